@@ -1,0 +1,34 @@
+"""One time budget for a whole step, in place of a time-out for each call inside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+
+class Deadline:
+    """A point in time that calls share. ``seconds`` from now."""
+
+    def __init__(self, seconds: float):
+        self._end = time.monotonic() + seconds
+        self.seconds = seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left, never below zero."""
+        return max(0.0, self._end - time.monotonic())
+
+    @property
+    def over(self) -> bool:
+        """Whether the budget is spent."""
+        return self.left <= 0
+
+    def tries(self, first_pause_s: float = 0.02, longest_pause_s: float = 0.5) -> Iterator[int]:
+        """Yield 0, 1, 2, ... with growing pauses between, until the budget is spent; at least once."""
+        pause, n = first_pause_s, 0
+        while True:
+            yield n
+            if self.left <= pause:
+                return
+            time.sleep(pause)
+            pause, n = min(pause * 2, longest_pause_s), n + 1

@@ -1,0 +1,86 @@
+"""What this Spark driver knows about its claim, shared by the short-lived Python processes that Spark starts for it.
+
+Spark plans a write and commits it in two different worker processes, and ends idle ones after a minute. Both see
+``SPARK_LOCAL_DIRS``, a folder that belongs to one Spark application and goes with it: so a file there lives exactly as
+long as the driver. It says which claim is ours and whether the last batch went through; when it is missing, or the last batch
+did not, the next one begins with a new claim. Losing the file costs a claim, never correctness: the commit log decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """The claim of this driver and its last batch.
+
+    Attributes
+    ----------
+    token : int
+        The claim.
+    query_id : str
+    end_txn_version : int
+        For the decisions under this claim.
+    timeout_ms : int
+        transaction.timeout.ms of every part.
+    clock_ahead_ms : int
+        Brokers' clock minus this machine's, as the commit log's time stamps show it.
+    last_batch : int
+        The last batch that is decided, -1 for none.
+    last_digest : str
+        Its offsets digest.
+    execution : str
+        The execution that was planned last: one run of one batch's tasks.
+    finished : bool
+        Whether that execution went through to its end.
+    swept_ms : int
+        When open transactions were last looked for.
+    """
+
+    token: int
+    query_id: str
+    end_txn_version: int
+    timeout_ms: int
+    clock_ahead_ms: int
+    last_batch: int = -1
+    last_digest: str = ""
+    execution: str = ""
+    finished: bool = True
+    swept_ms: int = 0
+
+    def planned(self, execution: str) -> DriverState:
+        """The state while ``execution`` is under way."""
+        return replace(self, execution=execution, finished=False)
+
+
+def load(sink_id: str, checkpoint: str) -> DriverState | None:
+    """The state of this driver for this sink and checkpoint, or None."""
+    try:
+        return DriverState(**json.loads(_path(sink_id, checkpoint).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def save(sink_id: str, checkpoint: str, state: DriverState) -> None:
+    """Replace the state."""
+    path = _path(sink_id, checkpoint)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(f".{os.getpid()}.new")
+    new.write_text(json.dumps(asdict(state)), encoding="utf-8")
+    new.replace(path)
+
+
+def forget(sink_id: str, checkpoint: str) -> None:
+    """Make the next batch begin with a claim."""
+    _path(sink_id, checkpoint).unlink(missing_ok=True)
+
+
+def _path(sink_id: str, checkpoint: str) -> Path:
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or os.path.join(os.getcwd(), ".exactly-once")
+    name = hashlib.sha256(f"{sink_id}\n{checkpoint}".encode()).hexdigest()[:24]
+    return Path(folder) / f"exactly-once-{name}.json"

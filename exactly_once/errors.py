@@ -1,0 +1,190 @@
+"""Every error a user of the sink can meet: a stable code, what happened, what is safe, what to do.
+
+Spark flattens a Python exception into text on its way to the user (the type is lost), so the code is the first word
+of the message and :func:`code_in` finds it again in any traceback.
+"""
+
+from __future__ import annotations
+
+import re
+
+_CODE = re.compile(r"\bEO-[A-Z][A-Z-]*[A-Z]\b")
+
+
+class ExactlyOnceError(Exception):
+    """Base of all errors of the sink.
+
+    Parameters
+    ----------
+    what : str
+        What happened, naming the thing (topic, sink, transactional id, option).
+    way_out : str
+        What the reader should do now.
+    safe : str, optional
+        What is known to be safe. Default: the statement that holds for most errors, "Nothing was written".
+
+    Attributes
+    ----------
+    code : str
+        Stable, greppable: ``EO-...``. Part of the public contract.
+    restart_heals : bool
+        True when starting the stream again, unchanged, is the right reaction.
+    """
+
+    code = "EO-INTERNAL"
+    restart_heals = False
+    default_safe = "Nothing was written"
+
+    def __init__(self, what: str, way_out: str, safe: str | None = None):
+        self.what = what.rstrip(".")
+        self.safe = (safe or self.default_safe).rstrip(".")
+        self.way_out = way_out.rstrip(".")
+        super().__init__(f"{self.code}: {self.what}. {self.safe}. {self.way_out}.")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.what, self.way_out, self.safe)
+
+
+class InvalidOption(ExactlyOnceError):
+    """An option of the sink is missing, unknown or has a value that cannot work."""
+
+    code = "EO-OPTION"
+
+
+class InvalidSchema(ExactlyOnceError):
+    """The DataFrame has not the columns, or not the types, that a Kafka record needs."""
+
+    code = "EO-SCHEMA"
+
+
+class UnsupportedMode(ExactlyOnceError):
+    """A Spark mode in which exactly-once cannot be given (Complete, continuous, real-time, speculation)."""
+
+    code = "EO-MODE"
+
+
+class CheckpointUnusable(ExactlyOnceError):
+    """The checkpoint location is missing or cannot be read by the driver's Python process."""
+
+    code = "EO-CHECKPOINT"
+
+
+class CheckpointRewound(ExactlyOnceError):
+    """The checkpoint and the commit log tell different stories: it was deleted, restored, rewound or exchanged."""
+
+    code = "EO-REWOUND"
+
+
+class SinkOwned(ExactlyOnceError):
+    """The sink id belongs to another query."""
+
+    code = "EO-SINK-OWNED"
+
+
+class BrokerUnreachable(ExactlyOnceError):
+    """No broker answered within the time budget."""
+
+    code = "EO-UNREACHABLE"
+    restart_heals = True
+
+
+class BrokerTooOld(ExactlyOnceError):
+    """The cluster lacks a request that the protocol needs."""
+
+    code = "EO-BROKER-OLD"
+
+
+class UnknownTopic(ExactlyOnceError):
+    """A topic that is to be written does not exist (or may not be described)."""
+
+    code = "EO-TOPIC"
+
+
+class InvalidTransactionTimeout(ExactlyOnceError):
+    """transaction.timeout.ms is above the broker's maximum or below what a batch needs."""
+
+    code = "EO-TIMEOUT"
+
+
+class NotAuthorized(ExactlyOnceError):
+    """The principal lacks a right."""
+
+    code = "EO-DENIED"
+
+
+class InvalidRecord(ExactlyOnceError):
+    """A row cannot be a Kafka record: too large, no topic, or no such partition."""
+
+    code = "EO-RECORD"
+    default_safe = "Nothing of this batch is visible to a read_committed reader"
+
+
+class PrepareFailed(ExactlyOnceError):
+    """A part could not be prepared: a delivery failed, or its transaction was ended by somebody else."""
+
+    code = "EO-PREPARE"
+    restart_heals = True
+    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
+
+
+class Fenced(ExactlyOnceError):
+    """A newer driver owns the sink; this one may not decide any more."""
+
+    code = "EO-FENCED"
+    default_safe = "The newer owner continues; nothing is lost or duplicated"
+
+
+class Expiring(ExactlyOnceError):
+    """A prepared transaction is gone, or would be gone too soon to decide."""
+
+    code = "EO-EXPIRING"
+    restart_heals = True
+    default_safe = "The batch is not decided; nothing of it is visible, and its rows will be written by the next start"
+
+
+class Unfinished(ExactlyOnceError):
+    """A batch is decided, but not every EndTxn could be proven within the budget."""
+
+    code = "EO-UNFINISHED"
+    restart_heals = True
+    default_safe = "The batch is decided and will be committed by the next start"
+
+
+class Expired(ExactlyOnceError):
+    """A decided transaction was lost on the broker before it was committed."""
+
+    code = "EO-EXPIRED"
+    default_safe = "Every other part of the batch is committed; the stream does not go past it"
+
+
+class CommitLogDamaged(ExactlyOnceError):
+    """The commit log cannot be read to its end or holds what no driver of this version writes."""
+
+    code = "EO-LOG"
+
+
+class ProtocolViolation(ExactlyOnceError):
+    """An invariant that the code relies on does not hold: a bug, in Spark or here."""
+
+    code = "EO-PROTOCOL"
+    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
+
+
+def all_errors() -> dict[str, type[ExactlyOnceError]]:
+    """Every error class by its code."""
+    return {c.code: c for c in ExactlyOnceError.__subclasses__()}
+
+
+def code_in(text: str) -> str | None:
+    """The first code of this module found in ``text`` (a traceback, a StreamingQueryException), or None."""
+    known = all_errors()
+    return next((m for m in _CODE.findall(text) if m in known), None)
+
+
+def sentence_in(text: str) -> str | None:
+    """The whole sentence ``EO-...: what. safe. way out.`` found in ``text``, or None."""
+    code = code_in(text)
+    if code is None:
+        return None
+    start = text.index(f"{code}: ") if f"{code}: " in text else text.index(code)
+    return text[start:].splitlines()[0].strip()

@@ -1,0 +1,213 @@
+"""A kafka-python admin connection with one time budget, the project's own errors, and what can be asked about a cluster.
+
+Every call retries what Kafka calls retriable until the budget of the object is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+from kafka.protocol.producer.transaction import EndTxnRequest
+from kafka.structs import TopicPartition
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import BrokerTooOld, BrokerUnreachable, ExactlyOnceError, NotAuthorized, UnknownTopic
+from exactly_once.kafka.connection import Connection
+
+T = TypeVar("T")
+
+#: A single request may take this long before its connection is given up; a healthy broker answers in milliseconds, and
+#: the budget of a step (10 s and more) must leave room for a second coordinator.
+REQUEST_TIMEOUT_MS = 5_000
+
+_EARLIEST, _LATEST = -2, -1
+
+
+class Watermarks(NamedTuple):
+    """Offsets of a partition: first, last stable (the end of what read_committed sees), high watermark."""
+
+    low: int
+    last_stable: int
+    high: int
+
+
+class RawClient:
+    """Raw requests to a cluster, within ``budget_s`` seconds (renewable).
+
+    Raises
+    ------
+    BrokerUnreachable
+        From the constructor and from every call, when no broker answered within the budget.
+    NotAuthorized
+        When the principal cannot authenticate or lacks a right.
+    """
+
+    def __init__(self, connection: Connection, budget_s: float = 10.0):
+        self._connection = connection
+        self._deadline = Deadline(budget_s)
+        try:
+            self._admin = KafkaAdminClient(
+                client_id="exactly-once-control",
+                request_timeout_ms=REQUEST_TIMEOUT_MS,
+                bootstrap_timeout_ms=int(budget_s * 1000),
+                reconnect_backoff_max_ms=500,  # a broker that restarts must not cost the default's 30 s of silence
+                max_in_flight_requests_per_connection=100,  # the EndTxn of a batch go out together
+                **connection.kafka_python(),
+            )
+        except (KafkaError, OSError, ValueError) as e:
+            raise self._named(e) from e
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._admin.close()
+
+    def renew(self, budget_s: float) -> Self:
+        """Start a new budget for the next step over the same connections; returns self."""
+        self._deadline = Deadline(budget_s)
+        return self
+
+    # -- the cluster ----------------------------------------------------------------------------------------------
+
+    def end_txn_version(self) -> int:
+        """The EndTxn version for new decisions: 5 where the cluster's finalized transaction.version is 2 or more, else
+        at most 4 (the broker takes the semantics from the version alone, so 5 must not be sent below that).
+
+        Raises
+        ------
+        BrokerTooOld
+            Without EndTxn 3 (Kafka 2.8) or DescribeTransactions (Kafka 3.0).
+        """
+
+        async def ask() -> tuple[int, int, int]:
+            data = self._admin._manager.broker_version_data
+            features = await self._admin._async_describe_features()
+
+            def highest(request: Any) -> int:
+                try:
+                    return int(data.api_version(request))
+                except KafkaError:
+                    return -1
+
+            return (
+                highest(EndTxnRequest()),
+                highest(DescribeTransactionsRequest()),
+                features.get("transaction.version", {}).get("finalized", (0, 0))[1],
+            )
+
+        end_txn, describe, finalized = self._retry(ask)
+        if end_txn < 3 or describe < 0:
+            raise BrokerTooOld(
+                f"the brokers at {self._connection.bootstrap_servers} cannot describe transactions (KIP-664)",
+                "Use Apache Kafka 3.0 or newer",
+            )
+        return min(end_txn, 5 if finalized >= 2 else 4)
+
+    def broker_count(self) -> int:
+        """The number of live brokers."""
+        return len(self._retry(self._brokers))
+
+    def topic_partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """The number of partitions of each topic.
+
+        Raises
+        ------
+        UnknownTopic
+            When one of them does not exist, or may not be described.
+        """
+        wanted = list(topics)
+        found = {
+            t["name"]: len(t["partitions"])
+            for t in self._retry(lambda: self._admin._get_cluster_metadata(wanted))["topics"]
+            if not t["error_code"]
+        }
+        missing = [t for t in wanted if t not in found]
+        if missing:
+            raise UnknownTopic(
+                f"topic {missing[0]!r} does not exist on {self._connection.bootstrap_servers} (or may not be described)",
+                "Create it with the number of partitions that you want, or correct the option",
+            )
+        return found
+
+    def watermarks(self, topic: str) -> dict[int, Watermarks]:
+        """The offsets of every partition of ``topic``; raises :class:`UnknownTopic`."""
+        tps = [TopicPartition(topic, p) for p in range(self.topic_partitions([topic])[topic])]
+
+        def offsets(spec: int, isolation: str) -> Any:
+            return self._retry(
+                lambda: self._admin._async_list_partition_offsets(dict.fromkeys(tps, spec), isolation_level=isolation)
+            )
+
+        low, stable = offsets(_EARLIEST, "read_uncommitted"), offsets(_LATEST, "read_committed")
+        high = offsets(_LATEST, "read_uncommitted")
+        return {tp.partition: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """The topic's effective configuration; empty when the principal may not read it."""
+        return self._config(ConfigResourceType.TOPIC, topic)
+
+    def broker_config(self) -> dict[str, str]:
+        """The effective configuration of one broker; empty when the principal may not read it."""
+        return self._config(ConfigResourceType.BROKER, str(self._retry(self._brokers)[0]))
+
+    def create_topic(self, name: str, partitions: int, replication: int, configs: dict[str, str]) -> None:
+        """Create a topic; a no-op when it is there."""
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, topic_configs=configs)
+        try:
+            self._admin.create_topics([topic])
+        except TopicAlreadyExistsError:
+            pass
+        except KafkaError as e:
+            raise self._named(e) from e
+
+    # -- plumbing -------------------------------------------------------------------------------------------------
+
+    async def _brokers(self) -> list[int]:
+        cluster = self._admin._manager.cluster
+        await cluster.refresh_metadata()
+        return [b.node_id for b in cluster.brokers()]
+
+    def _config(self, kind: Any, name: str) -> dict[str, str]:
+        try:
+            found = self._retry(
+                lambda: self._admin._async_describe_configs([ConfigResource(kind, name)], config_filter="all", flat=True)
+            )
+        except NotAuthorized:
+            return {}
+        return {key: data["value"] for key, data in found[0].items() if data["value"] is not None}
+
+    def _retry(self, coro: Callable[[], Awaitable[T]]) -> T:
+        failure: Exception | None = None
+        for _ in self._deadline.tries():
+            try:
+                answer: T = self._admin._manager.run(coro)
+                return answer
+            except KafkaError as e:
+                if not e.retriable:
+                    raise self._named(e) from e
+                failure = e
+        raise self._named(failure) from failure
+
+    def _named(self, e: Exception | None) -> ExactlyOnceError:
+        kind = type(e).__name__
+        if "Authorization" in kind or "Authentication" in kind:
+            return NotAuthorized(
+                f"{self._connection.bootstrap_servers} refuses this principal: {e}",
+                "Grant the right that the README lists under 'Rights', or correct the credentials",
+            )
+        return BrokerUnreachable(
+            f"no broker of {self._connection.bootstrap_servers} gave an answer within {self._deadline.seconds:g} s ({e})",
+            "Check kafka.bootstrap.servers, the brokers and the network; the same start works once they answer",
+        )

@@ -1,0 +1,230 @@
+"""One transaction of one part, on the executor: begin, produce, prepare.
+
+The producer is librdkafka's. It is never closed after a successful prepare: close() aborts (confluent-kafka >= 2.16). Dropping the
+last reference leaves the transaction open, for the driver to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError, InvalidRecord, InvalidTransactionTimeout, NotAuthorized, PrepareFailed
+from exactly_once.failpoints import reach
+from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+from exactly_once.kafka.control import Control, Description
+from exactly_once.protocol.records import PreparedTransaction
+
+#: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
+OPEN_BUDGET_S = 30.0
+
+#: How long a full send queue may stand still before the task gives up: longer than any leader election.
+STALLED_S = 60.0
+
+Headers = Sequence[tuple[str, bytes | None]] | None
+
+
+class PartTransaction:
+    """An open transaction under a transactional id that no other living attempt uses.
+
+    Parameters
+    ----------
+    producer_config : mapping
+        librdkafka settings of the user, without the connection and without what exactly-once fixes.
+    timeout_ms : int
+        transaction.timeout.ms; the broker aborts what is not ended by then.
+    control : Control
+        For the broker's own word on the transaction.
+
+    Raises
+    ------
+    PrepareFailed
+        When the transaction cannot be opened.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        producer_config: Mapping[str, str],
+        transactional_id: str,
+        timeout_ms: int,
+        control: Control,
+    ):
+        self.transactional_id = transactional_id
+        self._control = control
+        self._failed: list[KafkaError] = []
+        self.records = 0
+        self.bytes = 0
+        self._producer: Producer | None = Producer(
+            {
+                **producer_config,
+                **connection.librdkafka(),
+                **FAST_CONNECT,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "acks": "all",
+                "partitioner": "murmur2_random",  # the Java client's: the same key goes where Spark's sink puts it
+                "delivery.report.only.error": True,  # a failed delivery is reported; prepare() checks that none is left
+                "on_delivery": self._on_delivery,
+                "logger": librdkafka_log,
+            }
+        )
+        reach("before-begin")
+        try:
+            self._producer.init_transactions(OPEN_BUDGET_S)
+            self._identity = self._describe()
+            self._producer.begin_transaction()
+        except KafkaException as e:
+            raise self._named(e) from e
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | str | None,
+        value: bytes | str | None,
+        partition: int = -1,
+        headers: Headers = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Queue one record. ``partition`` -1 leaves the choice to the partitioner, ``timestamp_ms`` 0 is now.
+
+        Raises
+        ------
+        InvalidRecord
+            When it is too large, or the topic or partition does not exist.
+        PrepareFailed
+            When the brokers take nothing any more.
+        """
+        self._send_slowly(topic, key, value, partition, headers, timestamp_ms)
+        self.records += 1
+        self.bytes += len(key or b"") + len(value or b"")
+
+    def _send_slowly(
+        self,
+        topic: str,
+        key: bytes | str | None,
+        value: bytes | str | None,
+        partition: int = -1,
+        headers: Headers = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        producer = self._producer
+        assert producer is not None
+        deadline: Deadline | None = None
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, timestamp=timestamp_ms, headers=headers or None)
+                return
+            except BufferError:
+                deadline = deadline or Deadline(STALLED_S)
+                producer.poll(0.05)
+                self._raise_failure()
+                if deadline.over:
+                    raise PrepareFailed(
+                        f"{self.transactional_id}: the brokers took no record for {STALLED_S:g} s",
+                        "Look at the brokers' health; the stream may be started again at any time",
+                    ) from None
+            except KafkaException as e:
+                raise self._named(e, topic, key, value) from e
+
+    def send_many(
+        self, topic: str, keys: Sequence[bytes | str | None], values: Sequence[bytes | str | None], size: int
+    ) -> None:
+        """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of any
+        work for each record beyond librdkafka's own call.
+        """
+        assert self._producer is not None
+        produce = self._producer.produce
+        for value, key in zip(values, keys, strict=True):
+            try:
+                produce(topic, value, key)
+            except (BufferError, KafkaException):
+                self._send_slowly(topic, key, value)  # waits for room, or names the error
+        self.records += len(values)
+        self.bytes += size
+
+    def prepare(self, part: int, timeout_s: float) -> PreparedTransaction:
+        """Flush, verify every delivery, and return the handle. The transaction stays open on the broker.
+
+        Raises
+        ------
+        PrepareFailed
+            When a record was not acknowledged, or the broker does not confirm that this very transaction is open.
+        """
+        assert self._producer is not None
+        left = self._producer.flush(timeout_s)
+        self._raise_failure()
+        if left:
+            raise PrepareFailed(
+                f"{self.transactional_id}: {left} of {self.records} records were not acknowledged within {timeout_s:g} s",
+                "Look at the brokers' health, or allow more with kafka.delivery.timeout.ms",
+            )
+        reach("after-flush")
+        seen = self._describe()
+        if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (
+            self._identity.producer_id,
+            self._identity.producer_epoch,
+        ):
+            raise PrepareFailed(
+                f"{self.transactional_id}: the broker says {seen.state or 'unknown'} at producer epoch "
+                f"{seen.producer_epoch}, not Ongoing at {self._identity.producer_epoch}: it was ended by its timeout of "
+                f"{seen.timeout_ms} ms or by somebody else",
+                "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out who uses this id",
+            )
+        self._producer = None
+        return PreparedTransaction(
+            self.transactional_id, seen.producer_id, seen.producer_epoch, part, self.records, self.bytes
+        )
+
+    def abort(self) -> None:
+        """Give up: abort at once, so that readers are not blocked until a sweep. Never raises."""
+        producer, self._producer = self._producer, None
+        try:
+            if producer is not None:
+                producer.abort_transaction(5.0)
+        except KafkaException:  # the sweep finds what is left
+            pass
+
+    def _describe(self) -> Description:
+        return self._control.renew(10.0).describe([self.transactional_id])[self.transactional_id]
+
+    def _on_delivery(self, error: KafkaError | None, _: object) -> None:
+        if error is not None and len(self._failed) < 10:
+            self._failed.append(error)
+
+    def _raise_failure(self) -> None:
+        if self._failed:
+            raise self._named(KafkaException(self._failed[0]))
+
+    def _named(
+        self, e: KafkaException, topic: str = "", key: object = None, value: bytes | str | None = None
+    ) -> ExactlyOnceError:
+        error: KafkaError = e.args[0]
+        code = error.code()
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            size = len(value or b"")
+            return InvalidRecord(
+                f"record {self.records + 1} of this part (topic {topic!r}, key {str(key)[:60]!r}, value of {size} bytes) is "
+                "larger than max.request.size",
+                "Raise kafka.max.request.size here and max.message.bytes of the topic, or make the record smaller",
+            )
+        if code in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+            return InvalidRecord(
+                f"a record names a topic or partition that does not exist ({topic or error.str()})",
+                "Create it, or correct the topic or partition column",
+            )
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return InvalidTransactionTimeout(
+                "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
+                "Lower the one or raise the other",
+            )
+        if "AUTHORIZATION" in error.name():
+            return NotAuthorized(
+                f"{self.transactional_id}: {error.str()}", "Grant the rights that the README lists under 'Rights'"
+            )
+        return PrepareFailed(
+            f"{self.transactional_id}: {error.str()} ({error.name()})",
+            "Start the stream again once the brokers are well",
+        )

@@ -1,0 +1,181 @@
+"""The options of a query, read once and checked before anything connects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from exactly_once.errors import CheckpointUnusable, InvalidOption, InvalidTransactionTimeout
+from exactly_once.kafka import connection as kafka_connection
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.names import check_sink_id
+
+#: The brokers' default maximum. Long, because a decided transaction that times out before it is completed is lost, and
+#: a driver that is down is what uses the time up; a sweep, not the timeout, frees readers from an undecided one.
+DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
+
+#: Below this, the flush, decision and completion of a healthy batch would not fit with time to spare.
+SHORTEST_TRANSACTION_TIMEOUT_MS = 5_000
+
+#: Kafka's Java default of delivery.timeout.ms.
+DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
+
+_PRODUCER = {  # Kafka's name -> librdkafka's
+    "linger.ms": "linger.ms",
+    "batch.size": "batch.size",
+    "batch.num.messages": "batch.num.messages",
+    "compression.type": "compression.type",
+    "compression.gzip.level": "compression.level",
+    "compression.lz4.level": "compression.level",
+    "compression.zstd.level": "compression.level",
+    "max.request.size": "message.max.bytes",
+    "delivery.timeout.ms": "delivery.timeout.ms",
+    "request.timeout.ms": "request.timeout.ms",
+    "retries": "retries",
+    "retry.backoff.ms": "retry.backoff.ms",
+    "retry.backoff.max.ms": "retry.backoff.max.ms",
+    "reconnect.backoff.ms": "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
+    "metadata.max.age.ms": "metadata.max.age.ms",
+    "connections.max.idle.ms": "connections.max.idle.ms",
+    "max.in.flight.requests.per.connection": "max.in.flight.requests.per.connection",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "queue.buffering.max.messages": "queue.buffering.max.messages",
+    "queue.buffering.max.kbytes": "queue.buffering.max.kbytes",
+    "client.id": "client.id",
+}
+_WITHOUT_EFFECT = frozenset(  # the Java client's own affairs: they change no record and no guarantee
+    {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
+)
+_SINK = frozenset({"sink.id", "sink.adopt", "sink.takeover", "sink.accept.lost"})
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What the user asked for.
+
+    Attributes
+    ----------
+    sink_id : str
+        Stable name of the output; owns transactional ids, commit log and checkpoint binding.
+    topic : str or None
+        Where all rows go; None: the ``topic`` column says it.
+    checkpoint : str
+        Spark's checkpoint location.
+    timeout_ms : int or None
+        transaction.timeout.ms as the user set it; None: chosen at the claim.
+    producer : dict
+        librdkafka settings.
+    adopt, takeover, accept_lost
+        A person's word, for one start: continue a checkpoint with history; take the sink from that query id; go past
+        that batch although some of its parts are lost.
+    """
+
+    sink_id: str
+    connection: Connection
+    topic: str | None
+    checkpoint: str
+    timeout_ms: int | None = None
+    producer: dict[str, str] = field(default_factory=dict)
+    adopt: bool = False
+    takeover: str | None = None
+    accept_lost: int | None = None
+
+    @property
+    def delivery_timeout_s(self) -> float:
+        """The user's delivery.timeout.ms, in seconds."""
+        return int(self.producer.get("delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)) / 1000
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Read a query's options; names are case-insensitive, as in Spark.
+
+        Raises
+        ------
+        InvalidOption, InvalidTransactionTimeout, CheckpointUnusable
+            With the name of the option, before anything connects.
+        """
+        o = {k.lower(): v for k, v in options.items() if v is not None}
+        unknown = [k for k in o if k.startswith("sink.") and k not in _SINK]
+        if unknown:
+            raise InvalidOption(f"{unknown[0]} is not an option of this sink", f"Use one of {', '.join(sorted(_SINK))}")
+        if not o.get("sink.id"):
+            raise InvalidOption(
+                "sink.id is missing",
+                "Give the output a name that stays the same over restarts and is used by no other query: "
+                '.option("sink.id", "...")',
+            )
+        if not o.get("checkpointlocation"):
+            raise CheckpointUnusable(
+                "checkpointLocation is missing: without it a restart cannot know what was written",
+                'Set it on the query itself, .option("checkpointLocation", "..."), where the sink can see it (a session-wide '
+                "spark.sql.streaming.checkpointLocation cannot be seen)",
+            )
+        timeout, producer = _producer_settings(o)
+        return cls(
+            check_sink_id(o["sink.id"]),
+            Connection.from_options(o),
+            o.get("topic") or None,
+            o["checkpointlocation"],
+            timeout,
+            producer,
+            _boolean("sink.adopt", o.get("sink.adopt", "false")),
+            o.get("sink.takeover") or None,
+            _number("sink.accept.lost", o["sink.accept.lost"]) if o.get("sink.accept.lost") else None,
+        )
+
+
+def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str, str]]:
+    """(transaction.timeout.ms or None, librdkafka settings)."""
+    timeout: int | None = None
+    settings: dict[str, str] = {"message.max.bytes": "1048576"}  # Kafka's Java default of max.request.size
+    for name, value in options.items():
+        if not name.startswith("kafka."):
+            continue
+        name = name[6:]
+        if name == "transaction.timeout.ms":
+            timeout = _number("kafka.transaction.timeout.ms", value)
+        elif name == "buffer.memory":
+            settings["queue.buffering.max.kbytes"] = str(max(1, _number("kafka.buffer.memory", value) // 1024))
+        elif name in _PRODUCER:
+            settings[_PRODUCER[name]] = value
+        elif not _is_harmless(name, value):
+            raise InvalidOption(f"kafka.{name}={value} cannot be honoured by this sink", _way_out(name))
+    if timeout is not None and timeout < SHORTEST_TRANSACTION_TIMEOUT_MS:
+        raise InvalidTransactionTimeout(
+            f"kafka.transaction.timeout.ms={timeout} is below what a batch needs to be flushed, decided and completed",
+            f"Use {SHORTEST_TRANSACTION_TIMEOUT_MS} at least; leave it out for {DEFAULT_TRANSACTION_TIMEOUT_MS}",
+        )
+    return timeout, settings
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    return (
+        name in kafka_connection.OPTIONS
+        or name in _WITHOUT_EFFECT
+        or name.startswith("metrics.")
+        or (name == "acks" and value in ("all", "-1"))
+        or (name == "enable.idempotence" and value.lower() == "true")
+    )
+
+
+def _way_out(name: str) -> str:
+    if name in ("transactional.id", "enable.idempotence", "acks"):
+        return "Leave it out: the sink sets what exactly-once needs"
+    if name in ("key.serializer", "value.serializer"):
+        return "Leave it out: keys and values are written as the bytes or strings of their columns, as with Spark's sink"
+    return "Leave it out, or use the option of the README's table that does what you need"
+
+
+def _boolean(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise InvalidOption(f"{name}={value!r} is neither true nor false", f"Set {name} to true or false")
+    return value.lower() == "true"
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise InvalidOption(f"{name}={value!r} is not a whole number", f"Set {name} to a whole number") from None

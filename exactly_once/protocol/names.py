@@ -1,0 +1,92 @@
+"""Names of everything that belongs to a sink on a cluster.
+
+A transactional id is ``eo:<sink id>:<slot>:<part>:<attempt>``. A sink id cannot contain ``:``, so no namespace is a prefix
+of another one. The number of ids is bounded by slots x parts x variants (x attempts, when tasks fail).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from exactly_once.errors import InvalidOption
+
+#: A claim's ids carry its token modulo this. A driver that was superseded may still breathe, so its ids must not come
+#: round again soon: they do after 16 further claims, each of which takes seconds and fences everybody before it.
+SLOTS = 16
+
+#: See :func:`attempt_of`; small, since each variant is an id that the broker remembers.
+VARIANTS = 4
+
+_SINK_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,149}")
+_PART_ID = re.compile(r"eo:(?P<sink>[^:]+):(?P<slot>\d+):(?P<part>\d+):(?P<attempt>\d+\.\d+)")
+
+
+class PartId(NamedTuple):
+    """A transactional id of a part, taken apart."""
+
+    sink_id: str
+    slot: int
+    part: int
+    attempt: str
+
+
+def check_sink_id(sink_id: str) -> str:
+    """Return ``sink_id`` when it can be one.
+
+    Raises
+    ------
+    InvalidOption
+        When it is empty, too long for a topic name, or has other characters than letters, digits, ``.``, ``_``, ``-``.
+    """
+    if not _SINK_ID.fullmatch(sink_id):
+        raise InvalidOption(
+            f"sink.id {sink_id!r} is not a sink id",
+            "Use 1 to 150 letters, digits, '.', '_' or '-', beginning with a letter or digit",
+        )
+    return sink_id
+
+
+def namespace(sink_id: str) -> str:
+    """The prefix of every transactional id of the sink; grant WRITE and DESCRIBE on it (PREFIXED)."""
+    return f"eo:{sink_id}:"
+
+
+def commit_log_topic(sink_id: str) -> str:
+    """The compacted topic that holds the sink's decisions."""
+    return f"eo.{sink_id}.commit-log"
+
+
+def commit_log_id(sink_id: str) -> str:
+    """The transactional id of the one producer that may decide."""
+    return f"{namespace(sink_id)}log"
+
+
+def slot_of(token: int) -> int:
+    """The id slot that the claim ``token`` writes under."""
+    return token % SLOTS
+
+
+def attempt_of(task_attempt: int, task_attempt_id: int) -> str:
+    """The attempt part of an id: Spark's attempt number, and a variant taken from the task attempt's unique id.
+
+    A stage that is run again (after a lost shuffle file) counts its attempts from 0 again while tasks of its first run may
+    still be alive, and Spark's Python workers are not told which run they belong to; the variant tells most of these apart.
+    Where it does not, the later InitProducerId fences the other attempt, which the check before the decision sees.
+    """
+    return f"{task_attempt}.{task_attempt_id % VARIANTS}"
+
+
+def part_id(sink_id: str, token: int, part: int, attempt: str) -> str:
+    """The transactional id for one attempt of one part, under the claim ``token``.
+
+    ``attempt`` comes from :func:`attempt_of`: two attempts that are alive at once do not share an id, so none can abort what
+    the other one prepared.
+    """
+    return f"{namespace(sink_id)}{slot_of(token)}:{part}:{attempt}"
+
+
+def parse_part_id(transactional_id: str) -> PartId | None:
+    """Take a part's transactional id apart; None when it is not one (a foreign id, or a commit log's)."""
+    m = _PART_ID.fullmatch(transactional_id)
+    return PartId(m["sink"], int(m["slot"]), int(m["part"]), m["attempt"]) if m else None

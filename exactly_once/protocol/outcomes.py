@@ -1,0 +1,59 @@
+"""What an answer to EndTxn means.
+
+The table was tried on Apache Kafka 4.3.1 for versions 4 and 5 (see ARCHITECTURE.md). It is read with three rules in force: one
+InitProducerId for each transaction, nobody initialises an id while a decision that names it is open, and a retry uses
+the version of the first try.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Outcome(Enum):
+    """What is known about a transaction after an EndTxn was answered."""
+
+    DONE = "done"
+    """The requested end is durable on the coordinator, now or from an earlier try."""
+
+    RETRY = "retry"
+    """Nothing is known yet; ask again."""
+
+    LOST = "lost"
+    """The transaction was ended otherwise: by its timeout, or by somebody who aborted it."""
+
+    UNKNOWN = "unknown"
+    """The id was initialised again or has expired, so the broker can no longer tell what became of the transaction."""
+
+    DENIED = "denied"
+    """The principal may not write with this transactional id."""
+
+
+_RETRY = frozenset(
+    {
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "CONCURRENT_TRANSACTIONS",
+        "REQUEST_TIMED_OUT",
+    }
+)
+
+
+def read_answer(error: str, version: int) -> Outcome:
+    """The meaning of ``error`` (the broker's name of it, ``NONE`` for success) as an answer to EndTxn ``version``.
+
+    A timed-out transaction answers INVALID_TXN_STATE to version 5 and PRODUCER_FENCED to version 4, where it cannot be told from
+    an id that was initialised again.
+    """
+    if error == "NONE":
+        return Outcome.DONE
+    if error in _RETRY:
+        return Outcome.RETRY
+    if error == "INVALID_TXN_STATE":
+        return Outcome.LOST
+    if error in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+        return Outcome.UNKNOWN if version >= 5 else Outcome.LOST
+    if error == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED":
+        return Outcome.DENIED
+    return Outcome.UNKNOWN  # INVALID_PRODUCER_ID_MAPPING, and whatever a later broker may say

@@ -1,0 +1,88 @@
+"""What a micro-batch may do, given what is decided: be written, be drained, or be refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from exactly_once.errors import CheckpointRewound, SinkOwned
+from exactly_once.protocol.records import Decision
+
+
+class Plan(Enum):
+    """What the tasks of a batch do with their rows."""
+
+    WRITE = "write"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch as Spark's checkpoint names it: the query, the batch id, and the digest of ``offsets/<batch id>``."""
+
+    query_id: str
+    batch_id: int
+    offsets_digest: str
+
+
+def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -> Plan:
+    """Decide what happens to ``batch``.
+
+    Parameters
+    ----------
+    last : Decision or None
+        The last decision of the same query, None when there is none.
+    adopt : bool
+        The user's word that a checkpoint with history may be continued by a sink without any.
+
+    Raises
+    ------
+    CheckpointRewound
+        When writing could duplicate, or draining could lose.
+    """
+    if last is None:
+        if batch.batch_id > 0 and not adopt:
+            raise CheckpointRewound(
+                f"the checkpoint is at batch {batch.batch_id}, but sink {sink_id!r} has no decision of query "
+                f"{batch.query_id}: the commit log was deleted, or the checkpoint comes from another sink",
+                "If this query never wrote with this sink id (a switch from another sink), set the option "
+                "sink.adopt=true for one start. If the commit log was lost, first make sure that the output does not "
+                f"already hold batch {batch.batch_id}",
+            )
+        return Plan.WRITE
+    if batch.batch_id > last.batch_id:
+        return Plan.WRITE
+    if batch.batch_id == last.batch_id:
+        if batch.offsets_digest == last.offsets_digest:
+            return Plan.DRAIN
+        raise CheckpointRewound(
+            f"batch {batch.batch_id} of query {batch.query_id} was decided with other source offsets than "
+            f"offsets/{batch.batch_id} now holds: the checkpoint was restored or edited",
+            "Put back the checkpoint that belongs to this sink, or start with a new checkpoint and a new sink.id",
+            safe=f"The output holds batch {batch.batch_id} as it was first decided; nothing was written again",
+        )
+    raise CheckpointRewound(
+        f"the checkpoint is at batch {batch.batch_id}, but batch {last.batch_id} of query {batch.query_id} is already "
+        "decided: the checkpoint was rewound or restored from a copy",
+        "Put back the newest checkpoint, or, to write old input again on purpose, start with a new checkpoint and a new "
+        "sink.id",
+        safe="The output is right up to the decided batch; nothing was written again",
+    )
+
+
+def check_binding(sink_id: str, bound_query: str | None, query_id: str, checkpoint: str, takeover: str | None) -> None:
+    """Refuse a sink that belongs to another query, unless the user names that query in ``takeover``.
+
+    Raises
+    ------
+    SinkOwned
+        When the sink is bound to a query other than ``query_id``.
+    """
+    if bound_query in (None, query_id) or takeover == bound_query:
+        return
+    raise SinkOwned(
+        f"sink {sink_id!r} belongs to query {bound_query}, and the checkpoint {checkpoint} is of query {query_id}: either "
+        "two queries use one sink id, or the checkpoint of the first one was deleted",
+        "Give each query its own sink.id. If the old checkpoint is gone for good and you accept that its last rows may be "
+        f"written again, set the option sink.takeover={bound_query} for one start",
+    )
