@@ -1,4 +1,4 @@
-"""Found by Spark itself: it looks for ``DefaultSource`` in every installed module whose name begins with ``pyspark_``."""
+"""Found by Spark itself: it imports every installed module named ``pyspark_*`` and registers its ``DefaultSource``."""
 
 from exactly_once.spark.data_source import KafkaExactlyOnce as DefaultSource
 

@@ -47,7 +47,8 @@ class Checkpoint:
 
 
 def read_checkpoint(location: str) -> Checkpoint:
-    """Read the checkpoint at ``location``: a path, or a URI of a file system that pyarrow knows (file, hdfs, s3, gs, abfs).
+    """Read the checkpoint at ``location``: a path, or a URI of a file system that pyarrow knows (file, hdfs, s3, gs,
+    abfs).
 
     Returns
     -------
@@ -84,7 +85,8 @@ def batch_in_flight(location: str) -> Batch:
         )
     if checkpoint.in_flight is None:
         raise UnsupportedMode(
-            "Spark has planned no micro-batch in the checkpoint: the query runs in continuous or real-time mode, where a batch "
+            "Spark has planned no micro-batch in the checkpoint: the query runs in continuous or real-time mode, "
+            "where a batch "
             "does not name a fixed range of input",
             "Use trigger(processingTime=...) or trigger(availableNow=True)",
         )
@@ -142,5 +144,6 @@ class _Reader:
     def _unusable(self, e: Exception) -> CheckpointUnusable:
         return CheckpointUnusable(
             f"the checkpoint location {self._location} cannot be read by the driver's Python ({type(e).__name__}: {e})",
-            "Use a path, or a file system that pyarrow knows (file, hdfs, s3, gs, abfs) with its settings in the environment",
+            "Use a path, or a file system that pyarrow knows (file, hdfs, s3, gs, abfs) with its settings in the "
+            "environment",
         )

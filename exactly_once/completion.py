@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from exactly_once import failpoints
 from exactly_once.deadline import Deadline
 from exactly_once.errors import Expired, NotAuthorized, Unfinished
-from exactly_once.failpoints import reach
 from exactly_once.kafka.control import Control, Description, End
 from exactly_once.protocol.names import PartId, namespace, parse_part_id
 from exactly_once.protocol.outcomes import Outcome
@@ -14,7 +14,6 @@ from exactly_once.protocol.records import Decision, PreparedTransaction
 
 #: States in which a transaction holds back read_committed readers until somebody acts.
 OPEN = ("Ongoing",)
-
 
 
 def complete(sink_id: str, decision: Decision, control: Control, budget_s: float) -> None:
@@ -31,9 +30,9 @@ def complete(sink_id: str, decision: Decision, control: Control, budget_s: float
     ends = [End(h.transactional_id, h.producer_id, h.epoch) for h in decision.handles]
     control.renew(budget_s)
     outcomes: dict[str, Outcome] = {}
-    if len(ends) > 1:  # the failpoint between the first EndTxn and the others costs nothing worth having
+    if failpoints.armed("some-ended") and len(ends) > 1:  # only a test needs a moment at which some are ended
         outcomes |= control.end_all(ends[:1], True, decision.end_txn_version)
-        reach("some-ended")
+        failpoints.reach("some-ended")
         ends = ends[1:]
     outcomes |= control.end_all(ends, True, decision.end_txn_version)
     by: dict[Outcome, list[PreparedTransaction]] = {}
@@ -54,7 +53,7 @@ def complete(sink_id: str, decision: Decision, control: Control, budget_s: float
             f"{waiting[0].transactional_id} among them",
             "Start the stream (or the recovery) again when the brokers answer, before the transaction timeout",
         )
-    reach("all-ended")
+    failpoints.reach("all-ended")
 
 
 def _expired(
@@ -64,15 +63,18 @@ def _expired(
     more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
     doubt = f"; of {len(unknown)} of these the broker can no longer tell whether they were committed" if unknown else ""
     return Expired(
-        f"{name} is decided, but {len(lost)} of its {len(decision.handles)} transactions were ended before their commit, by "
+        f"{name} is decided, but {len(lost)} of its {len(decision.handles)} transactions were ended before their "
+        "commit, by "
         f"their timeout or by an operator: {parts}{more}{doubt}",
-        f"Their rows come from offsets/{decision.batch_id} of the checkpoint (end) and offsets/{decision.batch_id - 1} (start): "
+        f"Their rows come from offsets/{decision.batch_id} of the checkpoint (end) and "
+        f"offsets/{decision.batch_id - 1} (start): "
         f"write what is missing from there, then set the option sink.accept.lost={decision.batch_id} for one start",
     )
 
 
 def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId], bool]) -> list[Description]:
-    """Abort every open transaction of the sink whose id satisfies ``mine``; repeat until none is left or the budget is spent.
+    """Abort every open transaction of the sink whose id satisfies ``mine``; repeat until none is left or the budget is
+    spent.
 
     Each abort names the very transaction that was seen, by producer id and epoch: it cannot hit a later one.
 
@@ -110,5 +112,3 @@ def older_slots(token: int, slots: int) -> frozenset[int]:
     Half of the ring: the other half belongs to claims that come after it, which a sweep that was paused must not harm.
     """
     return frozenset((token - k) % slots for k in range(1, slots // 2 + 1))
-
-

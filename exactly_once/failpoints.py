@@ -1,8 +1,11 @@
-"""Named points at which a crash test may stop a process. Without ``EXACTLY_ONCE_FAILPOINTS`` in the environment, nothing happens.
+"""Named points at which a crash test may stop a process. Without ``EXACTLY_ONCE_FAILPOINTS`` in the environment,
+nothing happens.
 
 The variable names a folder. A point fires when that folder holds a file of its name; the file is renamed to
-``<point>.reached`` first, so it fires once over all processes, and a test can wait for that name. The file's text says what
-happens: ``hang`` (the test kills the processes then), ``exit`` (this process alone ends at once), ``raise``, or ``sleep <seconds>``.
+``<point>.reached`` first, so it fires once over all processes, and a test can wait for that name. The file's text says
+what
+happens: ``hang`` (the test kills the processes then), ``exit`` (this process alone ends at once), ``raise``, or
+``sleep <seconds>``.
 """
 
 from __future__ import annotations
@@ -30,6 +33,12 @@ def reach(name: str) -> None:
     folder = os.environ.get("EXACTLY_ONCE_FAILPOINTS")
     if folder is not None:
         _fire(Path(folder), name)
+
+
+def armed(name: str) -> bool:
+    """Whether a test waits at ``name``."""
+    folder = os.environ.get("EXACTLY_ONCE_FAILPOINTS")
+    return folder is not None and (Path(folder) / name).exists()
 
 
 def _fire(folder: Path, name: str) -> None:

@@ -109,7 +109,8 @@ class SinkOptions:
         if not o.get("checkpointlocation"):
             raise CheckpointUnusable(
                 "checkpointLocation is missing: without it a restart cannot know what was written",
-                'Set it on the query itself, .option("checkpointLocation", "..."), where the sink can see it (a session-wide '
+                'Set it on the query itself, .option("checkpointLocation", "..."), where the sink can see it (a '
+                "session-wide "
                 "spark.sql.streaming.checkpointLocation cannot be seen)",
             )
         timeout, producer = _producer_settings(o)
@@ -164,7 +165,7 @@ def _way_out(name: str) -> str:
     if name in ("transactional.id", "enable.idempotence", "acks"):
         return "Leave it out: the sink sets what exactly-once needs"
     if name in ("key.serializer", "value.serializer"):
-        return "Leave it out: keys and values are written as the bytes or strings of their columns, as with Spark's sink"
+        return "Leave it out: keys and values are written as their columns hold them, as with Spark's sink"
     return "Leave it out, or use the option of the README's table that does what you need"
 
 

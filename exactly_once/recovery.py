@@ -77,13 +77,12 @@ def recover(connection: Connection, sink_id: str, timeout_s: float = 60.0) -> Re
         return RecoveryReport(sink_id)
     topics = {t for d in resolved.completed for t in d.topics} | {t for d in resolved.aborted for t, _ in d.partitions}
     blocked = _wait_until_readable(connection, sorted(topics), Deadline(min(10.0, max(1.0, deadline.left))))
-    return RecoveryReport(
-        sink_id, resolved.claim, resolved.completed, resolved.aborted, resolved.left_open, blocked
-    )
+    return RecoveryReport(sink_id, resolved.claim, resolved.completed, resolved.aborted, resolved.left_open, blocked)
 
 
 def _wait_until_readable(connection: Connection, topics: list[str], deadline: Deadline) -> list[tuple[str, int]]:
-    """The partitions whose last stable offset is still behind when the budget is spent: markers take a moment to arrive."""
+    """The partitions whose last stable offset is still behind when the budget is spent: markers take a moment to
+    arrive."""
     blocked: list[tuple[str, int]] = []
     if not topics:
         return blocked

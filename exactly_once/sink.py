@@ -1,6 +1,7 @@
 """The driver's side of a micro-batch: plan it, decide and complete it, or abort it.
 
-Each function runs in a process of its own kind: :func:`plan` where Spark plans a write, :func:`commit` and :func:`abort` where
+Each function runs in a process of its own kind: :func:`plan` where Spark plans a write, :func:`commit` and
+:func:`abort` where
 Spark commits it. What they share lies in :mod:`exactly_once.driver_state` and in the commit log.
 """
 
@@ -168,7 +169,8 @@ class Committer:
     def abort(self, batch_id: int) -> list[Description]:
         """Abort what this driver's last execution left open, unless its batch is decided.
 
-        Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision which
+        Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
+        which
         may still be under way.
 
         Returns
@@ -176,7 +178,9 @@ class Committer:
         list of Description
             What was aborted.
         """
-        state = self._state()
+        state = driver_state.load(self._options.sink_id, self._options.checkpoint)
+        if state is None:
+            return []  # stopped before the claim: no task has begun
         try:
             log_state = self._log.own(state.token, Deadline(ABORT_BUDGET_S))
         except Fenced:
@@ -217,17 +221,19 @@ class Committer:
                 why = (
                     f"has used {used:.0%} of its {d.timeout_ms} ms"
                     if d.state == "Ongoing" and d.producer_epoch == h.epoch
-                    else f"is gone (the broker says {d.state or 'unknown'}, producer epoch {d.producer_epoch}, not {h.epoch})"
+                    else f"is gone (the broker says {d.state or 'unknown'} at epoch {d.producer_epoch}, not {h.epoch})"
                 )
                 raise Expiring(
                     f"the transaction {h.transactional_id} of part {h.part} {why}",
-                    "Make batches shorter (maxOffsetsPerTrigger, fewer rows) or raise kafka.transaction.timeout.ms; then "
+                    "Make batches shorter (maxOffsetsPerTrigger, fewer rows) or raise kafka.transaction.timeout.ms; "
+                    "then "
                     "start again",
                 )
             oldest = max(oldest, used)
         if oldest > WARN:
             log.warning(
-                "sink %s: EO-WARN-TIMEOUT the batch used %.0f%% of transaction.timeout.ms=%d before its decision; past %.0f%% it "
+                "sink %s: EO-WARN-TIMEOUT the batch used %.0f%% of transaction.timeout.ms=%d before its decision; "
+                "past %.0f%% it "
                 "would not be decided",
                 self._options.sink_id,
                 oldest * 100,

@@ -1,8 +1,11 @@
 """The commit log: a compacted topic for each sink that only its owner can write.
 
-It has one partition and one writer, the transactional producer ``eo:<sink>:log``. Kafka itself fences a second driver: each
-InitProducerId aborts what the previous producer had under way and refuses it from then on. Because the *last* init wins,
-not the last claim, a producer is only used after the log was read to its end behind its own init and the latest claim there is
+It has one partition and one writer, the transactional producer ``eo:<sink>:log``. Kafka itself fences a second driver:
+each
+InitProducerId aborts what the previous producer had under way and refuses it from then on. Because the *last* init
+wins,
+not the last claim, a producer is only used after the log was read to its end behind its own init and the latest claim
+there is
 the caller's. So between the look and the write nobody else can have claimed.
 """
 
@@ -122,15 +125,16 @@ class CommitLog:
         Fenced
             When somebody did.
         """
-        if self._producer is None:
-            self._init(deadline)
         owner = self._state.owner
+        if self._producer is None or owner is None or owner.token != token:
+            owner = self._init(deadline).owner  # what this process remembers may be an earlier claim of its own driver
         if owner is None or owner.token != token:
             self._discard()
-            by = f"{owner.purpose} on {owner.host} (process {owner.pid})" if owner else "nobody: the commit log is empty"
+            by = f"claim {owner.token}, {owner.purpose} on {owner.host} (process {owner.pid})" if owner else "no claim"
             raise Fenced(
-                f"claim {token} of sink {self.sink_id!r} is superseded by claim {owner.token if owner else '-'}, {by}",
-                "Stop this driver if the newer one is the right one; to take the sink back, start the stream here again",
+                f"claim {token} of sink {self.sink_id!r} is superseded by {by}",
+                "Stop this driver if the newer one is the right one; to take the sink back, start the stream here "
+                "again",
             )
         return self._state
 

@@ -48,7 +48,8 @@ OPTIONS = frozenset(
 class Connection:
     """Servers and security of one cluster.
 
-    ``ssl_ca`` is a PEM file of trusted certificates; ``ssl_identity`` a PEM file with the client's certificate chain and
+    ``ssl_ca`` is a PEM file of trusted certificates; ``ssl_identity`` a PEM file with the client's certificate chain
+    and
     its private key. Passwords never appear in ``repr``.
     """
 
@@ -94,7 +95,8 @@ class Connection:
         for store in ("truststore", "keystore"):
             if o.get(f"ssl.{store}.location") and o.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
                 raise InvalidOption(
-                    f"kafka.ssl.{store}.location is not declared as PEM, and the sink's clients cannot read Java key stores",
+                    f"kafka.ssl.{store}.location is not declared as PEM, and the sink's clients cannot read Java key "
+                    "stores",
                     f"Export it as PEM and set kafka.ssl.{store}.type=PEM",
                 )
         return cls(
@@ -112,7 +114,8 @@ class Connection:
     @classmethod
     def from_environment(cls, default_servers: str | None = None) -> Connection:
         """Read ``KAFKA_BOOTSTRAP_SERVERS`` and, with security, ``KAFKA_SECURITY_PROTOCOL``, ``KAFKA_SASL_MECHANISM``,
-        ``KAFKA_SASL_USERNAME``, ``KAFKA_SASL_PASSWORD``, ``KAFKA_SSL_CA_LOCATION``, ``KAFKA_SSL_IDENTITY_LOCATION``, ``KAFKA_SSL_KEY_PASSWORD``.
+        ``KAFKA_SASL_USERNAME``, ``KAFKA_SASL_PASSWORD``, ``KAFKA_SSL_CA_LOCATION``, ``KAFKA_SSL_IDENTITY_LOCATION``,
+        ``KAFKA_SSL_KEY_PASSWORD``.
         """
         names = {
             "KAFKA_SECURITY_PROTOCOL": "security.protocol",

@@ -1,4 +1,5 @@
-"""A kafka-python admin connection with one time budget, the project's own errors, and what can be asked about a cluster.
+"""A kafka-python admin connection with one time budget, the project's own errors, and what can be asked about a
+cluster.
 
 Every call retries what Kafka calls retriable until the budget of the object is spent.
 """
@@ -136,7 +137,8 @@ class RawClient:
         missing = [t for t in wanted if t not in found]
         if missing:
             raise UnknownTopic(
-                f"topic {missing[0]!r} does not exist on {self._connection.bootstrap_servers} (or may not be described)",
+                f"topic {missing[0]!r} does not exist on {self._connection.bootstrap_servers} (or may not be "
+                "described)",
                 "Create it with the number of partitions that you want, or correct the option",
             )
         return found
@@ -182,7 +184,9 @@ class RawClient:
     def _config(self, kind: Any, name: str) -> dict[str, str]:
         try:
             found = self._retry(
-                lambda: self._admin._async_describe_configs([ConfigResource(kind, name)], config_filter="all", flat=True)
+                lambda: self._admin._async_describe_configs(
+                    [ConfigResource(kind, name)], config_filter="all", flat=True
+                )
             )
         except NotAuthorized:
             return {}
@@ -208,6 +212,7 @@ class RawClient:
                 "Grant the right that the README lists under 'Rights', or correct the credentials",
             )
         return BrokerUnreachable(
-            f"no broker of {self._connection.bootstrap_servers} gave an answer within {self._deadline.seconds:g} s ({e})",
+            f"no broker of {self._connection.bootstrap_servers} gave an answer within {self._deadline.seconds:g} s "
+            f"({e})",
             "Check kafka.bootstrap.servers, the brokers and the network; the same start works once they answer",
         )

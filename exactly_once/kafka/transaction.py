@@ -1,6 +1,7 @@
 """One transaction of one part, on the executor: begin, produce, prepare.
 
-The producer is librdkafka's. It is never closed after a successful prepare: close() aborts (confluent-kafka >= 2.16). Dropping the
+The producer is librdkafka's. It is never closed after a successful prepare: close() aborts (confluent-kafka >= 2.16).
+Dropping the
 last reference leaves the transaction open, for the driver to end.
 """
 
@@ -115,7 +116,7 @@ class PartTransaction:
         deadline: Deadline | None = None
         while True:
             try:
-                producer.produce(topic, value, key, partition, timestamp=timestamp_ms, headers=headers or None)
+                producer.produce(topic, value, key, partition, timestamp=timestamp_ms, headers=headers or None)  # type: ignore[arg-type]
                 return
             except BufferError:
                 deadline = deadline or Deadline(STALLED_S)
@@ -132,7 +133,8 @@ class PartTransaction:
     def send_many(
         self, topic: str, keys: Sequence[bytes | str | None], values: Sequence[bytes | str | None], size: int
     ) -> None:
-        """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of any
+        """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of
+        any
         work for each record beyond librdkafka's own call.
         """
         assert self._producer is not None
@@ -158,7 +160,8 @@ class PartTransaction:
         self._raise_failure()
         if left:
             raise PrepareFailed(
-                f"{self.transactional_id}: {left} of {self.records} records were not acknowledged within {timeout_s:g} s",
+                f"{self.transactional_id}: {left} of {self.records} records were not acknowledged within "
+                f"{timeout_s:g} s",
                 "Look at the brokers' health, or allow more with kafka.delivery.timeout.ms",
             )
         reach("after-flush")
@@ -169,7 +172,8 @@ class PartTransaction:
         ):
             raise PrepareFailed(
                 f"{self.transactional_id}: the broker says {seen.state or 'unknown'} at producer epoch "
-                f"{seen.producer_epoch}, not Ongoing at {self._identity.producer_epoch}: it was ended by its timeout of "
+                f"{seen.producer_epoch}, not Ongoing at {self._identity.producer_epoch}: it was ended by its timeout "
+                "of "
                 f"{seen.timeout_ms} ms or by somebody else",
                 "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out who uses this id",
             )
@@ -206,7 +210,8 @@ class PartTransaction:
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
             size = len(value or b"")
             return InvalidRecord(
-                f"record {self.records + 1} of this part (topic {topic!r}, key {str(key)[:60]!r}, value of {size} bytes) is "
+                f"record {self.records + 1} of this part (topic {topic!r}, key {str(key)[:60]!r}, value of {size} "
+                "bytes) is "
                 "larger than max.request.size",
                 "Raise kafka.max.request.size here and max.message.bytes of the topic, or make the record smaller",
             )

@@ -1,6 +1,7 @@
 """What an answer to EndTxn means.
 
-The table was tried on Apache Kafka 4.3.1 for versions 4 and 5 (see ARCHITECTURE.md). It is read with three rules in force: one
+The table was tried on Apache Kafka 4.3.1 for versions 4 and 5 (see ARCHITECTURE.md). It is read with three rules in
+force: one
 InitProducerId for each transaction, nobody initialises an id while a decision that names it is open, and a retry uses
 the version of the first try.
 """
@@ -43,7 +44,8 @@ _RETRY = frozenset(
 def read_answer(error: str, version: int) -> Outcome:
     """The meaning of ``error`` (the broker's name of it, ``NONE`` for success) as an answer to EndTxn ``version``.
 
-    A timed-out transaction answers INVALID_TXN_STATE to version 5 and PRODUCER_FENCED to version 4, where it cannot be told from
+    A timed-out transaction answers INVALID_TXN_STATE to version 5 and PRODUCER_FENCED to version 4, where it cannot be
+    told from
     an id that was initialised again.
     """
     if error == "NONE":

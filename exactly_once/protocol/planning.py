@@ -18,7 +18,8 @@ class Plan(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch as Spark's checkpoint names it: the query, the batch id, and the digest of ``offsets/<batch id>``."""
+    """A micro-batch as Spark's checkpoint names it: the query, the batch id, and the digest of ``offsets/<batch
+    id>``."""
 
     query_id: str
     batch_id: int
@@ -64,7 +65,8 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
     raise CheckpointRewound(
         f"the checkpoint is at batch {batch.batch_id}, but batch {last.batch_id} of query {batch.query_id} is already "
         "decided: the checkpoint was rewound or restored from a copy",
-        "Put back the newest checkpoint, or, to write old input again on purpose, start with a new checkpoint and a new "
+        "Put back the newest checkpoint, or, to write old input again on purpose, start with a new checkpoint and a "
+        "new "
         "sink.id",
         safe="The output is right up to the decided batch; nothing was written again",
     )
@@ -81,8 +83,10 @@ def check_binding(sink_id: str, bound_query: str | None, query_id: str, checkpoi
     if bound_query in (None, query_id) or takeover == bound_query:
         return
     raise SinkOwned(
-        f"sink {sink_id!r} belongs to query {bound_query}, and the checkpoint {checkpoint} is of query {query_id}: either "
+        f"sink {sink_id!r} belongs to query {bound_query}, and the checkpoint {checkpoint} is of query {query_id}: "
+        "either "
         "two queries use one sink id, or the checkpoint of the first one was deleted",
-        "Give each query its own sink.id. If the old checkpoint is gone for good and you accept that its last rows may be "
+        "Give each query its own sink.id. If the old checkpoint is gone for good and you accept that its last rows "
+        "may be "
         f"written again, set the option sink.takeover={bound_query} for one start",
     )

@@ -1,1 +1,2 @@
-"""The Spark adapter: the data source, its columns, its commit messages. The only place in the engine that imports pyspark."""
+"""The Spark adapter: the data source, its columns, its commit messages. The only place in the engine that imports
+pyspark."""

@@ -1,0 +1,78 @@
+"""``make benchmark``: throughput, visibility latency and commit duration, ours beside Spark's own sink."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks import commit, latency, throughput
+from benchmarks.common import OURS, SPARKS, bench, median, ratio
+
+
+def main() -> None:
+    """Measure, print the ratios, and keep the raw figures as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=4_000_000)
+    parser.add_argument("--rate", type=int, default=20_000, help="records a second for the latency")
+    parser.add_argument("--seconds", type=float, default=30, help="measured time of one latency run")
+    parser.add_argument("--warm-up", type=float, default=20)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=("throughput", "latency", "commit"))
+    parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
+    args = parser.parse_args()
+    raw: dict[str, object] = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "arguments": vars(args) | {"folder": ""},
+    }
+    with bench(args.folder.absolute(), "local[2]") as b:
+        if args.only in (None, "commit"):
+            print("Commit duration, medians of 20 batches (ms):")
+            runs = [commit.measure(b, parts, 21) for parts in (1, 4, 16)]
+            raw["commit"] = [asdict(r) for r in runs]
+            for r in runs:
+                print(
+                    f"  {r.parts:3d} parts: alive {r.alive_ms:.1f}, decide {r.decide_ms:.1f}, end {r.end_ms:.1f}, mark "
+                    f"{r.mark_ms:.1f}; opening one part {r.open_ms:.1f}",
+                    flush=True,
+                )
+        if args.only in (None, "throughput"):
+            _report_throughput(throughput.measure(b, args.records, args.repeats), raw)
+        if args.only in (None, "latency"):
+            _report_latency(latency.measure(b, args.rate, args.seconds, args.warm_up, args.repeats), raw)
+    out = args.folder.parent / "benchmark.json"
+    out.write_text(json.dumps(raw, indent=1), encoding="utf-8")
+    print(f"Raw figures: {out}")
+
+
+def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> None:
+    raw["throughput"] = [asdict(r) for r in runs]
+    ours, theirs = ([r for r in runs if r.sink == s] for s in (OURS, SPARKS))
+    print("Throughput, records a second (median; whole run / without the first batch):")
+    for name, some in ((SPARKS, theirs), (OURS, ours)):
+        print(f"  {name}: {median(r.rate for r in some):,.0f} / {median(r.steady_rate for r in some):,.0f}")
+        print(f"    where a batch's time goes (ms): {some[-1].steps_ms}")
+    print(f"  ratio, whole run: {ratio((r.rate for r in ours), (r.rate for r in theirs))}")
+    print(
+        f"  ratio, without the first batch: {ratio((r.steady_rate for r in ours), (r.steady_rate for r in theirs))}",
+        flush=True,
+    )
+
+
+def _report_latency(runs: list[latency.Run], raw: dict[str, object]) -> None:
+    raw["latency"] = [asdict(r) for r in runs]
+    print("Visibility latency, ms (median of the runs):")
+    for name in (SPARKS, OURS):
+        some = [r for r in runs if r.sink == name]
+        p50, p95, p99 = (median(getattr(r, q) for r in some) for q in ("p50", "p95", "p99"))
+        print(f"  {name}: p50 {p50:.0f}, p95 {p95:.0f}, p99 {p99:.0f}")
+        print(f"    where a batch's time goes (ms): {some[-1].steps_ms}")
+    ours, theirs = ([r.p50 for r in runs if r.sink == s] for s in (OURS, SPARKS))
+    print(f"  ratio of p50: {ratio(ours, theirs)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The two sinks that are compared, and how one run of a query is measured."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from exactly_once.kafka.connection import Connection
+from resources.embedded_broker import EmbeddedBroker
+from resources.spark import SparkSessionResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+OURS, SPARKS = "exactly once", "Spark's own sink"
+SINKS = (SPARKS, OURS)
+
+#: As a user would set them for throughput, the same for both sinks.
+PRODUCER = {"kafka.linger.ms": "20", "kafka.compression.type": "lz4", "kafka.batch.size": "262144"}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every measurement needs."""
+
+    spark: SparkSession
+    connection: Connection
+    folder: Path
+
+    def topic(self, name: str, partitions: int) -> str:
+        """A fresh topic."""
+        name = f"{name}-{uuid.uuid4().hex[:6]}"
+        admin = AdminClient({"bootstrap.servers": self.connection.bootstrap_servers})
+        for future in admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1)]).values():
+            future.result(30)
+        return name
+
+    def writer(self, sink: str, frame: DataFrame, topic: str) -> DataStreamWriter:
+        """A query's writer, to ``sink``, with a checkpoint (and sink id) of its own."""
+        run = uuid.uuid4().hex[:8]
+        writer = frame.writeStream.option("checkpointLocation", str(self.folder / "checkpoints" / run))
+        writer = writer.options(topic=topic, **self.connection.spark(), **PRODUCER)
+        if sink == SPARKS:
+            return writer.format("kafka")
+        return writer.format("kafka_exactly_once").option("sink.id", f"bench-{run}")
+
+
+@contextmanager
+def bench(folder: Path, master: str) -> Iterator[Bench]:
+    """A fresh broker and a session with the Spark resource's documented defaults."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with EmbeddedBroker(folder / "broker") as broker:
+        connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
+        resource = SparkSessionResource(master=master, work_dir=str(folder / "spark"), driver_memory="3g")
+        with resource.session() as spark:
+            yield Bench(spark, connection, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def ratio(ours: Iterable[float], theirs: Iterable[float]) -> str:
+    """The median of the pairwise ratios, with the smallest and the largest."""
+    pairs = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return f"{statistics.median(pairs):.2f} ({min(pairs):.2f} to {max(pairs):.2f})"
+
+
+def median(values: Iterable[float]) -> float:
+    """The median."""
+    return statistics.median(list(values))
+
+
+def where_time_goes(progress: list[dict[str, Any]]) -> dict[str, float]:
+    """The median of each step of a batch, in ms."""
+    steps = {name for p in progress for name in p["durationMs"]}
+    return {name: median(p["durationMs"].get(name, 0) for p in progress) for name in sorted(steps)}

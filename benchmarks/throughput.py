@@ -1,0 +1,71 @@
+"""Pass-through of records of about 100 B, Kafka to Kafka, as fast as it goes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Producer
+
+from benchmarks.common import SINKS, Bench, where_time_goes
+from resources.spark import kafka_source_options
+
+PARTITIONS = 4
+#: The size of a batch that keeps both sinks busy without filling the memory of a small machine.
+BATCH = 800_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: records a second over the whole query, and without its first batch (workers start, code is compiled)."""
+
+    sink: str
+    rate: float
+    steady_rate: float
+    steps_ms: dict[str, float]
+
+
+def fill(bench: Bench, records: int) -> str:
+    """A topic with ``records`` records of about 100 B: a key of 8 and a value of 92 bytes."""
+    topic = bench.topic("bench-in", PARTITIONS)
+    producer = Producer(
+        {**bench.connection.librdkafka(), "linger.ms": 50, "compression.type": "lz4", "partitioner": "murmur2_random"}
+    )
+    padding = b"x" * 76
+    for i in range(records):
+        key = b"%08d" % (i % 100_000)
+        while True:
+            try:
+                producer.produce(topic, b"%016d" % i + padding, key)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.flush(60)
+    return topic
+
+
+def measure(bench: Bench, records: int, repeats: int) -> list[Run]:
+    """Run both sinks in turn, ``repeats`` times, after one shorter warm-up of each."""
+    warm, topic = fill(bench, min(records, BATCH)), fill(bench, records)
+    for sink in SINKS:
+        _run(bench, sink, warm)
+    return [_run(bench, sink, topic) for _ in range(repeats) for sink in SINKS]
+
+
+def _run(bench: Bench, sink: str, topic: str) -> Run:
+    out = bench.topic("bench-out", PARTITIONS)
+    frame = (
+        bench.spark.readStream.format("kafka")
+        .options(**kafka_source_options(bench.connection, topic, BATCH))
+        .load()
+        .select("key", "value")
+    )
+    started = time.monotonic()
+    query = bench.writer(sink, frame, out).trigger(availableNow=True).start()
+    query.awaitTermination()
+    seconds = time.monotonic() - started
+    progress = [p for p in query.recentProgress if p["numInputRows"]]
+    steady = progress[1:] or progress
+    steady_s = sum(p["durationMs"]["triggerExecution"] for p in steady) / 1000
+    rows = sum(p["numInputRows"] for p in progress)
+    return Run(sink, rows / seconds, sum(p["numInputRows"] for p in steady) / steady_s, where_time_goes(steady))
