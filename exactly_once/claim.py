@@ -153,8 +153,7 @@ def _resolve(
     version: int,
     accept_lost: int | None,
 ) -> Resolved:
-    """Complete every decision that stands before ``claim``, oldest first; only then abort what older claims left
-    open."""
+    """Complete every decision that stands before ``claim``, oldest first; only then abort what older claims left."""
     resolved = Resolved(claim)
     for decision in before.open_before(claim.token):
         try:

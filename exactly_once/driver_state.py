@@ -3,8 +3,8 @@
 Spark plans a write and commits it in two different worker processes, and ends idle ones after a minute. Both see
 ``SPARK_LOCAL_DIRS``, a folder that belongs to one Spark application and goes with it: so a file there lives exactly as
 long as the driver. It says which claim is ours and whether the last batch went through; when it is missing, or the
-last batch
-did not, the next one begins with a new claim. Losing the file costs a claim, never correctness: the commit log decides.
+last batch did not, the next one begins with a new claim. Losing the file costs a claim, never correctness: the commit
+log decides.
 """
 
 from __future__ import annotations

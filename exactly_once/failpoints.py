@@ -3,8 +3,7 @@ nothing happens.
 
 The variable names a folder. A point fires when that folder holds a file of its name; the file is renamed to
 ``<point>.reached`` first, so it fires once over all processes, and a test can wait for that name. The file's text says
-what
-happens: ``hang`` (the test kills the processes then), ``exit`` (this process alone ends at once), ``raise``, or
+what happens: ``hang`` (the test kills the processes then), ``exit`` (this process alone ends at once), ``raise``, or
 ``sleep <seconds>``.
 """
 

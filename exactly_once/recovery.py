@@ -81,8 +81,7 @@ def recover(connection: Connection, sink_id: str, timeout_s: float = 60.0) -> Re
 
 
 def _wait_until_readable(connection: Connection, topics: list[str], deadline: Deadline) -> list[tuple[str, int]]:
-    """The partitions whose last stable offset is still behind when the budget is spent: markers take a moment to
-    arrive."""
+    """The partitions whose last stable offset is still behind when the budget is spent; markers take a moment."""
     blocked: list[tuple[str, int]] = []
     if not topics:
         return blocked

@@ -1,7 +1,6 @@
 """The driver's side of a micro-batch: plan it, decide and complete it, or abort it.
 
-Each function runs in a process of its own kind: :func:`plan` where Spark plans a write, :func:`commit` and
-:func:`abort` where
+Planning and committing run in different processes: :func:`plan` where Spark plans a write, :class:`Committer` where
 Spark commits it. What they share lies in :mod:`exactly_once.driver_state` and in the commit log.
 """
 
@@ -170,8 +169,7 @@ class Committer:
         """Abort what this driver's last execution left open, unless its batch is decided.
 
         Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
-        which
-        may still be under way.
+        which may still be under way.
 
         Returns
         -------

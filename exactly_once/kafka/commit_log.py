@@ -1,12 +1,9 @@
 """The commit log: a compacted topic for each sink that only its owner can write.
 
 It has one partition and one writer, the transactional producer ``eo:<sink>:log``. Kafka itself fences a second driver:
-each
-InitProducerId aborts what the previous producer had under way and refuses it from then on. Because the *last* init
-wins,
-not the last claim, a producer is only used after the log was read to its end behind its own init and the latest claim
-there is
-the caller's. So between the look and the write nobody else can have claimed.
+each InitProducerId aborts what the previous producer had under way and refuses it from then on. Because the *last* init
+wins, not the last claim, a producer is only used after the log was read to its end behind its own init and the latest
+claim there is the caller's. So between the look and the write nobody else can have claimed.
 """
 
 from __future__ import annotations

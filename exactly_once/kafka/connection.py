@@ -49,8 +49,7 @@ class Connection:
     """Servers and security of one cluster.
 
     ``ssl_ca`` is a PEM file of trusted certificates; ``ssl_identity`` a PEM file with the client's certificate chain
-    and
-    its private key. Passwords never appear in ``repr``.
+    and its private key. Passwords never appear in ``repr``.
     """
 
     bootstrap_servers: str

@@ -1,8 +1,7 @@
 """One transaction of one part, on the executor: begin, produce, prepare.
 
 The producer is librdkafka's. It is never closed after a successful prepare: close() aborts (confluent-kafka >= 2.16).
-Dropping the
-last reference leaves the transaction open, for the driver to end.
+Dropping the last reference leaves the transaction open, for the driver to end.
 """
 
 from __future__ import annotations
@@ -134,8 +133,7 @@ class PartTransaction:
         self, topic: str, keys: Sequence[bytes | str | None], values: Sequence[bytes | str | None], size: int
     ) -> None:
         """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of
-        any
-        work for each record beyond librdkafka's own call.
+        any work for each record beyond librdkafka's own call.
         """
         assert self._producer is not None
         produce = self._producer.produce

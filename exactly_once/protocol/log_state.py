@@ -46,8 +46,7 @@ class LogState:
         return any(d.query_id == query_id and d.batch_id == batch_id for d in self.decisions)
 
     def open_before(self, token: int) -> tuple[Decision, ...]:
-        """The open decisions that stand before the claim ``token``: all that its recovery may touch (invariant 4,
-        6)."""
+        """The open decisions that stand before the claim ``token``: all that its recovery may touch."""
         return tuple(d for d in self.open_decisions if d.token < token)
 
 

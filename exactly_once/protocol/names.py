@@ -1,8 +1,7 @@
 """Names of everything that belongs to a sink on a cluster.
 
 A transactional id is ``eo:<sink id>:<slot>:<part>:<attempt>``. A sink id cannot contain ``:``, so no namespace is a
-prefix
-of another one. The number of ids is bounded by slots x parts x variants (x attempts, when tasks fail).
+prefix of another one. The number of ids is bounded by slots x parts x variants (x attempts, when tasks fail).
 """
 
 from __future__ import annotations
@@ -72,10 +71,9 @@ def attempt_of(task_attempt: int, task_attempt_id: int) -> str:
     """The attempt part of an id: Spark's attempt number, and a variant taken from the task attempt's unique id.
 
     A stage that is run again (after a lost shuffle file) counts its attempts from 0 again while tasks of its first run
-    may
-    still be alive, and Spark's Python workers are not told which run they belong to; the variant tells most of these
-    apart.
-    Where it does not, the later InitProducerId fences the other attempt, which the check before the decision sees.
+    may still be alive, and Spark's Python workers are not told which run they belong to; the variant tells most of
+    these apart. Where it does not, the later InitProducerId fences the other attempt, which the check before the
+    decision sees.
     """
     return f"{task_attempt}.{task_attempt_id % VARIANTS}"
 
@@ -84,8 +82,7 @@ def part_id(sink_id: str, token: int, part: int, attempt: str) -> str:
     """The transactional id for one attempt of one part, under the claim ``token``.
 
     ``attempt`` comes from :func:`attempt_of`: two attempts that are alive at once do not share an id, so none can
-    abort what
-    the other one prepared.
+    abort what the other one prepared.
     """
     return f"{namespace(sink_id)}{slot_of(token)}:{part}:{attempt}"
 

@@ -45,8 +45,7 @@ def read_answer(error: str, version: int) -> Outcome:
     """The meaning of ``error`` (the broker's name of it, ``NONE`` for success) as an answer to EndTxn ``version``.
 
     A timed-out transaction answers INVALID_TXN_STATE to version 5 and PRODUCER_FENCED to version 4, where it cannot be
-    told from
-    an id that was initialised again.
+    told from an id that was initialised again.
     """
     if error == "NONE":
         return Outcome.DONE

@@ -49,8 +49,7 @@ class Claim:
     """Somebody became the one who may decide for the sink.
 
     ``token`` grows by one with each claim. ``query_id`` binds the sink to a Spark query; a claim by a recovery keeps
-    the
-    binding that it found. ``purpose`` is ``stream`` or ``recovery``.
+    the binding that it found. ``purpose`` is ``stream`` or ``recovery``.
     """
 
     token: int

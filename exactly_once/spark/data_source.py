@@ -1,9 +1,8 @@
 """``format("kafka_exactly_once")``: Spark's Python data source over the engine.
 
 Spark calls, for each micro-batch: ``streamWriter`` in a planning process (the claim happens there), ``write`` in the
-executors'
-Python workers, ``streamWriter`` again and ``commit`` or ``abort`` in a committing process. The three never share
-memory.
+executors' Python workers, ``streamWriter`` again and ``commit`` or ``abort`` in a committing process. The three never
+share memory.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class KafkaExactlyOnce(DataSource):
     """An exactly-once Kafka sink for Structured Streaming.
 
     Options: ``sink.id`` and ``checkpointLocation`` (required), ``kafka.bootstrap.servers`` (required), ``topic``, and
-    Spark's
-    ``kafka.*`` producer options; see :class:`exactly_once.options.SinkOptions`.
+    Spark's ``kafka.*`` producer options; see :class:`exactly_once.options.SinkOptions`.
     """
 
     def __init__(self, options: dict[str, str]):
