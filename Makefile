@@ -1,0 +1,50 @@
+# Everything runs from the project's own .venv; what is downloaded goes to one cache folder (EXACTLY_ONCE_CACHE).
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+RUN := $(CURDIR)/.run
+
+# What Spark, Dagster and pytest would put elsewhere.
+export SPARK_LOCAL_DIRS ?= $(RUN)/spark
+export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
+
+.PHONY: help setup run ui test test-long check benchmark clean lock lock-jars
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install everything into .venv and the cache folder; once
+	@sh tools/setup.sh
+
+run: setup ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input, with a report at its end
+	@$(PYTHON) -m platform_assets.cli run
+
+ui: setup ## The same with Dagster's web server and daemon
+	@$(PYTHON) -m platform_assets.cli ui
+
+test: setup ## All tests that take seconds, on a real broker and a real Spark
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest -m "not long" $(PYTEST_ARGS)
+
+test-long: setup ## The others: crash tests
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest -m long $(PYTEST_ARGS)
+
+check: setup ## Lint, format, types, import contracts
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	.venv/bin/lint-imports --no-logo
+
+benchmark: setup ## Throughput and latency beside Spark's own sink, in the same run
+	$(PYTHON) -m benchmarks $(BENCHMARK_ARGS)
+
+clean: ## Remove what runs and tools left in the project folder; .venv and the cache folder stay
+	rm -rf $(RUN) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log build dist
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+lock: ## Make constraints.txt anew from pyproject.toml (needs uv)
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --no-emit-index-url \
+		--custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
+
+lock-jars: setup ## Make ivy.sha256 anew from ivy.xml
+	@$(PYTHON) -m resources.jars

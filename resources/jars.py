@@ -1,0 +1,257 @@
+"""The jars of ``ivy.xml``, resolved once into the cache folder by the Ivy that PySpark bundles, and checked.
+
+Safe in any number of processes at once, and when killed half-way. ``python -m resources.jars`` writes ``ivy.sha256``
+anew, after a change of ``ivy.xml``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from exactly_once.errors import ExactlyOnceError
+from resources.java import find_java
+
+Progress = Callable[[str], None]
+
+# The default repository of Ivy's Maven resolver is Maven Central; a company's mirror: EXACTLY_ONCE_IVY_SETTINGS.
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
+_CONFIGURATIONS = ("connector", "broker")
+
+
+class JarsUnusable(ExactlyOnceError):
+    """The jars could not be resolved, or one is not what was pinned."""
+
+    code = "EO-JARS"
+    default_safe = "Nothing was started"
+
+
+def cache_folder() -> Path:
+    """The one folder outside the project that is written: ``EXACTLY_ONCE_CACHE``, or one in the user's cache folder."""
+    if own := os.environ.get("EXACTLY_ONCE_CACHE"):
+        return Path(own).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "exactly-once"
+
+
+def connector_jars() -> list[str]:
+    """Spark's Kafka connector: the value of ``spark.jars``, as a list of paths. Resolved when missing."""
+    return [str(resolve() / name) for name in _names("connector")]
+
+
+def broker_classpath() -> str:
+    """The class path of the embedded broker. Resolved when missing."""
+    return os.pathsep.join(str(resolve() / name) for name in _names("broker"))
+
+
+def resolve(progress: Progress | None = None) -> Path:
+    """The folder with ``connector/*.jar`` and ``broker/*.jar``, complete and checked.
+
+    Already there: about a millisecond. Else it takes about half a minute, once.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Told in words what happens now.
+
+    Raises
+    ------
+    JarsUnusable
+        A jar cannot be had, or its sha256 is not the pinned one; the message names it.
+    JavaUnusable
+        There is no Java 17.
+    """
+    say = progress or (lambda line: None)
+    folder = _folder()
+    if is_resolved():
+        return folder
+    with _locked(cache_folder() / "jars.lock", say):
+        if is_resolved():  # another process was faster
+            return folder
+        sums = pinned()
+        with _retrieved(say, total=len(sums)) as fresh:
+            _verify(fresh, sums)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            fresh.rename(folder)
+    return folder
+
+
+def is_resolved() -> bool:
+    """Whether :func:`resolve` has nothing to do."""
+    # The folder appears by one rename after the check, so names are enough here; they tell when a cleaner took a jar.
+    folder = _folder()
+    return all((folder / name).is_file() for name in pinned())
+
+
+def lock(progress: Progress | None = None) -> Path:
+    """Write ``ivy.sha256`` from what ``ivy.xml`` resolves to now, and return its path."""
+    say = progress or (lambda line: None)
+    target = _file("ivy.xml").with_name("ivy.sha256")
+    with _locked(cache_folder() / "jars.lock", say), _retrieved(say, total=None) as fresh:
+        jars = sorted(p for c in _CONFIGURATIONS for p in (fresh / c).glob("*.jar"))
+        target.write_text("".join(f"{_sha256(jar)}  {jar.relative_to(fresh)}\n" for jar in jars))
+    return target
+
+
+def _file(name: str) -> Path:
+    """``ivy.xml`` or its sums: in the project folder, or beside this module in an installed package."""
+    here = Path(__file__).resolve().parent
+    return next((p for p in (here.parent / name, here / name) if p.is_file()), here.parent / name)
+
+
+def pinned() -> dict[str, str]:
+    """The sha256 of every jar by ``configuration/name.jar``, in the format of the sha256sum command."""
+    lines = _file("ivy.sha256").read_text().splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines if line.strip())}
+
+
+def _names(configuration: str) -> list[str]:
+    return [name for name in pinned() if name.startswith(configuration + "/")]
+
+
+def _folder() -> Path:
+    """Where the jars of this ivy.xml are, or will be."""
+    key = hashlib.sha256(_file("ivy.xml").read_bytes() + _file("ivy.sha256").read_bytes()).hexdigest()[:16]
+    return cache_folder() / "jars" / key
+
+
+def _verify(folder: Path, sums: dict[str, str]) -> None:
+    found = {str(p.relative_to(folder)): _sha256(p) for c in _CONFIGURATIONS for p in (folder / c).glob("*.jar")}
+    wrong = sorted(n for n in found if n in sums and found[n] != sums[n])
+    if wrong:
+        raise JarsUnusable(
+            f"{wrong[0]} has the sha256 {found[wrong[0]]}, pinned is {sums[wrong[0]]} (ivy.sha256)",
+            f"Remove {cache_folder() / 'ivy'} and try again; if it stays, do not trust the repository it comes from",
+        )
+    if found.keys() != sums.keys():
+        odd = sorted(found.keys() ^ sums.keys())[0]
+        raise JarsUnusable(
+            f"ivy.xml and ivy.sha256 disagree about {odd}", "Restore both from the repository, or run: make lock-jars"
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(path: Path, say: Progress) -> Iterator[None]:
+    """Hold a lock that the system releases when this process dies, however it dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another process that resolves the jars")
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _retrieved(say: Progress, total: int | None) -> Iterator[Path]:
+    """A folder beside the final one with what Ivy retrieves for ``ivy.xml``; gone at the end unless it was renamed."""
+    cache = cache_folder()
+    for left_over in cache.glob("retrieving-*"):  # of a process that was killed: we hold the lock
+        shutil.rmtree(left_over, ignore_errors=True)
+    staging = Path(tempfile.mkdtemp(prefix="retrieving-", dir=cache))
+    try:
+        own_settings = os.environ.get("EXACTLY_ONCE_IVY_SETTINGS")
+        settings = Path(own_settings) if own_settings else staging / "ivysettings.xml"
+        if not own_settings:
+            settings.write_text(_SETTINGS)
+        # What one try has downloaded stays in Ivy's cache: the second goes on where a lost connection ended the first.
+        if not _ivy(settings, staging, cache, say, total):
+            say("not complete: trying once more")
+            if not _ivy(settings, staging, cache, say, total):
+                log = cache / "ivy.log"
+                raise JarsUnusable(
+                    f"Ivy could not resolve {_file('ivy.xml')}: {_reason(log.read_text(errors='replace'))}",
+                    "Check the connection to Maven Central (proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...; mirror: "
+                    f"EXACTLY_ONCE_IVY_SETTINGS=<an Ivy settings file>); the whole log is {log}",
+                )
+        yield staging / "jars"
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _ivy(settings: Path, staging: Path, cache: Path, say: Progress, total: int | None) -> bool:
+    command = [
+        find_java().executable,
+        "-XX:-UsePerfData",  # its files are in the system's temporary folder
+        f"-Djava.io.tmpdir={staging}",
+        f"-Divy.default.ivy.user.dir={cache / 'ivy'}",
+        *(
+            "-jar",
+            str(_ivy_jar()),
+            "-settings",
+            str(settings),
+            "-ivy",
+            str(_file("ivy.xml")),
+            "-cache",
+            str(cache / "ivy"),
+        ),
+        *("-types", "jar", "bundle", "-confs", *_CONFIGURATIONS),
+        *("-retrieve", f"{staging}/jars/[conf]/[artifact]-[revision].[ext]"),
+    ]
+    # Ivy checks whatever checksums the repository has; ours come after.
+    modules = downloads = 0
+    of = f" of {total}" if total else ""
+    with (cache / "ivy.log").open("w") as log:
+        ivy = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert ivy.stdout is not None
+        try:
+            for line in ivy.stdout:
+                log.write(line)
+                if line.startswith("\tfound "):
+                    modules += 1
+                    say(f"looking up {modules}{of}: {line.split()[1].split('#')[-1].split(';')[0]}")
+                elif "[SUCCESSFUL ]" in line:
+                    downloads += 1
+                    say(f"downloaded {downloads}{of}: {line.split('!')[-1].split('.jar')[0]}")
+        finally:
+            if sys.exc_info()[0] is not None:
+                ivy.kill()
+            ivy.wait()
+    return ivy.returncode == 0
+
+
+def _reason(log: str) -> str:
+    found = re.findall(
+        r"(?:UNRESOLVED DEPENDENCY|FAILED DOWNLOAD|\[FAILED +\]|Server access error)[^\n]*|:: [^\n]*: not found", log
+    )
+    return found[0].strip(": ") if found else (log.strip().splitlines() or ["no output"])[-1]
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarsUnusable(
+            "PySpark is not installed in this Python", f"Run: {sys.executable} -m pip install pyspark==4.2.*"
+        )
+    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise JarsUnusable(
+            f"The PySpark at {spec.origin} has no Ivy in its jars folder", "Install the pyspark package of PyPI"
+        )
+    return found[-1]
+
+
+if __name__ == "__main__":
+    print(lock(lambda line: print(line, flush=True)))

@@ -1,0 +1,109 @@
+"""Find the Java that Spark and the embedded broker run on, without starting it where that can be avoided.
+
+The choice is Spark's own, so that both run on the same Java: ``JAVA_HOME`` when set, else ``java`` on the ``PATH``;
+on macOS also what ``/usr/libexec/java_home`` knows.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from exactly_once.errors import ExactlyOnceError
+
+OLDEST_JAVA = 17
+
+
+class JavaUnusable(ExactlyOnceError):
+    """No Java, or one that is too old for Spark 4 and Kafka 4."""
+
+    code = "EO-JAVA"
+    default_safe = "Nothing was started"
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that is new enough.
+
+    Attributes
+    ----------
+    executable : str
+        The ``java`` command.
+    home : str or None
+        The folder for ``JAVA_HOME`` when it had to be looked up, so that Spark finds the same one.
+    major : int
+        17, 21, ...
+    """
+
+    executable: str
+    home: str | None
+    major: int
+
+
+def find_java() -> Java:
+    """The Java to use.
+
+    Raises
+    ------
+    JavaUnusable
+        There is none, or it is older than Java 17; the message says what to install.
+    """
+    return _find_java(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
+
+
+@functools.lru_cache(maxsize=8)
+def _find_java(java_home: str, path: str) -> Java:
+    way_out = (
+        f"Install Java {OLDEST_JAVA} or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless, "
+        "macOS: brew install openjdk@17) or set JAVA_HOME to one"
+    )
+    executable: str | None
+    home: str | None = None
+    if java_home:
+        executable = str(Path(java_home) / "bin" / "java")
+        if not os.access(executable, os.X_OK):
+            raise JavaUnusable(f"JAVA_HOME is {java_home}, but {executable} is not a program", way_out)
+    else:
+        executable = shutil.which("java", path=path)
+        if executable is None or _major(executable) is None:  # macOS has a java command that only says "install Java"
+            home = _macos_java_home()
+            executable = str(Path(home) / "bin" / "java") if home else None
+    if executable is None:
+        raise JavaUnusable("No Java was found", way_out)
+    major = _major(executable)
+    if major is None:
+        raise JavaUnusable(f"{executable} does not tell its version", way_out)
+    if major < OLDEST_JAVA:
+        raise JavaUnusable(f"{executable} is Java {major}, which is too old", way_out)
+    return Java(executable, home, major)
+
+
+def _major(executable: str) -> int | None:
+    """Its major version: from the ``release`` file that every JDK carries, else by asking it (50 ms)."""
+    release = Path(executable).resolve().parent.parent / "release"
+    text = ""
+    if release.is_file():
+        found = re.search(r'^JAVA_VERSION="?([^"\n]+)', release.read_text(errors="replace"), re.MULTILINE)
+        text = found.group(1) if found else ""
+    if not text:
+        try:
+            said = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30).stderr
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        found = re.search(r'version "([^"]+)"', said)
+        text = found.group(1) if found else ""
+    number = re.match(r"(?:1\.)?(\d+)", text)  # Java 8 calls itself 1.8
+    return int(number.group(1)) if number else None
+
+
+def _macos_java_home() -> str | None:
+    tool = "/usr/libexec/java_home"
+    if not os.access(tool, os.X_OK):
+        return None
+    asked = subprocess.run([tool, "-v", f"{OLDEST_JAVA}+"], capture_output=True, text=True, timeout=30)
+    return asked.stdout.strip() or None if asked.returncode == 0 else None

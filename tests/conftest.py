@@ -1,0 +1,73 @@
+"""Fixtures of all tests: one real broker for the whole session, and the end of its log beside a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from resources.embedded_broker import EmbeddedBroker
+from tests.support import broker as support
+
+if TYPE_CHECKING:
+    from exactly_once.kafka.connection import Connection
+
+_started: list[EmbeddedBroker] = []
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """The broker all tests share: they keep apart by topics, sink ids and groups of their own (``fresh_name``).
+
+    A test that kills, stops or configures a broker starts its own (``own_broker``).
+    """
+    with support.test_broker(tmp_path_factory.mktemp("broker")) as running:
+        _started.append(running)
+        yield running
+
+
+@pytest.fixture
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., EmbeddedBroker]]:
+    """Start a broker for this test alone: ``own_broker(nodes=3, properties={...})``. Stopped when the test ends."""
+    own: list[EmbeddedBroker] = []
+
+    def start(*, nodes: int = 1, properties: dict[str, str] | None = None) -> EmbeddedBroker:
+        started = support.test_broker(tmp_path_factory.mktemp("own-broker"), nodes=nodes, properties=properties)
+        own.append(started)
+        _started.append(started)
+        return started.start()
+
+    yield start
+    for started in own:
+        started.kill()  # its folder is not used again, and three nodes take 6 s to stop in order
+        started.stop()
+        _started.remove(started)
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(broker: EmbeddedBroker) -> str:
+    return broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def connection(broker: EmbeddedBroker) -> Connection:
+    """The engine's own description of the shared broker."""
+    from exactly_once.kafka.connection import Connection
+
+    return Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    """A fresh topic with four partitions on the shared broker."""
+    return support.create_topic(broker.bootstrap_servers, partitions=4)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        for running in _started:
+            report.sections.append(("end of the broker's log", running.log_tail()))
+    return report

@@ -1,0 +1,57 @@
+"""Topics and brokers for tests."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from resources.embedded_broker import EmbeddedBroker
+
+# A broker whose transactions time out when they should, not up to ten seconds later.
+FAST_TIME_OUTS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+}
+_counter = itertools.count(1)
+
+
+def test_broker(data_dir: Path, *, nodes: int = 1, properties: dict[str, str] | None = None) -> EmbeddedBroker:
+    """A broker for a test: in a fresh folder, on free ports, with fast transaction time-outs. Not started."""
+    return EmbeddedBroker(data_dir, nodes=nodes, properties=FAST_TIME_OUTS | (properties or {}))
+
+
+test_broker.__test__ = False  # type: ignore[attr-defined]  # a helper, not a test
+
+
+def fresh_name(prefix: str = "t") -> str:
+    """A name no other test uses, fit for a topic, a sink id, a group."""
+    return f"{prefix}-{next(_counter)}-{uuid.uuid4().hex[:6]}"
+
+
+def create_topic(
+    bootstrap_servers: str,
+    name: str | None = None,
+    partitions: int = 1,
+    config: dict[str, str] | None = None,
+) -> str:
+    """Create a topic (with a name of its own when none is given), wait until it can be written, return its name."""
+    name = name or fresh_name()
+    create_topics(bootstrap_servers, {name: partitions}, config)
+    return name
+
+
+def create_topics(bootstrap_servers: str, partitions: dict[str, int], config: dict[str, str] | None = None) -> None:
+    """Create several topics, ``partitions`` by name, and wait until all of them can be written."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    topics = [NewTopic(name, num_partitions=count, config=config or {}) for name, count in partitions.items()]
+    for creation in admin.create_topics(topics, operation_timeout=30, request_timeout=30).values():
+        creation.result(30)
+
+
+def delete_topic(bootstrap_servers: str, name: str) -> None:
+    """Delete a topic and wait for it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.delete_topics([name], operation_timeout=30)[name].result(30)

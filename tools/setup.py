@@ -1,0 +1,155 @@
+"""Install what the project needs into ``.venv`` and the cache folder, once; run by ``tools/setup.sh`` inside ``.venv``.
+
+Every step can be interrupted and run again. When pyproject.toml, constraints.txt, ivy.xml and the Python are those of
+the last complete run, nothing is done. Standard library only: it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(PROJECT))
+
+from exactly_once.errors import ExactlyOnceError  # noqa: E402
+from resources import jars  # noqa: E402
+from resources.java import JavaUnusable, find_java  # noqa: E402
+
+STAMP = PROJECT / ".venv" / "set-up-is-complete"
+PIP_LOG = PROJECT / ".run" / "logs" / "pip.log"
+STEPS = 3
+
+
+def main() -> int:
+    """Set up, and return the exit code."""
+    began = time.monotonic()
+    try:
+        find_java()
+    except JavaUnusable as missing:
+        way_out = missing.way_out[0].lower() + missing.way_out[1:]
+        print(f"{missing.what}: {way_out}, and run this again.", file=sys.stderr)
+        return 1
+    wanted = fingerprint()
+    if STAMP.is_file() and STAMP.read_text() == wanted and jars.is_resolved():
+        return 0
+    STAMP.unlink(missing_ok=True)
+    print("Setting up; this is done once, in some minutes.")
+    try:
+        for step in (install_packages, resolve_jars, try_broker):
+            code = step()
+            if code != 0:
+                return code
+    except ExactlyOnceError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped; what is downloaded stays: run it again to go on.", file=sys.stderr)
+        return 130
+    STAMP.write_text(wanted)
+    print(f"Set up in {time.monotonic() - began:.0f} s.")
+    return 0
+
+
+def fingerprint() -> str:
+    """What a complete set-up depends on."""
+    digest = hashlib.sha256(f"{sys.version} {PROJECT}".encode())
+    for name in ("pyproject.toml", "constraints.txt", "ivy.xml", "ivy.sha256"):
+        digest.update((PROJECT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def install_packages() -> int:
+    """Step 1: pip, with the versions of constraints.txt."""
+    total = sum("==" in line for line in (PROJECT / "constraints.txt").read_text().splitlines())
+    environment = {
+        **os.environ,
+        "PIP_CACHE_DIR": str(jars.cache_folder() / "pip"),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+    python = [sys.executable, "-m"]
+    if subprocess.run([*python, "pip", "--version"], capture_output=True).returncode != 0:  # venv was made half-way
+        subprocess.run([*python, "ensurepip"], check=True, capture_output=True)
+    PIP_LOG.parent.mkdir(parents=True, exist_ok=True)
+    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt", "-e", ".[platform,dev]"]
+    pip = subprocess.Popen(
+        command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        said = follow_pip(pip, total)
+    except BaseException:
+        pip.terminate()  # nothing of ours goes on after a Ctrl-C
+        try:
+            pip.wait(10)
+        except subprocess.TimeoutExpired:
+            pip.kill()
+        raise
+    if pip.returncode != 0:
+        print(f"\npip failed: {said or 'no reason given'} (the whole log is {PIP_LOG})", file=sys.stderr)
+        return 1
+    done(1, f"{total} packages in .venv")
+    return 0
+
+
+def follow_pip(pip: subprocess.Popen[str], total: int) -> str:
+    """Show what pip does until it ends; return its first error, if any."""
+    said = ""
+    seen = 0
+    assert pip.stdout is not None
+    with PIP_LOG.open("w") as log:
+        for line in pip.stdout:
+            log.write(line)
+            log.flush()
+            if found := re.match(r"(?:Collecting|Requirement already satisfied:) ([A-Za-z0-9._-]+)", line):
+                seen += 1
+                show(1, f"packages {min(seen, total)} of {total}: {found[1]}", every=20, count=seen)
+            elif "Building wheel" in line or line.startswith("Installing collected"):
+                show(1, line.strip().rstrip(".").split(":")[0])
+            elif line.startswith("ERROR"):
+                said = said or line.strip()
+    pip.wait()
+    return said
+
+
+def resolve_jars() -> int:
+    """Step 2: the jars of ivy.xml."""
+    importlib.invalidate_caches()  # this process is older than the packages
+    jars.resolve(lambda line: show(2, f"jars: {line}", every=10, count=int((re.findall(r"\d+", line) or [0])[0])))
+    done(2, f"{len(jars.pinned())} jars, each with the sha256 of ivy.sha256, in {jars.cache_folder()}")
+    return 0
+
+
+def try_broker() -> int:
+    """Step 3: the embedded broker really starts, and leaves what makes its next starts fast."""
+    from resources.embedded_broker import prepare
+
+    show(3, "a trial start of the embedded broker")
+    seconds = prepare()
+    done(3, f"the embedded broker starts{f' in {seconds:.1f} s' if seconds else ''}")
+    return 0
+
+
+def show(step: int, text: str, every: int = 1, count: int = 0) -> None:
+    """Progress: one line that is rewritten on a terminal, some lines in a log."""
+    line = f"  {step}/{STEPS} {text}"
+    if sys.stdout.isatty():
+        print("\r\033[K" + line[: shutil.get_terminal_size().columns - 1], end="", flush=True)
+    elif count % every == 0 or count == 1:
+        print(line, flush=True)
+
+
+def done(step: int, text: str) -> None:
+    """The last line of a step, which stays."""
+    start = "\r\033[K" if sys.stdout.isatty() else ""
+    print(f"{start}  {step}/{STEPS} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
