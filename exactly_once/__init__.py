@@ -30,7 +30,7 @@ def register(spark: SparkSession) -> None:
     """
     from exactly_once.spark.data_source import KafkaExactlyOnce
 
-    if spark.conf.get("spark.speculation", "false") == "true":
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         raise UnsupportedMode(
             "spark.speculation=true runs copies of a task, and each copy would write a transaction of its own",
             "Start the session with spark.speculation=false",

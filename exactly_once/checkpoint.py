@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from urllib.parse import urlparse
 
@@ -96,7 +97,7 @@ def batch_in_flight(location: str) -> Batch:
 
 def _without_settings(offsets: str) -> str:
     """The part of ``offsets/N`` that names the input: the source lines, not the session's settings and clock."""
-    return "\n".join(offsets.splitlines()[2:])
+    return "\n".join(offsets.rstrip("\n").split("\n")[2:])
 
 
 class _Reader:
@@ -105,8 +106,9 @@ class _Reader:
         try:
             if urlparse(location).scheme:
                 # Hadoop writes file:/path and file:///path; pyarrow knows only the second
-                uri = location.replace("file:/", "file:///", 1) if not location.startswith("file://") else location
-                self._fs, self._root = pafs.FileSystem.from_uri(uri if uri.startswith("file:") else location)
+                uri = re.sub(r"^file:/(?!/)", "file:///", location)
+                uri = re.sub(r"^s3[an]:", "s3:", uri)  # Hadoop's names of the same thing
+                self._fs, self._root = pafs.FileSystem.from_uri(uri)
             else:
                 self._fs, self._root = pafs.LocalFileSystem(), location
         except Exception as e:
@@ -121,7 +123,7 @@ class _Reader:
             last_offsets, last_commit = self._highest("offsets"), self._highest("commits")
             if last_offsets is None:
                 return Checkpoint(self._location, query_id)
-            _, head, *sources = self.text(f"offsets/{last_offsets}").splitlines()
+            _, head, *sources = self.text(f"offsets/{last_offsets}").rstrip("\n").split("\n")
             return Checkpoint(
                 self._location,
                 query_id,
@@ -130,7 +132,7 @@ class _Reader:
                 json.loads(head).get("batchTimestampMs"),
                 tuple(sources),
             )
-        except (OSError, ValueError, KeyError) as e:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
             raise self._unusable(e) from e
 
     def text(self, name: str) -> str:

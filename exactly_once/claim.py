@@ -11,14 +11,15 @@ from typing import Any
 from exactly_once.completion import complete, older_slots, open_transactions, sweep
 from exactly_once.deadline import Deadline
 from exactly_once.driver_state import DriverState
-from exactly_once.errors import Expired, InvalidTransactionTimeout
+from exactly_once.errors import ExactlyOnceError, Expired, InvalidTransactionTimeout
 from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, now_ms
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
+from exactly_once.kafka.transaction import check_settings
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import SLOTS, slot_of
+from exactly_once.protocol.names import SLOTS, part_id
 from exactly_once.protocol.planning import Batch, check_binding, plan_batch
 from exactly_once.protocol.records import Claim, Completed, Decision
 
@@ -68,9 +69,9 @@ def claim_for_stream(options: SinkOptions, batch: Batch) -> DriverState:
 
         check(commit_log.read(deadline))
         before, claim = commit_log.claim(make, deadline)
-        ahead = commit_log.own(claim.token, deadline).last_timestamp_ms - now_ms()
+        ahead = commit_log.clock_ahead_ms
         reach("claimed")
-        resolved = _resolve(options.sink_id, before, claim, commit_log, control, version, options.accept_lost)
+        resolved = _resolve(options.sink_id, before, claim, commit_log, control, version, options.accept_lost, deadline)
         commit_log.close()
     if resolved.completed or resolved.aborted:
         log.warning(
@@ -107,7 +108,7 @@ def claim_for_recovery(connection: Connection, sink_id: str, budget_s: float) ->
             return _claim(state, owner.query_id if owner else None, "recovery", owner.checkpoint if owner else "")
 
         before, claim = commit_log.claim(make, deadline)
-        resolved = _resolve(sink_id, before, claim, commit_log, control, version, None)
+        resolved = _resolve(sink_id, before, claim, commit_log, control, version, None, deadline)
         commit_log.close()
         control.renew(max(1.0, deadline.left))
         resolved.left_open = open_transactions(sink_id, control, lambda p: True)
@@ -124,8 +125,9 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
 
     Raises
     ------
-    UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
+    InvalidOption, UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
     """
+    check_settings(options.connection, options.producer)
     version = control.end_txn_version()
     if options.topic is not None:
         control.topic_partitions([options.topic])
@@ -152,21 +154,30 @@ def _resolve(
     control: Control,
     version: int,
     accept_lost: int | None,
+    deadline: Deadline,
 ) -> Resolved:
-    """Complete every decision that stands before ``claim``, oldest first; only then abort what older claims left."""
-    resolved = Resolved(claim)
-    for decision in before.open_before(claim.token):
+    """Complete every decision that stands before ``claim``, oldest first; only then abort what older claims left.
+
+    When one cannot be completed, what is undecided is aborted all the same, since readers wait for it.
+    """
+    resolved, slots = Resolved(claim), older_slots(claim.token, SLOTS)
+    open_before = before.open_before(claim.token)
+    decided = {h.transactional_id for d in open_before for h in d.handles}
+    failure: ExactlyOnceError | None = None
+    for decision in open_before:
         try:
-            complete(sink_id, decision, control, COMPLETE_BUDGET_S)
-        except Expired:
-            if accept_lost != decision.batch_id:
-                raise
+            complete(sink_id, decision, control, min(COMPLETE_BUDGET_S, max(1.0, deadline.left)))
+        except ExactlyOnceError as e:
+            if not isinstance(e, Expired) or accept_lost != decision.batch_id:
+                failure = e
+                break
             log.warning("sink %s: going past the lost parts of batch %d, as asked", sink_id, decision.batch_id)
         done = Completed(decision.query_id, decision.batch_id, claim.token, now_ms())
-        commit_log.append(done, Deadline(CLAIM_BUDGET_S))
+        commit_log.append(done, deadline)
         resolved.completed.append(decision)
-    slots = older_slots(claim.token, SLOTS)
-    assert slot_of(claim.token) not in slots
-    control.renew(CLAIM_BUDGET_S)
-    resolved.aborted = sweep(sink_id, control, version, lambda p: p.slot in slots)
+    still_decided = decided if failure else set[str]()
+    control.renew(max(1.0, deadline.left))
+    resolved.aborted = sweep(sink_id, control, version, lambda p: p.slot in slots and part_id(*p) not in still_decided)
+    if failure is not None:
+        raise failure
     return resolved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from exactly_once import failpoints
@@ -11,6 +12,11 @@ from exactly_once.kafka.control import Control, Description, End
 from exactly_once.protocol.names import PartId, namespace, parse_part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision, PreparedTransaction
+
+log = logging.getLogger(__name__)
+
+#: Transactions that keep coming back belong to tasks that still run; the next sweep finds them again.
+SWEEP_BUDGET_S = 10.0
 
 #: States in which a transaction holds back read_committed readers until somebody acts.
 OPEN = ("Ongoing",)
@@ -39,8 +45,7 @@ def complete(sink_id: str, decision: Decision, control: Control, budget_s: float
     for transactional_id, outcome in outcomes.items():
         by.setdefault(outcome, []).append(handles[transactional_id])
     name = f"batch {decision.batch_id} of sink {sink_id!r}"
-    if lost := by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []):
-        raise _expired(name, decision, lost, by.get(Outcome.UNKNOWN, []))
+    # what may still be committed comes first: only when nothing else is left may somebody accept a loss
     if denied := by.get(Outcome.DENIED):
         raise NotAuthorized(
             f"{name} is decided, but this principal may not end {denied[0].transactional_id}",
@@ -53,6 +58,8 @@ def complete(sink_id: str, decision: Decision, control: Control, budget_s: float
             f"{waiting[0].transactional_id} among them",
             "Start the stream (or the recovery) again when the brokers answer, before the transaction timeout",
         )
+    if lost := by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []):
+        raise _expired(name, decision, lost, by.get(Outcome.UNKNOWN, []))
     failpoints.reach("all-ended")
 
 
@@ -64,12 +71,14 @@ def _expired(
     doubt = f"; of {len(unknown)} of these the broker can no longer tell whether they were committed" if unknown else ""
     return Expired(
         f"{name} is decided, but {len(lost)} of its {len(decision.handles)} transactions were ended before their "
-        "commit, by "
-        f"their timeout or by an operator: {parts}{more}{doubt}",
-        f"Their rows come from offsets/{decision.batch_id} of the checkpoint (end) and "
-        f"offsets/{decision.batch_id - 1} (start): "
-        f"write what is missing from there, then set the option sink.accept.lost={decision.batch_id} for one start",
+        f"commit, by their timeout or by an operator: {parts}{more}{doubt}",
+        f"Their rows come from the input {_range(decision.batch_id)} of the checkpoint: write what is missing from "
+        f"there, then set the option sink.accept.lost={decision.batch_id} for one start",
     )
+
+
+def _range(batch_id: int) -> str:
+    return f"between offsets/{batch_id - 1} and offsets/{batch_id}" if batch_id else "up to offsets/0"
 
 
 def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId], bool]) -> list[Description]:
@@ -84,7 +93,7 @@ def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId],
         What was aborted.
     """
     aborted: list[Description] = []
-    for _ in Deadline(10.0).tries():
+    for _ in Deadline(SWEEP_BUDGET_S).tries():
         found = open_transactions(sink_id, control, mine)
         if not found:
             return aborted
@@ -96,6 +105,7 @@ def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId],
                 f"this principal may not abort open transactions of sink {sink_id!r}",
                 f"Grant WRITE and DESCRIBE on the transactional ids that begin with {namespace(sink_id)!r}",
             )
+    log.warning("sink %s: transactions are still open after %g s of aborting", sink_id, SWEEP_BUDGET_S)
     return aborted
 
 

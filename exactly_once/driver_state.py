@@ -15,6 +15,8 @@ import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from exactly_once.errors import ProtocolViolation
+
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
@@ -82,6 +84,11 @@ def forget(sink_id: str, checkpoint: str) -> None:
 
 
 def _path(sink_id: str, checkpoint: str) -> Path:
-    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or os.path.join(os.getcwd(), ".exactly-once")
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    if not folder:  # any other folder might outlive the driver, and a later one would take over its claim unseen
+        raise ProtocolViolation(
+            "Spark did not tell its driver's Python process a local folder (SPARK_LOCAL_DIRS)",
+            "Use Spark 4.2, which does; report it with your version otherwise",
+        )
     name = hashlib.sha256(f"{sink_id}\n{checkpoint}".encode()).hexdigest()[:24]
     return Path(folder) / f"exactly-once-{name}.json"

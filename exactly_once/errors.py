@@ -36,9 +36,10 @@ class ExactlyOnceError(Exception):
     default_safe = "Nothing was written"
 
     def __init__(self, what: str, way_out: str, safe: str | None = None):
-        self.what = what.rstrip(".")
-        self.safe = (safe or self.default_safe).rstrip(".")
-        self.way_out = way_out.rstrip(".")
+        # on one line: that is how the sentence is found again in a traceback
+        self.what, self.safe, self.way_out = (
+            " ".join(text.split()).rstrip(".") for text in (what, safe or self.default_safe, way_out)
+        )
         super().__init__(f"{self.code}: {self.what}. {self.safe}. {self.way_out}.")
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
@@ -86,6 +87,12 @@ class BrokerUnreachable(ExactlyOnceError):
 
     code = "EO-UNREACHABLE"
     restart_heals = True
+
+
+class BrokerRefused(ExactlyOnceError):
+    """The brokers answered a request with an error that repeating it does not change."""
+
+    code = "EO-REFUSED"
 
 
 class BrokerTooOld(ExactlyOnceError):

@@ -45,6 +45,7 @@ _PRODUCER = {  # Kafka's name -> librdkafka's
     "queue.buffering.max.kbytes": "queue.buffering.max.kbytes",
     "client.id": "client.id",
 }
+_TEXT = frozenset({"compression.type", "client.id"})
 _WITHOUT_EFFECT = frozenset(  # the Java client's own affairs: they change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
@@ -113,10 +114,11 @@ class SinkOptions:
                 "session-wide "
                 "spark.sql.streaming.checkpointLocation cannot be seen)",
             )
+        connection = Connection.from_options(o)
         timeout, producer = _producer_settings(o)
         return cls(
             check_sink_id(o["sink.id"]),
-            Connection.from_options(o),
+            connection,
             o.get("topic") or None,
             o["checkpointlocation"],
             timeout,
@@ -140,9 +142,10 @@ def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str
         elif name == "buffer.memory":
             settings["queue.buffering.max.kbytes"] = str(max(1, _number("kafka.buffer.memory", value) // 1024))
         elif name in _PRODUCER:
-            settings[_PRODUCER[name]] = value
+            settings[_PRODUCER[name]] = value if name in _TEXT else str(_number(f"kafka.{name}", value))
         elif not _is_harmless(name, value):
-            raise InvalidOption(f"kafka.{name}={value} cannot be honoured by this sink", _way_out(name))
+            shown = f"={value}" if name in ("acks", "enable.idempotence") else ""  # any other value may be a secret
+            raise InvalidOption(f"kafka.{name}{shown} cannot be honoured by this sink", _way_out(name))
     if timeout is not None and timeout < SHORTEST_TRANSACTION_TIMEOUT_MS:
         raise InvalidTransactionTimeout(
             f"kafka.transaction.timeout.ms={timeout} is below what a batch needs to be flushed, decided and completed",

@@ -18,10 +18,17 @@ from exactly_once.claim import COMPLETE_BUDGET_S, claim_for_stream
 from exactly_once.completion import complete, older_slots, sweep
 from exactly_once.deadline import Deadline
 from exactly_once.driver_state import DriverState
-from exactly_once.errors import Expiring, Fenced, ProtocolViolation, UnsupportedMode
+from exactly_once.errors import (
+    BrokerUnreachable,
+    ExactlyOnceError,
+    Expiring,
+    Fenced,
+    ProtocolViolation,
+    UnsupportedMode,
+)
 from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, now_ms
-from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.control import Control, Description, End
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.names import SLOTS, slot_of
 from exactly_once.protocol.planning import Batch, Plan, plan_batch
@@ -38,6 +45,9 @@ WARN = 0.5
 
 #: Transactions that failed attempts left open block readers, so they are looked for at least this often.
 SWEEP_EVERY_MS = 30_000
+
+_PERHAPS_DECIDED = "Whether the batch is decided is not known here; the next start finds out, and writes its rows once"
+_COMMITTED = "The batch is committed; the next start marks it so and drains its rows"
 
 DECIDE_BUDGET_S = 30.0
 ABORT_BUDGET_S = 10.0
@@ -66,6 +76,7 @@ class Part:
     part: int
     attempt: str
     plan: Plan
+    offsets_digest: str
     handle: PreparedTransaction | None = None
     topics: tuple[str, ...] = ()
 
@@ -137,35 +148,48 @@ class Committer:
             batch = decision.batch_id, decision.offsets_digest
             state = replace(state, last_batch=batch[0], last_digest=batch[1])
             state = self._housekeeping(done, state)
-        self._save(replace(state, finished=True))
+            state = replace(state, clock_ahead_ms=self._log.clock_ahead_ms)
+        if self._state().execution == state.execution:  # else a newer run of the query has begun in this driver
+            self._save(replace(state, finished=True))
         return decision
 
     def _decide_and_complete(self, parts: list[Part], state: DriverState) -> Decision:
         handles = tuple(p.handle for p in parts if p.handle is not None)
-        batch = batch_in_flight(self._options.checkpoint)
         reach("all-prepared")
-        self._check_alive(handles, state)
+        try:
+            left_s = self._check_alive(handles, state)
+        except Expiring:
+            self._log.close()  # look afresh: when a newer owner did this, that is the error to report
+            self._log.own(state.token, Deadline(DECIDE_BUDGET_S))
+            raise
         decision = Decision(
             state.query_id,
             parts[0].batch_id,
             state.token,
             handles,
-            batch.offsets_digest,
+            parts[0].offsets_digest,
             state.end_txn_version,
             now_ms(),
             parts[0].run_id,
             tuple(sorted({t for p in parts for t in p.topics})),
         )
-        self._log.append(decision, Deadline(DECIDE_BUDGET_S))
+        try:
+            # half of what is left: a decision that is written late must still leave time to complete it
+            self._log.append(decision, Deadline(min(DECIDE_BUDGET_S, left_s / 2)))
+        except BrokerUnreachable as e:
+            raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e
         reach("decided")
         if handles:
             complete(self._options.sink_id, decision, self._connected(), COMPLETE_BUDGET_S)
         done = Completed(decision.query_id, decision.batch_id, state.token, now_ms())
-        self._log.append(done, Deadline(DECIDE_BUDGET_S))
+        try:
+            self._log.append(done, Deadline(DECIDE_BUDGET_S))
+        except BrokerUnreachable as e:
+            raise BrokerUnreachable(e.what, e.way_out, safe=_COMMITTED) from e
         reach("completed")
         return decision
 
-    def abort(self, batch_id: int) -> list[Description]:
+    def abort(self, batch_id: int, parts: Sequence[Part] = ()) -> list[Description]:
         """Abort what this driver's last execution left open, unless its batch is decided.
 
         Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
@@ -177,17 +201,35 @@ class Committer:
             What was aborted.
         """
         state = driver_state.load(self._options.sink_id, self._options.checkpoint)
-        if state is None:
-            return []  # stopped before the claim: no task has begun
+        if state is None or any(p.execution != state.execution for p in parts):
+            return []  # stopped before the claim, when no task has begun; or a newer run began, and its claim swept
         try:
             log_state = self._log.own(state.token, Deadline(ABORT_BUDGET_S))
         except Fenced:
-            return []  # the newer owner sweeps
+            return self._abandon(parts, state)
         if log_state.is_decided(state.query_id, batch_id):
             return []
         slot = slot_of(state.token)
         control = self._connected().renew(ABORT_BUDGET_S)
         return sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot == slot)
+
+    def _abandon(self, parts: Sequence[Part], state: DriverState) -> list[Description]:
+        """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now.
+
+        Exactly these transactions, by producer id and epoch, and only those that this driver has not decided. Its log
+        producer is fenced, so no decision of its own can follow.
+        """
+        decided = {h for d in self._log.read(Deadline(ABORT_BUDGET_S)).decisions for h in d.handles}
+        mine = {h.transactional_id: h for p in parts if (h := p.handle) is not None and h not in decided}
+        control = self._connected().renew(ABORT_BUDGET_S)
+        found = [
+            d
+            for i, d in control.describe(mine).items()
+            if (d.state, d.producer_id, d.producer_epoch) == ("Ongoing", mine[i].producer_id, mine[i].epoch)
+        ]
+        ends = [End(d.transactional_id, d.producer_id, d.producer_epoch) for d in found]
+        control.end_all(ends, False, state.end_txn_version)
+        return found
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -198,8 +240,8 @@ class Committer:
                 "Spark asks for the commit of a batch without results of its tasks, as it does in continuous mode",
                 "Use trigger(processingTime=...) or trigger(availableNow=True)",
             )
-        seen = {(p.execution, p.token, p.batch_id, p.query_id, p.plan) for p in done}
-        expected = {(state.execution, state.token, batch_id, state.query_id, done[0].plan)}
+        seen = {(p.execution, p.token, p.batch_id, p.query_id, p.plan, p.offsets_digest) for p in done}
+        expected = {(state.execution, state.token, batch_id, state.query_id, done[0].plan, done[0].offsets_digest)}
         if seen != expected:
             raise ProtocolViolation(
                 f"batch {batch_id}: the tasks report {sorted(map(str, seen))}, but the driver planned {expected}",
@@ -207,11 +249,17 @@ class Committer:
             )
         return done
 
-    def _check_alive(self, handles: Sequence[PreparedTransaction], state: DriverState) -> None:
-        """Invariant 3: every transaction is open, is the one that was prepared, and has time to spare."""
+    def _check_alive(self, handles: Sequence[PreparedTransaction], state: DriverState) -> float:
+        """Invariant 3: every transaction is open, is the one that was prepared, and has time to spare.
+
+        Returns
+        -------
+        float
+            The seconds that the one which expires first has left.
+        """
         described = self._connected().renew(DECIDE_BUDGET_S).describe(h.transactional_id for h in handles)
         broker_now = time.time() * 1000 + state.clock_ahead_ms
-        oldest = 0.0
+        oldest, left_s = 0.0, state.timeout_ms / 1000
         for h in handles:
             d = described[h.transactional_id]
             used = (broker_now - d.started_ms) / max(1, d.timeout_ms)
@@ -228,6 +276,7 @@ class Committer:
                     "start again",
                 )
             oldest = max(oldest, used)
+            left_s = min(left_s, (d.timeout_ms - broker_now + d.started_ms) / 1000)
         if oldest > WARN:
             log.warning(
                 "sink %s: EO-WARN-TIMEOUT the batch used %.0f%% of transaction.timeout.ms=%d before its decision; "
@@ -238,6 +287,7 @@ class Committer:
                 state.timeout_ms,
                 (1 - SPARE) * 100,
             )
+        return left_s
 
     def _housekeeping(self, parts: list[Part], state: DriverState) -> DriverState:
         """Abort what failed attempts of this execution, or late tasks of older claims, left open."""
@@ -246,9 +296,13 @@ class Committer:
             return state
         slots = older_slots(state.token, SLOTS) | {slot_of(state.token)}
         control = self._connected().renew(DECIDE_BUDGET_S)
-        swept = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot in slots)
-        if swept:
-            log.warning("sink %s: aborted %d transactions of failed attempts", self._options.sink_id, len(swept))
+        try:
+            swept = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot in slots)
+            if swept:
+                log.warning("sink %s: aborted %d transactions of failed attempts", self._options.sink_id, len(swept))
+        except ExactlyOnceError as e:  # the batch is committed; the next one sweeps again
+            log.warning("sink %s: %s", self._options.sink_id, e)
+            return state
         return replace(state, swept_ms=now_ms())
 
     # -- plumbing -------------------------------------------------------------------------------------------------

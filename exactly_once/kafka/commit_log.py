@@ -56,6 +56,8 @@ class CommitLog:
         self.topic = commit_log_topic(sink_id)
         self._producer: Producer | None = None
         self._state = LogState()
+        self.clock_ahead_ms = 0
+        """The brokers' clock minus this machine's, as of the last write."""
 
     def read(self, deadline: Deadline) -> LogState:
         """The state at the end of the log, as far as it is committed; an empty state when there is no log.
@@ -100,7 +102,8 @@ class CommitLog:
         Raises
         ------
         Fenced
-            When a later claim exists. The record is then not in the log, and never will be.
+            When a later claim exists. If an earlier try was left without an answer, the record may be in the log all
+            the same; then the newer owner has seen it.
         """
         failure: ExactlyOnceError | None = None
         for _ in deadline.tries(first_pause_s=0.2):
@@ -185,6 +188,7 @@ class CommitLog:
 
     def _note(self, record: Record, message: Message) -> None:
         _, timestamp_ms = message.timestamp()
+        self.clock_ahead_ms = timestamp_ms - now_ms()
         self._state = fold([Entry(record, message.offset() or 0, timestamp_ms)], self._state)
 
     def _holds(self, record: Record) -> bool:

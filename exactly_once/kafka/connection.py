@@ -83,7 +83,7 @@ class Connection:
         if protocol.startswith("SASL"):
             mechanism = o.get("sasl.mechanism", "").upper()
             _one_of("kafka.sasl.mechanism", mechanism, _MECHANISMS)
-            jaas = dict(_JAAS.findall(o.get("sasl.jaas.config", "")))
+            jaas = {k: re.sub(r"\\(.)", r"\1", v) for k, v in _JAAS.findall(o.get("sasl.jaas.config", ""))}
             user = o.get("sasl.username") or jaas.get("username")
             password = o.get("sasl.password") or jaas.get("password")
             if not user or password is None:
@@ -170,7 +170,7 @@ class Connection:
             c["sasl.mechanism"] = self.sasl_mechanism
             c["sasl.jaas.config"] = (
                 f"org.apache.kafka.common.security.{module} required "
-                f'username="{self.sasl_username}" password="{self.sasl_password}";'
+                f"username={_quoted(self.sasl_username)} password={_quoted(self.sasl_password)};"
             )
         if self.ssl_ca:
             c |= {"ssl.truststore.location": self.ssl_ca, "ssl.truststore.type": "PEM"}
@@ -181,6 +181,11 @@ class Connection:
         if not self.check_hostname:
             c["ssl.endpoint.identification.algorithm"] = ""
         return {f"kafka.{k}": v for k, v in c.items()}
+
+
+def _quoted(text: str | None) -> str:
+    """A value of a JAAS configuration: a quote inside it must not end it."""
+    return '"' + re.sub(r'(["\\])', r"\\\1", text or "") + '"'
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:

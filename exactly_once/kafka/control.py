@@ -93,7 +93,7 @@ class Control(RawClient):
                     if not failure.retriable:
                         raise
                     error = "REQUEST_TIMED_OUT"  # whatever broke on the way: whether the broker acted is not known
-                outcomes[e.transactional_id] = read_answer(error, version)
+                outcomes[e.transactional_id] = read_answer(error)
                 if outcomes[e.transactional_id] is Outcome.RETRY:
                     self._forget_coordinator(e.transactional_id)
             return outcomes
@@ -150,7 +150,12 @@ class Control(RawClient):
                 (node, self._admin._manager.send(DescribeTransactionsRequest(transactional_ids=some), node_id=node))
                 for node, some in by_node.items()
             ]
-            rows = [(node, t) for node, future in sent for t in (await future).transaction_states]
+            try:
+                rows = [(node, t) for node, future in sent for t in (await future).transaction_states]
+            except KafkaError:
+                for transactional_id in ids:  # a coordinator that died: its successor has to be looked up
+                    self._forget_coordinator(transactional_id)
+                raise
             return {t.transactional_id: self._description(node, t) for node, t in rows}
 
         return self._retry(ask) if ids else {}

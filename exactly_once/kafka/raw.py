@@ -6,6 +6,7 @@ Every call retries what Kafka calls retriable until the budget of the object is 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -17,7 +18,14 @@ from kafka.protocol.producer.transaction import EndTxnRequest
 from kafka.structs import TopicPartition
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import BrokerTooOld, BrokerUnreachable, ExactlyOnceError, NotAuthorized, UnknownTopic
+from exactly_once.errors import (
+    BrokerRefused,
+    BrokerTooOld,
+    BrokerUnreachable,
+    ExactlyOnceError,
+    NotAuthorized,
+    UnknownTopic,
+)
 from exactly_once.kafka.connection import Connection
 
 T = TypeVar("T")
@@ -37,6 +45,23 @@ class Watermarks(NamedTuple):
     high: int
 
 
+# its debug output holds the whole configuration, passwords included
+logging.getLogger("kafka.admin.client").setLevel(logging.INFO)
+
+
+class _Admin(KafkaAdminClient):
+    """An admin client that leaves no thread and no socket behind when it cannot connect."""
+
+    def __init__(self, **configs: Any):
+        try:
+            super().__init__(**configs)
+        except BaseException:
+            if hasattr(self, "_client"):
+                self._client.close()
+                self._client._manager._net.stop()
+            raise
+
+
 class RawClient:
     """Raw requests to a cluster, within ``budget_s`` seconds (renewable).
 
@@ -52,7 +77,7 @@ class RawClient:
         self._connection = connection
         self._deadline = Deadline(budget_s)
         try:
-            self._admin = KafkaAdminClient(
+            self._admin = _Admin(
                 client_id="exactly-once-control",
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 bootstrap_timeout_ms=int(budget_s * 1000),
@@ -210,6 +235,11 @@ class RawClient:
             return NotAuthorized(
                 f"{self._connection.bootstrap_servers} refuses this principal: {e}",
                 "Grant the right that the README lists under 'Rights', or correct the credentials",
+            )
+        if isinstance(e, KafkaError) and not e.retriable:
+            return BrokerRefused(
+                f"{self._connection.bootstrap_servers} refuses a request: {e}",
+                "Correct what the answer names, in the options or on the brokers",
             )
         return BrokerUnreachable(
             f"no broker of {self._connection.bootstrap_servers} gave an answer within {self._deadline.seconds:g} s "

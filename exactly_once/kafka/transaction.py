@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError, InvalidRecord, InvalidTransactionTimeout, NotAuthorized, PrepareFailed
+from exactly_once.errors import (
+    ExactlyOnceError,
+    InvalidOption,
+    InvalidRecord,
+    InvalidTransactionTimeout,
+    NotAuthorized,
+    PrepareFailed,
+)
 from exactly_once.failpoints import reach
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
 from exactly_once.kafka.control import Control, Description
@@ -24,6 +31,21 @@ OPEN_BUDGET_S = 30.0
 STALLED_S = 60.0
 
 Headers = Sequence[tuple[str, bytes | None]] | None
+
+
+def check_settings(connection: Connection, producer_config: Mapping[str, str]) -> None:
+    """Make sure that librdkafka takes these settings, before a task finds out.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    try:
+        Producer({**producer_config, **connection.librdkafka(), "logger": librdkafka_log})
+    except KafkaException as e:
+        raise InvalidOption(
+            f"the Kafka client refuses a setting: {e.args[0].str()}", "Correct the kafka.* option of that name"
+        ) from e
 
 
 class PartTransaction:
@@ -54,7 +76,7 @@ class PartTransaction:
     ):
         self.transactional_id = transactional_id
         self._control = control
-        self._failed: list[KafkaError] = []
+        self._failed: list[tuple[KafkaError, str]] = []
         self.records = 0
         self.bytes = 0
         self._producer: Producer | None = Producer(
@@ -192,13 +214,14 @@ class PartTransaction:
     def _describe(self) -> Description:
         return self._control.renew(10.0).describe([self.transactional_id])[self.transactional_id]
 
-    def _on_delivery(self, error: KafkaError | None, _: object) -> None:
-        if error is not None and len(self._failed) < 10:
-            self._failed.append(error)
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and not self._failed:
+            self._failed.append((error, f"{message.topic()}-{message.partition()}"))
 
     def _raise_failure(self) -> None:
         if self._failed:
-            raise self._named(KafkaException(self._failed[0]))
+            error, where = self._failed[0]
+            raise self._named(KafkaException(error), where)
 
     def _named(
         self, e: KafkaException, topic: str = "", key: object = None, value: bytes | str | None = None

@@ -24,37 +24,25 @@ class Outcome(Enum):
     """The transaction was ended otherwise: by its timeout, or by somebody who aborted it."""
 
     UNKNOWN = "unknown"
-    """The id was initialised again or has expired, so the broker can no longer tell what became of the transaction."""
+    """The id was initialised again or has expired, so the broker can no longer tell what became of the transaction;
+    below version 5, a transaction that timed out looks the same."""
 
     DENIED = "denied"
     """The principal may not write with this transactional id."""
 
 
-_RETRY = frozenset(
-    {
-        "COORDINATOR_NOT_AVAILABLE",
-        "NOT_COORDINATOR",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "CONCURRENT_TRANSACTIONS",
-        "REQUEST_TIMED_OUT",
-    }
-)
-
-
-def read_answer(error: str, version: int) -> Outcome:
-    """The meaning of ``error`` (the broker's name of it, ``NONE`` for success) as an answer to EndTxn ``version``.
+def read_answer(error: str) -> Outcome:
+    """The meaning of ``error`` (the broker's name of it, ``NONE`` for success) as an answer to EndTxn.
 
     A timed-out transaction answers INVALID_TXN_STATE to version 5 and PRODUCER_FENCED to version 4, where it cannot be
     told from an id that was initialised again.
     """
     if error == "NONE":
         return Outcome.DONE
-    if error in _RETRY:
-        return Outcome.RETRY
     if error == "INVALID_TXN_STATE":
         return Outcome.LOST
-    if error in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
-        return Outcome.UNKNOWN if version >= 5 else Outcome.LOST
+    if error in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"):
+        return Outcome.UNKNOWN
     if error == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED":
         return Outcome.DENIED
-    return Outcome.UNKNOWN  # INVALID_PRODUCER_ID_MAPPING, and whatever a later broker may say
+    return Outcome.RETRY  # a moving coordinator, a lost answer, or an error that says nothing about the transaction

@@ -33,7 +33,7 @@ class PreparedTransaction:
     records : int
         Records acknowledged by the broker in this transaction, at least 1.
     bytes : int
-        Their keys, values and headers, in bytes.
+        Their keys and values, in bytes.
     """
 
     transactional_id: str
@@ -137,6 +137,8 @@ def decode(value: bytes) -> Record:
     """
     try:
         body: dict[str, Any] = json.loads(value)
+        if not isinstance(body, dict):
+            raise ValueError("not an object")
         if body.pop("format") > FORMAT:
             raise CommitLogDamaged(
                 "the commit log was written by a newer version of this package", "Upgrade the package on this driver"

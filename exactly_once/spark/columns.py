@@ -124,21 +124,27 @@ class Columns:
     def _list(self, batch: pa.RecordBatch, name: str, default: Any) -> list[Any]:
         if name not in self.names:
             return [default] * batch.num_rows
+        if (pc.min(batch.column(name)).as_py() or 0) < 0:
+            raise InvalidRecord(f"a row has a negative {name}", f"Leave {name} null where Kafka should choose it")
         filled: list[Any] = pc.fill_null(batch.column(name), default).to_pylist()
         return filled
 
     def _headers(self, batch: pa.RecordBatch) -> list[Any]:
         if "headers" not in self.names:
             return [None] * batch.num_rows
-        return [
-            [(h["key"], h["value"]) for h in headers] if headers else None
-            for headers in batch.column("headers").to_pylist()
-        ]
+        found = batch.column("headers").to_pylist()
+        if any(h is None or h["key"] is None for headers in found if headers for h in headers):
+            raise InvalidRecord("a row has a header without a key", "Give every header a key; its value may be null")
+        return [[(h["key"], h["value"]) for h in headers] if headers else None for headers in found]
 
     def _timestamps(self, batch: pa.RecordBatch) -> list[int]:
         if "timestamp" not in self.names:
             return [0] * batch.num_rows
         ms = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+        if pc.any(pc.less_equal(ms, 0)).as_py():
+            raise InvalidRecord(
+                "a row has a timestamp before 1970, which Kafka cannot hold", "Leave it null, or correct it"
+            )
         filled: list[int] = pc.fill_null(ms, 0).to_pylist()
         return filled
 

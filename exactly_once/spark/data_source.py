@@ -121,6 +121,7 @@ class Writer(DataSourceStreamArrowWriter):
             context.partitionId(),
             attempt,
             ticket.plan,
+            ticket.batch.offsets_digest,
             handle,
             tuple(sorted(topics)),
         )
@@ -156,7 +157,7 @@ class Writer(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort what is not decided; see :meth:`exactly_once.sink.Committer.abort`."""
-        _committer(self._options).abort(batchId)
+        _committer(self._options).abort(batchId, [m.part for m in messages if isinstance(m, PartMessage)])
 
 
 _committers: dict[str, Committer] = {}

@@ -1,0 +1,195 @@
+"""A Spark checkpoint, read without Spark: folders written by hand as Spark 4.2 writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exactly_once.checkpoint import Checkpoint, batch_in_flight, read_checkpoint
+from exactly_once.errors import CheckpointUnusable, UnsupportedMode
+
+QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
+
+
+def offsets(end: int, *, started_ms: int = 1_700_000_000_000, conf: dict[str, str] | None = None) -> str:
+    """``offsets/N``: version, watermark and clock and settings, one line for each source."""
+    head = {
+        "batchWatermarkMs": 0,
+        "batchTimestampMs": started_ms,
+        "conf": conf or {"spark.sql.shuffle.partitions": "4"},
+    }
+    return "\n".join(["v1", json.dumps(head), json.dumps({"flights": {"0": end, "1": end + 1}})])
+
+
+def write(root: Path, planned: int, committed: int, *, query: str = QUERY) -> Path:
+    """A checkpoint with the batches 0 to ``planned`` of which those to ``committed`` went through."""
+    for folder in ("offsets", "commits", "sources", "state"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / "metadata").write_text(json.dumps({"id": query}))
+    for n in range(planned + 1):
+        (root / "offsets" / str(n)).write_text(offsets(n * 100, started_ms=1_700_000_000_000 + n))
+    for n in range(committed + 1):
+        (root / "commits" / str(n)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return root
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "in_flight"),
+    [(-1, -1, None), (0, -1, 0), (0, 0, None), (7, 6, 7), (7, 7, None), (12, 9, 12)],
+)
+def test_the_batch_in_flight_is_planned_and_not_committed(
+    tmp_path: Path, planned: int, committed: int, in_flight: int | None
+) -> None:
+    """The wrong batch is compared with the wrong decision: rows drained that were never written, or written twice."""
+    c = read_checkpoint(str(write(tmp_path, planned, committed)))
+    assert (c.query_id, c.in_flight) == (QUERY, in_flight)
+    assert c.last_offsets == (planned if planned >= 0 else None)
+    assert c.last_commit == (committed if committed >= 0 else None)
+
+
+def test_what_an_observer_wants_to_know_of_the_last_batch(tmp_path: Path) -> None:
+    """Lag and age in Dagster come from here, without a Spark (invariant 9)."""
+    c = read_checkpoint(str(write(tmp_path, 3, 2)))
+    assert c.batch_started_ms == 1_700_000_000_003
+    assert [json.loads(s) for s in c.source_offsets] == [{"flights": {"0": 300, "1": 301}}]
+
+
+def test_ten_comes_after_nine(tmp_path: Path) -> None:
+    """Names sort otherwise: "9" after "10"."""
+    assert read_checkpoint(str(write(tmp_path, 10, 9))).last_offsets == 10
+
+
+def test_leftovers_are_no_batches(tmp_path: Path) -> None:
+    """A driver that was killed leaves temporary files and checksums; a batch that never was must not be planned."""
+    root = write(tmp_path, 2, 1)
+    for folder in ("offsets", "commits"):
+        for name in (".3.crc", ".3.0a1b.tmp", ".9.tmp.crc", "3.tmp", "3.crc", "_SUCCESS", "99.delta", "-5", ""):
+            (root / folder / name).write_text("garbage") if name else None
+        (root / folder / "purged").mkdir()
+    c = read_checkpoint(str(root))
+    assert (c.last_offsets, c.last_commit, c.in_flight) == (2, 1, 2)
+
+
+def test_a_checkpoint_that_spark_has_purged_is_read(tmp_path: Path) -> None:
+    """Spark keeps the last 100 batches; the oldest file is not batch 0."""
+    root = write(tmp_path, 9, 8)
+    for n in range(5):
+        (root / "offsets" / str(n)).unlink()
+        (root / "commits" / str(n)).unlink()
+    assert read_checkpoint(str(root)).in_flight == 9
+
+
+@pytest.mark.parametrize(
+    "form", ["{path}", "{path}/", "file:{path}", "file:{path}/", "file://{path}", "file://{path}//"]
+)
+def test_every_way_to_write_a_local_folder_is_the_same_folder(tmp_path: Path, form: str) -> None:
+    """Spark itself writes file:/path; a location that is not found looks like a new query."""
+    root = write(tmp_path / "c", 1, 0)
+    assert batch_in_flight(form.format(path=root)) == batch_in_flight(str(root))
+
+
+@pytest.mark.parametrize("name", ["with space", "ä-ö", "a:b", "a%20b", "date=2024-01-01", "file:x"])
+def test_a_folder_of_any_name_is_read(tmp_path: Path, name: str) -> None:
+    """As a path; what is special in a URI is not special there."""
+    assert batch_in_flight(str(write(tmp_path / name, 1, 0))).batch_id == 1
+
+
+def test_a_location_where_nothing_is_yet_is_a_new_checkpoint(tmp_path: Path) -> None:
+    """An observer that looks before the first start must not fail."""
+    missing = str(tmp_path / "none")
+    assert read_checkpoint(missing) == Checkpoint(missing)
+    (tmp_path / "empty").mkdir()
+    assert read_checkpoint(str(tmp_path / "empty")).query_id is None
+
+
+def test_a_query_that_runs_without_a_checkpoint_here_is_refused(tmp_path: Path) -> None:
+    """The driver's Python sees another disk, or HDFS was meant: writing would have no history to be checked against."""
+    with pytest.raises(CheckpointUnusable, match=r"EO-CHECKPOINT: there is no checkpoint at .*although the query runs"):
+        batch_in_flight(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("planned", "committed"), [(-1, -1), (0, 0), (5, 5)])
+def test_continuous_and_real_time_mode_have_no_batch_in_flight_and_are_refused(
+    tmp_path: Path, planned: int, committed: int
+) -> None:
+    """In continuous mode Spark calls no write() at all and loses every row without a word."""
+    with pytest.raises(UnsupportedMode, match=r"EO-MODE: .*continuous or real-time.*Use trigger\(processingTime"):
+        batch_in_flight(str(write(tmp_path, planned, committed)))
+
+
+@pytest.mark.parametrize("location", ["nfs://host/c", "s4://bucket/c", "hdfs://", "s3://"])
+def test_a_location_that_python_cannot_read_is_refused_with_what_can_be(location: str) -> None:
+    """Spark may know file systems that pyarrow does not."""
+    with pytest.raises(CheckpointUnusable) as refusal:
+        read_checkpoint(location)
+    assert location in refusal.value.what
+    assert "file, hdfs, s3, gs, abfs" in refusal.value.way_out
+
+
+BROKEN = {
+    "metadata is empty": ("metadata", ""),
+    "metadata is no JSON": ("metadata", "v1\nx"),
+    "metadata has no id": ("metadata", "{}"),
+    "metadata is a list": ("metadata", "[]"),
+    "metadata is binary": ("metadata", b"\xff\x00"),
+    "offsets are empty": ("offsets/1", ""),
+    "offsets are cut off": ("offsets/1", "v1"),
+    "offsets' head is no JSON": ("offsets/1", "v1\n{\n{}"),
+    "offsets' head is a list": ("offsets/1", "v1\n[]\n{}"),
+    "offsets are binary": ("offsets/1", b"v1\n\xff\n"),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_checkpoint_is_refused_with_its_location(tmp_path: Path, name: str, content: str | bytes) -> None:
+    """A torn write on an object store: a Python traceback without a code helps nobody at 3 a.m."""
+    root = write(tmp_path, 1, 0)
+    (root / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(CheckpointUnusable) as refusal:
+        batch_in_flight(str(root))
+    assert str(root) in refusal.value.what
+
+
+# -- the digest -----------------------------------------------------------------------------------------------------
+
+
+def digest(root: Path, text: str) -> str:
+    (root / "offsets" / "1").write_text(text)
+    return batch_in_flight(str(root)).offsets_digest
+
+
+def test_the_digest_is_that_of_the_input_alone(tmp_path: Path) -> None:
+    """Settings and clock may differ when Spark writes offsets/N again; a digest that changed would refuse a healthy
+    stream."""
+    root = write(tmp_path, 1, 0)
+    same = {
+        digest(root, offsets(100)),
+        digest(root, offsets(100, started_ms=5)),
+        digest(root, offsets(100, conf={"spark.sql.shuffle.partitions": "200", "more": "x"})),
+        digest(root, offsets(100) + "\n"),
+    }
+    assert len(same) == 1
+
+
+@pytest.mark.parametrize("odd", ["\x85", "\u2028"])
+def test_an_odd_character_in_the_settings_does_not_shift_the_lines(tmp_path: Path, odd: str) -> None:
+    """Only a line feed ends a line of Spark's; Python's splitlines() knows ten more."""
+    root = write(tmp_path, 1, 0)
+    head = f'{{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{{"app":"a{odd}b"}}}}'
+    source = '{"flights":{"0":100,"1":101}}'
+    assert digest(root, f"v1\n{head}\n{source}") == digest(root, f"v1\n{{}}\n{source}")
+
+
+def test_another_input_is_another_digest(tmp_path: Path) -> None:
+    """Invariant 7: a replay that reads other rows must not be drained as if it were the decided one."""
+    root = write(tmp_path, 1, 0)
+    texts = [offsets(100), offsets(101), offsets(100) + '\n{"other":{"0":1}}', "v1\n{}\n-", "v1\n{}\n-\n-"]
+    assert len({digest(root, t) for t in texts}) == len(texts)
+
+
+def test_the_batch_is_named_by_query_number_and_digest(tmp_path: Path) -> None:
+    """The three that a decision is compared with."""
+    batch = batch_in_flight(str(write(tmp_path, 4, 3)))
+    assert (batch.query_id, batch.batch_id, len(batch.offsets_digest)) == (QUERY, 4, 64)

@@ -1,0 +1,326 @@
+"""Columns: every rule of the table in spark/columns.py, and the same records on the fast path and the general one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.spark.columns import Columns
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Sent(NamedTuple):
+    """A record as it reaches the producer."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int = -1
+    headers: Any = None
+    timestamp_ms: int = 0
+
+
+class Producing:
+    """A transaction that keeps what it is given, by the two ways in."""
+
+    def __init__(self) -> None:
+        self.sent: list[Sent] = []
+        self.bytes = 0
+        self.ways: set[str] = set()
+
+    def send(
+        self, topic: str, key: Any, value: Any, partition: int = -1, headers: Any = None, timestamp_ms: int = 0
+    ) -> None:
+        self.ways.add("general")
+        self.sent.append(Sent(topic, key, value, partition, headers, timestamp_ms))
+        self.bytes += len(key or b"") + len(value or b"")
+
+    def send_many(self, topic: str, keys: list[Any], values: list[Any], size: int) -> None:
+        self.ways.add("fast")
+        self.sent += [Sent(topic, k, v) for k, v in zip(keys, values, strict=True)]
+        self.bytes += size
+
+
+def schema(**types: DataType) -> StructType:
+    return StructType([StructField(name, t) for name, t in types.items()])
+
+
+def send(columns: Columns, **arrays: pa.Array) -> tuple[Producing, set[str]]:
+    producing, topics = Producing(), set[str]()
+    columns.send(pa.record_batch(arrays), producing, topics)  # type: ignore[arg-type]
+    return producing, topics
+
+
+# -- the schema -----------------------------------------------------------------------------------------------------
+
+VALUE = {"value": StringType()}
+
+
+@pytest.mark.parametrize(
+    ("types", "topic"),
+    [
+        (VALUE, "t"),
+        ({"value": BinaryType(), "key": BinaryType()}, "t"),
+        ({"value": StringType(), "key": StringType(), "topic": StringType()}, None),
+        ({**VALUE, "partition": IntegerType(), "headers": HEADERS, "timestamp": TimestampType()}, "t"),
+        ({**VALUE, "topic": IntegerType()}, "t"),  # the option goes first; the column is then just another one
+        (
+            {
+                **VALUE,
+                "offset": LongType(),
+                "timestampType": IntegerType(),
+                "anything": MapType(StringType(), LongType()),
+            },
+            "t",
+        ),
+    ],
+)
+def test_a_dataframe_that_sparks_sink_takes_is_taken(types: dict[str, DataType], topic: str | None) -> None:
+    """A drop-in: other columns, such as those of Spark's Kafka source, are ignored."""
+    Columns.of(schema(**types), topic)
+
+
+@pytest.mark.parametrize(
+    ("types", "topic", "what"),
+    [
+        ({"key": StringType(), "Value": StringType()}, "t", "no column 'value' among key, Value"),
+        ({}, "t", "no column 'value' among no columns"),
+        (VALUE, None, "neither the option 'topic' nor a column 'topic'"),
+        ({"value": IntegerType()}, "t", "column 'value' is of type int, and a Kafka record needs string or binary"),
+        ({"value": schema(a=LongType())}, "t", "column 'value' is of type struct<a:bigint>"),
+        (
+            {**VALUE, "key": LongType()},
+            "t",
+            "column 'key' is of type bigint, and a Kafka record needs string or binary",
+        ),
+        ({**VALUE, "topic": BinaryType()}, None, "column 'topic' is of type binary, and a Kafka record needs string"),
+        ({**VALUE, "partition": LongType()}, "t", "column 'partition' is of type bigint, and a Kafka record needs int"),
+        ({**VALUE, "timestamp": LongType()}, "t", "column 'timestamp' is of type bigint"),
+        ({**VALUE, "timestamp": TimestampNTZType()}, "t", "column 'timestamp' is of type timestamp_ntz"),
+        ({**VALUE, "timestamp": DoubleType()}, "t", "column 'timestamp' is of type double"),
+        ({**VALUE, "headers": StringType()}, "t", "column 'headers' is of type string"),
+        ({**VALUE, "headers": MapType(StringType(), BinaryType())}, "t", "column 'headers' is of type map"),
+        (
+            {**VALUE, "headers": ArrayType(schema(key=StringType(), value=StringType()))},
+            "t",
+            "column 'headers' is of type array<struct<key:string,value:string>>, and a Kafka record needs "
+            "array<struct<key:string,value:binary>>",
+        ),
+        ({**VALUE, "headers": ArrayType(schema(value=BinaryType(), key=StringType()))}, "t", "column 'headers'"),
+    ],
+)
+def test_a_wrong_schema_is_refused_naming_column_type_and_need(
+    types: dict[str, DataType], topic: str | None, what: str
+) -> None:
+    """Before anything is written, and not by a task on some executor."""
+    with pytest.raises(InvalidSchema) as refusal:
+        Columns.of(schema(**types), topic)
+    assert str(refusal.value).startswith("EO-SCHEMA: ")
+    assert what in refusal.value.what
+
+
+# -- the records ----------------------------------------------------------------------------------------------------
+
+#: The same three rows in every Arrow type that Spark may hand over for a string or binary column.
+BYTES = {
+    "string": pa.array(["a", None, "ä€"]),
+    "binary": pa.array([b"a", None, "ä€".encode()]),
+    "large string": pa.array(["a", None, "ä€"], pa.large_string()),
+    "large binary": pa.array([b"a", None, "ä€".encode()], pa.large_binary()),
+}
+AS_BYTES = [b"a", None, "ä€".encode()]
+
+
+@pytest.mark.parametrize("values", BYTES.values(), ids=BYTES)
+@pytest.mark.parametrize("keys", BYTES.values(), ids=BYTES)
+def test_strings_and_bytes_are_written_as_the_same_bytes(keys: pa.Array, values: pa.Array) -> None:
+    """UTF-8, as Spark's sink; a null value is a tombstone, a null key no key, and neither is an empty one."""
+    producing, _ = send(Columns.of(schema(value=BinaryType(), key=BinaryType()), "t"), value=values, key=keys)
+    assert producing.sent == [Sent("t", b, b) for b in AS_BYTES]
+    assert producing.bytes == 2 * sum(len(b or b"") for b in AS_BYTES)
+
+
+def test_empty_is_not_null() -> None:
+    """A tombstone deletes a key from a compacted topic; an empty value does not."""
+    producing, _ = send(Columns.of(schema(**VALUE), "t"), value=pa.array(["", None]))
+    assert producing.sent == [Sent("t", None, b""), Sent("t", None, None)]
+
+
+def test_a_batch_of_nulls_only_is_written() -> None:
+    """Spark hands over such columns; their size is none."""
+    producing, _ = send(Columns.of(schema(**VALUE), "t"), value=pa.array([None, None], pa.string()))
+    assert (len(producing.sent), producing.bytes) == (2, 0)
+
+
+def test_a_slice_of_a_batch_is_written_as_that_slice() -> None:
+    """Arrow buffers are shared: reading one from its beginning would write rows of another batch."""
+    values = pa.array(["x", "a", None, "b", "y"]).slice(1, 3)
+    producing, _ = send(Columns.of(schema(**VALUE), "t"), value=values)
+    assert [s.value for s in producing.sent] == [b"a", None, b"b"]
+    assert producing.bytes == 2
+
+
+def test_the_topic_option_goes_before_the_column() -> None:
+    """As with Spark's sink."""
+    columns = Columns.of(schema(value=StringType(), topic=StringType()), "t")
+    producing, topics = send(columns, value=pa.array(["a"]), topic=pa.array(["other"]))
+    assert ([s.topic for s in producing.sent], topics) == (["t"], {"t"})
+
+
+def test_the_topic_column_says_where_each_row_goes() -> None:
+    """And all of them are told to the decision, which a recovery checks for blocked readers."""
+    columns = Columns.of(schema(value=StringType(), topic=StringType()), None)
+    producing, topics = send(columns, value=pa.array(["1", "2", "3"]), topic=pa.array(["a", "b", "a"]))
+    assert [(s.topic, s.value) for s in producing.sent] == [("a", b"1"), ("b", b"2"), ("a", b"3")]
+    assert topics == {"a", "b"}
+
+
+def test_a_row_without_topic_is_refused_and_nothing_of_its_batch_is_sent() -> None:
+    """A row that went nowhere would be lost without a word."""
+    columns = Columns.of(schema(value=StringType(), topic=StringType()), None)
+    producing, topics = Producing(), set[str]()
+    batch = pa.record_batch({"value": pa.array(["1", "2"]), "topic": pa.array(["a", None])})
+    with pytest.raises(InvalidRecord, match=r"EO-RECORD: a row has no topic .*'topic' is null"):
+        columns.send(batch, producing, topics)  # type: ignore[arg-type]
+    assert producing.sent == []
+
+
+def test_a_partition_is_taken_and_null_leaves_the_choice_to_the_key() -> None:
+    """The same key must go where Spark's sink puts it: order per key."""
+    columns = Columns.of(schema(value=StringType(), partition=IntegerType()), "t")
+    producing, _ = send(columns, value=pa.array(["a", "b", "c"]), partition=pa.array([3, None, 0], pa.int32()))
+    assert [s.partition for s in producing.sent] == [3, -1, 0]
+
+
+@pytest.mark.parametrize("partition", [-1, -7])
+def test_a_negative_partition_is_refused_as_by_the_java_client(partition: int) -> None:
+    """It is a bug in the job; -1 would be taken for "any", and the rows spread over partitions nobody expects."""
+    columns = Columns.of(schema(value=StringType(), partition=IntegerType()), "t")
+    with pytest.raises(InvalidRecord, match="partition"):
+        send(columns, value=pa.array(["a"]), partition=pa.array([partition], pa.int32()))
+
+
+def headers(*rows: Any) -> list[Any]:
+    columns = Columns.of(schema(value=StringType(), headers=HEADERS), "t")
+    producing, _ = send(columns, value=pa.array(["v"] * len(rows)), headers=pa.array(rows, ARROW_HEADERS))
+    return [s.headers for s in producing.sent]
+
+
+def test_headers_keep_order_repetition_and_nulls() -> None:
+    """Header keys may repeat, and a header's value may be null, which is not empty."""
+    row = [{"key": "k", "value": b"1"}, {"key": "k", "value": None}, {"key": "", "value": b""}]
+    assert headers(row, [], None) == [[("k", b"1"), ("k", None), ("", b"")], None, None]
+
+
+@pytest.mark.parametrize("bad", [[{"key": None, "value": b"1"}], [None]], ids=["a null key", "a null header"])
+def test_a_header_without_a_key_is_refused_with_a_sentence(bad: list[Any]) -> None:
+    """Kafka has no such header. The client library writes a null key as the word "None" (tried), without a
+    complaint."""
+    with pytest.raises(InvalidRecord, match="header"):
+        headers([{"key": "k", "value": b"1"}], bad)
+
+
+UTC = dt.UTC
+NEW_YORK = "America/New_York"
+
+
+@pytest.mark.parametrize("unit", ["us", "ns", "ms"])
+@pytest.mark.parametrize("zone", ["UTC", NEW_YORK, "+05:30"])
+def test_a_timestamp_is_milliseconds_since_the_epoch_whatever_the_session_zone(zone: str, unit: str) -> None:
+    """Spark hands over microseconds in the session's zone; an hour's error moves a record into another window
+    downstream."""
+    moment = dt.datetime(2013, 1, 1, 10, 0, 0, 123_000, tzinfo=UTC)
+    columns = Columns.of(schema(value=StringType(), timestamp=TimestampType()), "t")
+    producing, _ = send(
+        columns, value=pa.array(["a", "b"]), timestamp=pa.array([moment, None], pa.timestamp(unit, zone))
+    )
+    assert [s.timestamp_ms for s in producing.sent] == [1_357_034_400_123, 0], "0 is the time of sending"
+
+
+def test_a_timestamp_between_two_milliseconds_is_cut_not_refused() -> None:
+    """Spark's clock has microseconds, Kafka's has none: an ordinary current_timestamp() must not fail."""
+    columns = Columns.of(schema(value=StringType(), timestamp=TimestampType()), "t")
+    stamps = pa.array([1_357_034_400_123_999], pa.timestamp("us", "UTC"))
+    producing, _ = send(columns, value=pa.array(["a"]), timestamp=stamps)
+    assert producing.sent[0].timestamp_ms == 1_357_034_400_123
+
+
+def test_a_time_before_1970_is_refused_as_by_the_java_client() -> None:
+    """Brokers take it, and a topic that deletes by time deletes the record at once."""
+    columns = Columns.of(schema(value=StringType(), timestamp=TimestampType()), "t")
+    with pytest.raises(InvalidRecord, match="timestamp"):
+        send(columns, value=pa.array(["a"]), timestamp=pa.array([-5_000], pa.timestamp("us", "UTC")))
+
+
+def test_columns_may_come_in_any_order_among_others() -> None:
+    """They are taken by name."""
+    types = {"x": LongType(), "value": StringType(), "partition": IntegerType(), "key": StringType()}
+    producing, _ = send(
+        Columns.of(schema(**types), "t"),
+        x=pa.array([1]),
+        value=pa.array(["v"]),
+        partition=pa.array([2], pa.int32()),
+        key=pa.array(["k"]),
+    )
+    assert producing.sent == [Sent("t", b"k", b"v", 2)]
+
+
+# -- the two paths --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_key", [True, False])
+@pytest.mark.parametrize("values", BYTES.values(), ids=BYTES)
+def test_the_fast_path_and_the_general_one_give_the_same_records(values: pa.Array, with_key: bool) -> None:
+    """The fast path is what benchmarks and most users run, the general one what most tests look at."""
+    types: dict[str, DataType] = {"value": BinaryType()}
+    arrays = {"value": values}
+    if with_key:
+        types["key"], arrays["key"] = StringType(), pa.array(["k1", None, "k3"])
+    fast, fast_topics = send(Columns.of(schema(**types), "t"), **arrays)
+    nothing = {"partition": pa.nulls(3, pa.int32()), "headers": pa.nulls(3, ARROW_HEADERS)}
+    general_columns = Columns.of(schema(**types, partition=IntegerType(), headers=HEADERS), "t")
+    general, general_topics = send(general_columns, **arrays, **nothing)
+    by_topic, _ = send(Columns.of(schema(**types, topic=StringType()), None), **arrays, topic=pa.array(["t"] * 3))
+    assert (fast.ways, general.ways, by_topic.ways) == ({"fast"}, {"general"}, {"general"})
+    assert fast.sent == general.sent == by_topic.sent
+    assert fast.bytes == general.bytes == by_topic.bytes
+    assert fast_topics == general_topics == {"t"}
+
+
+@pytest.mark.parametrize(
+    ("types", "topic", "plain"),
+    [
+        (VALUE, "t", True),
+        ({**VALUE, "key": StringType()}, "t", True),
+        ({**VALUE, "topic": StringType()}, "t", True),
+        ({**VALUE, "topic": StringType()}, None, False),
+        ({**VALUE, "partition": IntegerType()}, "t", False),
+        ({**VALUE, "headers": HEADERS}, "t", False),
+        ({**VALUE, "timestamp": TimestampType()}, "t", False),
+    ],
+)
+def test_only_keys_and_values_to_one_topic_take_the_fast_path(
+    types: dict[str, DataType], topic: str | None, plain: bool
+) -> None:
+    """On it partition, headers and time would be dropped without a word."""
+    assert Columns.of(schema(**types), topic).plain is plain

@@ -1,0 +1,82 @@
+"""The control plane when coordinators move: asked again where they are, never given up on the first dead one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.errors import KafkaConnectionError
+from kafka.future import Future
+from kafka.protocol.metadata import CoordinatorType
+
+from exactly_once.deadline import Deadline
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control, End
+from exactly_once.protocol.outcomes import Outcome
+
+DEAD, ALIVE = 1, 2
+
+
+class Cluster:
+    """A cluster whose coordinator of every id was broker 1, which died, and is broker 2 now; as kafka-python sees
+    it."""
+
+    def __init__(self, answer: Exception | Any):
+        self.cluster = SimpleNamespace(_coordinators={(CoordinatorType.TRANSACTION, i): DEAD for i in ("a", "b")})
+        self._manager = self
+        self.answer = answer
+
+    async def _find_coordinator_ids(self, ids: list[str], key_type: object) -> dict[str, int]:
+        return {i: self.cluster._coordinators.get((key_type, i), ALIVE) for i in ids}
+
+    def run(self, coroutine: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            coroutine().__await__().send(None)
+        except StopIteration as end:
+            return end.value
+        raise AssertionError("something waits for a real broker")
+
+    def send(self, request: Any, node_id: int) -> Future:
+        if node_id == DEAD:
+            return Future().failure(KafkaConnectionError("socket disconnected"))
+        return Future().failure(self.answer) if isinstance(self.answer, Exception) else Future().success(self.answer)
+
+
+def control(answer: Any) -> Control:
+    c = object.__new__(Control)
+    c._connection = Connection("h:1")
+    c._deadline = Deadline(0.5)
+    c._admin = Cluster(answer)  # type: ignore[assignment]
+    return c
+
+
+def test_endtxn_finds_the_new_coordinator_of_a_decided_transaction() -> None:
+    """A broker dies between the decision and the commit: the others have what it takes."""
+    ends = [End("a", 7, 0), End("b", 8, 0)]
+    assert control(SimpleNamespace(error_code=0)).end_all(ends, True, 5) == {"a": Outcome.DONE, "b": Outcome.DONE}
+
+
+def test_describe_finds_the_new_coordinator_too() -> None:
+    """It is asked before every prepared handle and every decision: one dead broker of three would stop the stream."""
+    row = SimpleNamespace(
+        transactional_id="a",
+        error_code=0,
+        transaction_state="Ongoing",
+        producer_id=7,
+        producer_epoch=0,
+        transaction_timeout_ms=60_000,
+        transaction_start_time_ms=5,
+        topics=[],
+    )
+    described = control(SimpleNamespace(transaction_states=[row])).describe(["a"])
+    assert (described["a"].state, described["a"].coordinator) == ("Ongoing", ALIVE)
+
+
+@pytest.mark.parametrize("code", [-1, 35, 42])
+def test_an_answer_that_says_nothing_about_the_transaction_does_not_declare_it_lost(code: int) -> None:
+    """UNKNOWN_SERVER_ERROR, UNSUPPORTED_VERSION, INVALID_REQUEST: the transaction may be as alive as before.
+    EO-EXPIRED would ask a person to write rows again that are about to be committed: duplicates."""
+    outcome = control(SimpleNamespace(error_code=code)).end("a", 7, 0, True, 5)
+    assert outcome not in (Outcome.DONE, Outcome.LOST, Outcome.UNKNOWN)

@@ -1,0 +1,98 @@
+"""What Spark's short-lived driver processes share: there, or a new claim; never a wrong one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exactly_once import driver_state
+from exactly_once.driver_state import DriverState
+
+STATE = DriverState(7, "q", 5, 900_000, -12, 41, "ab" * 32, "e1", True, 1_700_000_000_000)
+
+
+@pytest.fixture
+def local_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As Spark sets it: a folder for each application."""
+    folder = tmp_path / "blockmgr-1"
+    folder.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{folder},{tmp_path / 'blockmgr-2'}")
+    return folder
+
+
+def the_file(folder: Path) -> Path:
+    [path] = folder.iterdir()
+    return path
+
+
+def test_the_committing_process_finds_what_the_planning_one_left(local_dir: Path) -> None:
+    """They share no memory; a token that changed on the way makes the driver fence itself."""
+    driver_state.save("job", "/c", STATE)
+    assert driver_state.load("job", "/c") == STATE
+
+
+def test_the_last_state_stands_and_nothing_lies_beside_it(local_dir: Path) -> None:
+    """Written aside and renamed: a kill in between leaves the old one whole."""
+    for batch in range(3):
+        driver_state.save("job", "/c", replace(STATE, last_batch=batch))
+    state = driver_state.load("job", "/c")
+    assert state is not None and state.last_batch == 2
+    assert the_file(local_dir).suffix == ".json"
+
+
+@pytest.mark.parametrize(("sink", "checkpoint"), [("job.1", "/c"), ("job", "/c2")])
+def test_another_sink_or_checkpoint_has_a_state_of_its_own(local_dir: Path, sink: str, checkpoint: str) -> None:
+    """Several queries share one Spark application; one that took another's claim would write under its ids."""
+    driver_state.save("job", "/c", STATE)
+    driver_state.save(sink, checkpoint, replace(STATE, token=99))
+    assert driver_state.load("job", "/c") == STATE
+
+
+def test_another_application_has_a_state_of_its_own(
+    local_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second driver must claim; with the first one's token both would be the owner (invariant 4)."""
+    driver_state.save("job", "/c", STATE)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "blockmgr-9"))
+    assert driver_state.load("job", "/c") is None
+
+
+def test_without_sparks_folder_nothing_outlives_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in the working folder would still be there for the next driver, which then takes a dead driver's token
+    without a claim: no recovery, and two drivers started there are both the owner (invariant 4)."""
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    try:
+        driver_state.save("job", "/c", STATE)
+    except Exception as e:
+        assert str(e).startswith("EO-")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b"[]", b"7", b"{}", b'{"token": 7}', b"\xff\xfe", b'{"token": 7, "of_a_newer_version": 1}'],
+)
+def test_a_lost_or_broken_state_means_a_new_claim(local_dir: Path, content: bytes) -> None:
+    """Costs a claim, never correctness: the commit log decides."""
+    driver_state.save("job", "/c", STATE)
+    the_file(local_dir).write_bytes(content)
+    assert driver_state.load("job", "/c") is None
+
+
+def test_a_state_that_was_never_written_or_is_forgotten_is_none(local_dir: Path) -> None:
+    """Forgetting twice is no error: a crash may come between."""
+    assert driver_state.load("job", "/c") is None
+    driver_state.save("job", "/c", STATE)
+    driver_state.forget("job", "/c")
+    driver_state.forget("job", "/c")
+    assert driver_state.load("job", "/c") is None
+
+
+def test_a_planned_execution_is_unfinished_until_somebody_says_so() -> None:
+    """What did not go through makes the next batch begin with a claim: its tasks may still be alive."""
+    planned = STATE.planned("e2")
+    assert (planned.execution, planned.finished) == ("e2", False)
+    assert replace(planned, execution="e1", finished=True) == STATE, "nothing else changes"

@@ -1,0 +1,105 @@
+"""Errors: a stable code, what happened, what is safe, the way out; found again in any text."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from exactly_once.errors import ExactlyOnceError, Fenced, InvalidOption, all_errors, code_in, sentence_in
+
+#: The public contract: people grep and alert by these. A code may be added; none may change or vanish.
+CODES = {
+    "EO-OPTION": "InvalidOption",
+    "EO-SCHEMA": "InvalidSchema",
+    "EO-MODE": "UnsupportedMode",
+    "EO-CHECKPOINT": "CheckpointUnusable",
+    "EO-REWOUND": "CheckpointRewound",
+    "EO-SINK-OWNED": "SinkOwned",
+    "EO-UNREACHABLE": "BrokerUnreachable",
+    "EO-BROKER-OLD": "BrokerTooOld",
+    "EO-TOPIC": "UnknownTopic",
+    "EO-TIMEOUT": "InvalidTransactionTimeout",
+    "EO-DENIED": "NotAuthorized",
+    "EO-RECORD": "InvalidRecord",
+    "EO-PREPARE": "PrepareFailed",
+    "EO-FENCED": "Fenced",
+    "EO-EXPIRING": "Expiring",
+    "EO-UNFINISHED": "Unfinished",
+    "EO-EXPIRED": "Expired",
+    "EO-LOG": "CommitLogDamaged",
+    "EO-PROTOCOL": "ProtocolViolation",
+}
+HEALS = {"EO-UNREACHABLE", "EO-PREPARE", "EO-EXPIRING", "EO-UNFINISHED"}
+ALL = all_errors()
+
+
+def test_the_codes_are_the_contract() -> None:
+    """An alert that waits for EO-EXPIRED must not wake nobody because somebody renamed it."""
+    assert CODES.items() <= {code: c.__name__ for code, c in ALL.items()}.items()
+
+
+def test_no_two_errors_share_a_code() -> None:
+    """Else the reaction to one is taken for the other."""
+    declared = ExactlyOnceError.__subclasses__()
+    assert len({c.code for c in declared}) == len(declared)
+    assert not [c for d in declared for c in d.__subclasses__()], "all_errors() finds direct subclasses only"
+
+
+def test_only_what_a_restart_heals_is_restarted() -> None:
+    """A supervisor that restarts EO-FENCED or EO-REWOUND fights a healthy driver, or hides what a person must
+    decide."""
+    assert {code for code, c in ALL.items() if c.restart_heals} & CODES.keys() == HEALS
+
+
+@pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
+def test_a_message_has_its_code_first_and_three_sentences(kind: type[ExactlyOnceError]) -> None:
+    """Spark turns the exception into text; the first word is all that is left of its type."""
+    e = kind("the thing broke", "Do this")
+    assert str(e) == f"{kind.code}: the thing broke. {kind.default_safe}. Do this."
+    assert str(kind("a.", "b.", safe="c.")) == f"{kind.code}: a. c. b."
+
+
+@pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
+def test_an_error_survives_the_way_between_processes(kind: type[ExactlyOnceError]) -> None:
+    """Python workers and Dagster's step processes pickle exceptions; one that cannot be loaded hides the real one."""
+    e = kind("what", "way", safe="safe")
+    again = pickle.loads(pickle.dumps(e))
+    assert (type(again), str(again), again.what, again.safe, again.way_out) == (kind, str(e), "what", "safe", "way")
+
+
+@pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
+def test_the_code_and_the_sentence_are_found_in_sparks_text(kind: type[ExactlyOnceError]) -> None:
+    """[STREAM_FAILED] wraps a Python traceback; the person on call wants the one sentence in it."""
+    e = kind("topic 'a' does not exist", "Create it")
+    text = (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] "
+        "Failed when Python streaming data source perform commit: Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in commit\n'
+        f"exactly_once.errors.{kind.__name__}: {e}\n SQLSTATE: 38000"
+    )
+    assert code_in(text) == kind.code
+    assert sentence_in(text) == str(e)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no code", "EO-", "EO-WARN-TIMEOUT the batch", "EO-NONSENSE: x", "VIDEO-TOPIC: x", "eo-topic: x"]
+)
+def test_a_text_without_a_known_code_has_none(text: str) -> None:
+    """A foreign error must not be classified as ours, above all not as one that a restart heals."""
+    assert code_in(text) is None
+    assert sentence_in(text) is None
+
+
+def test_a_warnings_word_does_not_hide_the_errors_code() -> None:
+    """Both stand in one log excerpt when a batch gets too slow and then fails."""
+    text = f"EO-WARN-TIMEOUT the batch used 60%\n{Fenced('claim 1 is superseded', 'Stop this driver')}"
+    assert code_in(text) == "EO-FENCED"
+
+
+def test_a_cause_with_several_lines_does_not_cut_the_sentence_off() -> None:
+    """Library errors end in line breaks (librdkafka's do); the way out behind them must still be found."""
+    e = InvalidOption("the value is refused (outside allowed range 0..1\n)", "Lower it")
+    found = sentence_in(f"Traceback:\n{e}\nmore")
+    assert found is not None and found.endswith("Lower it.")

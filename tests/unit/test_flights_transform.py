@@ -1,0 +1,154 @@
+"""The transformation on a real Spark session: what is valid, what is rejected and why, and that nothing is shuffled."""
+
+import json
+import os
+import sys
+from itertools import islice
+
+import pytest
+
+from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
+from platform_assets.flights.departures import airline_names, airport_names, events
+from platform_assets.flights.expected import expected_delays
+from platform_assets.flights.transform import flight_delays, lookup
+from resources.spark_home import fast_spark_home
+
+VALID = {
+    "sequence": 7,
+    "time_hour": "2013-01-01T10:00:00Z",
+    "minute": 15,
+    "carrier": "UA",
+    "flight": 1545,
+    "tailnum": "N14228",
+    "origin": "EWR",
+    "dest": "IAH",
+    "dep_time": 517,
+    "dep_delay": 2,
+    "arr_delay": 11,
+}
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    """A session of this module; no other test may find it."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_HOME", str(fast_spark_home()))
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def transform(spark, values, key=b"k"):
+    import pyarrow as pa
+
+    rows = pa.table(
+        {
+            "key": pa.array([key] * len(values), pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "partition": pa.array([3] * len(values), pa.int32()),
+            "offset": pa.array(range(len(values)), pa.int64()),
+        }
+    )
+    return flight_delays(spark.createDataFrame(rows), lookup(spark, airline_names()), lookup(spark, airport_names()))
+
+
+def as_bytes(**changes):
+    return json.dumps({k: v for k, v in {**VALID, **changes}.items() if v is not ...}).encode()
+
+
+def test_real_events_become_what_the_package_says(spark):
+    count = 3_000
+    rows = transform(spark, [e.value for e in islice(events(), count)]).toArrow().to_pylist()
+    assert len(rows) == count
+    for row, (key, expected) in zip(rows, islice(expected_delays(), count), strict=True):
+        body = json.loads(row["value"])
+        assert body.pop("src") == {"partition": 3, "offset": expected["sequence"]}
+        assert body == expected and list(body) == list(expected)
+        assert row["topic"] == FLIGHT_DELAYS and row["headers"] is None
+        assert row["key"] == (key.encode() if key is not None else None)
+
+
+MALFORMED = [
+    (None, "no value"),
+    (b"", "not a JSON object"),
+    (b'{"sequence":0', "not a JSON object"),
+    (b"[1,2]", "not a JSON object"),
+    (b'"x"', "not a JSON object"),
+    (b"null", "not a JSON object"),
+    (b"\xff\xfe", "not a JSON object"),
+    (b"{}", "time_hour is missing"),
+    (as_bytes(carrier=None), "carrier is missing"),
+    (as_bytes(dest=...), "dest is missing"),
+    (as_bytes(minute=None), "minute is missing"),
+    (as_bytes(carrier={"code": "UA"}), "carrier is not a code"),
+    (as_bytes(origin="NEWARK"), "origin is not a code"),
+    (as_bytes(flight=True), "flight is not a whole number"),
+    (as_bytes(flight=99_999_999_999), "flight is not a whole number"),
+    (as_bytes(dep_delay=2.5), "dep_delay is not a whole number"),
+    (as_bytes(arr_delay="late"), "arr_delay is not a whole number"),
+    (as_bytes(minute=75), "minute is not in 0..59"),
+    (as_bytes(minute=2_000_000_000), "minute is not in 0..59"),
+    (as_bytes(time_hour="2013-13-01T10:00:00Z"), "time_hour is not a time like 2013-01-01T10:00:00Z"),
+    (as_bytes(time_hour="yesterday"), "time_hour is not a time like 2013-01-01T10:00:00Z"),
+]
+
+
+def test_malformed_events_are_rejected_byte_for_byte_with_reason_and_origin(spark):
+    rows = transform(spark, [value for value, _ in MALFORMED]).toArrow().to_pylist()
+    for offset, (row, (value, reason)) in enumerate(zip(rows, MALFORMED, strict=True)):
+        headers = {h["key"]: h["value"].decode() for h in row["headers"]}
+        assert headers["reason"] == reason, value
+        assert row["topic"] == FLIGHT_DELAYS_REJECTED
+        assert row["value"] == value and row["key"] == b"k"
+        assert (headers["source.topic"], headers["source.partition"], headers["source.offset"]) == (
+            "flights",
+            "3",
+            str(offset),
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "cleaned"),
+    [
+        ({"carrier": " ua "}, "carrier", "UA"),
+        ({"tailnum": ""}, "tailnum", None),
+        ({"tailnum": "  "}, "tailnum", None),
+        ({"minute": "5"}, "scheduled_departure", "2013-01-01T10:05:00Z"),
+        ({"dest": "XXX"}, "dest_name", None),
+        ({"carrier": "ZZ"}, "airline", None),
+        ({"dep_time": None}, "status", "cancelled"),
+        ({"arr_delay": None}, "status", "diverted"),
+    ],
+)
+def test_valid_events_are_cleaned_and_never_dropped(spark, changes, field, cleaned):
+    (row,) = transform(spark, [as_bytes(**changes)]).collect()
+    body = json.loads(row.value)
+    assert row.topic == FLIGHT_DELAYS and body[field] == cleaned
+    assert row.key == (None if body["tailnum"] is None else body["tailnum"].encode())
+
+
+def test_no_shuffle_stands_between_source_and_sink(spark):
+    """A shuffle would lose the order of a key, and the partition of its records."""
+    plan = transform(spark, [as_bytes()])._jdf.queryExecution().executedPlan().toString()
+    assert "BroadcastHashJoin" in plan
+    assert "Exchange hashpartitioning" not in plan and "SortMergeJoin" not in plan
+
+
+def test_a_session_in_local_time_is_refused(spark):
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        with pytest.raises(ValueError, match="UTC"):
+            transform(spark, [as_bytes()])
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")

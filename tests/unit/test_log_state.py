@@ -1,0 +1,132 @@
+"""The fold over the commit log: who owns the sink, what is decided, what is open."""
+
+from __future__ import annotations
+
+import pytest
+
+from exactly_once.protocol.log_state import LogState, fold
+from exactly_once.protocol.records import KEPT_DECISIONS, Claim, Completed, Decision, Entry, Record, key_of
+
+
+def claim(token: int, query: str | None = "q") -> Claim:
+    return Claim(token, query, token, "stream", "h", 1)
+
+
+def decision(batch: int, token: int = 1, query: str = "q") -> Decision:
+    return Decision(query, batch, token, (), f"digest-{batch}", 5, 0)
+
+
+def completed(batch: int, token: int = 1, query: str = "q") -> Completed:
+    return Completed(query, batch, token, 0)
+
+
+def entries(*records: Record, first: int = 0) -> list[Entry]:
+    """As a log holds them: every transaction leaves a marker, so offsets have gaps."""
+    return [Entry(r, first + 2 * i, 1_000 + i) for i, r in enumerate(records)]
+
+
+HISTORY = entries(
+    claim(1),
+    decision(0),
+    completed(0),
+    decision(1),
+    claim(2),
+    completed(1, 2),
+    decision(2, 2),
+    claim(3, "other"),
+    completed(2, 3),
+    decision(0, 3, "other"),
+)
+
+
+def test_an_empty_log_says_nothing() -> None:
+    """A sink that was never used has no owner, so nobody is refused."""
+    state = fold([])
+    assert state == LogState()
+    assert (state.owner, state.open_decisions, state.end, state.last_timestamp_ms) == (None, (), 0, -1)
+    assert state.last_decision("q") is None and not state.is_decided("q", 0)
+
+
+@pytest.mark.parametrize("cut", range(len(HISTORY) + 1))
+def test_a_fold_that_is_continued_is_the_fold_from_the_start(cut: int) -> None:
+    """The committing process folds its own writes on top of what it read; a difference would make it decide wrongly."""
+    assert fold(HISTORY[cut:], fold(HISTORY[:cut])) == fold(HISTORY)
+
+
+def test_a_fold_does_not_change_what_it_started_from() -> None:
+    """A claim keeps the state before it, to know what its recovery may touch."""
+    before = fold(HISTORY[:4])
+    fold(HISTORY[4:], before)
+    assert before == fold(HISTORY[:4])
+
+
+def test_the_latest_claim_owns_the_sink() -> None:
+    """Invariant 4: an older one that still decides would commit a batch twice."""
+    assert [fold(HISTORY[:n]).owner for n in (0, 1, 5, 10)] == [None, claim(1), claim(2), claim(3, "other")]
+
+
+def test_what_is_decided_and_not_marked_is_open_oldest_first() -> None:
+    """A recovery completes these; one that is missing is swept: a decided batch lost."""
+    state = fold(entries(claim(1), decision(3), decision(4), decision(5), completed(4)))
+    assert state.open_decisions == (decision(3), decision(5))
+
+
+def test_a_mark_of_another_query_closes_nothing() -> None:
+    """After sink.takeover batch ids begin at 0 again; a mark of the old query must not hide an open decision of the
+    new."""
+    state = fold(entries(decision(0, 1, "old"), completed(0, 1, "old"), decision(0, 2, "new")))
+    assert state.open_decisions == (decision(0, 2, "new"),)
+
+
+@pytest.mark.parametrize(("token", "expected"), [(1, []), (2, [5]), (3, [5, 6]), (4, [5, 6, 7]), (99, [5, 6, 7])])
+def test_a_recovery_touches_only_what_stands_before_its_own_claim(token: int, expected: list[int]) -> None:
+    """A driver that was superseded inside its recovery must not send EndTxn for what its successor decided."""
+    state = fold(entries(decision(4, 1), completed(4), decision(5, 1), decision(6, 2), decision(7, 3)))
+    assert [d.batch_id for d in state.open_before(token)] == expected
+
+
+def test_the_last_decision_is_the_one_of_the_highest_batch_of_that_query() -> None:
+    """It says whether a batch is drained or written: the wrong one duplicates or loses a batch."""
+    state = fold(entries(decision(9, 1, "old"), decision(0, 2, "q"), decision(2, 2, "q"), decision(1, 2, "q")))
+    assert state.last_decision("q") == decision(2, 2, "q")
+    assert state.last_decision("old") == decision(9, 1, "old")
+    assert state.last_decision("nobody") is None
+
+
+@pytest.mark.parametrize(("query", "batch", "decided"), [("q", 0, True), ("q", 1, False), ("p", 0, False)])
+def test_decided_means_this_query_and_this_batch(query: str, batch: int, decided: bool) -> None:
+    """abort() asks this after a failed commit; a wrong no aborts what will be committed: a torn batch."""
+    assert fold(entries(decision(0))).is_decided(query, batch) is decided
+
+
+def test_the_end_is_behind_the_last_record_and_its_time_is_the_brokers() -> None:
+    """The time tells how far the driver's clock is off, by which transactions are judged alive."""
+    state = fold(entries(claim(1), decision(0), first=40))
+    assert (state.end, state.last_timestamp_ms) == (43, 1_001)
+
+
+def compacted(log: list[Entry], cleaned_to: int) -> list[Entry]:
+    """What Kafka's log cleaner leaves: of each key the last record up to ``cleaned_to``, and everything behind it."""
+    last = {key_of(e.record): e.offset for e in log if e.offset <= cleaned_to}
+    return [e for e in log if e.offset > cleaned_to or last[key_of(e.record)] == e.offset]
+
+
+def test_a_compacted_log_says_the_same_as_the_whole_one() -> None:
+    """Wherever the cleaner stands: a last decision that is gone duplicates a batch after a restart, and a decision
+    that lost its mark is completed again, which after a week answers EO-EXPIRED, since the broker has forgotten the
+    id."""
+    records: list[Record] = [claim(1)]
+    for batch in range(200):
+        records += [decision(batch), completed(batch)]
+    log = entries(*records, claim(2), decision(200, 2))
+    full = fold(log)
+    for cleaned_to in range(-1, log[-1].offset + 1, 3):
+        state = fold(compacted(log, cleaned_to))
+        assert (state.owner, state.last_decision("q"), state.end) == (full.owner, full.last_decision("q"), full.end)
+        assert state.open_decisions == (decision(200, 2),)
+
+
+def test_a_compacted_log_keeps_the_last_decisions() -> None:
+    """The audit trail, and what tells a rewound checkpoint from a new one."""
+    log = entries(*(r for b in range(300) for r in (decision(b), completed(b))))
+    assert [d.batch_id for d in fold(compacted(log, log[-1].offset)).decisions] == [*range(300 - KEPT_DECISIONS, 300)]

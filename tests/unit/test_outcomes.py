@@ -1,0 +1,172 @@
+"""What an answer to EndTxn means, and what the sum of a batch's answers means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from kafka.errors import for_code
+
+from exactly_once.completion import complete, sweep
+from exactly_once.errors import ExactlyOnceError, Expired, NotAuthorized, Unfinished
+from exactly_once.kafka.control import Description, End, Listing, _name
+from exactly_once.protocol.names import part_id
+from exactly_once.protocol.outcomes import Outcome, read_answer
+from exactly_once.protocol.records import Decision, PreparedTransaction
+
+DONE, RETRY, LOST = Outcome.DONE, Outcome.RETRY, Outcome.LOST
+UNKNOWN, DENIED = Outcome.UNKNOWN, Outcome.DENIED
+
+#: Kafka's error code, its name, and its meaning as an answer to EndTxn.
+TABLE = [
+    (0, "NONE", DONE),
+    (14, "COORDINATOR_LOAD_IN_PROGRESS", RETRY),
+    (15, "COORDINATOR_NOT_AVAILABLE", RETRY),
+    (16, "NOT_COORDINATOR", RETRY),
+    (51, "CONCURRENT_TRANSACTIONS", RETRY),
+    (7, "REQUEST_TIMED_OUT", RETRY),
+    (-1, "UNKNOWN", RETRY),
+    (35, "UNSUPPORTED_VERSION", RETRY),
+    (42, "INVALID_REQUEST", RETRY),
+    (48, "INVALID_TXN_STATE", LOST),
+    (90, "PRODUCER_FENCED", UNKNOWN),
+    (47, "INVALID_PRODUCER_EPOCH", UNKNOWN),
+    (49, "INVALID_PRODUCER_ID_MAPPING", UNKNOWN),
+    (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", DENIED),
+]
+
+
+@pytest.mark.parametrize(("code", "name", "meaning"), TABLE, ids=[row[1] for row in TABLE])
+def test_an_answer_means_what_the_broker_knows(code: int, name: str, meaning: Outcome) -> None:
+    """A lost transaction that is read as done is a loss nobody sees; a live one that is read as lost is written twice.
+
+    The names are those that the client library gives: another spelling would fall through to RETRY.
+    """
+    assert _name(for_code(code)) == name
+    assert read_answer(name) is meaning
+
+
+def test_nothing_but_success_is_read_as_done_and_nothing_unheard_of_as_lost() -> None:
+    """Invariant 9: an answer that is not understood proves nothing, in either direction."""
+    meanings = {c: read_answer(_name(for_code(c))) for c in range(-1, 200)}
+    assert [c for c, m in meanings.items() if m is DONE] == [0]
+    assert {c for c, m in meanings.items() if m in (LOST, UNKNOWN)} == {47, 48, 49, 90}
+
+
+# -- the answers of a batch together --------------------------------------------------------------------------------
+
+PARTS = tuple(PreparedTransaction(part_id("job", 1, p, "0.0"), 100 + p, 0, p, 10 + p) for p in range(4))
+DECISION = Decision("q", 12, 1, PARTS, "d", 5, 0)
+
+
+class Answers:
+    """A control plane that gives one answer for each part, and keeps what it was sent."""
+
+    def __init__(self, *outcomes: Outcome):
+        self.outcomes = {h.transactional_id: o for h, o in zip(PARTS, outcomes, strict=True)}
+        self.sent: list[tuple[End, bool, int]] = []
+
+    def renew(self, budget_s: float) -> Answers:
+        return self
+
+    def end_all(self, ends: Sequence[End], commit: bool, version: int) -> dict[str, Outcome]:
+        self.sent += [(e, commit, version) for e in ends]
+        return {e.transactional_id: self.outcomes[e.transactional_id] for e in ends}
+
+
+def completing(*outcomes: Outcome) -> Any:
+    return complete("job", DECISION, Answers(*outcomes), 5.0)  # type: ignore[arg-type]
+
+
+def test_every_handle_is_committed_exactly_as_it_was_prepared() -> None:
+    """By its own producer id and epoch, with the version in the decision: another version answers wrongly on a
+    retry."""
+    control = Answers(DONE, DONE, DONE, DONE)
+    complete("job", DECISION, control, 5.0)  # type: ignore[arg-type]
+    assert sorted(control.sent) == [(End(h.transactional_id, h.producer_id, h.epoch), True, 5) for h in PARTS]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "error"),
+    [
+        ((DONE, DONE, DONE, LOST), Expired),
+        ((UNKNOWN, DONE, DONE, DONE), Expired),
+        ((DONE, RETRY, DONE, DONE), Unfinished),
+        ((DONE, DONE, DENIED, DONE), NotAuthorized),
+        ((DONE, RETRY, DENIED, DONE), NotAuthorized),
+    ],
+)
+def test_a_batch_with_one_part_unproven_is_not_complete(
+    outcomes: tuple[Outcome, ...], error: type[ExactlyOnceError]
+) -> None:
+    """Spark would write commits/N and never come back for the part (invariant 3)."""
+    with pytest.raises(error, match=r"batch 12 of sink 'job'"):
+        completing(*outcomes)
+
+
+@pytest.mark.parametrize("waiting", [RETRY, DENIED])
+@pytest.mark.parametrize("gone", [LOST, UNKNOWN])
+def test_a_lost_part_does_not_hide_one_that_may_still_be_committed(gone: Outcome, waiting: Outcome) -> None:
+    """EO-EXPIRED promises that every other part is committed, and sink.accept.lost marks the batch as completed on the
+    strength of it: the part that only gave no answer would then be swept, decided and alive as it is. Lost for good."""
+    with pytest.raises((Unfinished, NotAuthorized)):
+        completing(DONE, gone, waiting, DONE)
+
+
+def test_what_is_lost_is_named_with_its_part_records_and_the_way_out() -> None:
+    """The person who repairs it needs to know which rows."""
+    with pytest.raises(Expired) as error:
+        completing(DONE, LOST, UNKNOWN, DONE)
+    text = str(error.value)
+    assert "2 of its 4 transactions" in text
+    assert f"part 1 (11 records, {PARTS[1].transactional_id})" in text
+    assert "of 1 of these the broker can no longer tell" in text
+    assert "offsets/12" in text and "offsets/11" in text and "sink.accept.lost=12" in text
+
+
+def test_a_decided_batch_that_waits_says_that_it_is_safe() -> None:
+    """EO-UNFINISHED is the moment at which an operator might be tempted to delete something."""
+    with pytest.raises(Unfinished, match=r"is decided and will be committed by the next start"):
+        completing(RETRY, DONE, DONE, DONE)
+
+
+# -- the sweep ------------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """Open transactions under any ids; an abort ends them."""
+
+    def __init__(self, ids: Sequence[str], answer: Outcome = DONE):
+        self.open = dict.fromkeys(ids, (9, 3))
+        self.answer = answer
+        self.aborted: list[tuple[End, bool]] = []
+
+    def list_transactions(self, prefix: str, states: Sequence[str]) -> list[Listing]:
+        return [Listing(i, 9, "Ongoing", 1) for i in self.open if i.startswith(prefix)]
+
+    def describe(self, ids: Sequence[str]) -> dict[str, Description]:
+        return {i: Description(i, "Ongoing", *self.open[i], 60_000, 0, (), 1) for i in ids}
+
+    def end_all(self, ends: Sequence[End], commit: bool, version: int) -> dict[str, Outcome]:
+        self.aborted += [(e, commit) for e in ends]
+        for e in ends:
+            del self.open[e.transactional_id]
+        return dict.fromkeys((e.transactional_id for e in ends), self.answer)
+
+
+def test_a_sweep_aborts_only_what_it_may_and_never_commits() -> None:
+    """Not a neighbour's whose name extends ours, not the commit log's, not another slot's (invariant 6)."""
+    mine = [part_id("job", 1, 0, "0.0"), part_id("job", 1, 1, "1.3")]
+    others = [part_id("job", 2, 0, "0.0"), part_id("job.1", 1, 0, "0.0"), "eo:job:log", "eo:job:1:0", "job"]
+    cluster = Cluster([*mine, *others])
+    swept = sweep("job", cluster, 5, lambda p: p.slot == 1)  # type: ignore[arg-type]
+    assert [d.transactional_id for d in swept] == mine
+    assert cluster.aborted == [(End(i, 9, 3), False) for i in mine]
+    assert list(cluster.open) == others
+
+
+def test_a_sweep_that_may_not_abort_says_which_right_is_missing() -> None:
+    """A missing right must not look like "nothing to abort": readers stay blocked."""
+    with pytest.raises(NotAuthorized, match=r"EO-DENIED: .*'job'.*Grant WRITE and DESCRIBE .*'eo:job:'"):
+        sweep("job", Cluster([part_id("job", 1, 0, "0.0")], DENIED), 5, lambda p: True)  # type: ignore[arg-type]

@@ -1,0 +1,88 @@
+"""What a batch may do: written, drained or refused; and whose sink it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from exactly_once.errors import CheckpointRewound, SinkOwned
+from exactly_once.protocol.planning import Batch, Plan, check_binding, plan_batch
+from exactly_once.protocol.records import Decision
+
+
+def decided(batch: int, digest: str = "d") -> Decision:
+    return Decision("q", batch, 1, (), digest, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "last", "adopt", "plan"),
+    [
+        pytest.param(0, None, False, Plan.WRITE, id="the first batch of a new sink"),
+        pytest.param(0, None, True, Plan.WRITE, id="the same, with sink.adopt left on"),
+        pytest.param(7, None, True, Plan.WRITE, id="a checkpoint with history, adopted"),
+        pytest.param(1, decided(0), False, Plan.WRITE, id="the next batch"),
+        pytest.param(9, decided(0), False, Plan.WRITE, id="a gap: Spark may insert batches that no sink sees"),
+        pytest.param(0, decided(0), False, Plan.DRAIN, id="a clean stop lost commits/0"),
+        pytest.param(7, decided(7), False, Plan.DRAIN, id="a replay of a decided batch"),
+        pytest.param(7, decided(7), True, Plan.DRAIN, id="adopt does not make a decided batch undecided"),
+    ],
+)
+def test_a_batch_is_written_once_and_drained_ever_after(
+    batch: int, last: Decision | None, adopt: bool, plan: Plan
+) -> None:
+    """Writing a decided batch is a duplicate, draining an undecided one a loss (invariants 2 and 7)."""
+    assert plan_batch("job", Batch("q", batch, "d"), last, adopt) is plan
+
+
+@pytest.mark.parametrize(
+    ("batch", "last", "adopt", "says", "way_out"),
+    [
+        pytest.param(3, None, False, "no decision of query q", "sink.adopt=true", id="the commit log is gone"),
+        pytest.param(1, None, False, "no decision of query q", "sink.adopt=true", id="at its first batch after 0"),
+        pytest.param(6, decided(7), False, "batch 7 of query q is already decided", "newest checkpoint", id="rewound"),
+        pytest.param(0, decided(7), True, "batch 7 of query q is already decided", "new sink.id", id="rewound, adopt"),
+        pytest.param(7, decided(7, "x"), False, "other source offsets", "Put back the checkpoint", id="other offsets"),
+        pytest.param(7, decided(7, "x"), True, "other source offsets", "new sink.id", id="other offsets, adopt"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused_with_the_way_out(
+    batch: int, last: Decision | None, adopt: bool, says: str, way_out: str
+) -> None:
+    """A rewound, restored, edited or foreign checkpoint either duplicates or loses; never decided silently (invariant
+    7)."""
+    with pytest.raises(CheckpointRewound) as refusal:
+        plan_batch("job", Batch("q", batch, "d"), last, adopt)
+    assert str(refusal.value).startswith("EO-REWOUND: ")
+    assert says in refusal.value.what
+    assert str(batch) in refusal.value.what
+    assert way_out in refusal.value.way_out
+
+
+def test_a_refusal_of_a_decided_batch_says_that_the_output_is_right() -> None:
+    """The person on call must not "repair" what is not broken."""
+    with pytest.raises(CheckpointRewound) as refusal:
+        plan_batch("job", Batch("q", 6, "d"), decided(7), False)
+    assert refusal.value.safe == "The output is right up to the decided batch; nothing was written again"
+
+
+@pytest.mark.parametrize(
+    ("bound", "takeover"),
+    [
+        pytest.param(None, None, id="a new sink"),
+        pytest.param("q", None, id="its own"),
+        pytest.param("q", "old", id="its own, with sink.takeover left on"),
+        pytest.param("old", "old", id="taken over by its name"),
+    ],
+)
+def test_a_query_may_use_a_new_sink_its_own_and_one_that_it_names(bound: str | None, takeover: str | None) -> None:
+    """A clean restart must not need a person."""
+    check_binding("job", bound, "q", "/c", takeover)
+
+
+@pytest.mark.parametrize("takeover", [None, "", "q", "OLD", "older", "true"])
+def test_a_sink_of_another_query_is_refused_with_both_names(takeover: str | None) -> None:
+    """Two queries on one sink would fence each other for ever; a deleted checkpoint would write everything again."""
+    with pytest.raises(SinkOwned) as refusal:
+        check_binding("job", "old", "q", "/data/c", takeover)
+    text = str(refusal.value)
+    assert text.startswith("EO-SINK-OWNED: sink 'job' belongs to query old, and the checkpoint /data/c is of query q")
+    assert "sink.takeover=old" in text

@@ -1,0 +1,114 @@
+"""The commit log's records: what is written is read back, what is not understood is refused, keys are bounded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from exactly_once.errors import CommitLogDamaged
+from exactly_once.protocol.records import (
+    FORMAT,
+    KEPT_DECISIONS,
+    Claim,
+    Completed,
+    Decision,
+    PreparedTransaction,
+    Record,
+    decode,
+    encode,
+    key_of,
+)
+
+HANDLES = (
+    PreparedTransaction("eo:job:1:0:0.0", 4_000_000_000_000, 32_766, 0, 10_000, 1_234_567),
+    PreparedTransaction("eo:job:1:1:2.3", 0, 0, 1, 1),
+)
+CLAIM = Claim(7, "8f3c", 1_700_000_000_000, "stream", "host-1", 4711, "s3://bucket/checkpoints/ä b")
+DECISION = Decision("8f3c", 12, 7, HANDLES, "ab" * 32, 5, 1_700_000_000_001, "run", ("a", "b"))
+COMPLETED = Completed("8f3c", 12, 7, 1_700_000_000_002)
+
+RECORDS: dict[str, Record] = {
+    "claim": CLAIM,
+    "claim of a recovery of a sink without query": replace(CLAIM, query_id=None, purpose="recovery", checkpoint=""),
+    "decision": DECISION,
+    "decision of an empty batch": replace(DECISION, handles=(), topics=(), run_id=""),
+    "decision of a thousand parts": replace(DECISION, handles=HANDLES[:1] * 1000),
+    "completed": COMPLETED,
+}
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_a_record_is_read_back_as_it_was_written(record: Record) -> None:
+    """Equal to the last field: an append that got no answer looks for its own record by equality before it writes it
+    again, and a handle that changed on the way would end another transaction, or none."""
+    assert decode(encode(record)) == record
+
+
+def test_a_decision_counts_the_records_of_all_its_parts() -> None:
+    """Invariant 9: what is reported is what was acknowledged."""
+    assert DECISION.records == 10_001
+    assert replace(DECISION, handles=()).records == 0
+
+
+def test_a_decision_of_a_thousand_parts_fits_the_logs_message_size() -> None:
+    """Else a large cluster cannot decide: the limit is 8 MiB, promised for 50,000 parts."""
+    assert len(encode(replace(DECISION, handles=HANDLES[:1] * 1000))) * 50 < 8 * 1024 * 1024
+
+
+@pytest.mark.parametrize("record", [CLAIM, DECISION, COMPLETED])
+def test_a_record_of_a_newer_version_is_refused(record: Record) -> None:
+    """An older package that half understands the log would sweep what a newer one decided."""
+    newer = {**json.loads(encode(record)), "format": FORMAT + 1, "field_of_the_future": 1}
+    with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*newer version.*Upgrade the package"):
+        decode(json.dumps(newer).encode())
+
+
+def without(name: str) -> bytes:
+    body = json.loads(encode(DECISION))
+    del body[name]
+    return json.dumps(body).encode()
+
+
+GARBAGE = {
+    "a tombstone": b"",
+    "bytes": b"\x00\xff\xfe",
+    "text": b"hello",
+    "null": b"null",
+    "a number": b"7",
+    "a list": b"[]",
+    "an empty object": b"{}",
+    "no kind": without("kind"),
+    "no format": without("format"),
+    "no handles": without("handles"),
+    "no batch": without("batch_id"),
+    "an unknown kind": json.dumps({"format": FORMAT, "kind": "abort"}).encode(),
+    "an unknown field": json.dumps({**json.loads(encode(COMPLETED)), "more": 1}).encode(),
+    "a handle too short": json.dumps({**json.loads(encode(DECISION)), "handles": [["eo:job:1:0:0.0", 1]]}).encode(),
+    "a format that is no number": json.dumps({**json.loads(encode(COMPLETED)), "format": "1"}).encode(),
+    "cut off": encode(DECISION)[:-5],
+}
+
+
+@pytest.mark.parametrize("value", GARBAGE.values(), ids=GARBAGE)
+def test_what_no_sink_wrote_is_refused_and_never_skipped(value: bytes) -> None:
+    """A decision that is skipped because it could not be read is a lost batch, or a duplicated one."""
+    with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*Find out who wrote to the topic"):
+        decode(value)
+
+
+def test_compaction_keys_are_bounded() -> None:
+    """Else the log, and with it the time of every claim, grows for ever (invariant 8)."""
+    keys = {key_of(CLAIM)}
+    for batch_id in range(10_000):
+        keys |= {key_of(replace(DECISION, batch_id=batch_id)), key_of(replace(COMPLETED, batch_id=batch_id))}
+    assert len(keys) == 1 + 2 * KEPT_DECISIONS
+
+
+def test_records_of_a_kind_that_must_survive_each_other_have_keys_of_their_own() -> None:
+    """A completed mark that compaction puts in the place of its decision makes the batch look undecided: a
+    duplicate."""
+    near = range(1_000, 1_000 + KEPT_DECISIONS)
+    keys = [key_of(CLAIM), *(key_of(replace(r, batch_id=n)) for r in (DECISION, COMPLETED) for n in near)]
+    assert len(set(keys)) == len(keys)
