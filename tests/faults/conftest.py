@@ -1,0 +1,3 @@
+"""Drivers and streams of the fault tests."""
+
+from tests.support.fixtures import bench, driver, kafka_input, warm  # noqa: F401

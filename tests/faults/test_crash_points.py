@@ -1,0 +1,133 @@
+"""kill -9 of a whole driver (JVM, Python daemon, workers at one moment) at every point of the protocol, then a new
+driver.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.fixtures import Bench, StartDriver
+from tests.support.stream import SparkDriver
+
+#: While one task hangs, the other core works through the other parts.
+IN_A_TASK = ("before-begin", "mid-write", "after-flush")
+UNDECIDED = (*IN_A_TASK, "all-prepared")
+DECIDED = ("decided", "some-ended", "all-ended", "completed")
+
+
+def crash_at(point: str, bench: Bench, driver: SparkDriver, batch: int) -> None:
+    """Run a stream until one of its processes is at ``point`` of ``batch``; kill -9 everything."""
+    if batch == 0:
+        driver.arm(point)
+        bench.input.add()
+        run = driver.start(bench.job.until_stopped())
+    else:
+        bench.input.add(batch)
+        run = driver.start(bench.job.until_stopped())
+        run.await_commit(batch - 1)
+        driver.arm(point)
+        bench.input.add()
+    run.await_true(point, lambda: driver.has_reached(point))
+    if point in IN_A_TASK:
+        others = bench.input.parts - (1 if point == "before-begin" else 0)
+        run.await_true("the other parts", lambda: bench.open_parts() >= others)
+    driver.kill9()
+    assert not run.is_committed(batch)
+
+
+@pytest.mark.parametrize("point", UNDECIDED)
+def test_a_driver_killed_before_its_decision_leaves_nothing_visible_and_the_next_one_writes_the_batch(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against rows of an undecided batch that stay visible beside those of its second run (duplicates), against
+    open transactions that hold readers back, and against a batch that is taken for written (loss).
+    """
+    crash_at(point, bench, driver(), batch=1)
+    assert bench.decided_batches() == [0]
+    assert bench.open_parts() > 0
+    assert sorted(bench.visible()) == sorted(bench.input.expected(slice(0, 1)))
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("point", DECIDED)
+def test_what_a_killed_driver_had_decided_is_written_once_by_the_next_one(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a decided batch that is aborted by the sweep (loss), committed in part (a torn batch), or written
+    again because commits/N is missing (duplicates).
+    """
+    crash_at(point, bench, driver(), batch=1)
+    log = bench.log()
+    assert [d.batch_id for d in log.decisions] == [0, 1]
+    assert len(log.decisions[-1].handles) == bench.input.parts
+    assert [d.batch_id for d in log.open_decisions] == ([] if point == "completed" else [1])
+    assert bench.open_parts() == {"decided": 4, "some-ended": 3}.get(point, 0)
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+    assert bench.log().decisions[1] == log.decisions[1]  # decided once, not again
+
+
+def test_a_driver_killed_after_spark_has_written_the_commit_is_continued_with_the_next_batch(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a start that takes the finished batch for one in doubt and writes it again (duplicates)."""
+    bench.input.add(2)
+    killed = driver()
+    killed.start(bench.job.until_stopped()).await_commit(1)
+    killed.kill9()
+    bench.assert_exactly_once()
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["all-prepared", pytest.param("decided", marks=pytest.mark.long), pytest.param("claimed", marks=pytest.mark.long)],
+)
+def test_the_very_first_batch_survives_a_kill_like_any_other(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a start that leans on what only an earlier batch leaves behind: a commit, a claim, a binding."""
+    crash_at(point, bench, driver(), batch=0)
+    assert bench.visible() == []
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [("decided", "some-ended"), ("decided", "claimed"), ("some-ended", "all-ended"), ("all-prepared", "claimed")],
+)
+def test_a_recovery_that_is_killed_half_way_is_finished_by_the_next_one(
+    first: str, then: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a recovery that works only once: a batch committed in part by it, or swept although decided."""
+    crash_at(first, bench, driver(), batch=1)
+    second = driver()
+    second.arm(then)
+    second.start(bench.job).await_true(then, lambda: second.has_reached(then))
+    second.kill9()
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]

@@ -1,0 +1,138 @@
+"""Faults other than the death of a whole driver: tasks, workers, clean stops, brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from exactly_once.kafka.connection import Connection
+from resources.embedded_broker import EmbeddedBroker
+from tests.support.fixtures import Bench, StartDriver, make_bench
+from tests.support.stream import Job, SparkDriver
+
+
+def test_a_query_that_is_stopped_in_the_middle_of_its_commit_goes_on_without_a_trace(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against duplicates after a clean stop: Spark lets the commit end but does not write commits/N."""
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    warm.arm("decided", "sleep 2")
+    bench.input.add()
+    run.await_true("decided", lambda: warm.has_reached("decided"))
+    run.stop()()
+    assert run.end().failure is None
+    assert bench.decided_batches() == [0, 1]
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+def test_a_query_that_is_stopped_while_its_tasks_write_leaves_nothing_of_the_batch(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against transactions that a clean stop leaves open, and against their rows beside those of the next
+    start.
+    """
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    warm.arm("mid-write", "sleep 5")
+    bench.input.add()
+    run.await_true("mid-write", lambda: warm.has_reached("mid-write"))
+    run.stop()()
+    assert run.end().failure is None
+
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1]
+
+
+def test_a_task_that_fails_at_a_row_and_is_tried_again_writes_its_part_once(
+    bench: Bench, driver: StartDriver, tmp_path: Path
+) -> None:
+    """Guards against rows of the failed attempt beside those of the second one, and against its open transaction."""
+    bench.input.add(2)
+    marker = tmp_path / "failed"
+    _, failing = bench.input.batches[1][2][0], bench.input.batches[1][2][25][1]
+    job = Job(**{**vars(bench.job), "transform": "tests.support.transforms:fail_once"})
+    job.arguments = {"marker": str(marker), "row": failing}
+
+    driver(master="local[2,4]").complete(job)
+
+    assert marker.exists()
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1]
+
+
+@pytest.mark.parametrize("point", ["mid-write", pytest.param("after-flush", marks=pytest.mark.long)])
+def test_a_worker_process_that_dies_costs_one_more_attempt_and_no_row(
+    point: str, bench: Bench, driver: StartDriver
+) -> None:
+    """Guards against what a dead worker leaves: an open transaction with rows (readers stand still until it is swept),
+    and a handle of a part that another attempt has written too.
+    """
+    bench.input.add()
+    dying = driver(master="local[2,4]")
+    run = dying.start(bench.job.until_stopped())
+    run.await_commit(0)
+    dying.arm(point, "exit")
+    bench.input.add()
+    run.await_commit(1)
+    assert dying.has_reached(point)
+
+    bench.assert_exactly_once()  # while the driver lives: its own sweep has to clear the dead attempt
+    run.stop()()
+
+
+@pytest.mark.long
+def test_workers_that_idle_away_come_back_to_the_same_stream(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against what a new process does not know: Spark ends idle Python workers, the committing one too, after a
+    minute; a forgotten claim or a second init must neither fence its own driver nor write a batch again.
+    """
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    run.await_true("the end of the idle workers", lambda: not warm.workers(), timeout_s=150)
+    claim = bench.log().owner
+    bench.input.add()
+    run.await_commit(1)
+    run.stop()()
+
+    bench.assert_exactly_once()
+    assert bench.log().owner == claim
+
+
+@pytest.mark.parametrize("point", ["mid-write", "decided"])
+def test_a_broker_that_is_killed_and_comes_back_costs_time_and_no_row(
+    point: str, own_broker: Callable[..., EmbeddedBroker], warm: SparkDriver, tmp_path: Path
+) -> None:
+    """Guards against rows that only the dead broker's clients thought written, and against an outcome that was guessed
+    because nobody answered. A batch may fail, the stream may have to be started again; nothing more.
+    """
+    broker = own_broker()
+    connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
+    bench = make_bench(connection, tmp_path / "bench")
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    warm.arm(point, "sleep 1")
+    bench.input.add()
+    run.await_true(point, lambda: warm.has_reached(point))
+    broker.kill()
+    broker.restart()
+    run.await_true("the end of the batch", lambda: run.is_committed(1) or run.has_ended())
+    run.stop()()
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]

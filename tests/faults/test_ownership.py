@@ -1,0 +1,157 @@
+"""Who may decide: drivers that are paused and wake, second queries, checkpoints that were deleted, rewound or
+exchanged.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.fixtures import Bench, StartDriver, make_bench
+from tests.support.stream import SparkDriver
+
+
+@pytest.mark.parametrize("point", ["all-prepared", "decided"])
+def test_a_paused_driver_that_wakes_after_another_one_took_over_is_refused(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against two drivers of one checkpoint that both write a batch (duplicates), and against a late one that
+    ends or aborts what its successor has prepared (loss).
+    """
+    bench.input.add()
+    paused = driver()
+    run = paused.start(bench.job.until_stopped())
+    run.await_commit(0)
+    paused.arm(point, "sleep 1")
+    bench.input.add()
+    run.await_true(point, lambda: paused.has_reached(point))
+    paused.freeze()
+
+    second = warm.start(bench.job.until_stopped())
+    second.await_commit(1)
+    paused.thaw()
+    ended = run.end()
+    bench.input.add()
+    second.await_commit(2)
+    second.stop()()
+
+    assert ended.code == "EO-FENCED", ended.failure
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+@pytest.mark.long
+def test_a_paused_task_that_wakes_after_another_driver_took_over_changes_nothing(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a zombie's init: a task of the old driver opens its transaction while the new driver decides."""
+    bench.input.add()
+    paused = driver()
+    run = paused.start(bench.job.until_stopped())
+    run.await_commit(0)
+    paused.arm("before-begin", "sleep 1")
+    bench.input.add()
+    run.await_true("before-begin", lambda: paused.has_reached("before-begin"))
+    paused.freeze()
+
+    second = warm.start(bench.job.until_stopped())
+    second.await_commit(1)
+    paused.thaw()
+    ended = run.end()
+    bench.input.add()
+    second.await_commit(2)
+    second.stop()()
+    warm.complete(bench.job)  # a start sweeps what the zombie opened after the other one's sweep
+
+    assert ended.code in ("EO-FENCED", "EO-PREPARE"), ended.failure
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+def test_a_second_query_with_the_same_sink_id_is_refused_and_the_first_one_does_not_notice(
+    bench: Bench, warm: SparkDriver, tmp_path: Path
+) -> None:
+    """Guards against two queries that fence each other for ever, or abort each other's transactions."""
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    claim = bench.log().owner
+    other = make_bench(bench.connection, tmp_path / "other")
+    other.input.add()
+    intruder = other.job.having(sink_id=bench.sink_id, topic=bench.topic)
+
+    refused = warm.run(intruder)
+
+    assert refused.code == "EO-SINK-OWNED", refused.failure
+    assert run.query_id in refused.sentence
+    bench.input.add()
+    run.await_commit(1)
+    run.stop()()
+    bench.assert_exactly_once()
+    assert bench.log().owner == claim
+
+
+def test_a_deleted_checkpoint_is_refused_until_a_person_says_so(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against writing the whole input a second time (duplicates) because nobody remembers the first."""
+    bench.input.add(2)
+    warm.complete(bench.job)
+    owner = bench.log().owner
+    assert owner is not None
+    shutil.rmtree(bench.checkpoint)
+
+    refused = warm.run(bench.job)
+
+    assert refused.code == "EO-SINK-OWNED", refused.failure
+    bench.assert_exactly_once()
+
+    warm.complete(bench.job.having(sink_takeover=owner.query_id))  # the word of a person, who accepts this:
+    assert sorted(bench.visible()) == sorted(bench.input.expected() * 2)
+
+
+@pytest.mark.parametrize("rewound_by", [1, 2])
+def test_a_rewound_checkpoint_is_refused(rewound_by: int, bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a batch that is drained although it now names other input (loss), or written again
+    (duplicates).
+    """
+    bench.input.add(3)
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+    for batch in range(3 - rewound_by, 3):
+        for folder in ("offsets", "commits"):
+            (bench.checkpoint / folder / str(batch)).unlink()
+    written = bench.input.expected()
+    bench.input.add()
+
+    refused = warm.run(bench.job)
+
+    assert refused.code == "EO-REWOUND", refused.failure
+    bench.assert_exactly(written)
+
+
+def test_a_checkpoint_that_lost_only_its_last_commit_drains_the_batch(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a refusal of what is normal: the same batch, planned from the same offsets, is decided already."""
+    bench.input.add(2)
+    warm.complete(bench.job)
+    (bench.checkpoint / "commits" / "1").unlink()
+    bench.input.add()
+
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+def test_a_checkpoint_with_history_is_not_adopted_by_a_sink_without_any(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a lost commit log: batch N may be in the output already. A switch from another sink says so."""
+    bench.input.add(2)
+    warm.complete(bench.job)
+    bench.input.add()
+    renamed = bench.job.having(sink_id=f"{bench.sink_id}-2")
+
+    refused = warm.run(renamed)
+
+    assert refused.code == "EO-REWOUND", refused.failure
+    warm.complete(renamed.having(sink_adopt="true"))
+    bench.assert_exactly_once()

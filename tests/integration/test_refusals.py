@@ -1,0 +1,174 @@
+"""What the sink refuses: each case with its code and a sentence that names the thing, and with the output topic
+untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactly_once.kafka.control import Control
+from resources.embedded_broker import EmbeddedBroker
+from tests.support.fixtures import Bench, StartDriver, make_bench
+from tests.support.stream import Ended, Job, Run, SparkDriver
+
+RATE = {"format": "rate", "options": {"rowsPerSecond": "10", "numPartitions": "2"}}
+RATE_COLUMNS = ["cast(value as string) key", "cast(value as string) value"]
+
+
+@pytest.fixture
+def refused(bench: Bench) -> Iterator[Bench]:
+    """A bench with one row of input, whose output must be as empty after the test as before it."""
+    bench.input.add_rows([[("a", "1")]])
+    yield bench
+    with Control(bench.connection) as control:
+        assert {m.high for m in control.watermarks(bench.topic).values()} == {0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unreachable(
+    broker: EmbeddedBroker, warm: SparkDriver, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Run, Bench]:
+    """A query whose broker does not answer: it takes its whole time budget, so it starts before all other tests."""
+    from exactly_once.kafka.connection import Connection
+
+    connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
+    bench = make_bench(connection, tmp_path_factory.mktemp("unreachable") / "bench")
+    bench.input.add()
+    job = bench.job.having(kafka_bootstrap_servers="127.0.0.1:9")
+    return warm.start(job), bench
+
+
+def changed(job: Job, **fields: Any) -> Job:
+    return Job(**{**asdict(job), **fields})
+
+
+def expect(ended: Ended, code: str, *words: str) -> None:
+    """The code, the words, and a whole sentence: what, what is safe, what to do."""
+    assert ended.code == code, ended.failure
+    for word in words:
+        assert word in ended.sentence, ended.sentence
+    assert ended.sentence.startswith(f"{code}: ") and ended.sentence.endswith("."), ended.sentence
+    assert ended.sentence.count(". ") >= 2, ended.sentence
+
+
+def test_an_unknown_topic_is_refused(refused: Bench, warm: SparkDriver) -> None:
+    """Guards against a broker that creates the misspelt topic, and against a batch that waits for it for ever."""
+    expect(warm.run(refused.job.having(topic=f"{refused.topic}-2")), "EO-TOPIC", f"{refused.topic}-2", "Create it")
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (["value as key"], ["'value'", "key"]),
+        (["value", "1 as key"], ["'key'", "int", "string or binary"]),
+        (["struct(value) as value"], ["'value'", "struct", "to_json"]),
+        (["value", "'0' as partition"], ["'partition'", "string", "int"]),
+        (["value", "map('a', value) as headers"], ["'headers'", "map", "array<struct"]),
+        (["value", "1L as timestamp"], ["'timestamp'", "bigint", "timestamp"]),
+    ],
+)
+def test_columns_that_are_no_kafka_record_are_refused(
+    columns: list[str], words: list[str], refused: Bench, warm: SparkDriver
+) -> None:
+    """Guards against rows that are written in part, or as something else than the user has in mind."""
+    expect(warm.run(changed(refused.job, select=columns)), "EO-SCHEMA", *words)
+
+
+def test_rows_without_any_topic_are_refused(refused: Bench, warm: SparkDriver) -> None:
+    """Guards against rows that go nowhere."""
+    expect(warm.run(refused.job.having(topic=None)), "EO-SCHEMA", "topic")
+    null = changed(refused.job.having(topic=None), select=["value", "cast(null as string) topic"])
+    null.options["sink.id"] += "-null"
+    null.options["checkpointLocation"] += "-null"
+    expect(warm.run(null), "EO-RECORD", "topic")
+
+
+def test_a_record_larger_than_max_request_size_is_refused_and_named(refused: Bench, warm: SparkDriver) -> None:
+    """Guards against a batch that is written without the record (loss), or fails without a word on which one it is."""
+    large = changed(refused.job, select=["'the-key' key", "repeat('x', 20000) value"]).having(
+        kafka_max_request_size="10000"
+    )
+    expect(warm.run(large), "EO-RECORD", "the-key", "20000", "max.request.size")
+    assert refused.decided_batches() == []
+    assert refused.open_parts() == 0
+
+
+def test_a_missing_sink_id_is_refused(refused: Bench, warm: SparkDriver) -> None:
+    """Guards against transactions that no restart would find again."""
+    expect(warm.run(refused.job.having(sink_id=None)), "EO-OPTION", "sink.id")
+    expect(warm.run(refused.job.having(sink_id="no spaces")), "EO-OPTION", "no spaces")
+
+
+def test_a_misspelt_sink_option_is_refused(refused: Bench, warm: SparkDriver) -> None:
+    """Guards against an option that a user believes in and nobody reads."""
+    expect(warm.run(refused.job.having(sink_adpot="true")), "EO-OPTION", "sink.adpot")
+    expect(warm.run(refused.job.having(kafka_acks="1")), "EO-OPTION", "kafka.acks")
+
+
+def test_a_sink_id_that_another_query_owns_is_refused(refused: Bench, warm: SparkDriver, tmp_path: Path) -> None:
+    """Guards against two queries that fence each other, or abort each other's transactions."""
+    owner = make_bench(refused.connection, tmp_path / "owner")
+    owner.input.add()
+    warm.complete(owner.job)
+    expect(warm.run(refused.job.having(sink_id=owner.sink_id)), "EO-SINK-OWNED", owner.sink_id)
+    owner.assert_exactly_once()
+
+
+@pytest.mark.parametrize("timeout_ms", ["900001", "1000"])
+def test_a_transaction_timeout_that_cannot_work_is_refused(timeout_ms: str, refused: Bench, warm: SparkDriver) -> None:
+    """Guards against producers that the broker refuses one by one, and against transactions that end before their
+    batch.
+    """
+    expect(warm.run(refused.job.having(kafka_transaction_timeout_ms=timeout_ms)), "EO-TIMEOUT", timeout_ms)
+
+
+def test_complete_mode_is_refused(refused: Bench, warm: SparkDriver) -> None:
+    """Guards against the whole result in the topic again with each batch."""
+    job = changed(refused.job, transform="tests.support.transforms:windowed_count", output_mode="complete")
+    expect(warm.run(job), "EO-MODE", "Complete")
+
+
+def test_continuous_mode_is_refused(refused: Bench, warm: SparkDriver) -> None:
+    """Guards against the loss of every row: Spark never calls write() of a Python sink in this mode, and says
+    nothing.
+    """
+    job = changed(refused.job, source=RATE, select=RATE_COLUMNS, trigger={"continuous": "1 second"})
+    expect(warm.run(job), "EO-MODE", "continuous")
+
+
+def test_a_missing_checkpoint_location_is_refused(refused: Bench, warm: SparkDriver, tmp_path: Path) -> None:
+    """Guards against a query that cannot know after a restart what it has written. Spark refuses it too, but not when
+    the session has a location of its own, which a sink cannot see.
+    """
+    job = refused.job.having(checkpointLocation=None)
+    assert "checkpointLocation" in (warm.run(job).failure or "")
+    warm.ask("conf", name="spark.sql.streaming.checkpointLocation", value=str(tmp_path / "of-the-session"))
+    try:
+        expect(warm.run(job), "EO-CHECKPOINT", "checkpointLocation")
+    finally:
+        warm.ask("unset", name="spark.sql.streaming.checkpointLocation")
+
+
+def test_speculation_is_refused_when_the_sink_is_registered(refused: Bench, driver: StartDriver) -> None:
+    """Guards against copies of a task that each write its part."""
+    ended = driver(conf={"spark.speculation": "true"}).run(refused.job)
+    expect(ended, "EO-MODE", "spark.speculation")
+
+
+def test_a_batch_write_is_refused(refused: Bench, warm: SparkDriver) -> None:
+    """Guards against a write that nothing keeps from running twice."""
+    ended = warm.write_batch(refused.job)
+    expect(ended, "EO-MODE", "availableNow")
+
+
+def test_a_broker_that_does_not_answer_is_named(unreachable: tuple[Run, Bench]) -> None:
+    """Guards against a start that hangs for ever, or ends with a client's stack trace."""
+    run, bench = unreachable
+    expect(run.end(), "EO-UNREACHABLE", "127.0.0.1:9", "kafka.bootstrap.servers")
+    assert not run.is_committed(0)
+    assert bench.visible() == []

@@ -1,0 +1,134 @@
+"""The sink over a stream's life: state, restarts, ids, and how Spark finds it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, replace
+
+from exactly_once.kafka.control import Control
+from exactly_once.protocol.names import SLOTS, VARIANTS, namespace, parse_part_id
+from exactly_once.recovery import recover
+from tests.support import oracle
+from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
+from tests.support.stream import Job, SparkDriver
+
+
+def seconds_of_input(bench: Bench, batch: int) -> None:
+    """Add a batch of seven seconds of events, so that windows of ten seconds span batches. Every row ends with its
+    second.
+    """
+    bench.input.add_rows(
+        [
+            [(f"k{p}.{i % 3}", f"b{batch}-p{p}-{i}-{7 * batch + i % 7}") for i in range(bench.input.rows)]
+            for p in range(bench.input.parts)
+        ]
+    )
+
+
+def closed_windows(bench: Bench, until_s: int) -> list[tuple[str, str]]:
+    """(key, "key@start=count") of every window that ends at ``until_s`` at the latest."""
+    counts = Counter((key, int(value.rpartition("-")[2]) // 10 * 10) for key, value in bench.input.expected())
+    return sorted((key, f"{key}@{start}={n}") for (key, start), n in counts.items() if start + 10 <= until_s)
+
+
+def test_a_stateful_query_killed_after_its_decision_keeps_its_state_and_its_output(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a drained batch whose state is not brought forward (counts too low in all later windows), and
+    against windows that are written twice.
+    """
+    job = Job(**{**asdict(bench.job), "transform": "tests.support.transforms:windowed_count"})
+    killed = driver()
+    run = killed.start(job.until_stopped())
+    seconds_of_input(bench, 0)
+    run.await_commit(0)
+    killed.arm("some-ended")  # only a batch with output comes there
+    for batch in (1, 2):
+        seconds_of_input(bench, batch)
+    run.await_true("a batch with output", lambda: killed.has_reached("some-ended"))
+    killed.kill9()
+    (in_doubt,) = bench.log().open_decisions
+    assert in_doubt.records > 0
+
+    for batch in (3, 4):
+        seconds_of_input(bench, batch)
+    warm.complete(job)
+
+    latest_s = 7 * 4 + 6
+    oracle.assert_settled(bench.connection, bench.sink_id, [bench.topic])
+    assert sorted(bench.visible()) == closed_windows(bench, latest_s - 1)
+
+
+def test_a_stream_from_kafka_to_kafka_reads_what_is_committed_and_writes_it_once(
+    bench: Bench, kafka_input: KafkaInput, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against input rows of aborted transactions in the output, and against a replay that reads another
+    range.
+    """
+    kafka_input.fill(batches=3, rows=200)
+    job = Job(**{**asdict(bench.job), "source": kafka_input.source(per_batch=310), "select": ["key", "value"]})
+    killed = driver(conf=connector())
+    run = killed.start(job.until_stopped())
+    run.await_commit(0)
+    killed.arm("decided")
+    run.await_true("decided", lambda: killed.has_reached("decided"))
+    killed.kill9()
+
+    warm.complete(job)
+
+    bench.assert_exactly(kafka_input.sent)
+    assert len(bench.decided_batches()) >= 3
+
+
+def test_spark_finds_the_sink_without_register(bench: Bench, driver: StartDriver) -> None:
+    """Guards against a package that is installed and not found: pyspark_* modules with a DefaultSource are looked
+    for.
+    """
+    bench.input.add()
+    driver().complete(replace(bench.job, register=False))
+    bench.assert_exactly_once()
+
+
+def test_the_number_of_transactional_ids_is_bounded_by_parallelism(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against ids that grow with batches and restarts: a broker remembers each of them for a week."""
+
+    def ids() -> set[str]:
+        with Control(bench.connection) as control:
+            return {x.transactional_id for x in control.list_transactions(namespace(bench.sink_id), ())}
+
+    bench.input.add(8)
+    warm.complete(bench.job)
+    used = ids() - {f"{namespace(bench.sink_id)}log"}
+    assert len(used) <= bench.input.parts * VARIANTS
+    assert len({parse_part_id(i).slot for i in used}) == 1  # type: ignore[union-attr]
+
+    for _ in range(SLOTS - 1):
+        recover(bench.connection, bench.sink_id)  # a claim each: the next one writes under the same slot again
+    bench.input.add(8)
+    driver().complete(bench.job)
+    assert len(ids()) <= bench.input.parts * VARIANTS + 1
+    bench.assert_exactly_once()
+
+
+def test_a_query_that_is_started_again_after_a_recovery_writes_nothing_under_its_old_claim(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against a start that decides by the claim of an earlier start in the same application, although
+    somebody has taken the sink since. Spark does not tell a sink that a query is started anew, so this start is
+    refused at its first batch, and the next one claims.
+    """
+    bench.input.add()
+    warm.complete(bench.job)
+    recover(bench.connection, bench.sink_id)
+    bench.input.add()
+
+    refused = warm.run(bench.job)
+
+    assert refused.code == "EO-FENCED", refused.failure
+    bench.assert_exactly(bench.input.expected(slice(0, 1)))
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+    owner = bench.log().owner
+    assert owner is not None and (owner.token, owner.purpose) == (3, "stream")

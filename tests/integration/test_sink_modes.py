@@ -1,0 +1,54 @@
+"""Continuous and real-time mode on the checkpoint of a micro-batch query: refused there too."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from exactly_once.kafka.control import Control
+from tests.support.fixtures import Bench, KafkaInput
+from tests.support.stream import Job, SparkDriver
+
+
+def high_watermarks(bench: Bench) -> dict[int, int]:
+    with Control(bench.connection) as control:
+        return {p: m.high for p, m in control.watermarks(bench.topic).items()}
+
+
+def test_a_query_that_changes_to_continuous_mode_is_refused(
+    bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
+) -> None:
+    """Guards against the loss of every row from then on, which a finished batch in the checkpoint must not hide."""
+    kafka_input.fill(batches=1, rows=20)
+    job = Job(**{**asdict(bench.job), "source": kafka_input.source(1000), "select": ["key", "value"]})
+    warm.complete(job)
+    before = high_watermarks(bench)
+    kafka_input.fill(batches=1, rows=20)
+
+    ended = warm.run(Job(**{**asdict(job), "trigger": {"continuous": "1 second"}}))
+
+    assert ended.code == "EO-MODE", ended.failure
+    assert high_watermarks(bench) == before
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_real_time_mode_is_refused(existing: bool, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver) -> None:
+    """Guards against batches whose range is written down after they ran: a replay would be another batch. Spark has a
+    list of sinks that it allows there; with that check switched off, the sink itself refuses.
+    """
+    kafka_input.fill(batches=1, rows=20)
+    job = Job(**{**asdict(bench.job), "source": kafka_input.source(1000), "select": ["key", "value"]})
+    if existing:
+        warm.complete(job)
+    before = high_watermarks(bench)
+    real_time = Job(**{**asdict(job), "trigger": {"realTime": "5 seconds"}, "output_mode": "update"})
+    assert "not in the sink allowlist" in (warm.run(real_time).failure or "")
+    warm.ask("conf", name="spark.sql.streaming.realTimeMode.allowlistCheck", value="false")
+    try:
+        assert "does not support Update mode" in (warm.run(real_time).failure or "")
+        append = Job(**{**asdict(real_time), "output_mode": "append"})
+        assert "OUTPUT_MODE_NOT_SUPPORTED" in (warm.run(append).failure or "")
+    finally:
+        warm.ask("unset", name="spark.sql.streaming.realTimeMode.allowlistCheck")
+    assert high_watermarks(bench) == before

@@ -1,0 +1,113 @@
+"""A Spark driver that tests start, command and kill: JSON commands on stdin, JSON answers on stdout.
+
+What takes long runs in a thread of its own, so that ``stop`` can be asked for while ``wait`` waits; all else in the
+main thread, since Spark looks a data source up in the session of the calling thread. When stdin ends (the test is
+gone), everything ends.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+
+class Driver:
+    def __init__(self, settings: dict[str, Any]):
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.master(settings["master"]).appName("test")
+        for name, value in settings["conf"].items():
+            builder = builder.config(name, value)
+        self.spark = builder.getOrCreate()
+        self.spark.sparkContext.setLogLevel("WARN")
+        self.registered = False
+        self.queries: dict[str, Any] = {}
+
+    def register(self) -> None:
+        import exactly_once
+
+        exactly_once.register(self.spark)
+        self.registered = True
+
+    def start(self, job: dict[str, Any]) -> dict[str, str]:
+        if job["register"] and not self.registered:
+            self.register()
+        source = self.spark.readStream.format(job["source"]["format"]).options(**job["source"].get("options", {}))
+        if schema := job["source"].get("schema"):
+            source = source.schema(schema)
+        df = source.load()
+        if job["select"]:
+            df = df.selectExpr(*job["select"])
+        if job["transform"]:
+            module, _, function = job["transform"].partition(":")
+            df = getattr(importlib.import_module(module), function)(df, **job["arguments"])
+        writer = df.writeStream.format(job["format"]).options(**job["options"]).outputMode(job["output_mode"])
+        if job["trigger"]:
+            writer = writer.trigger(**job["trigger"])
+        if job["name"]:
+            writer = writer.queryName(job["name"])
+        query = writer.start()
+        self.queries[str(query.runId)] = query
+        return {"run": str(query.runId), "query_id": str(query.id)}
+
+    def wait(self, run: str, seconds: float) -> dict[str, Any]:
+        """Until the query ends; not awaitTermination, which raises what we want to hand back as text."""
+        query, end = self.queries[run], time.monotonic() + seconds
+        while query.isActive and time.monotonic() < end:
+            time.sleep(0.05)
+        failure = query.exception()
+        return {
+            "active": query.isActive,
+            "failure": str(failure) if failure is not None else None,
+            "progress": [json.loads(p.json) for p in query.recentProgress],
+        }
+
+    def stop(self, run: str) -> None:
+        self.queries[run].stop()
+
+    def conf(self, name: str, value: str) -> None:
+        self.spark.conf.set(name, value)
+
+    def unset(self, name: str) -> None:
+        self.spark.conf.unset(name)
+
+    def write_batch(self, format: str, options: dict[str, str]) -> None:
+        """A batch write of one row, with a sink for streams."""
+        self.register()
+        self.spark.sql("select 'a' key, 'b' value").write.format(format).options(**options).mode("append").save()
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what the JVM and the workers print goes to the log
+    lock = threading.Lock()
+
+    def answer(body: dict[str, Any]) -> None:
+        with lock:
+            answers.write(json.dumps(body) + "\n")
+
+    def run(command: dict[str, Any]) -> None:
+        try:
+            result = getattr(driver, command["do"])(**command.get("arguments", {}))
+            answer({"id": command["id"], "result": result})
+        except Exception as e:  # the test decides what an error means
+            answer({"id": command["id"], "error": f"{type(e).__name__}: {e}"})
+
+    driver = Driver(json.loads(sys.stdin.readline()))
+    answer({"id": 0, "result": "ready"})
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["do"] in ("wait", "stop"):
+            threading.Thread(target=run, args=(command,), daemon=True).start()
+        else:
+            run(command)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

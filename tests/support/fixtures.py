@@ -1,0 +1,159 @@
+"""Fixtures of the tests that run real streams; a folder's conftest.py imports those that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.log_state import LogState
+from resources.jars import connector_jars
+from tests.support import broker as brokers
+from tests.support import oracle
+from tests.support.stream import Input, Job, Row, SparkDriver
+
+
+def connector() -> dict[str, str]:
+    """Settings of a driver that knows Spark's own Kafka source and sink."""
+    return {"spark.jars": ",".join(connector_jars())}
+
+
+StartDriver = Callable[..., SparkDriver]
+
+
+@dataclass
+class Bench:
+    """One sink with an input, an output topic and a checkpoint of its own."""
+
+    connection: Connection
+    sink_id: str
+    topic: str
+    input: Input
+    job: Job
+
+    @property
+    def checkpoint(self) -> Path:
+        return Path(self.job.options["checkpointLocation"])
+
+    def log(self) -> LogState:
+        """What the commit log says."""
+        return read_log(self.connection, self.sink_id)
+
+    def decided_batches(self) -> list[int]:
+        """The batches that are decided."""
+        return sorted(d.batch_id for d in self.log().decisions)
+
+    def open_parts(self) -> int:
+        """How many parts hold a transaction open."""
+        return oracle.open_parts(self.connection, self.sink_id)
+
+    def assert_settled(self) -> None:
+        """Nothing of the sink is under way, and no reader of its topic is held back."""
+        oracle.assert_settled(self.connection, self.sink_id, [self.topic])
+
+    def visible(self) -> list[tuple[str | None, str | None]]:
+        """What a read_committed reader sees now."""
+        return [(m.key, m.value) for m in oracle.read(self.connection, [self.topic])]
+
+    def assert_exactly_once(self) -> None:
+        """All input is in the output once, in order, and nothing is under way."""
+        self.assert_exactly(self.input.expected())
+
+    def assert_exactly(self, expected: list[tuple[str, str]]) -> None:
+        """The output holds exactly ``expected``, and nothing is under way."""
+        self.assert_settled()
+        oracle.assert_exactly(oracle.read(self.connection, [self.topic]), expected)
+
+
+@dataclass
+class KafkaInput:
+    """An input topic with four partitions, written in transactions, some of them aborted. A key stays in one
+    partition.
+    """
+
+    connection: Connection
+    topic: str
+    sent: list[Row]
+
+    def fill(self, batches: int, rows: int) -> None:
+        """Write ``batches`` times ``rows`` rows that count, and half as many that do not."""
+        producer = Producer({**self.connection.librdkafka(), "transactional.id": self.topic})
+        producer.init_transactions(30)
+        for batch in range(batches):
+            for fate, size in (("aborted", rows // 2), ("sent", rows)):
+                producer.begin_transaction()
+                some = [(f"k{n % 28}", f"{fate}-{batch}-{n}") for n in range(size)]
+                for n, (key, value) in enumerate(some):
+                    producer.produce(self.topic, value, key, partition=n % 4)
+                if fate == "sent":
+                    producer.commit_transaction(30)
+                    self.sent += some
+                else:
+                    producer.flush(30)
+                    producer.abort_transaction(30)
+
+    def source(self, per_batch: int) -> dict[str, Any]:
+        """For :attr:`Job.source`; ``per_batch`` counts offsets, those of markers and aborted rows too."""
+        options = {
+            **self.connection.spark(),
+            "subscribe": self.topic,
+            "startingOffsets": "earliest",
+            "kafka.isolation.level": "read_committed",
+            "maxOffsetsPerTrigger": str(per_batch),
+        }
+        return {"format": "kafka", "options": options}
+
+
+def make_bench(connection: Connection, folder: Path, **input_size: int) -> Bench:
+    """A bench on the cluster of ``connection``."""
+    sink_id = brokers.fresh_name("sink")
+    topic = brokers.create_topic(connection.bootstrap_servers, f"{sink_id}-out", partitions=4)
+    data = Input(folder, **input_size)
+    options = {
+        **connection.spark(),
+        "sink.id": sink_id,
+        "topic": topic,
+        "checkpointLocation": str(folder / "checkpoint"),
+    }
+    return Bench(connection, sink_id, topic, data, Job(data.source(), options))
+
+
+@pytest.fixture
+def bench(connection: Connection, tmp_path: Path) -> Bench:
+    """A sink on the shared broker, with four parts of fifty rows in each batch and no batch yet."""
+    return make_bench(connection, tmp_path / "bench")
+
+
+@pytest.fixture
+def kafka_input(connection: Connection) -> KafkaInput:
+    """An empty input topic on the shared broker."""
+    return KafkaInput(connection, brokers.create_topic(connection.bootstrap_servers, partitions=4), [])
+
+
+@pytest.fixture
+def driver(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartDriver]:
+    """Start a driver to be killed: ``driver(master="local[2]", conf={...})``."""
+    started: list[SparkDriver] = []
+
+    def start(master: str = "local[2]", conf: dict[str, str] | None = None) -> SparkDriver:
+        started.append(SparkDriver(tmp_path / f"driver-{len(started)}", master, conf))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+        print(f"--- end of {one.log}\n{one.log_tail()}")  # pytest shows it beside a failure
+
+
+@pytest.fixture(scope="package")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
+    """A driver that stays, for what needs no death: starts after a crash, and everything that ends by itself."""
+    stays = SparkDriver(tmp_path_factory.mktemp("warm") / "driver", conf=connector())
+    yield stays
+    stays.close()

@@ -1,0 +1,357 @@
+"""Streams for tests: deterministic input, a job, and a Spark driver in a session of its own that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exactly_once.errors import code_in, sentence_in
+from resources.spark_home import fast_spark_home
+from tests.support import processes
+from tests.support.processes import Timeout, until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Small and quick to start, not fast: batches of tests have a few hundred rows.
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # one input file is one part: no file fits beside another one
+    "spark.sql.files.openCostInBytes": "1048576",
+    "spark.sql.files.maxPartitionBytes": "1048576",
+}
+
+#: How long a driver may take for anything on a busy machine of two cores.
+PATIENCE_S = 90.0
+
+Row = tuple[str, str]  # key, value; each value is unique in its test
+
+
+class Input:
+    """Batches of text files, each batch visible at one moment. Line: ``key|value``; a key stays in one part of every
+    batch.
+    """
+
+    def __init__(self, folder: Path, parts: int = 4, rows: int = 50):
+        self._incoming, self.folder = folder / "incoming", folder / "input"
+        self._incoming.mkdir(parents=True)
+        self.folder.mkdir()
+        self.parts, self.rows = parts, rows
+        self.batches: list[list[list[Row]]] = []
+
+    def add(self, batches: int = 1) -> None:
+        """Add that many micro-batches."""
+        for _ in range(batches):
+            self.add_rows(
+                [
+                    [(f"k{p}.{i % 7}", f"b{len(self.batches)}-p{p}-{i}") for i in range(self.rows)]
+                    for p in range(self.parts)
+                ]
+            )
+
+    def add_rows(self, parts: list[list[Row]]) -> None:
+        """Add one micro-batch of these parts."""
+        number = len(self.batches)
+        fresh = self._incoming / f"batch-{number:03d}"
+        fresh.mkdir()
+        for p, rows in enumerate(parts):
+            path = fresh / f"part-{p:02d}.txt"
+            path.write_text("".join(f"{k}|{v}\n" for k, v in rows))
+            written = time.time() - 3600 + number * 60 + p  # Spark reads in the order of these
+            os.utime(path, (written, written))
+        fresh.rename(self.folder / fresh.name)
+        self.batches.append(parts)
+
+    def expected(self, batches: slice = slice(None)) -> list[Row]:
+        """All rows of these batches, in an order that every key must keep."""
+        return [row for batch in self.batches[batches] for part in batch for row in part]
+
+    def source(self) -> dict[str, Any]:
+        """For :attr:`Job.source`."""
+        options = {
+            "path": str(self.folder),
+            "recursiveFileLookup": "true",
+            "maxFilesPerTrigger": str(self.parts),
+        }
+        return {"format": "text", "options": options}
+
+
+@dataclass
+class Job:
+    """One streaming query, as data.
+
+    Attributes
+    ----------
+    transform : str
+        ``module:function``, applied to the selected DataFrame with ``arguments``.
+    register : bool
+        Call ``exactly_once.register`` first (once for each driver).
+    """
+
+    source: dict[str, Any]
+    options: dict[str, str]
+    select: list[str] = field(default_factory=lambda: ["split(value, '[|]')[0] key", "split(value, '[|]')[1] value"])
+    transform: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    format: str = "kafka_exactly_once"
+    trigger: dict[str, Any] = field(default_factory=lambda: {"availableNow": True})
+    output_mode: str = "append"
+    name: str = ""
+    register: bool = True
+
+    def until_stopped(self) -> Job:
+        """The same query, waiting for more input."""
+        return Job(**{**asdict(self), "trigger": {"processingTime": "0 seconds"}})
+
+    def having(self, **options: str | None) -> Job:
+        """The same query with other sink options (``_`` stands for ``.``); None takes one away."""
+        changed = {**self.options, **{k.replace("_", "."): v for k, v in options.items()}}
+        return Job(**{**asdict(self), "options": {k: v for k, v in changed.items() if v is not None}})
+
+
+@dataclass
+class Ended:
+    """How a query ended."""
+
+    active: bool
+    failure: str | None
+    progress: list[dict[str, Any]]
+
+    @property
+    def code(self) -> str | None:
+        """The EO code of the failure."""
+        return code_in(self.failure) if self.failure else None
+
+    @property
+    def sentence(self) -> str:
+        """The engine's sentence in the failure, or all of its text."""
+        return (sentence_in(self.failure) or self.failure) if self.failure else ""
+
+
+class Run:
+    """A query in a :class:`Stream`."""
+
+    def __init__(self, driver: SparkDriver, run: str, query_id: str, checkpoint: Path):
+        self._driver, self._run = driver, run
+        self.query_id, self.checkpoint = query_id, checkpoint
+
+    def end(self, timeout_s: float = PATIENCE_S) -> Ended:
+        """Wait for its end."""
+        ended = Ended(**self._driver.ask("wait", timeout_s + 10, run=self._run, seconds=timeout_s))
+        if ended.active:
+            raise Timeout(f"the query did not end within {timeout_s:g} s\n{self._driver.log_tail()}")
+        return ended
+
+    def stop(self) -> Callable[[], Any]:
+        """Ask for query.stop(); the result waits until that has returned."""
+        return self._driver.send("stop", run=self._run)
+
+    def has_ended(self) -> bool:
+        """Whether the query is over."""
+        return not self._driver.ask("wait", 10, run=self._run, seconds=0)["active"]
+
+    def is_committed(self, batch: int) -> bool:
+        """Whether Spark has written ``commits/<batch>``."""
+        return (self.checkpoint / "commits" / str(batch)).exists()
+
+    def await_commit(self, batch: int, timeout_s: float = PATIENCE_S) -> None:
+        """Until Spark has written ``commits/<batch>``."""
+        self.await_true(f"commits/{batch}", lambda: self.is_committed(batch), timeout_s)
+
+    def await_true(self, what: str, condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
+        """Until ``condition``; at once an error when the query fails first."""
+        looked = time.monotonic()
+
+        def happened() -> bool:
+            nonlocal looked
+            if condition():
+                return True
+            if time.monotonic() - looked > 1:
+                looked = time.monotonic()
+                now = Ended(**self._driver.ask("wait", 10, run=self._run, seconds=0))
+                if not now.active and not condition():
+                    raise AssertionError(f"the query ended before {what}: {now.failure}\n{self._driver.log_tail()}")
+            return False
+
+        until(what, happened, timeout_s)
+
+
+class SparkDriver:
+    """A Spark application in a session of its own, so that all of it (JVM, Python daemon, workers) can be killed.
+
+    Parameters
+    ----------
+    folder : Path
+        Its local files, its log, and its failpoints (:meth:`arm`).
+    """
+
+    def __init__(self, folder: Path, master: str = "local[2]", conf: Mapping[str, str] | None = None):
+        folder.mkdir(parents=True)
+        self.folder, self.failpoints, self.log = folder, folder / "failpoints", folder / "log"
+        self.failpoints.mkdir()
+        conf = {
+            **_CONF,
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            **(conf or {}),
+        }
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.driver"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                bufsize=1,
+                cwd=folder,
+                env={
+                    **{k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_DIRS"},
+                    "PYTHONPATH": str(ROOT),
+                    "SPARK_HOME": str(fast_spark_home()),
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYSPARK_DRIVER_PYTHON": sys.executable,
+                    "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints),
+                },
+                start_new_session=True,
+            )
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._arrived = threading.Condition()
+        self._sent = 0
+        threading.Thread(target=self._read, daemon=True).start()
+        self._write({"master": master, "conf": conf})
+
+    # -- commands --------------------------------------------------------------------------------------------------
+
+    def start(self, job: Job) -> Run:
+        """Start a query."""
+        checkpoint = Path(job.options.get("checkpointLocation", os.devnull))
+        return Run(self, **self.ask("start", job=asdict(job)), checkpoint=checkpoint)
+
+    def run(self, job: Job, timeout_s: float = PATIENCE_S) -> Ended:
+        """Start a query and wait for its end."""
+        try:
+            return self.start(job).end(timeout_s)
+        except Refused as e:
+            return Ended(False, str(e), [])
+
+    def complete(self, job: Job, timeout_s: float = PATIENCE_S) -> Ended:
+        """Start a query and wait for its end, which must be a good one."""
+        ended = self.run(job, timeout_s)
+        assert ended.failure is None, f"{ended.failure}\n{self.log_tail()}"
+        return ended
+
+    def write_batch(self, job: Job) -> Ended:
+        """Write one row to the job's sink as a batch."""
+        try:
+            self.ask("write_batch", format=job.format, options=job.options)
+        except Refused as e:
+            return Ended(False, str(e), [])
+        return Ended(False, None, [])
+
+    def ask(self, do: str, timeout_s: float = PATIENCE_S, **arguments: Any) -> Any:
+        """Send a command and return its result."""
+        return self.send(do, timeout_s, **arguments)()
+
+    def send(self, do: str, timeout_s: float = PATIENCE_S, **arguments: Any) -> Callable[[], Any]:
+        """Send a command; call what comes back to wait for its result."""
+        self._await(0, PATIENCE_S)
+        self._sent += 1
+        number = self._sent
+        self._write({"id": number, "do": do, "arguments": arguments})
+        return lambda: self._await(number, timeout_s)
+
+    # -- failpoints ------------------------------------------------------------------------------------------------
+
+    def arm(self, point: str, action: str = "hang") -> None:
+        """Make the next process that comes to ``point`` do ``action``."""
+        (self.failpoints / f"{point}.reached").unlink(missing_ok=True)  # of an earlier test with this driver
+        draft = self.failpoints / ".draft"
+        draft.write_text(action)
+        draft.rename(self.failpoints / point)
+
+    def has_reached(self, point: str) -> bool:
+        """Whether one did."""
+        return (self.failpoints / f"{point}.reached").exists()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def kill9(self) -> None:
+        """kill -9 of everything at one moment, as when the machine goes."""
+        processes.kill_session(self._process.pid)
+        self._process.wait()
+
+    def freeze(self) -> None:
+        """SIGSTOP of everything, as when a virtual machine is paused."""
+        processes.stop_session(self._process.pid)
+
+    def thaw(self) -> None:
+        """Let everything go on."""
+        processes.continue_session(self._process.pid)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._process.poll() is None or processes.of_session(self._process.pid):
+            self.kill9()
+
+    def workers(self) -> list[int]:
+        """The Python processes that Spark runs beside the driver's own and the daemon that forks them."""
+        found = []
+        for pid in processes.of_session(self._process.pid) - {self._process.pid}:
+            command = processes.command_of(pid)
+            if "python" in command and "pyspark.daemon" in command and processes.parent_is(pid, "pyspark.daemon"):
+                found.append(pid)
+        return found
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines of the log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    # -- plumbing --------------------------------------------------------------------------------------------------
+
+    def _write(self, body: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(body) + "\n")
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            with self._arrived:
+                self._answers[answer["id"]] = answer
+                self._arrived.notify_all()
+        with self._arrived:
+            self._arrived.notify_all()
+
+    def _await(self, number: int, timeout_s: float) -> Any:
+        end = time.monotonic() + timeout_s
+        with self._arrived:
+            while number not in self._answers:
+                if self._process.poll() is not None:
+                    raise AssertionError(f"the driver ended\n{self.log_tail()}")
+                if time.monotonic() > end:
+                    raise Timeout(f"the driver gave no answer within {timeout_s:g} s\n{self.log_tail()}")
+                self._arrived.wait(0.5)
+            answer = self._answers[number]
+        if "error" in answer:
+            raise Refused(answer["error"])
+        return answer.get("result")
+
+
+class Refused(AssertionError):
+    """The driver answered a command with an error."""

@@ -1,0 +1,72 @@
+"""Every failure of a stream becomes a code, a cause and a way out, although Spark turns exceptions into text."""
+
+import pytest
+
+from exactly_once.errors import BrokerUnreachable, Expired, Fenced, all_errors
+from platform_assets.streaming.failures import diagnose
+
+
+class StreamingQueryException(Exception):
+    """As PySpark raises it: the sink's exception is a traceback inside the message."""
+
+
+def as_spark_says(error, during="commit"):
+    return StreamingQueryException(
+        "[STREAM_FAILED] Query [id = d849c511, runId = c5e28c04] terminated with exception: "
+        f"[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform {during}: "
+        'Traceback (most recent call last):\n  File "sink.py", line 9, in commit\n    raise\n'
+        f"exactly_once.errors.{type(error).__name__}: {error}\n SQLSTATE: 38000 SQLSTATE: XXKST\n"
+        "=== Streaming Query ===\nIdentifier: flight_delays"
+    )
+
+
+@pytest.mark.parametrize("kind", all_errors().values(), ids=lambda kind: kind.code)
+def test_every_error_of_the_sink_is_recognised_in_spark_s_text(kind):
+    found = diagnose(as_spark_says(kind("the thing broke", "Do this, then that")))
+    assert (found.code, found.restart_heals) == (kind.code, kind.restart_heals)
+    assert found.cause.startswith(f"{kind.code}: the thing broke.")
+    assert found.way_out == "Do this, then that."
+    assert found.headline == found.cause
+
+
+def test_an_error_of_the_sink_that_is_still_an_object_keeps_its_words():
+    found = diagnose(Fenced("claim 3 is superseded", "Stop this driver"))
+    assert (found.code, found.way_out) == ("EO-FENCED", "Stop this driver")
+
+
+def test_what_a_restart_cannot_heal_is_marked():
+    assert diagnose(as_spark_says(BrokerUnreachable("no broker", "Check"))).restart_heals
+    assert not diagnose(as_spark_says(Expired("batch 3 is lost", "Restore"))).restart_heals
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost", "SPARK-INPUT-LOST"),
+        ("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host", "SPARK-INPUT-TOPIC"),
+        ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log", "SPARK-TWO-DRIVERS"),
+        ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", "SPARK-DENIED"),
+        ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", "SPARK-UNREACHABLE"),
+        ("java.lang.OutOfMemoryError: Java heap space", "SPARK-MEMORY"),
+        ("Py4JNetworkError: Answer from Java side is empty", "SPARK-JVM-GONE"),
+    ],
+)
+def test_failures_of_spark_and_its_source_have_codes_of_their_own(text, code):
+    found = diagnose(StreamingQueryException(f"[STREAM_FAILED] ...: {text}"))
+    assert found.code == code and found.way_out
+
+
+def test_a_cause_further_down_is_found():
+    try:
+        try:
+            raise OSError("java.lang.OutOfMemoryError: Java heap space")
+        except OSError as e:
+            raise RuntimeError("the query failed") from e
+    except RuntimeError as error:
+        assert diagnose(error).code == "SPARK-MEMORY"
+
+
+def test_the_rest_is_said_to_be_unclassified():
+    found = diagnose(ZeroDivisionError("division by zero"))
+    assert (found.code, found.cause) == ("UNCLASSIFIED", "ZeroDivisionError: division by zero")
+    assert found.headline == "UNCLASSIFIED: ZeroDivisionError: division by zero"

@@ -1,0 +1,160 @@
+"""The query's thread: it alone talks to the query, the main thread only waits, and a stop is never left half-way."""
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from platform_assets.streaming.supervisor import Supervisor
+
+
+class FakeQuery:
+    """A query that runs until it is stopped, or for ``batches`` batches; notes which threads talk to it."""
+
+    def __init__(self, batches=None, fails=None, stop_takes_s=0.0, busy=False):
+        self.batches, self.fails, self.stop_takes_s, self.busy = batches, fails, stop_takes_s, busy
+        self.threads, self.stopped, self.ran = set(), False, 0
+
+    def _talk(self):
+        self.threads.add(threading.current_thread().name)
+
+    def awaitTermination(self, timeout):
+        self._talk()
+        if self.fails:
+            raise self.fails
+        time.sleep(0.01)
+        self.ran += 1
+        return self.batches is not None and self.ran >= self.batches
+
+    @property
+    def lastProgress(self):
+        self._talk()
+        return {"batchId": self.ran - 1} if self.ran else None
+
+    @property
+    def recentProgress(self):
+        self._talk()
+        return [{"batchId": n} for n in range(self.ran)]
+
+    @property
+    def status(self):
+        self._talk()
+        return {"isTriggerActive": self.busy}
+
+    def stop(self):
+        self._talk()
+        time.sleep(self.stop_takes_s)
+        self.stopped = True
+
+
+class Sessions:
+    """Opens sessions and notes that they were closed."""
+
+    def __init__(self):
+        self.open = False
+
+    @contextmanager
+    def __call__(self):
+        self.open = True
+        yield "session"
+        self.open = False
+
+
+def supervised(query, settle_s=0.2):
+    sessions = Sessions()
+    supervisor = Supervisor(sessions, lambda session: query, settle_s)
+    supervisor.start()
+    return supervisor, sessions
+
+
+def test_a_query_that_ends_by_itself_leaves_no_session():
+    query = FakeQuery(batches=3)
+    supervisor, sessions = supervised(query)
+    assert supervisor.wait(5)
+    supervisor.raise_failure()
+    assert query.stopped and not sessions.open
+    assert [p["batchId"] for p in supervisor.take_progress()] == [0, 1, 2]
+    assert supervisor.take_progress() == []
+
+
+def test_only_the_worker_thread_talks_to_the_query():
+    query = FakeQuery()
+    supervisor, _ = supervised(query)
+    supervisor.wait(0.1)
+    assert supervisor.stop(5)
+    assert query.threads == {"streaming-query"}
+
+
+def test_a_stop_waits_for_the_batch_in_flight_but_not_for_ever():
+    query = FakeQuery(busy=True)
+    supervisor, _ = supervised(query, settle_s=0.3)
+    supervisor.wait(0.05)
+    began = time.monotonic()
+    assert supervisor.stop(5)
+    assert 0.25 < time.monotonic() - began < 3
+    assert query.stopped
+
+
+def test_a_query_that_does_not_stop_is_reported_within_the_budget():
+    supervisor, _ = supervised(FakeQuery(stop_takes_s=1.0))
+    supervisor.wait(0.05)
+    began = time.monotonic()
+    assert not supervisor.stop(0.2)
+    assert time.monotonic() - began < 0.9
+    assert supervisor.stop(5)
+
+
+def test_a_failure_reaches_the_main_thread_and_the_session_is_closed():
+    supervisor, sessions = supervised(FakeQuery(fails=RuntimeError("EO-EXPIRED: lost")))
+    assert supervisor.wait(5)
+    assert supervisor.stop(1)
+    with pytest.raises(RuntimeError, match="EO-EXPIRED"):
+        supervisor.raise_failure()
+
+
+def test_a_session_that_cannot_be_opened_is_a_failure_too():
+    @contextmanager
+    def broken():
+        raise OSError("no Java")
+        yield
+
+    supervisor = Supervisor(broken, lambda session: FakeQuery())
+    supervisor.start()
+    assert supervisor.wait(5)
+    with pytest.raises(OSError, match="no Java"):
+        supervisor.raise_failure()
+
+
+def test_a_wish_to_stop_before_the_query_started_starts_none():
+    query, opened = FakeQuery(), threading.Event()
+
+    @contextmanager
+    def slow():
+        opened.wait(5)
+        yield "session"
+
+    supervisor = Supervisor(slow, lambda session: query)
+    supervisor.start()
+    assert not supervisor.stop(0.05)
+    opened.set()
+    assert supervisor.wait(5)
+    assert query.threads == set()
+
+
+def test_an_interrupt_during_the_stop_does_not_cut_it_short():
+    """An impatient second Terminate would otherwise leave a query that goes on writing under a run called CANCELED."""
+    supervisor, _ = supervised(FakeQuery(stop_takes_s=0.5))
+    supervisor.wait(0.05)
+    real, calls = supervisor._done.wait, []
+
+    def wait(timeout):
+        calls.append(timeout)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return real(timeout)
+
+    supervisor._done.wait = wait
+    with pytest.raises(KeyboardInterrupt):
+        supervisor.stop(5)
+    assert supervisor.wait(0)

@@ -1,0 +1,72 @@
+"""Reports of a stream: by the commit log, each batch once, under names that plots can rely on."""
+
+import pytest
+
+from exactly_once.protocol.records import Decision, PreparedTransaction
+from platform_assets.streaming.windows import OBSERVATION, REJECTED, Window, committed_batches
+
+
+def decision(batch_id, records=100, decided_ms=1_000):
+    handles = tuple(PreparedTransaction(f"eo:s:1:{p}:0.0", p, 0, p, records // 2) for p in range(2))
+    return Decision("q", batch_id, 1, handles, "digest", 5, decided_ms)
+
+
+def progress(batch_id, rejected=0, batch_ms=500):
+    return {
+        "batchId": batch_id,
+        "durationMs": {"triggerExecution": batch_ms, "addBatch": batch_ms - 50},
+        "observedMetrics": {OBSERVATION: {REJECTED: rejected}},
+    }
+
+
+def test_a_batch_counts_what_was_decided_and_knows_its_durations():
+    (batch,) = committed_batches([decision(4)], {4: 1_060}, {4: progress(4, rejected=3)})
+    assert (batch.records, batch.transactions, batch.rejected) == (100, 2, 3)
+    assert (batch.batch_ms, batch.sink_ms, batch.commit_ms) == (500, 450, 60)
+
+
+def test_a_batch_that_spark_has_not_marked_is_left_for_the_next_window():
+    assert [b.batch_id for b in committed_batches([decision(4), decision(5)], {4: 1_060}, {})] == [4]
+
+
+def test_a_drained_batch_counts_once_and_its_downtime_is_no_commit_duration():
+    """Decided by a run that crashed, marked by the next one an hour later."""
+    (batch,) = committed_batches([decision(4)], {4: 3_601_000}, {4: progress(4)})
+    assert batch.records == 100 and batch.commit_ms is None
+
+
+def test_a_batch_without_progress_has_no_durations():
+    (batch,) = committed_batches([decision(4)], {4: 1_060}, {})
+    assert (batch.batch_ms, batch.commit_ms, batch.rejected) == (None, None, 0)
+
+
+PLOTS = {
+    "records_committed",
+    "records_per_second",
+    "lag_offsets",
+    "batches",
+    "batch_duration_ms",
+    "sink_duration_ms",
+    "commit_duration_ms",
+    "open_transactions",
+}
+
+
+@pytest.mark.parametrize("decisions", [[], [decision(1), decision(2)]])
+def test_plots_have_the_same_names_and_are_numbers_whatever_happened(decisions):
+    """Dagster draws a line for each name; a name or type that comes and goes tears it."""
+    marked = {d.batch_id: d.decided_ms + 20 for d in decisions}
+    window = Window(committed_batches(decisions, marked, {}), lag=7, open_transactions=1, seconds=10.0)
+    plots = window.plots(window.records)
+    assert plots.keys() == PLOTS
+    assert all(isinstance(value, int | float) for value in plots.values())
+    assert (plots["lag_offsets"], plots["open_transactions"]) == (7, 1)
+
+
+def test_a_window_is_told_in_one_line():
+    marked = {1: 1_020, 2: 1_040}
+    window = Window(committed_batches([decision(1), decision(2)], marked, {2: progress(2, rejected=5)}), 0, 0, 10.0)
+    assert window.sentence() == (
+        "batch 2: 200 records committed in 10 s by 2 batches (5 rejected); 0 offsets behind, 0 open transactions"
+    )
+    assert "no batch" in Window((), 12, 0, 10.0).sentence()
