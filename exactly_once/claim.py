@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 #: For all of a start: log, resolve, sweep. Two coordinator elections fit.
 CLAIM_BUDGET_S = 60.0
 
+#: For the first answer of a broker: long enough for one that restarts, short enough for somebody who mistyped its name.
+CONTACT_BUDGET_S = 15.0
+
 #: For proving every outcome of one batch. The rest of the transaction's time stays for the next start.
 COMPLETE_BUDGET_S = 60.0
 
@@ -53,7 +56,8 @@ def claim_for_stream(options: SinkOptions, batch: Batch) -> DriverState:
         To run under, until something fails.
     """
     deadline = Deadline(CLAIM_BUDGET_S)
-    with Control(options.connection, CLAIM_BUDGET_S) as control:
+    with Control(options.connection, CONTACT_BUDGET_S) as control:
+        control.renew(CLAIM_BUDGET_S)
         version, timeout_ms = check_cluster(options, control)
         commit_log = CommitLog(options.connection, options.sink_id)
 
@@ -96,7 +100,8 @@ def claim_for_stream(options: SinkOptions, batch: Batch) -> DriverState:
 def claim_for_recovery(connection: Connection, sink_id: str, budget_s: float) -> Resolved | None:
     """Claim the sink without a query, resolve and sweep; None for a sink that was never used."""
     deadline = Deadline(budget_s)
-    with Control(connection, budget_s) as control:
+    with Control(connection, min(budget_s, CONTACT_BUDGET_S)) as control:
+        control.renew(budget_s)
         version = control.end_txn_version()
         commit_log = CommitLog(connection, sink_id)
         found = commit_log.read(deadline)

@@ -78,11 +78,6 @@ def save(sink_id: str, checkpoint: str, state: DriverState) -> None:
     new.replace(path)
 
 
-def forget(sink_id: str, checkpoint: str) -> None:
-    """Make the next batch begin with a claim."""
-    _path(sink_id, checkpoint).unlink(missing_ok=True)
-
-
 def _path(sink_id: str, checkpoint: str) -> Path:
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     if not folder:  # any other folder might outlive the driver, and a later one would take over its claim unseen

@@ -93,7 +93,8 @@ def plan(options: SinkOptions) -> Ticket:
     """
     batch = batch_in_flight(options.checkpoint)
     state = driver_state.load(options.sink_id, options.checkpoint)
-    if state is None or not state.finished or state.query_id != batch.query_id:
+    wanted_ms = options.timeout_ms or (state.timeout_ms if state else None)
+    if state is None or not state.finished or (state.query_id, state.timeout_ms) != (batch.query_id, wanted_ms):
         state = claim_for_stream(options, batch)
     last = _last_decision(state)
     ticket = Ticket(

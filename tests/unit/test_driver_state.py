@@ -82,15 +82,6 @@ def test_a_lost_or_broken_state_means_a_new_claim(local_dir: Path, content: byte
     assert driver_state.load("job", "/c") is None
 
 
-def test_a_state_that_was_never_written_or_is_forgotten_is_none(local_dir: Path) -> None:
-    """Forgetting twice is no error: a crash may come between."""
-    assert driver_state.load("job", "/c") is None
-    driver_state.save("job", "/c", STATE)
-    driver_state.forget("job", "/c")
-    driver_state.forget("job", "/c")
-    assert driver_state.load("job", "/c") is None
-
-
 def test_a_planned_execution_is_unfinished_until_somebody_says_so() -> None:
     """What did not go through makes the next batch begin with a claim: its tasks may still be alive."""
     planned = STATE.planned("e2")
