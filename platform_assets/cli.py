@@ -1,0 +1,71 @@
+"""The command line behind `make run` and `make ui`: ``python -m platform_assets.cli run | ui | recover``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from types import FrameType
+
+from rich.console import Console
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command.
+
+    Returns
+    -------
+    int
+        0 when all is right, 1 when something is not, 130 after Ctrl-C.
+    """
+    parser = argparse.ArgumentParser(prog="platform_assets.cli", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("run", help="feed the flights, run the stream until it has caught up, report")
+    ui = commands.add_parser("ui", help="the same as a live stream, with Dagster's web server and daemon")
+    ui.add_argument("--no-launch", action="store_true", help="start no job; launch them in the browser")
+    commands.add_parser("recover", help="bring the sink to rest: complete what is decided, abort what is not")
+    args = parser.parse_args(argv)
+    # A closed terminal and a service manager end it as Ctrl-C does: in order, with nothing left behind. A script that
+    # starts it in the background hands down an ignored SIGINT.
+    for wish in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(wish, _interrupt)
+    console = Console(highlighter=None, soft_wrap=True)
+    try:
+        return _run(args, console)
+    except KeyboardInterrupt:
+        console.print("Stopped. The next start goes on where this one ended.")
+        return 130
+
+
+def _run(args: argparse.Namespace, console: Console) -> int:
+    from exactly_once.errors import ExactlyOnceError
+    from platform_assets.local.environment import local_environment
+
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+    try:
+        with local_environment() as environment:
+            where = "embedded broker" if environment.embedded else "brokers"
+            console.print(f"Kafka: {where} at {environment.bootstrap_servers}")
+            if args.command == "ui":
+                from platform_assets.local.ui import serve
+
+                return serve(environment, console, launch=not args.no_launch)
+            if args.command == "recover":
+                from platform_assets.local.recover import run_recovery
+
+                return run_recovery(environment, console)
+            from platform_assets.local.main_job import run_main_job
+
+            return run_main_job(environment, console)
+    except ExactlyOnceError as error:
+        console.print(f"[bold red]{error.code}[/]: {error.what}. {error.safe}. {error.way_out}.")
+        return 1
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

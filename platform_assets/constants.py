@@ -1,0 +1,50 @@
+"""Names that more than one module of the code location uses, and where local state lives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+#: Input: one event for each departure, keyed by tail number.
+FLIGHTS = "flights"
+#: Output: cleaned departures with the names of airline and airports, keyed by tail number.
+FLIGHT_DELAYS = "flight_delays"
+#: Output: events that could not be read, byte for byte, with the reason in a header.
+FLIGHT_DELAYS_REJECTED = "flight_delays_rejected"
+
+#: The stream's identity on the Kafka cluster. It owns the commit log and the transactional ids; never change it for a
+#: stream that has run.
+SINK_ID = "flight-delays"
+#: The one transactional id that feeds ``flights``: a second feeder fences the first one.
+FEED_TRANSACTIONAL_ID = "flights-feed"
+
+STREAM_JOB = "flight_delays_stream"
+FEED_JOB = "flights_feed"
+RECOVERY_JOB = "recovery"
+CODE_LOCATION = "platform_assets"
+
+GROUP = "flights"
+#: One run at a time for each pool: dagster.yaml sets the limit, the engine's fencing is the guarantee below it.
+STREAM_POOL = f"stream_{STREAM_JOB}"
+FEED_POOL = f"feed_{FLIGHTS}"
+
+#: Tags on a run that works on a stream. The process tags let anybody tell a run that works from one whose process died.
+TAG_SINK = "exactly_once/sink_id"
+TAG_PID = "exactly_once/pid"
+TAG_HOST = "exactly_once/host"
+
+#: Partitions of the three topics. Four parts per batch keep two to four cores busy; more would cost a wave of tasks each.
+PARTITIONS = 4
+
+#: Event time stamps lie in 2013, transaction markers carry the time of writing. By default a broker would therefore delete
+#: the events at once (retention) and roll a segment at every marker (segment.ms); 100 years of both keep the topic whole.
+EVENT_TIME_TOPIC = {"retention.ms": "-1", "segment.ms": str(100 * 365 * 24 * 3600 * 1000)}
+
+
+def run_dir() -> Path:
+    """The one folder for local state (embedded broker, checkpoints, logs, DAGSTER_HOME), absolute.
+
+    ``EXACTLY_ONCE_RUN_DIR`` moves it; by default it is ``.run`` in the project folder, whatever the working directory.
+    """
+    configured = os.environ.get("EXACTLY_ONCE_RUN_DIR")
+    return Path(configured).absolute() if configured else Path(__file__).resolve().parents[1] / ".run"

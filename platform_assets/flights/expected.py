@@ -1,0 +1,48 @@
+"""What ``flight_delays`` must hold, computed from the package with pandas: no Spark, no Kafka, none of the sink's code.
+
+It states the transformation a second time on purpose. The report compares the two, so that a mistake in one of them shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from platform_assets.flights.departures import EVENT_FIELDS, airline_names, airport_names, departures
+
+
+def expected_delays() -> Iterator[tuple[str | None, dict[str, Any]]]:
+    """Key and value of the record for each departure, in the order of their sequence numbers.
+
+    The value lacks ``src``, which says where the event lay in ``flights`` and so cannot be known from the package.
+    """
+    airlines, airports = airline_names(), airport_names()
+    table = departures()
+    columns = [table[name].tolist() for name in EVENT_FIELDS]
+    scheduled = table["scheduled"].dt.strftime("%Y-%m-%dT%H:%M:%SZ").tolist()
+    for sequence, (when, values) in enumerate(zip(scheduled, zip(*columns, strict=True), strict=True)):
+        flight = dict(zip(EVENT_FIELDS, values, strict=True))
+        if flight["dep_time"] is None:
+            status = "cancelled"
+        else:
+            status = "diverted" if flight["arr_delay"] is None else "arrived"
+        yield (
+            flight["tailnum"],
+            {
+                "sequence": sequence,
+                "scheduled_departure": when,
+                "carrier": flight["carrier"],
+                "airline": airlines.get(flight["carrier"]),
+                "flight": flight["flight"],
+                "tailnum": flight["tailnum"],
+                "origin": flight["origin"],
+                "origin_name": airports.get(flight["origin"]),
+                "dest": flight["dest"],
+                "dest_name": airports.get(flight["dest"]),
+                "status": status,
+                "departure_delay_min": flight["dep_delay"],
+                "arrival_delay_min": flight["arr_delay"],
+                "air_time_min": flight["air_time"],
+                "distance_miles": flight["distance"],
+            },
+        )

@@ -1,0 +1,179 @@
+"""Feed the departures to ``flights``, each exactly once, whatever kills the feeder and however often it runs.
+
+The topic itself says where to go on: transactions hold events in the order of their sequence numbers, so the highest
+committed one is the position. Offsets committed by a consumer group would be forgotten a week after the last feed, and the
+feed would then send everything a second time.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
+from exactly_once.kafka.connection import Connection
+from platform_assets.flights.departures import FlightEvent
+from resources.kafka import TransactionalProducer
+
+#: Reading the ends of a few partitions takes well under a second.
+POSITION_BUDGET_S = 30.0
+
+
+class FeedPositionUnknown(ExactlyOnceError):
+    """The topic does not tell where the feed stopped."""
+
+    code = "EO-FEED-POSITION"
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What a feed did: events ``first`` up to, not including, ``end`` are in the topic because of it."""
+
+    first: int
+    end: int
+    transactions: int
+    seconds: float
+
+    @property
+    def events(self) -> int:
+        """How many events were committed."""
+        return self.end - self.first
+
+    @property
+    def events_per_second(self) -> float:
+        """Committed events per second, 0 when there were none."""
+        return self.events / self.seconds if self.events else 0.0
+
+
+def feed(
+    producer: TransactionalProducer,
+    topic: str,
+    events: Callable[[int], Iterator[FlightEvent]],
+    first: int,
+    of: int,
+    events_per_transaction: int,
+    on_commit: Callable[[Feed], None],
+    events_per_second: int = 0,
+) -> Feed:
+    """Send ``events(first)`` to their end, in transactions; an exception aborts the one that is open.
+
+    Parameters
+    ----------
+    first : int
+        From :func:`committed_position`, read after ``producer`` was made: only then is nothing under way any more.
+    of : int
+        How many events there are in all; with that many in the topic, none is made.
+    on_commit : callable
+        Called after each transaction with what was done so far.
+    events_per_second : int
+        An upper limit, kept by pauses between transactions; 0 for none.
+    """
+    started = time.monotonic()
+    done = Feed(first, first, 0, 0.0)
+    if first >= of:
+        return done
+    source = events(first)
+    while batch := list(islice(source, events_per_transaction)):
+        with producer.transaction():
+            for event in batch:
+                producer.send(topic, event.value, event.key, timestamp_ms=event.timestamp_ms)
+        done = Feed(first, batch[-1].sequence + 1, done.transactions + 1, time.monotonic() - started)
+        on_commit(done)
+        if events_per_second:
+            time.sleep(max(0.0, done.events / events_per_second - (time.monotonic() - started)))
+    return done
+
+
+def committed_position(connection: Connection, topic: str) -> int:
+    """The sequence number after the highest committed one in ``topic``; 0 without a topic, or without a record.
+
+    Raises
+    ------
+    FeedPositionUnknown
+        The topic held records and they are gone.
+    BrokerUnreachable
+        The topic could not be read within the budget.
+    """
+    deadline = Deadline(POSITION_BUDGET_S)
+    consumer = Consumer(
+        {
+            **connection.librdkafka(),
+            "group.id": "flights-feed-position",  # the client wants one; nothing joins or commits it
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 20,  # the end is asked for, not waited for
+            "log_level": 2,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=deadline.left).topics[topic].partitions
+        if not partitions:  # the topic does not exist yet
+            return 0
+        ends = _last_committed(consumer, [TopicPartition(topic, p) for p in partitions], deadline)
+    except KafkaException as e:
+        raise BrokerUnreachable(f"topic {topic}: {e.args[0].str()}", "Check the brokers, then start again") from e
+    finally:
+        consumer.close()
+    return max(ends, default=-1) + 1
+
+
+def _last_committed(consumer: Consumer, partitions: list[TopicPartition], deadline: Deadline) -> list[int]:
+    """The highest committed sequence number of each partition that ever had one.
+
+    The last offsets may be markers, aborted records and records of others, so it looks back further and further.
+    """
+    bounds = {p.partition: consumer.get_watermark_offsets(p, timeout=deadline.left) for p in partitions}
+    topic = partitions[0].topic
+    found: dict[int, int] = {}
+    back = 16
+    while missing := [p for p, (low, high) in bounds.items() if p not in found and high > low]:
+        starts = {p: max(bounds[p][0], bounds[p][1] - back) for p in missing}
+        found |= _last_after(consumer, [TopicPartition(topic, p, at) for p, at in starts.items()], deadline)
+        if all(starts[p] == bounds[p][0] for p in missing if p not in found):
+            break
+        back *= 16
+    deleted = [p for p, (low, _) in bounds.items() if p not in found and low > 0]
+    if deleted:
+        raise FeedPositionUnknown(
+            f"the records of {topic}, partition {deleted[0]}, were deleted (by retention?)",
+            f"Delete the topic {topic} to feed it from the beginning, and set its retention.ms to -1",
+        )
+    return list(found.values())
+
+
+def _last_after(consumer: Consumer, starts: list[TopicPartition], deadline: Deadline) -> dict[int, int]:
+    """The highest committed sequence number at or after each start, by partition."""
+    consumer.assign(starts)
+    last: dict[int, int] = {}
+    reading = {p.partition for p in starts}
+    while reading:
+        if deadline.over:
+            raise BrokerUnreachable(
+                f"the end of {starts[0].topic} could not be read within {deadline.seconds:g} s",
+                "Check the brokers, then start again",
+            )
+        message = consumer.poll(0.2)
+        error = message.error() if message is not None else None
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            reading.discard(message.partition())
+        elif error is not None and not error.retriable() and error.code() != KafkaError._TRANSPORT:
+            raise KafkaException(error)
+        elif message is not None and (sequence := _sequence(message)) is not None:
+            last[message.partition()] = max(sequence, last.get(message.partition(), -1))
+    return last
+
+
+def _sequence(message: Message) -> int | None:
+    """The sequence number in a record of this feed; None when somebody else wrote the record."""
+    try:
+        return int(json.loads(message.value() or b"")["sequence"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,172 @@
+"""From flight events to delay records: pure functions on Spark columns, no Dagster, no Kafka client.
+
+Nothing here shuffles. A key lives in one partition of ``flights``, a partition is read by one task in offset order, both
+lookups are broadcast, and the sink partitions by key: so the events of an aircraft arrive in the order they left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_REQUIRED_TEXT = {"carrier": "^[A-Z0-9]{2}$", "origin": "^[A-Z0-9]{3}$", "dest": "^[A-Z0-9]{3}$"}
+_REQUIRED_NUMBERS = ("minute", "flight")
+_OPTIONAL_NUMBERS = ("sequence", "dep_time", "dep_delay", "arr_time", "arr_delay", "air_time", "distance")
+_BROKEN = "_broken"
+
+
+def flight_delays(source: DataFrame, airlines: DataFrame, airports: DataFrame) -> DataFrame:
+    """Every row of ``source`` becomes exactly one row for the sink.
+
+    Parameters
+    ----------
+    source : DataFrame
+        What Spark's Kafka source yields: key, value, partition, offset (more columns are ignored).
+    airlines, airports : DataFrame
+        ``code``, ``name``, with each code once.
+
+    Returns
+    -------
+    DataFrame
+        topic, key, value, headers. A valid event goes to ``flight_delays``: JSON keyed by tail number, with unknown names
+        as null. A malformed one goes to ``flight_delays_rejected``: key and value byte for byte, the headers ``reason``,
+        ``source.topic``, ``source.partition`` and ``source.offset`` say why and from where.
+
+    Raises
+    ------
+    ValueError
+        When the session's time zone is not UTC: the times in the output would depend on the machine.
+    """
+    from pyspark.sql import functions as F
+
+    zone = source.sparkSession.conf.get("spark.sql.session.timeZone")
+    if zone != "UTC":
+        raise ValueError(f"spark.sql.session.timeZone is {zone}: flight times are UTC, set it to UTC")
+    checked = parse(source)
+    named = _with_name(checked, airlines, "carrier", "airline")
+    named = _with_name(named, airports, "origin", "origin_name")
+    named = _with_name(named, airports, "dest", "dest_name")
+    valid = F.col("reason").isNull()
+    return named.select(
+        F.when(valid, FLIGHT_DELAYS).otherwise(FLIGHT_DELAYS_REJECTED).alias("topic"),
+        F.when(valid, F.col("tailnum").cast("binary")).otherwise(F.col("key")).alias("key"),
+        F.when(valid, _delay_json().cast("binary")).otherwise(F.col("value")).alias("value"),
+        F.when(~valid, _rejection_headers()).alias("headers"),
+    )
+
+
+def parse(source: DataFrame) -> DataFrame:
+    """Typed, cleaned columns beside key, value, partition and offset, and ``reason``: null, or why the event is malformed.
+
+    Codes are trimmed and upper-cased, an empty tail number is none. Every number is optional save those that identify a
+    flight, but what is there must be a whole number.
+    """
+    from pyspark.sql import functions as F
+
+    names = ("time_hour", "tailnum", *_REQUIRED_TEXT, *_REQUIRED_NUMBERS, *_OPTIONAL_NUMBERS)
+    # Everything is read as text: a wrong type then costs one field with a name, not the whole event without a reason.
+    schema = ", ".join(f"`{name}` string" for name in (*names, _BROKEN))
+    event = F.from_json(
+        F.col("value").cast("string"), schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
+    )
+    raw = source.select("key", "value", "partition", "offset", event.alias("event"))
+
+    def text(name: str) -> Column:
+        return F.upper(F.trim(F.col(f"event.{name}")))
+
+    def number(name: str) -> Column:
+        return F.col(f"event.{name}").try_cast("int")
+
+    hour = F.try_to_timestamp(F.col("event.time_hour"), F.lit("yyyy-MM-dd'T'HH:mm:ssX"))
+    minute = F.make_dt_interval(mins=number("minute"))
+    typed = raw.select(
+        "*",
+        *(text(name).alias(name) for name in _REQUIRED_TEXT),
+        F.nullif(text("tailnum"), F.lit("")).alias("tailnum"),
+        *(number(name).alias(name) for name in (*_REQUIRED_NUMBERS, *_OPTIONAL_NUMBERS)),
+        (hour + minute).alias("scheduled"),
+    )
+    return typed.withColumn("reason", _reason()).drop("event")
+
+
+def _reason() -> Column:
+    from pyspark.sql import functions as F
+
+    def absent(name: str) -> Column:
+        return F.col(f"event.{name}").isNull()
+
+    checks = [
+        (F.col("value").isNull(), "no value"),
+        (F.col(f"event.{_BROKEN}").isNotNull() | F.col("event").isNull(), "not a JSON object"),
+        *((absent(name), f"{name} is missing") for name in ("time_hour", *_REQUIRED_TEXT, *_REQUIRED_NUMBERS)),
+        *((~F.col(name).rlike(form), f"{name} is not a code") for name, form in _REQUIRED_TEXT.items()),
+        *(
+            (~absent(name) & F.col(name).isNull(), f"{name} is not a whole number")
+            for name in (*_REQUIRED_NUMBERS, *_OPTIONAL_NUMBERS)
+        ),
+        (~F.col("minute").between(0, 59), "minute is not in 0..59"),
+        (F.col("scheduled").isNull(), "time_hour is not a time like 2013-01-01T10:00:00Z"),
+    ]
+    return F.coalesce(*(F.when(condition, F.lit(reason)) for condition, reason in checks))
+
+
+def _with_name(frame: DataFrame, names: DataFrame, code: str, column: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    lookup = names.select(F.col("code").alias(code), F.col("name").alias(column))
+    return frame.join(F.broadcast(lookup), on=code, how="left")
+
+
+def _delay_json() -> Column:
+    from pyspark.sql import functions as F
+
+    status = (
+        F.when(F.col("dep_time").isNull(), "cancelled")
+        .when(F.col("arr_delay").isNull(), "diverted")
+        .otherwise("arrived")
+    )
+    record = F.struct(
+        "sequence",
+        F.date_format("scheduled", "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("scheduled_departure"),
+        "carrier",
+        "airline",
+        "flight",
+        "tailnum",
+        "origin",
+        "origin_name",
+        "dest",
+        "dest_name",
+        status.alias("status"),
+        F.col("dep_delay").alias("departure_delay_min"),
+        F.col("arr_delay").alias("arrival_delay_min"),
+        F.col("air_time").alias("air_time_min"),
+        F.col("distance").alias("distance_miles"),
+        F.struct("partition", "offset").alias("src"),
+    )
+    return F.to_json(record, {"ignoreNullFields": "false"})
+
+
+def _rejection_headers() -> Column:
+    from pyspark.sql import functions as F
+
+    pairs = {
+        "reason": F.col("reason"),
+        "source.topic": F.lit(FLIGHTS),
+        "source.partition": F.col("partition").cast("string"),
+        "source.offset": F.col("offset").cast("string"),
+    }
+    return F.array(
+        *(F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value")) for name, value in pairs.items())
+    )
+
+
+def lookup(spark: SparkSession, names: dict[str, str]) -> DataFrame:
+    """``code``, ``name`` as a relation inside the plan: no Python worker is started to read it in every batch."""
+    import pyarrow as pa
+
+    table = pa.table({"code": list(names.keys()), "name": list(names.values())})
+    return spark.createDataFrame(table)

@@ -1,0 +1,90 @@
+"""What a command needs around it: the project's one lock, a broker, an instance of Dagster, and folders for all of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from exactly_once.errors import ExactlyOnceError
+from platform_assets.constants import run_dir
+from resources.embedded_broker import EmbeddedBroker
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+class Busy(ExactlyOnceError):
+    """Another command works in this project folder."""
+
+    code = "EO-BUSY"
+    default_safe = "Nothing was started"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where things are. The variables for child processes are in ``os.environ`` already.
+
+    Attributes
+    ----------
+    embedded : bool
+        The brokers are this command's own.
+    """
+
+    folder: Path
+    bootstrap_servers: str
+    embedded: bool
+
+    @property
+    def logs(self) -> Path:
+        """The folder of log files."""
+        return self.folder / "logs"
+
+    @property
+    def workspace(self) -> Path:
+        """Dagster's workspace file."""
+        return PROJECT / "workspace.yaml"
+
+
+@contextmanager
+def local_environment() -> Iterator[Environment]:
+    """The environment of one command, for the length of the block.
+
+    With ``KAFKA_BOOTSTRAP_SERVERS`` set, those brokers are used; else an embedded one is started and stopped again. Its data
+    stays for the next command.
+
+    Raises
+    ------
+    Busy
+        Another command runs in the same folder.
+    BrokerFailed
+        The embedded broker did not start.
+    """
+    folder = run_dir()
+    for name in ("logs", "tmp", "dagster_home"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    with (folder / "command.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another command (make run or make ui) works in {folder}", "Stop it with Ctrl-C first") from None
+        shutil.copyfile(PROJECT / "dagster.yaml", folder / "dagster_home" / "dagster.yaml")
+        os.environ |= {
+            "DAGSTER_HOME": str(folder / "dagster_home"),
+            "EXACTLY_ONCE_RUN_DIR": str(folder),
+            "TMPDIR": str(folder / "tmp"),
+            "PYTHONUNBUFFERED": "1",
+        }
+        servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "")
+        if servers:
+            yield Environment(folder, servers, embedded=False)
+            return
+        with EmbeddedBroker(folder / "broker") as broker:
+            os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers
+            try:
+                yield Environment(folder, broker.bootstrap_servers, embedded=True)
+            finally:
+                del os.environ["KAFKA_BOOTSTRAP_SERVERS"]

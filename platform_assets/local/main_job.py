@@ -1,0 +1,138 @@
+"""The main job in a terminal: feed, stream until caught up, report. Each step is a Dagster run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+from rich.console import Console
+
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.control import Control
+from platform_assets.constants import FEED_JOB, FLIGHT_DELAYS, FLIGHTS, SINK_ID, STREAM_JOB
+from platform_assets.flights.departures import DEPARTURES
+from platform_assets.flights.feed import committed_position
+from platform_assets.local.environment import Environment
+from platform_assets.local.job_process import JobProcess, running, why_failed
+from platform_assets.local.show import Bars, show_report
+from platform_assets.report.report import TOPICS, make_report
+from resources.checkpoints import CheckpointReader
+from resources.kafka import KafkaTransactionalProducerFactory
+
+#: How often a bar moves; each look costs the brokers a handful of requests.
+LOOK_EVERY_S = 1.0
+
+_STREAM_CONFIG = {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}}
+
+
+class JobFailed(Exception):
+    """A run did not succeed; the message says why."""
+
+
+def run_main_job(environment: Environment, console: Console) -> int:
+    """Feed ``flights``, run the stream until it has caught up, report.
+
+    Returns
+    -------
+    int
+        0 only when all is right: both runs succeeded and the report finds no problem.
+    """
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=environment.bootstrap_servers)
+    with dg.DagsterInstance.get() as instance:
+        try:
+            fed = _run_with_bar(environment, instance, console, FEED_JOB, {}, "feeding flights", _FeedProgress(kafka))
+            progress = _StreamProgress(kafka, environment)
+            _run_with_bar(environment, instance, console, STREAM_JOB, _STREAM_CONFIG, "flights -> flight_delays (offsets)", progress)
+        except JobFailed as failure:
+            console.print(f"[bold red]Failed:[/] {failure}", highlight=False)
+            return 1
+        sent = _metadata(instance, FLIGHTS)
+        written = _metadata(instance, FLIGHT_DELAYS)
+    if not sent.get("records_committed") and not written.get("run_records_committed"):
+        console.print(f"Nothing to do: all {fed:,} events are in flights, and the stream has caught up.")
+    rates = {
+        name: rate
+        for name, rate in (
+            ("feed", sent.get("records_per_second")),
+            ("stream (with its start)", written.get("run_records_per_second")),
+        )
+        if rate
+    }
+    return _report(environment, kafka, console, rates)
+
+
+def _report(
+    environment: Environment, kafka: KafkaTransactionalProducerFactory, console: Console, rates: dict[str, float]
+) -> int:
+    with Bars(console) as shown:
+        bars = {topic: shown.add(f"reading back {topic}") for topic in TOPICS}
+        report = make_report(kafka.connection(), SINK_ID, rates, lambda topic, count: shown.move(bars[topic], count))
+        f = report.findings
+        for topic, count in zip(TOPICS, (f.records_in, f.out, f.rejected), strict=True):
+            shown.move(bars[topic], count, count, last=True)
+    (environment.folder / "report.json").write_text(json.dumps(report.as_json(), indent=2))
+    show_report(console, report)
+    return 1 if report.problems else 0
+
+
+def _run_with_bar(
+    environment: Environment,
+    instance: dg.DagsterInstance,
+    console: Console,
+    job: str,
+    config: dict[str, Any],
+    title: str,
+    look: Callable[[], tuple[int, int]],
+) -> int:
+    """Run ``job`` to its end under a bar that ``look`` moves; returns the bar's last position."""
+    with running(environment, instance, job, config, console.print) as process, Bars(console) as shown:
+        bar = shown.add(title)
+        done, of, ended = 0, None, False
+        while not ended:
+            ended = process.wait(LOOK_EVERY_S)
+            with contextlib.suppress(ExactlyOnceError):  # the job itself says what is wrong with the brokers
+                done, of = look()
+                shown.move(bar, done, of, last=ended)
+        _check(instance, process)
+    return done
+
+
+def _check(instance: dg.DagsterInstance, process: JobProcess) -> None:
+    if not process.succeeded:
+        raise JobFailed(why_failed(instance, process))
+
+
+class _FeedProgress:
+    """Events in ``flights``, by the topic itself."""
+
+    def __init__(self, kafka: KafkaTransactionalProducerFactory):
+        self._kafka = kafka
+
+    def __call__(self) -> tuple[int, int]:
+        return committed_position(self._kafka.connection(), FLIGHTS), DEPARTURES
+
+
+class _StreamProgress:
+    """Offsets of ``flights`` that the stream has committed, by its checkpoint."""
+
+    def __init__(self, kafka: KafkaTransactionalProducerFactory, environment: Environment):
+        self._kafka = kafka
+        self._checkpoints = CheckpointReader(root=str(environment.folder / "checkpoints"))
+        self._location = self._checkpoints.location(kafka.cluster_id(), SINK_ID)
+
+    def __call__(self) -> tuple[int, int]:
+        with Control(self._kafka.connection()) as control:
+            marks = control.watermarks(FLIGHTS)
+        committed = self._checkpoints.committed_offsets(self._location).get(FLIGHTS, {})
+        done = sum(max(0, committed.get(p, 0) - w.low) for p, w in marks.items())
+        return done, sum(w.last_stable - w.low for w in marks.values())
+
+
+def _metadata(instance: dg.DagsterInstance, asset: str) -> dict[str, Any]:
+    """The numbers of the newest materialization of ``asset``."""
+    event = instance.get_latest_materialization_event(dg.AssetKey(asset))
+    materialization = event.asset_materialization if event else None
+    return {k: v.value for k, v in materialization.metadata.items()} if materialization else {}

@@ -1,0 +1,87 @@
+"""What a person sees in the terminal: progress bars and the table at the end."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from platform_assets.report.report import TOPICS, Report
+
+#: In a log file, a bar becomes a line this often.
+LINE_EVERY_S = 15.0
+
+
+class Bars:
+    """Progress bars on a terminal; in a log file a line now and then. A context manager."""
+
+    def __init__(self, console: Console):
+        self._console = console
+        self._progress = Progress(
+            TextColumn("  {task.description:<36}"),
+            BarColumn(bar_width=32),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._next_line = time.monotonic() + LINE_EVERY_S
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def add(self, title: str) -> TaskID:
+        """A bar whose length is not known yet."""
+        return self._progress.add_task(title, total=None)
+
+    def move(self, bar: TaskID, done: int, of: int | None = None, last: bool = False) -> None:
+        """Move a bar to ``done``; ``last`` says that it stays there."""
+        self._progress.update(bar, completed=done, total=of)
+        if not self._console.is_terminal and (last or time.monotonic() >= self._next_line):
+            self._next_line = time.monotonic() + LINE_EVERY_S
+            task = self._progress.tasks[bar]
+            until = f" of {of:,}" if of is not None and of != done else ""
+            self._console.print(f"  {task.description:<36} {done:>9,}{until}   {task.elapsed or 0:.0f} s")
+
+
+def show_report(console: Console, report: Report) -> None:
+    """The report as a table, and the verdict."""
+    f = report.findings
+    table = Table(title="What an independent read_committed reader found", title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right")
+    table.add_column()
+
+    def row(name: str, count: int, must_be: int | None = None, note: str = "") -> None:
+        verdict = "" if must_be is None else ("[green]ok[/]" if count == must_be else "[bold red]WRONG[/]")
+        table.add_row(name, f"{count:,}", verdict or note)
+
+    row("records in (flights)", f.records_in, f.expected + f.foreign)
+    row("expected out", f.records_in, note="from the package")
+    row("out (flight_delays)", f.out, f.records_in - f.rejected)
+    row("rejected (flight_delays_rejected)", f.rejected, None if f.foreign else 0)
+    row("lost", f.lost, 0)
+    row("duplicated", f.duplicated, 0)
+    row("out of order per key", f.out_of_order, 0)
+    row("wrong content", f.wrong + f.invented, 0)
+    row("transactions left open", len(report.open_transactions), 0)
+    for topic in TOPICS:
+        marks = report.watermarks[topic].values()
+        stable, high = sum(w.last_stable for w in marks), sum(w.high for w in marks)
+        row(f"last stable offset of {topic}", stable, high)
+    row("decisions in the commit log", report.decisions, note="all proven" if not report.unproven else "")
+    for name, rate in report.rates.items():
+        table.add_row(f"records per second, {name}", f"{rate:,.0f}", "")
+    console.print(table)
+    if report.problems:
+        console.print("[bold red]Not right:[/] " + "; ".join(report.problems))
+        for example in f.examples:
+            console.print(f"  {example}", highlight=False)
+    else:
+        console.print(f"[bold green]Exactly once:[/] all {f.records_in:,} records came out once, in order.")

@@ -1,0 +1,109 @@
+"""The report at the end of `make run`: is every record there, once, in order; is anything left open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.raw import Watermarks
+from exactly_once.protocol.names import namespace
+from platform_assets.constants import FEED_TRANSACTIONAL_ID, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
+from platform_assets.flights.departures import events
+from platform_assets.flights.expected import expected_delays
+from platform_assets.report.reader import read_committed
+from platform_assets.report.reconcile import Findings, Reconciler
+from resources.transactions import UNDER_WAY
+
+TOPICS = (FLIGHTS, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED)
+LOOK_BUDGET_S = 20.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole truth about the main job.
+
+    Attributes
+    ----------
+    open_transactions : tuple of str
+        Transactional ids of the feed and the sink that hold back readers.
+    watermarks : dict
+        By topic and partition.
+    decisions : int
+        Decided batches since the sink exists; ``decided_records`` are in the last 64 of them at least.
+    unproven : int
+        Decisions that are not marked as completed.
+    """
+
+    findings: Findings
+    watermarks: dict[str, dict[int, Watermarks]]
+    open_transactions: tuple[str, ...]
+    decisions: int
+    unproven: int
+    rates: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def blocked(self) -> list[str]:
+        """Partitions where the last stable offset is behind the high watermark: readers wait there."""
+        return [f"{t}-{p}" for t, ps in self.watermarks.items() for p, w in ps.items() if w.last_stable != w.high]
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that is not right, in words; empty when all is right."""
+        said = [f"{name.replace('_', ' ')}: {count:,}" for name, count in self.findings.faults.items()]
+        if self.open_transactions:
+            said.append(f"transactions left open: {', '.join(self.open_transactions)}")
+        if self.blocked:
+            said.append(f"last stable offset behind the high watermark: {', '.join(self.blocked)}")
+        if self.unproven:
+            said.append(f"decided and not proven committed: {self.unproven}")
+        return said
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        marks = {t: {p: w._asdict() for p, w in ps.items()} for t, ps in self.watermarks.items()}
+        return {
+            **asdict(self.findings),
+            "watermarks": marks,
+            "open_transactions": list(self.open_transactions),
+            "decisions": self.decisions,
+            "unproven": self.unproven,
+            "records_per_second": self.rates,
+            "problems": self.problems,
+        }
+
+
+def make_report(
+    connection: Connection,
+    sink_id: str,
+    rates: dict[str, float] | None = None,
+    on_read: Callable[[str, int], None] = lambda topic, count: None,
+) -> Report:
+    """Read the three topics whole, and what the brokers and the commit log say.
+
+    Raises
+    ------
+    BrokerUnreachable, UnknownTopic
+    """
+    reconciler = Reconciler((event.value for event in events()), expected_delays())
+    for topic, add in zip(
+        TOPICS, (reconciler.add_input, reconciler.add_output, reconciler.add_rejected), strict=True
+    ):
+        for record in read_committed(connection, topic, lambda count, topic=topic: on_read(topic, count)):  # type: ignore[misc]
+            add(record)
+    log = read_log(connection, sink_id, LOOK_BUDGET_S)
+    with Control(connection, LOOK_BUDGET_S) as control:
+        prefixes = (namespace(sink_id), FEED_TRANSACTIONAL_ID)
+        under_way = [t.transactional_id for prefix in prefixes for t in control.list_transactions(prefix, UNDER_WAY)]
+        watermarks = {topic: control.watermarks(topic) for topic in TOPICS}
+    return Report(
+        reconciler.findings(),
+        watermarks,
+        tuple(under_way),
+        len(log.decisions),
+        len(log.open_decisions),
+        rates or {},
+    )

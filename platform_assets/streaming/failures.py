@@ -1,0 +1,124 @@
+"""What broke, in words a person can act on: the code, the cause, what is safe, the way out.
+
+Spark turns an exception of the sink into text on its way through the JVM. The sink's messages begin with a stable code, so
+they are found again in the text; what fails in Spark or its source is recognised by the names of Spark's own errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from exactly_once.errors import ExactlyOnceError, all_errors, sentence_in
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A classified failure.
+
+    Attributes
+    ----------
+    code : str
+        ``EO-...`` of the sink, ``SPARK-...`` for Spark and its source, ``UNCLASSIFIED`` for everything else.
+    cause : str
+        What happened; for the sink's errors with what is safe and the way out in one sentence.
+    restart_heals : bool
+        Whether starting again, unchanged, is the right reaction.
+    """
+
+    code: str
+    cause: str
+    way_out: str
+    restart_heals: bool
+
+    @property
+    def headline(self) -> str:
+        """Code and cause; the sink's own messages begin with their code."""
+        return self.cause if self.cause.startswith(self.code) else f"{self.code}: {self.cause}"
+
+    def as_metadata(self) -> dict[str, str | bool]:
+        """The diagnosis as plain values."""
+        return asdict(self)
+
+
+#: Spark's names (in the text of the exception) -> code, way out, restart heals.
+_SPARK = (
+    (
+        ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Cannot fetch offset"),
+        "SPARK-INPUT-LOST",
+        "The input topic no longer holds what the checkpoint continues from (retention, or the topic was made again). Restore it, or "
+        "decide to lose the gap: a new checkpoint and a new sink id start from what is there",
+        False,
+    ),
+    (
+        ("UnknownTopicOrPartitionException",),
+        "SPARK-INPUT-TOPIC",
+        "Create the input topic, or correct its name",
+        False,
+    ),
+    (
+        ("CONCURRENT_STREAM_LOG_UPDATE",),
+        "SPARK-TWO-DRIVERS",
+        "Another driver runs on the same checkpoint. Let one of them go on",
+        False,
+    ),
+    (
+        ("SaslAuthenticationException", "TopicAuthorizationException", "GroupAuthorizationException", "SslAuthenticationException"),
+        "SPARK-DENIED",
+        "Correct the credentials, or grant READ and DESCRIBE on the input topic",
+        False,
+    ),
+    (
+        ("Failed to construct kafka", "No resolvable bootstrap urls", "TimeoutException", "DisconnectException"),
+        "SPARK-UNREACHABLE",
+        "Check the brokers and the network; the same start works once they answer",
+        True,
+    ),
+    (
+        ("OutOfMemoryError",),
+        "SPARK-MEMORY",
+        "Give the driver more memory (resource spark, driver_memory) or make batches smaller (max_offsets_per_trigger)",
+        False,
+    ),
+    (
+        ("Py4JNetworkError", "ConnectionRefusedError", "Answer from Java side is empty", "JAVA_GATEWAY_EXITED"),
+        "SPARK-JVM-GONE",
+        "Spark's JVM ended by itself or was killed (out of memory?). Start again; see the compute log for its last words",
+        True,
+    ),
+)
+
+
+def diagnose(error: BaseException) -> Diagnosis:
+    """Classify ``error``; never raises."""
+    if isinstance(error, ExactlyOnceError):
+        return Diagnosis(error.code, str(error), error.way_out, error.restart_heals)
+    text = _text(error)
+    sentence = sentence_in(text)
+    if sentence is not None:
+        code = sentence.split(":", 1)[0].split(".", 1)[0].strip()
+        kind = all_errors().get(code)
+        # what. safe. way out.: the last sentence is the way out
+        way_out = sentence.rstrip(". ").rsplit(". ", 1)[-1] + "."
+        return Diagnosis(code, sentence, way_out, bool(kind and kind.restart_heals))
+    for names, code, way_out, heals in _SPARK:
+        if any(name in text for name in names):
+            return Diagnosis(code, _first_line(text), way_out, heals)
+    return Diagnosis(
+        "UNCLASSIFIED", _first_line(text), "Read the error and the compute log; if the sink is to blame, report it", False
+    )
+
+
+def _text(error: BaseException) -> str:
+    """The messages of ``error`` and of what caused it."""
+    parts: list[str] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        parts.append(f"{type(current).__name__}: {current}")
+        current = current.__cause__ or current.__context__
+    return "\n".join(parts)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")[:500]

@@ -1,0 +1,168 @@
+"""The managed op: run a streaming query to its end, to Terminate or to its failure, and leave the sink at rest."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+
+from exactly_once.errors import ExactlyOnceError
+from platform_assets.streaming.failures import Diagnosis, diagnose
+from platform_assets.streaming.observer import StreamObserver
+from platform_assets.streaming.supervisor import Supervisor
+from platform_assets.streaming.windows import Window
+from resources.transactions import TransactionAdmin
+
+#: Terminate promises CANCELED within 15 s: this much for the batch in flight, the query and the session, ...
+STOP_BUDGET_S = 10.0
+#: ... this much for a JVM that had to be killed to be gone; the rest is for the recovery (1 s on a healthy cluster).
+KILL_BUDGET_S = 2.0
+
+#: How often the main thread wakes up to see whether it is time for a report.
+TICK_S = 0.5
+
+
+class ManagedStream:
+    """One run of a stream, for the main thread of an op.
+
+    Parameters
+    ----------
+    supervisor : Supervisor
+        Runs the query on its own thread; not started yet.
+    kill : callable
+        Ends the JVM at once, when the query does not stop within its budget.
+    report : callable
+        Takes each window, for Dagster's event log; called on the main thread.
+    """
+
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        supervisor: Supervisor[Any],
+        observer: StreamObserver,
+        transactions: TransactionAdmin,
+        sink_id: str,
+        kill: Callable[[], None],
+        report: Callable[[Window], None],
+        report_interval_s: float,
+    ):
+        self._log = context.log
+        self._supervisor = supervisor
+        self._observer = observer
+        self._transactions = transactions
+        self._sink_id = sink_id
+        self._kill = kill
+        self._report = report
+        self._interval_s = report_interval_s
+        self._killed = False
+        self._records = 0
+
+    def run(self) -> Window:
+        """Run until the query ends by itself.
+
+        1. Start the query on its thread; report a window now and then.
+        2. At the end, by itself, by an interrupt or by a failure: stop the query, then the session.
+        3. Bring the sink to rest: nothing of it stays open to hold back readers.
+        4. Report the last window.
+
+        Returns
+        -------
+        Window
+            The last one, not yet reported.
+
+        Raises
+        ------
+        dagster.DagsterExecutionInterruptedError
+            After Terminate and a graceful stop: Dagster makes the run CANCELED.
+        dagster.Failure
+            With code, cause and way out in its metadata.
+        """
+        self._supervisor.start()
+        try:
+            self._watch()
+        except BaseException as interrupt:
+            self._log.info("Stopping: the batch in flight ends, then the query and its Spark session.")
+            self._end()
+            self._settle(None)
+            last = self._last_window()
+            if last is not None:
+                self._report(last)
+            raise interrupt
+        self._end()
+        return self._finish()
+
+    def totals(self) -> dict[str, int | float]:
+        """Figures of the whole run, once it is over."""
+        seconds = self._supervisor.query_seconds
+        return {
+            "run_records_committed": self._records,
+            "run_seconds": round(seconds, 1),
+            "run_records_per_second": round(self._records / seconds, 1) if seconds > 0 else 0.0,
+        }
+
+    def _watch(self) -> None:
+        due = time.monotonic() + self._interval_s
+        while not self._supervisor.wait(TICK_S):
+            if time.monotonic() >= due:
+                window = self._look()
+                if window is not None:
+                    self._report(window)
+                due = time.monotonic() + self._interval_s
+
+    def _end(self) -> None:
+        if self._supervisor.stop(STOP_BUDGET_S):
+            return
+        self._log.warning(f"The query did not stop within {STOP_BUDGET_S:.0f} s; ending its JVM.")
+        self._killed = True
+        self._kill()
+        if not self._supervisor.stop(KILL_BUDGET_S):
+            self._log.warning("The query's thread does not end. The recovery fences what it may still do.")
+
+    def _finish(self) -> Window:
+        diagnosis = None
+        try:
+            self._supervisor.raise_failure()
+        except Exception as failure:
+            diagnosis = diagnose(failure)
+            self._log.error(f"The query failed: {failure}")
+        self._settle(diagnosis)
+        window = self._last_window()
+        if diagnosis is not None:
+            if window is not None:
+                self._report(window)
+            raise dg.Failure(diagnosis.headline, metadata=diagnosis.as_metadata(), allow_retries=False)
+        if window is None:
+            raise dg.Failure("The query ended, but its end could not be looked at; see the log of this run.")
+        return window
+
+    def _settle(self, diagnosis: Diagnosis | None) -> None:
+        """Complete what is decided and abort what is not, unless the sink is somebody else's by now."""
+        if diagnosis is None and not self._anything_open():
+            return
+        try:
+            if self._observer.superseded():
+                self._log.warning("A newer driver owns the sink; it looks after the open transactions.")
+                return
+            report = self._transactions.sweep(self._sink_id)
+            self._log.info(f"At rest: {report.as_metadata()}")
+        except ExactlyOnceError as error:
+            self._log.warning(f"The sink could not be brought to rest now; the next start does it. {error}")
+
+    def _anything_open(self) -> bool:
+        try:
+            return self._killed or bool(self._transactions.list(self._sink_id)) or self._observer.unproven()
+        except ExactlyOnceError as error:
+            self._log.warning(f"Open transactions could not be listed: {error}")
+            return True
+
+    def _look(self, final: bool = False) -> Window | None:
+        try:
+            window = self._observer.look(self._supervisor.take_progress(), final)
+            self._records += window.records
+            return window
+        except ExactlyOnceError as error:
+            self._log.warning(f"No report this time: {error}")
+            return None
+
+    def _last_window(self) -> Window | None:
+        return self._look(final=True)

@@ -1,0 +1,158 @@
+"""One streaming query under an orchestrator that may interrupt the main thread at any moment.
+
+The query lives on a worker thread, which alone talks to the JVM. An interrupt in the middle of a py4j call leaves the answer
+of that call in the socket, and every later call reads the answer of the one before; or it waits for ever. So the main thread
+only waits on an event, and asks the worker to stop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
+
+Progress = Mapping[str, Any]
+Session = TypeVar("Session")
+
+#: How often the worker looks for progress and for the wish to stop.
+POLL_S = 0.5
+
+
+class Query(Protocol):
+    """The part of Spark's StreamingQuery that is used."""
+
+    @property
+    def lastProgress(self) -> Any: ...
+
+    @property
+    def recentProgress(self) -> list[Any]: ...
+
+    @property
+    def status(self) -> Mapping[str, Any]: ...
+
+    def awaitTermination(self, timeout: float) -> bool | None: ...
+
+    def stop(self) -> None: ...
+
+
+class Supervisor(Generic[Session]):
+    """Runs a query to its end on a thread of its own.
+
+    Parameters
+    ----------
+    open_session : callable
+        Makes the context manager of a session; entered and left on the worker thread.
+    start_query : callable
+        Starts the query in that session.
+    settle_s : float
+        When asked to stop, wait this long for the batch in flight: a query that is stopped between two batches leaves
+        nothing to be done again.
+
+    Attributes
+    ----------
+    query_seconds : float
+        How long the query ran; 0 until it ended.
+
+    Examples
+    --------
+    >>> supervisor.start()                                        # doctest: +SKIP
+    >>> try:
+    ...     while not supervisor.wait(1.0): ...
+    ... finally:
+    ...     supervisor.stop(budget_s=10)
+    >>> supervisor.raise_failure()
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[], AbstractContextManager[Session]],
+        start_query: Callable[[Session], Query],
+        settle_s: float = 2.5,
+    ):
+        self._open_session = open_session
+        self._start_query = start_query
+        self._settle_s = settle_s
+        self._stop = threading.Event()
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._progress: dict[int, Progress] = {}
+        self._failure: BaseException | None = None
+        self.query_seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name="streaming-query", daemon=True)
+
+    def start(self) -> None:
+        """Start the worker; returns at once."""
+        self._thread.start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the query and its session are gone, or the time is over; says whether they are."""
+        return self._done.wait(timeout_s)
+
+    def take_progress(self) -> list[Progress]:
+        """The progress of the batches that ended since the last call, oldest first."""
+        with self._lock:
+            taken, self._progress = [self._progress[b] for b in sorted(self._progress)], {}
+        return taken
+
+    def stop(self, budget_s: float) -> bool:
+        """Ask the query to stop and wait; says whether query and session are gone. Does nothing when they are already.
+
+        An interrupt while it waits does not cut the wait short: a stop that is left half-way would leave a query that goes
+        on writing.
+        """
+        self._stop.set()
+        end = time.monotonic() + budget_s
+        interrupt: BaseException | None = None
+        while not self._done.is_set() and time.monotonic() < end:
+            try:
+                self._done.wait(max(0.0, end - time.monotonic()))
+            except BaseException as again:  # an impatient second click, or SIGINT beside Terminate
+                interrupt = again
+        if interrupt is not None:
+            raise interrupt
+        return self._done.is_set()
+
+    def raise_failure(self) -> None:
+        """Raise what ended the query, if it was not a stop or its natural end."""
+        if self._failure is not None:
+            raise self._failure
+
+    # -- on the worker thread ----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with self._open_session() as session:
+                if not self._stop.is_set():
+                    self._watch(self._start_query(session))
+        except BaseException as failure:
+            self._failure = failure
+        finally:
+            self._done.set()
+
+    def _watch(self, query: Query) -> None:
+        began = time.monotonic()
+        seen = -1
+        try:
+            ended = False
+            while not ended and not self._stop.is_set():
+                ended = bool(query.awaitTermination(POLL_S))
+                seen = self._collect(query, seen)
+            end = time.monotonic() + self._settle_s
+            while not ended and query.status["isTriggerActive"] and time.monotonic() < end:
+                ended = bool(query.awaitTermination(0.1))
+        finally:
+            query.stop()
+            self.query_seconds = time.monotonic() - began
+        self._collect(query, seen)
+
+    def _collect(self, query: Query, seen: int) -> int:
+        last = query.lastProgress
+        if last is None or last["batchId"] <= seen:  # an idle query repeats its last batch
+            return seen
+        fresh = [last] if last["batchId"] == seen + 1 else [p for p in query.recentProgress if p["batchId"] > seen]
+        with self._lock:
+            for progress in fresh:
+                self._progress[progress["batchId"]] = progress
+        return max((p["batchId"] for p in fresh), default=seen)

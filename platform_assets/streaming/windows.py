@@ -1,0 +1,143 @@
+"""Windows of a stream for people and plots: what was committed since the last one, how long it took, how far behind it is.
+
+The records are those of the commit log, which says what was committed; Spark's own progress adds durations. So a batch that was
+decided before a crash and drained after it is counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from exactly_once.protocol.records import Decision
+
+#: Name of the observation in the query, and of its column: malformed events of a batch.
+OBSERVATION = "flight_delays"
+REJECTED = "rejected"
+
+#: Rows of the table of batches in one window; the newest are kept.
+BATCHES_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One committed batch.
+
+    ``batch_ms`` is Spark's duration of the whole batch, ``sink_ms`` of reading, transforming, preparing and committing;
+    ``commit_ms`` runs from the decision until Spark marked the batch as done. None for a batch that an earlier run decided.
+    """
+
+    batch_id: int
+    records: int
+    transactions: int
+    rejected: int
+    batch_ms: int | None
+    sink_ms: int | None
+    commit_ms: int | None
+
+
+@dataclass(frozen=True)
+class Window:
+    """What happened since the last window.
+
+    Attributes
+    ----------
+    lag : int
+        Offsets that a read_committed reader of the input could read and Spark has not committed.
+    open_transactions : int
+        Of the sink, at the end of the window.
+    seconds : float
+        Its length.
+    """
+
+    batches: tuple[Batch, ...]
+    lag: int
+    open_transactions: int
+    seconds: float
+
+    @property
+    def last_batch(self) -> int | None:
+        """The batch id of the newest batch."""
+        return self.batches[-1].batch_id if self.batches else None
+
+    @property
+    def records(self) -> int:
+        """Records committed to all topics."""
+        return sum(b.records for b in self.batches)
+
+    @property
+    def rejected(self) -> int:
+        """Those of them that are malformed events."""
+        return sum(b.rejected for b in self.batches)
+
+    def sentence(self) -> str:
+        """The window in one line for the run log."""
+        if not self.batches:
+            return f"no batch in {self.seconds:.0f} s; {self.lag:,} offsets behind, {self.open_transactions} open transactions"
+        return (
+            f"batch {self.last_batch}: {self.records:,} records committed in {self.seconds:.0f} s by {len(self.batches)} "
+            f"batches ({self.rejected:,} rejected); {self.lag:,} offsets behind, {self.open_transactions} open transactions"
+        )
+
+    def plots(self, records: int) -> dict[str, int | float]:
+        """Numbers under stable names: Dagster plots each of them over time."""
+        return {
+            "records_committed": records,
+            "records_per_second": round(records / self.seconds, 1) if self.seconds > 0 else 0.0,
+            "lag_offsets": self.lag,
+            "batches": len(self.batches),
+            "batch_duration_ms": _mean(b.batch_ms for b in self.batches),
+            "sink_duration_ms": _mean(b.sink_ms for b in self.batches),
+            "commit_duration_ms": _mean(b.commit_ms for b in self.batches),
+            "open_transactions": self.open_transactions,
+        }
+
+
+def committed_batches(
+    decisions: Sequence[Decision],
+    marked_ms: Mapping[int, int],
+    progress: Mapping[int, Mapping[str, Any]],
+) -> tuple[Batch, ...]:
+    """The batches that Spark has marked as done, in order.
+
+    Parameters
+    ----------
+    decisions : sequence of Decision
+        Of one query.
+    marked_ms : mapping
+        Batch id -> when Spark wrote ``commits/<batch id>``, for the batches that are asked for.
+    progress : mapping
+        Batch id -> Spark's progress event, for the batches of this run.
+    """
+    found = []
+    for decision in sorted(decisions, key=lambda d: d.batch_id):
+        if decision.batch_id not in marked_ms:
+            continue
+        event = progress.get(decision.batch_id)
+        durations = event.get("durationMs") or {} if event else {}
+        commit_ms = max(0, marked_ms[decision.batch_id] - decision.decided_ms)
+        batch_ms = durations.get("triggerExecution")
+        found.append(
+            Batch(
+                decision.batch_id,
+                decision.records,
+                len(decision.handles),
+                _rejected(event) if event else 0,
+                batch_ms,
+                durations.get("addBatch"),
+                # A batch that an earlier run decided was drained by this one: the time between the two is no commit time.
+                commit_ms if batch_ms is not None and commit_ms <= batch_ms else None,
+            )
+        )
+    return tuple(found)
+
+
+def _mean(values: Iterable[int | None]) -> int:
+    known = [v for v in values if v is not None]
+    return round(sum(known) / len(known)) if known else 0
+
+
+def _rejected(event: Mapping[str, Any]) -> int:
+    row = (event.get("observedMetrics") or {}).get(OBSERVATION)
+    return int(row[REJECTED] or 0) if row is not None else 0

@@ -1,0 +1,276 @@
+"""Kafka for ops: the connection as typed fields, topics, and transactional producers made on demand.
+
+No client is ever kept as resource state: librdkafka survives neither pickling nor fork, and one transactional id is one
+writer. What a resource holds is configuration, secrets as references to environment variables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from dagster import ConfigurableResource, EnvVar
+from pydantic import Field
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import (
+    BrokerUnreachable,
+    ExactlyOnceError,
+    InvalidTransactionTimeout,
+    NotAuthorized,
+    PrepareFailed,
+    UnknownTopic,
+)
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.raw import RawClient
+
+#: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of its
+#: topic at most this long, or until it starts again.
+TRANSACTION_TIMEOUT_MS = 60_000
+
+#: For each step that waits for the brokers: initialise, commit, abort. Above librdkafka's own retries, below the timeout.
+STEP_BUDGET_S = 30.0
+
+_ENVIRONMENT = {
+    "bootstrap_servers": "KAFKA_BOOTSTRAP_SERVERS",
+    "security_protocol": "KAFKA_SECURITY_PROTOCOL",
+    "sasl_mechanism": "KAFKA_SASL_MECHANISM",
+    "sasl_username": "KAFKA_SASL_USERNAME",
+    "sasl_password": "KAFKA_SASL_PASSWORD",
+    "ssl_ca_location": "KAFKA_SSL_CA_LOCATION",
+    "ssl_identity_location": "KAFKA_SSL_IDENTITY_LOCATION",
+    "ssl_key_password": "KAFKA_SSL_KEY_PASSWORD",
+}
+
+
+class KafkaResource(ConfigurableResource):  # type: ignore[misc]
+    """Base of the resources that reach a Kafka cluster: its servers and security, said once for all clients."""
+
+    bootstrap_servers: str = Field(description="host:port of the brokers, separated by commas.")
+    security_protocol: str = Field(default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
+    sasl_mechanism: str | None = Field(default=None, description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")
+    sasl_username: str | None = Field(default=None, description="User name for SASL.")
+    sasl_password: str | None = Field(default=None, description='Password for SASL: EnvVar("...").')
+    ssl_ca_location: str | None = Field(default=None, description="PEM file of the certificates to trust.")
+    ssl_identity_location: str | None = Field(default=None, description="PEM file: the client's chain and private key.")
+    ssl_key_password: str | None = Field(default=None, description='Password of the private key: EnvVar("...").')
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """All fields as references to the environment variables that the command line reads too.
+
+        Only those that are set now are referred to, save ``KAFKA_BOOTSTRAP_SERVERS``, which a run cannot do without.
+        Their values are looked up when a run starts, and the UI shows the names only.
+        """
+        fields = {
+            field: EnvVar(name)
+            for field, name in _ENVIRONMENT.items()
+            if field == "bootstrap_servers" or os.environ.get(name)
+        }
+        return cls(**fields)
+
+    def cluster_id(self) -> str:
+        """The id that the brokers gave their cluster: what belongs to one cluster (a checkpoint) is kept under it.
+
+        Raises
+        ------
+        BrokerUnreachable
+        """
+        try:
+            # The client prints its connection attempts unless told otherwise; the exception says it all.
+            admin = AdminClient({**self.connection().librdkafka(), "log_level": 0})
+            return str(admin.list_topics(timeout=STEP_BUDGET_S).cluster_id)
+        except KafkaException as e:
+            raise BrokerUnreachable(
+                f"{self.bootstrap_servers}: {e.args[0].str()}", "Check the brokers and KAFKA_BOOTSTRAP_SERVERS"
+            ) from e
+
+    def connection(self) -> Connection:
+        """The connection in the form that every client of the project takes.
+
+        Raises
+        ------
+        InvalidOption
+            A field has a value that not all of the clients can follow.
+        """
+        pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
+        options = {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "kafka.security.protocol": self.security_protocol,
+            "kafka.sasl.mechanism": self.sasl_mechanism,
+            "kafka.sasl.username": self.sasl_username,
+            "kafka.sasl.password": self.sasl_password,
+            "kafka.ssl.truststore.location": self.ssl_ca_location,
+            "kafka.ssl.keystore.location": self.ssl_identity_location,
+            "kafka.ssl.key.password": self.ssl_key_password,
+        }
+        return Connection.from_options({**pem, **{k: v for k, v in options.items() if v is not None}})
+
+
+class KafkaTransactionalProducerFactory(KafkaResource):
+    """Makes transactional producers, one for each ``with`` block.
+
+    Examples
+    --------
+    >>> with factory.producer("flights-feed") as producer:  # doctest: +SKIP
+    ...     with producer.transaction():
+    ...         producer.send("flights", value=b"...", key=b"N14228")
+    """
+
+    @contextmanager
+    def producer(
+        self, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    ) -> Iterator[TransactionalProducer]:
+        """A producer that owns ``transactional_id`` until the block ends.
+
+        On entry every earlier producer of that id is fenced, and what it had under way is aborted or, if it was being
+        committed, committed: afterwards what is visible in the topics is all that it will ever have written.
+
+        Raises
+        ------
+        BrokerUnreachable, NotAuthorized, InvalidTransactionTimeout
+        """
+        producer = TransactionalProducer(self.connection(), transactional_id, timeout_ms)
+        try:
+            yield producer
+        finally:
+            producer.close()
+
+    def create_topics(self, partitions: Mapping[str, int], configs: Mapping[str, str] | None = None) -> list[str]:
+        """Create the topics that do not exist yet, with the brokers' default replication.
+
+        Returns
+        -------
+        list of str
+            The names of those that were created. An existing topic is left as it is.
+        """
+        with RawClient(self.connection(), STEP_BUDGET_S) as cluster:
+            created = []
+            for topic, count in partitions.items():
+                try:
+                    cluster.topic_partitions([topic])
+                except UnknownTopic:
+                    cluster.create_topic(topic, count, -1, dict(configs or {}))
+                    created.append(topic)
+            deadline = Deadline(STEP_BUDGET_S)
+            for _ in deadline.tries():  # the answer to a creation comes before every broker knows the topic
+                try:
+                    cluster.topic_partitions(created)
+                    break
+                except UnknownTopic:
+                    continue
+            return created
+
+
+class TransactionalProducer:
+    """One writer of one transactional id; made by :class:`KafkaTransactionalProducerFactory`."""
+
+    def __init__(self, connection: Connection, transactional_id: str, timeout_ms: int):
+        self.transactional_id = transactional_id
+        self._in_transaction = False
+        self._producer = Producer(
+            {
+                **connection.librdkafka(),
+                "client.id": transactional_id,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "partitioner": "murmur2_random",  # as the Java clients: a key goes where they would send it
+                "linger.ms": 20,
+                "log_level": 2,
+            }
+        )
+        try:
+            self._producer.init_transactions(STEP_BUDGET_S)
+        except KafkaException as e:
+            raise self._named(e) from e
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is sent inside the block becomes visible at its end, or nothing: any exception aborts.
+
+        Raises
+        ------
+        PrepareFailed
+            A record was not delivered, or another producer took over the transactional id. Nothing of the block is visible.
+        BrokerUnreachable
+            No answer came in time. When that was the answer to the commit, only the topic knows whether it happened.
+        """
+        try:
+            self._producer.begin_transaction()
+            self._in_transaction = True
+            yield
+            self._commit()
+        except KafkaException as e:
+            self._abort()
+            raise self._named(e) from e
+        except BaseException:
+            self._abort()
+            raise
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Queue one record of the open transaction; its delivery is checked by the commit.
+
+        ``timestamp_ms`` 0 means now.
+        """
+        while True:
+            try:
+                self._producer.produce(topic, value, key, headers=headers or [], timestamp=timestamp_ms)
+                return
+            except BufferError:  # the queue is full: let the brokers take some
+                self._producer.poll(0.05)
+
+    def close(self) -> None:
+        """Abort what is open and give the producer up. Does nothing the second time."""
+        self._abort()
+
+    def _commit(self) -> None:
+        deadline = Deadline(STEP_BUDGET_S)
+        while True:
+            try:
+                self._producer.commit_transaction(max(deadline.left, 0.1))
+                self._in_transaction = False
+                return
+            except KafkaException as e:
+                if not e.args[0].retriable() or deadline.over:
+                    raise
+
+    def _abort(self) -> None:
+        if not self._in_transaction:
+            return
+        self._in_transaction = False
+        try:
+            self._producer.abort_transaction(STEP_BUDGET_S)
+        except KafkaException:
+            # Fenced or cut off: the broker aborts it at the next init of the id, or when it times out. The exception that
+            # brought us here says more than this one.
+            self._producer.purge()
+
+    def _named(self, e: KafkaException) -> ExactlyOnceError:
+        error: KafkaError = e.args[0]
+        what = f"transactional id {self.transactional_id!r}: {error.str()}"
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return InvalidTransactionTimeout(what, "Use a timeout below the brokers' transaction.max.timeout.ms")
+        if "AUTHORIZATION" in error.name() or "AUTHENTICATION" in error.name():
+            return NotAuthorized(
+                what, "Grant WRITE on the topic and on the transactional id, or correct the credentials"
+            )
+        if error.code() in (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
+            return BrokerUnreachable(what, "Check the brokers and the network, then start again")
+        if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+            return PrepareFailed(
+                f"another producer took over the transactional id {self.transactional_id!r}",
+                "Let the newer one work; start this one again only if the newer one is gone",
+                "Nothing of the open transaction is visible",
+            )
+        return PrepareFailed(what, "Start again", "Nothing of the open transaction is visible")

@@ -1,0 +1,112 @@
+"""The feed: every event once, in order, although it was killed half-way; and nothing to do when it is run again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from exactly_once.kafka.control import Control
+from platform_assets.assets.flights import flights
+from platform_assets.constants import FEED_TRANSACTIONAL_ID, FLIGHTS
+from platform_assets.flights.departures import DEPARTURES, events
+from platform_assets.flights.expected import expected_delays
+from platform_assets.flights.feed import FeedPositionUnknown, committed_position, feed
+from platform_assets.report.reader import read_committed
+from platform_assets.report.reconcile import Reconciler
+from resources.kafka import KafkaTransactionalProducerFactory
+from tests.dagster.conftest import ROOT
+from tests.support import broker as brokers
+from tests.support.processes import until
+
+
+def start_feed(site, **config):
+    """A run of the feed in a process of its own. Its standard input stays open: when it closes, the run is interrupted."""
+    run_config = json.dumps({"ops": {"flights": {"config": config}}})
+    command = [sys.executable, "-m", "platform_assets.launch", "flights_feed", "--config", run_config]
+    with (site.folder / "feed.log").open("w") as log:
+        return subprocess.Popen(
+            command, cwd=ROOT, env=site.env, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def run_feed(site):
+    """A run in this process; returns its numbers."""
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    result = dg.materialize([flights], resources={"kafka": kafka}, instance=dg.DagsterInstance.ephemeral())
+    (event,) = result.get_asset_materialization_events()
+    return {name: value.value for name, value in event.materialization.metadata.items()}
+
+
+def test_a_feed_that_is_killed_goes_on_exactly_where_its_last_transaction_ended(site):
+    killed = start_feed(site, events_per_second=30_000, events_per_transaction=3_000)
+    until("some transactions", lambda: committed_position(site.connection, FLIGHTS) >= 30_000, 90, every_s=0.2)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    reached = committed_position(site.connection, FLIGHTS)
+    assert 30_000 <= reached < DEPARTURES and reached % 3_000 == 0
+
+    second = run_feed(site)
+    # The last commit may have been on its way when the feeder died: then it counts.
+    assert second["records_committed"] in (DEPARTURES - reached, DEPARTURES - reached - 3_000)
+    assert second["position"] == DEPARTURES
+    third = run_feed(site)
+    assert (third["records_committed"], third["transactions"], third["position"]) == (0, 0, DEPARTURES)
+
+    reconciler = Reconciler((e.value for e in events()), expected_delays())
+    for record in read_committed(site.connection, FLIGHTS):
+        reconciler.add_input(record)
+    found = reconciler.findings()
+    assert (found.records_in, found.foreign) == (DEPARTURES, 0)
+    assert found.faults == {"lost": DEPARTURES}  # there is no stream here; the feed itself has no fault
+    with Control(site.connection) as control:
+        assert control.list_transactions(FEED_TRANSACTIONAL_ID, ("Ongoing", "PrepareCommit", "PrepareAbort")) == []
+        assert all(w.last_stable == w.high for w in control.watermarks(FLIGHTS).values())
+
+
+@pytest.fixture
+def factory(bootstrap_servers):
+    return KafkaTransactionalProducerFactory(bootstrap_servers=bootstrap_servers)
+
+
+def some(first):
+    return (e for e in (e for e, _ in zip(events(), range(100), strict=False)) if e.sequence >= first)
+
+
+def test_the_position_is_that_of_what_is_committed(factory, connection, topic):
+    assert committed_position(connection, "no-such-topic") == 0
+    assert committed_position(connection, topic) == 0
+    with factory.producer(brokers.fresh_name("feed")) as producer:
+        done = feed(producer, topic, some, 0, 100, 40, lambda d: None)
+        assert (done.events, done.transactions) == (100, 3)
+        assert committed_position(connection, topic) == 100
+        with pytest.raises(KeyboardInterrupt), producer.transaction():
+            for event in some(0):
+                producer.send(topic, event.value.replace(b'"sequence":', b'"sequence":7'), event.key)
+            raise KeyboardInterrupt
+    assert committed_position(connection, topic) == 100
+
+
+def test_records_of_others_do_not_move_the_position(factory, connection, topic):
+    with factory.producer(brokers.fresh_name("feed")) as producer:
+        feed(producer, topic, some, 0, 100, 100, lambda d: None)
+        with producer.transaction():
+            for n in range(60):
+                producer.send(topic, b"{broken" if n % 2 else b'"x"', str(n).encode())
+    assert committed_position(connection, topic) == 100
+
+
+def test_a_topic_that_lost_its_records_is_refused(factory, connection, topic):
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    with factory.producer(brokers.fresh_name("feed")) as producer:
+        feed(producer, topic, some, 0, 100, 100, lambda d: None)
+    admin = AdminClient({"bootstrap.servers": connection.bootstrap_servers, "log_level": 0})
+    for deletion in admin.delete_records([TopicPartition(topic, p, -1) for p in range(4)]).values():
+        deletion.result(30)
+    with pytest.raises(FeedPositionUnknown, match="were deleted"):
+        committed_position(connection, topic)
