@@ -30,12 +30,16 @@ class StreamConfig(dg.Config):
         description="until_stopped: until Terminate. caught_up: until the input of the start is done.",
     )
     trigger_interval_s: float = Field(
-        default=1.0, ge=0.0, description="Seconds between the starts of two batches (until_stopped); 0: without a pause."
+        default=1.0,
+        ge=0.0,
+        description="Seconds between the starts of two batches (until_stopped); 0: without a pause.",
     )
     max_offsets_per_trigger: int = Field(
         default=100_000, ge=1, description="An upper limit for one batch; it bounds how long its transactions are open."
     )
-    checkpoint: str = Field(default="", description="Checkpoint location; empty: the stream's own, where checkpoints are.")
+    checkpoint: str = Field(
+        default="", description="Checkpoint location; empty: the stream's own, where checkpoints are."
+    )
     sink_id: str = Field(default=SINK_ID, description="Identity of the stream on the cluster. A new one starts anew.")
     report_interval_s: float = Field(default=10.0, ge=1.0, description="Seconds between two reports to Dagster.")
 

@@ -33,11 +33,13 @@ TAG_SINK = "exactly_once/sink_id"
 TAG_PID = "exactly_once/pid"
 TAG_HOST = "exactly_once/host"
 
-#: Partitions of the three topics. Four parts per batch keep two to four cores busy; more would cost a wave of tasks each.
+#: Partitions of the three topics. Four parts per batch keep two to four cores busy; more would cost a wave of tasks
+#: each.
 PARTITIONS = 4
 
-#: Event time stamps lie in 2013, transaction markers carry the time of writing. By default a broker would therefore delete
-#: the events at once (retention) and roll a segment at every marker (segment.ms); 100 years of both keep the topic whole.
+#: Event time stamps lie in 2013, transaction markers carry the time of writing. By default a broker would therefore
+#: delete the events at once (retention) and roll a segment at every marker (segment.ms); 100 years of both keep the
+#: topic whole.
 EVENT_TIME_TOPIC = {"retention.ms": "-1", "segment.ms": str(100 * 365 * 24 * 3600 * 1000)}
 
 

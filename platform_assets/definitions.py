@@ -1,4 +1,6 @@
-"""The code location: everything Dagster sees, put together in one place. Loading it imports no pyspark and starts nothing."""
+"""The code location: everything Dagster sees, put together in one place. Loading it imports no pyspark and starts
+nothing.
+"""
 
 import dagster as dg
 

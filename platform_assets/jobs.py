@@ -1,4 +1,6 @@
-"""The jobs over the assets. All of them run in one process: it spares a process, and an interrupt has one hop less to go."""
+"""The jobs over the assets. All of them run in one process: it spares a process, and an interrupt has one hop less to
+go.
+"""
 
 import dagster as dg
 
@@ -20,7 +22,8 @@ flight_delays_stream = dg.define_asset_job(
     executor_def=dg.in_process_executor,
     tags=_STREAM_TAGS,
     description=(
-        "Reads flights, writes flight_delays and flight_delays_rejected exactly once. Terminate ends it gracefully; the next "
+        "Reads flights, writes flight_delays and flight_delays_rejected exactly once. Terminate ends it gracefully; "
+        "the next "
         "start goes on where it stopped."
     ),
 )

@@ -1,7 +1,8 @@
-"""Run one job in this process, on the instance of ``$DAGSTER_HOME``: ``python -m platform_assets.launch``, used by the CLI.
+"""Run one job in this process, on the instance of ``$DAGSTER_HOME``: ``python -m platform_assets.launch``, used by the
+CLI.
 
-The run is an ordinary Dagster run: `make ui` shows it, with its log, its metadata and its status. It ends with the process
-that asked for it: when standard input closes, it is interrupted, as by Ctrl-C.
+The run is an ordinary Dagster run: `make ui` shows it, with its log, its metadata and its status. It ends with the
+process that asked for it: when standard input closes, it is interrupted, as by Ctrl-C.
 """
 
 import argparse

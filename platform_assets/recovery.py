@@ -13,15 +13,19 @@ from resources.transactions import TransactionAdmin
 
 @dg.op(
     description=(
-        "Completes the batches that are decided, aborts the transactions that are not, and proves that no reader is blocked. "
+        "Completes the batches that are decided, aborts the transactions that are not, and proves that no reader is "
+        "blocked. "
         "Safe to run twice, also at once. Does nothing to a stream that is alive, unless take_over is set."
     )
 )
 def recover_sink(context: dg.OpExecutionContext, config: RecoveryConfig, transactions: TransactionAdmin) -> None:
-    others = [r for r in runs_on(context.instance, config.sink_id) if r.run_id != context.run_id and r.alive is not False]
+    others = [
+        r for r in runs_on(context.instance, config.sink_id) if r.run_id != context.run_id and r.alive is not False
+    ]
     if others and not config.take_over:
         raise dg.Failure(
-            f"Run {others[0].run_id} (process {others[0].pid} on {others[0].host}) works on sink {config.sink_id}. Nothing was "
+            f"Run {others[0].run_id} (process {others[0].pid} on {others[0].host}) works on sink {config.sink_id}. "
+            f"Nothing was "
             "changed. Terminate it, or set take_over: it would be fenced.",
             metadata={"run": dg.MetadataValue.dagster_run(others[0].run_id)},
             allow_retries=False,
@@ -61,7 +65,8 @@ def _sentence(report: RecoveryReport) -> str:
 @dg.job(
     name=RECOVERY_JOB,
     executor_def=dg.in_process_executor,
-    description="Brings a sink to rest: completes what is decided, aborts what is not, proves that no reader is blocked.",
+    description="Brings a sink to rest: completes what is decided, aborts what is not, proves that no reader is "
+    "blocked.",
 )
 def recovery() -> None:
     recover_sink()

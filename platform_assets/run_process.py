@@ -1,4 +1,4 @@
-"""Which process works on a run, as tags of the run: so that a run that works can be told from one whose process died."""
+"""Which process works on a run, as tags of the run: so a run that works can be told from one whose process died."""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""What Dagster hands to ops: Spark, Kafka, transactions, checkpoints, and the embedded broker. Each module stands alone."""
+"""What Dagster hands to ops: Spark, Kafka, transactions, checkpoints, and the embedded broker. Each module stands
+alone.
+"""

@@ -28,10 +28,10 @@ class Standing:
     Attributes
     ----------
     state : str
-        ``unused``: neither has a batch. ``settled``: every planned batch is committed by Spark. ``in flight``: one is planned
-        and not decided. ``in doubt``: one is decided, and Spark has not marked it; the next start drains it.
-        ``checkpoint lost``: the log holds decisions that the checkpoint cannot have forgotten (it was deleted, restored or
-        rewound); ``foreign``: the sink belongs to another query.
+        ``unused``: neither has a batch. ``settled``: every planned batch is committed by Spark. ``in flight``: one is
+        planned and not decided. ``in doubt``: one is decided, and Spark has not marked it; the next start drains it.
+        ``checkpoint lost``: the log holds decisions that the checkpoint cannot have forgotten (it was deleted, restored
+        or rewound); ``foreign``: the sink belongs to another query.
     open_decisions : tuple of int
         Batches that are decided and not yet proven committed.
     """
@@ -84,7 +84,7 @@ def lag(committed: Offsets, topic: str, watermarks: Mapping[int, Watermarks]) ->
     return sum(max(0, w.last_stable - max(w.low, done.get(p, 0))) for p, w in watermarks.items())
 
 
-class CheckpointReader(ConfigurableResource):  # type: ignore[misc]
+class CheckpointReader(ConfigurableResource):
     """Where checkpoints are, and how far they are."""
 
     root: str = Field(description="Folder (or URI) of all checkpoints: <root>/<cluster id>/<sink id>.")
@@ -109,7 +109,6 @@ class CheckpointReader(ConfigurableResource):  # type: ignore[misc]
         if checkpoint.last_commit is None:
             return {}
         return parse_offsets(_read_text(location, f"offsets/{checkpoint.last_commit}"))
-
 
     def marked_ms(self, location: str, after: int) -> dict[int, int]:
         """When Spark marked each batch after ``after`` as done, in ms of the file system's clock."""

@@ -28,11 +28,12 @@ from exactly_once.errors import (
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.raw import RawClient
 
-#: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of its
-#: topic at most this long, or until it starts again.
+#: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of
+#: its topic at most this long, or until it starts again.
 TRANSACTION_TIMEOUT_MS = 60_000
 
-#: For each step that waits for the brokers: initialise, commit, abort. Above librdkafka's own retries, below the timeout.
+#: For each step that waits for the brokers: initialise, commit, abort. Above librdkafka's own retries, below the
+#: timeout.
 STEP_BUDGET_S = 30.0
 
 _ENVIRONMENT = {
@@ -47,7 +48,7 @@ _ENVIRONMENT = {
 }
 
 
-class KafkaResource(ConfigurableResource):  # type: ignore[misc]
+class KafkaResource(ConfigurableResource):
     """Base of the resources that reach a Kafka cluster: its servers and security, said once for all clients."""
 
     bootstrap_servers: str = Field(description="host:port of the brokers, separated by commas.")
@@ -195,7 +196,8 @@ class TransactionalProducer:
         Raises
         ------
         PrepareFailed
-            A record was not delivered, or another producer took over the transactional id. Nothing of the block is visible.
+            A record was not delivered, or another producer took over the transactional id. Nothing of the block is
+            visible.
         BrokerUnreachable
             No answer came in time. When that was the answer to the commit, only the topic knows whether it happened.
         """
@@ -225,7 +227,7 @@ class TransactionalProducer:
         """
         while True:
             try:
-                self._producer.produce(topic, value, key, headers=headers or [], timestamp=timestamp_ms)
+                self._producer.produce(topic, value, key, headers=headers or [], timestamp=timestamp_ms)  # type: ignore[arg-type]
                 return
             except BufferError:  # the queue is full: let the brokers take some
                 self._producer.poll(0.05)
@@ -252,8 +254,8 @@ class TransactionalProducer:
         try:
             self._producer.abort_transaction(STEP_BUDGET_S)
         except KafkaException:
-            # Fenced or cut off: the broker aborts it at the next init of the id, or when it times out. The exception that
-            # brought us here says more than this one.
+            # Fenced or cut off: the broker aborts it at the next init of the id, or when it times out. The exception
+            # that brought us here says more than this one.
             self._producer.purge()
 
     def _named(self, e: KafkaException) -> ExactlyOnceError:

@@ -1,4 +1,5 @@
-"""A SparkSession for streaming ops: settings that were measured, each with its reason, and a life that ends with the op.
+"""A SparkSession for streaming ops: settings that were measured, each with its reason, and a life that ends with the
+op.
 
 This module imports no pyspark (nor dagster_pyspark, which does): a code location that is only looked at starts no JVM.
 """
@@ -20,7 +21,6 @@ from exactly_once.kafka.connection import Connection
 from resources.jars import connector_jars
 from resources.java import find_java
 from resources.spark_home import fast_spark_home
-from resources.spark_home import fast_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,20 +41,22 @@ TUNED: Mapping[str, str] = {
     "spark.log.level": "WARN",
 }
 
-#: For checkpoints on a local disk: walCommit 37 -> 13 ms and commitOffsets 50 -> 16 ms per batch. It is weaker at refusing
-#: a second writer of the checkpoint, which the sink does not lean on: the commit log fences.
+#: For checkpoints on a local disk: walCommit 37 -> 13 ms and commitOffsets 50 -> 16 ms per batch. It is weaker at
+#: refusing a second writer of the checkpoint, which the sink does not lean on: the commit log fences.
 LOCAL_CHECKPOINTS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
 
-#: For everything in one process: nothing listens outside the machine, and a laptop that changes its network keeps going.
+#: For everything in one process: nothing listens outside the machine, and a laptop that changes its network keeps
+#: going.
 LOCAL_MASTER: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 #: Options of Spark's Kafka source: with them it reads 1.5 times as fast as with the defaults.
 TUNED_SOURCE: Mapping[str, str] = {
-    # Without it, Spark reads what is undecided or aborted: no exactly-once from a topic that is written transactionally.
+    # Without it, Spark reads what is undecided or aborted: no exactly-once from a topic that is written
+    # transactionally.
     "kafka.isolation.level": "read_committed",
     # 500 by default: a poll costs the same for 20,000 small records.
     "kafka.max.poll.records": "20000",
@@ -92,11 +94,11 @@ def kafka_source_options(
     return options
 
 
-class SparkSessionResource(ConfigurableResource):  # type: ignore[misc]
+class SparkSessionResource(ConfigurableResource):
     """Opens a SparkSession for the length of a ``with`` block, by dagster-pyspark, and stops the session it opened.
 
-    Only the thread that opens the session should talk to it: Dagster interrupts the main thread of an op, and an interrupt
-    in the middle of a conversation with the JVM leaves the connection out of step (or waiting for ever).
+    Only the thread that opens the session should talk to it: Dagster interrupts the main thread of an op, and an
+    interrupt in the middle of a conversation with the JVM leaves the connection out of step (or waiting for ever).
     """
 
     master: str = Field(default="local[*]", description="Spark master URL.")
@@ -146,7 +148,8 @@ class SparkSessionResource(ConfigurableResource):  # type: ignore[misc]
         java = find_java()
         if java.home:
             os.environ["JAVA_HOME"] = java.home
-        # Spark takes the workers' Python from the environment of its JVM, and that of the driver must be the same version.
+        # Spark takes the workers' Python from the environment of its JVM, and that of the driver must be the same
+        # version.
         os.environ["PYSPARK_PYTHON"] = self.worker_python or sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         if self.master.startswith("local") and "SPARK_HOME" not in os.environ:

@@ -1,8 +1,9 @@
 """A SPARK_HOME whose Python workers start fast: the installed PySpark, without the zipped copy of itself.
 
-Spark puts ``python/lib/pyspark.zip`` first on the path of every Python process it starts. Imports from a zip keep no byte
-code, so each of the five worker daemons of a streaming query compiles PySpark from its sources again: 2.4 s of processor
-time each, against 0.5 s for the same import from the installed package (which is the same code). Only YARN needs the zip.
+Spark puts ``python/lib/pyspark.zip`` first on the path of every Python process it starts. Imports from a zip keep no
+byte code, so each of the five worker daemons of a streaming query compiles PySpark from its sources again: 2.4 s of
+processor time each, against 0.5 s for the same import from the installed package (which is the same code). Only YARN
+needs the zip.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from resources.jars import cache_folder
 def fast_spark_home() -> Path:
     """A folder of links to the installed PySpark, made in the cache folder when missing.
 
-    Safe in several processes at once. The name carries the place and version of PySpark: another environment has its own.
+    Safe in several processes at once. The name carries the place and version of PySpark: another environment has its
+    own.
     """
     spec = find_spec("pyspark")  # not an import: that would cost seconds, and start nothing good at code-location load
     assert spec is not None and spec.origin is not None

@@ -1,4 +1,6 @@
-"""Transactions as an operator needs them: list, explain, commit, abort, sweep. What would break the guarantee is refused."""
+"""Transactions as an operator needs them: list, explain, commit, abort, sweep. What would break the guarantee is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ def check_commit(transaction: Description, log: LogState) -> Decided:
     decided = decided_as(transaction, log)
     if decided is None:
         raise Refused(
-            f"the transaction of {transaction.transactional_id} is not decided; its rows will be written again, so committing it "
+            f"the transaction of {transaction.transactional_id} is not decided; its rows will be written again, so "
+            f"committing it "
             "would duplicate them",
             "Start the stream, or run the recovery: either aborts it",
         )
@@ -88,7 +91,8 @@ def check_abort(transaction: Description, log: LogState) -> None:
 class TransactionAdmin(KafkaResource):
     """Looks at the transactions of a sink and ends them, within a time budget for each call.
 
-    Every call raises BrokerUnreachable when the brokers give no answer within the budget, NotAuthorized without the right.
+    Every call raises BrokerUnreachable when the brokers give no answer within the budget, NotAuthorized without the
+    right.
     """
 
     budget_s: float = Field(default=10.0, description="Seconds that one call may take.")
@@ -174,6 +178,7 @@ class TransactionAdmin(KafkaResource):
 def _check_under_way(transaction: Description) -> None:
     if transaction.state not in UNDER_WAY:
         raise Refused(
-            f"{transaction.transactional_id} has no transaction under way (the broker says {transaction.state or 'unknown id'})",
+            f"{transaction.transactional_id} has no transaction under way (the broker says "
+            f"{transaction.state or 'unknown id'})",
             "List the transactions again: it may have ended meanwhile",
         )

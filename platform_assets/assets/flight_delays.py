@@ -34,7 +34,8 @@ _DELAYS = dg.AssetSpec(
     group_name=GROUP,
     kinds={"kafka", "spark"},
     description=(
-        "Kafka topic: departures, cleaned and joined with the names of airline and airports, as JSON keyed by tail number. "
+        "Kafka topic: departures, cleaned and joined with the names of airline and airports, as JSON keyed by tail "
+        "number. "
         "Written exactly once; read it with isolation.level=read_committed."
     ),
 )
@@ -44,7 +45,8 @@ _REJECTED = dg.AssetSpec(
     group_name=GROUP,
     kinds={"kafka", "spark"},
     description=(
-        "Kafka topic: events that could not be read, byte for byte, with the reason and their origin in headers. Written in "
+        "Kafka topic: events that could not be read, byte for byte, with the reason and their origin in headers. "
+        "Written in "
         "the same transactions as flight_delays."
     ),
 )

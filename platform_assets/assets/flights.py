@@ -15,8 +15,10 @@ from resources.kafka import KafkaTransactionalProducerFactory
     kinds={"kafka"},
     pool=FEED_POOL,
     description=(
-        "Kafka topic: every departure from New York's airports in 2013 as a JSON event, in time order, keyed by tail number. "
-        "Materializing it sends what is not in the topic yet, each event exactly once; a feed that was killed goes on where "
+        "Kafka topic: every departure from New York's airports in 2013 as a JSON event, in time order, keyed by tail "
+        "number. "
+        "Materializing it sends what is not in the topic yet, each event exactly once; a feed that was killed goes on "
+        "where "
         "its last committed transaction ended."
     ),
 )

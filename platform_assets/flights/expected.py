@@ -1,6 +1,7 @@
 """What ``flight_delays`` must hold, computed from the package with pandas: no Spark, no Kafka, none of the sink's code.
 
-It states the transformation a second time on purpose. The report compares the two, so that a mistake in one of them shows.
+It states the transformation a second time on purpose. The report compares the two, so that a mistake in one of them
+shows.
 """
 
 from __future__ import annotations

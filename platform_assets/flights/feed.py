@@ -1,8 +1,8 @@
 """Feed the departures to ``flights``, each exactly once, whatever kills the feeder and however often it runs.
 
 The topic itself says where to go on: transactions hold events in the order of their sequence numbers, so the highest
-committed one is the position. Offsets committed by a consumer group would be forgotten a week after the last feed, and the
-feed would then send everything a second time.
+committed one is the position. Offsets committed by a consumer group would be forgotten a week after the last feed, and
+the feed would then send everything a second time.
 """
 
 from __future__ import annotations

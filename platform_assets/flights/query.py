@@ -1,4 +1,6 @@
-"""The streaming query: ``flights`` in, ``flight_delays`` and ``flight_delays_rejected`` out, in one transaction per part."""
+"""The streaming query: ``flights`` in, ``flight_delays`` and ``flight_delays_rejected`` out, in one transaction per
+part.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From flight events to delay records: pure functions on Spark columns, no Dagster, no Kafka client.
 
-Nothing here shuffles. A key lives in one partition of ``flights``, a partition is read by one task in offset order, both
-lookups are broadcast, and the sink partitions by key: so the events of an aircraft arrive in the order they left.
+Nothing here shuffles. A key lives in one partition of ``flights``, a partition is read by one task in offset order,
+both lookups are broadcast, and the sink partitions by key: so the events of an aircraft arrive in the order they left.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def flight_delays(source: DataFrame, airlines: DataFrame, airports: DataFrame) -
     Returns
     -------
     DataFrame
-        topic, key, value, headers. A valid event goes to ``flight_delays``: JSON keyed by tail number, with unknown names
-        as null. A malformed one goes to ``flight_delays_rejected``: key and value byte for byte, the headers ``reason``,
-        ``source.topic``, ``source.partition`` and ``source.offset`` say why and from where.
+        topic, key, value, headers. A valid event goes to ``flight_delays``: JSON keyed by tail number, with unknown
+        names as null. A malformed one goes to ``flight_delays_rejected``: key and value byte for byte, the headers
+        ``reason``, ``source.topic``, ``source.partition`` and ``source.offset`` say why and from where.
 
     Raises
     ------
@@ -60,7 +60,8 @@ def flight_delays(source: DataFrame, airlines: DataFrame, airports: DataFrame) -
 
 
 def parse(source: DataFrame) -> DataFrame:
-    """Typed, cleaned columns beside key, value, partition and offset, and ``reason``: null, or why the event is malformed.
+    """Typed, cleaned columns beside key, value, partition and offset, and ``reason``: null, or why the event is
+    malformed.
 
     Codes are trimmed and upper-cased, an empty tail number is none. Every number is optional save those that identify a
     flight, but what is there must be a whole number.

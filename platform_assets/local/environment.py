@@ -1,4 +1,4 @@
-"""What a command needs around it: the project's one lock, a broker, an instance of Dagster, and folders for all of it."""
+"""What a command needs around it: the project's one lock, a broker, an instance of Dagster, and their folders."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Environment:
 def local_environment() -> Iterator[Environment]:
     """The environment of one command, for the length of the block.
 
-    With ``KAFKA_BOOTSTRAP_SERVERS`` set, those brokers are used; else an embedded one is started and stopped again. Its data
-    stays for the next command.
+    With ``KAFKA_BOOTSTRAP_SERVERS`` set, those brokers are used; else an embedded one is started and stopped again. Its
+    data stays for the next command.
 
     Raises
     ------
@@ -70,7 +70,9 @@ def local_environment() -> Iterator[Environment]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"another command (make run or make ui) works in {folder}", "Stop it with Ctrl-C first") from None
+            raise Busy(
+                f"another command (make run or make ui) works in {folder}", "Stop it with Ctrl-C first"
+            ) from None
         shutil.copyfile(PROJECT / "dagster.yaml", folder / "dagster_home" / "dagster.yaml")
         os.environ |= {
             "DAGSTER_HOME": str(folder / "dagster_home"),

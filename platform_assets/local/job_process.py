@@ -37,7 +37,12 @@ class JobProcess:
             # A session of its own: Ctrl-C in the terminal reaches the command, which cancels the run in order. The pipe
             # tells the child when the command itself is gone.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, cwd=PROJECT, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=PROJECT,
+                start_new_session=True,
             )
 
     def poll(self) -> bool:
@@ -110,4 +115,6 @@ def why_failed(instance: dg.DagsterInstance, process: JobProcess) -> str:
         if message:
             return f"{message.strip()} (run {run.run_id}, {process.log})"
     status = instance.get_run_by_id(run.run_id)
-    return f"run {run.run_id} of {process.job} ended as {status.status.value if status else 'unknown'}; see {process.log}"
+    return (
+        f"run {run.run_id} of {process.job} ended as {status.status.value if status else 'unknown'}; see {process.log}"
+    )

@@ -45,7 +45,15 @@ def run_main_job(environment: Environment, console: Console) -> int:
         try:
             fed = _run_with_bar(environment, instance, console, FEED_JOB, {}, "feeding flights", _FeedProgress(kafka))
             progress = _StreamProgress(kafka, environment)
-            _run_with_bar(environment, instance, console, STREAM_JOB, _STREAM_CONFIG, "flights -> flight_delays (offsets)", progress)
+            _run_with_bar(
+                environment,
+                instance,
+                console,
+                STREAM_JOB,
+                _STREAM_CONFIG,
+                "flights -> flight_delays (offsets)",
+                progress,
+            )
         except JobFailed as failure:
             console.print(f"[bold red]Failed:[/] {failure}", highlight=False)
             return 1

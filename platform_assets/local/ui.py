@@ -1,4 +1,6 @@
-"""`make ui`: Dagster's web server and daemon beside a broker, with the main job as a stream that runs until it is stopped."""
+"""`make ui`: Dagster's web server and daemon beside a broker, with the main job as a stream that runs until it is
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,13 @@ STOP_BUDGET_S = 20.0
 EVENTS_PER_SECOND = 2_000
 
 _LAUNCH = """
-mutation Launch($job: String!, $config: RunConfigData!) {
+mutation Launch($job: String!, $config: RunConfigData!, $location: String!) {
   launchRun(executionParams: {
-    selector: {repositoryLocationName: "%s", repositoryName: "__repository__", jobName: $job}, runConfigData: $config
+    selector: {repositoryLocationName: $location, repositoryName: "__repository__", jobName: $job},
+    runConfigData: $config
   }) { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } }
 }
-""" % CODE_LOCATION
+"""
 _IN_PROGRESS = """
 query { runsOrError(filter: {statuses: [QUEUED, NOT_STARTED, STARTING, STARTED, CANCELING]}) {
   ... on Runs { results { runId } } } }
@@ -61,12 +64,14 @@ def serve(environment: Environment, console: Console, launch: bool) -> int:
     """
     with _dagster_dev(environment) as (process, url):
         _await(process, url, environment)
-        console.print(f"Dagster: [bold]{url}[/]   Kafka: {environment.bootstrap_servers}   Ctrl-C stops all", highlight=False)
+        console.print(
+            f"Dagster: [bold]{url}[/]   Kafka: {environment.bootstrap_servers}   Ctrl-C stops all", highlight=False
+        )
         try:
             if launch:
                 feed = {"ops": {"flights": {"config": {"events_per_second": EVENTS_PER_SECOND}}}}
                 for job, config in ((STREAM_JOB, {}), (FEED_JOB, feed)):
-                    run_id = _graphql(url, _LAUNCH, {"job": job, "config": config})["launchRun"]["run"]["runId"]
+                    run_id = _launch(url, job, config)
                     console.print(f"  {job}: {url}/runs/{run_id}", highlight=False)
             return process.wait()
         except KeyboardInterrupt:
@@ -118,6 +123,12 @@ def _terminate_runs(url: str) -> None:
                 _graphql(url, _TERMINATE, {"ids": sorted(runs - asked)})
                 asked |= runs
             time.sleep(0.5)
+
+
+def _launch(url: str, job: str, config: dict[str, Any]) -> str:
+    variables = {"job": job, "config": config, "location": CODE_LOCATION}
+    run_id: str = _graphql(url, _LAUNCH, variables)["launchRun"]["run"]["runId"]
+    return run_id
 
 
 def _graphql(url: str, query: str, variables: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from exactly_once.kafka.connection import Connection
 from platform_assets.report.reconcile import Record
 
 
-def read_committed(connection: Connection, topic: str, on_read: Callable[[int], None] = lambda n: None) -> Iterator[Record]:
+def read_committed(
+    connection: Connection, topic: str, on_read: Callable[[int], None] = lambda n: None
+) -> Iterator[Record]:
     """Every record of ``topic`` that a read_committed reader sees now, each partition in offset order.
 
     Parameters

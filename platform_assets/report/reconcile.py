@@ -1,7 +1,7 @@
 """Is the output right? Counts of what is lost, repeated, out of order or wrong. Pure: records in, figures out.
 
-Two independent yardsticks. By place: every record of ``flights`` must appear exactly once in the two output topics, and each
-output names its source partition and offset. By content: what the package says must be there, event by event.
+Two independent yardsticks. By place: every record of ``flights`` must appear exactly once in the two output topics, and
+each output names its source partition and offset. By content: what the package says must be there, event by event.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Findings:
     not_fed, fed_twice, fed_out_of_order : int
         Events of the package missing in ``flights``, there too often, or in the wrong order for their key.
     lost, duplicated, out_of_order : int
-        Input records with no output, output records beyond the first for their source, and records that come after a later
-        one of the same key.
+        Input records with no output, output records beyond the first for their source, and records that come after a
+        later one of the same key.
     invented : int
         Output records whose source is not in the input.
     wrong : int
@@ -89,7 +89,7 @@ class Reconciler:
         self._sources: dict[tuple[int, int], int] = {}  # (partition, offset) -> hash of the value
         self._seen: set[tuple[int, int]] = set()
         self._last_fed: dict[bytes, tuple[int, int]] = {}
-        self._last_out: dict[bytes, tuple[int, int, int]] = {}
+        self._last_out: dict[tuple[str, bytes], tuple[int, int, int]] = {}  # order holds within a topic
         self._findings = Findings(expected=len(self._expected))
         self._examples: dict[str, int] = {}
 
@@ -122,7 +122,7 @@ class Reconciler:
         except (ValueError, KeyError, TypeError, AttributeError):
             self._fault("wrong", record, "it does not say where it comes from")
             return
-        fingerprint = self._came_from(record, place)
+        fingerprint = self._came_from("out", record, place)
         if fingerprint is None:
             return
         sequence = self._sequence.get(fingerprint)
@@ -140,7 +140,7 @@ class Reconciler:
         except (KeyError, ValueError):
             self._fault("wrong", record, "it does not say where it comes from")
             return
-        fingerprint = self._came_from(record, place)
+        fingerprint = self._came_from("rejected", record, place)
         if fingerprint is None:
             return
         if hash(record.value) != fingerprint:
@@ -158,8 +158,10 @@ class Reconciler:
             found.examples.append(f"lost: flights partition {partition} offset {offset} has no output")
         return found
 
-    def _came_from(self, record: Record, place: tuple[int, int]) -> int | None:
-        """Note that the source at ``place`` has an output; returns its fingerprint, None when nothing more can be checked."""
+    def _came_from(self, topic: str, record: Record, place: tuple[int, int]) -> int | None:
+        """Note that the source at ``place`` has an output; returns its fingerprint, None when nothing more can be
+        checked.
+        """
         fingerprint = self._sources.get(place)
         if fingerprint is None:
             self._fault("invented", record, f"there is no input at {place}")
@@ -169,11 +171,11 @@ class Reconciler:
             return None
         self._seen.add(place)
         if record.key is not None:
-            last = self._last_out.get(record.key)
+            last = self._last_out.get((topic, record.key))
             if last is not None and (last[0] != record.partition or last[1:] > place):
                 self._fault("out_of_order", record, f"input {place} after {last[1:]}")
             if last is None or last[1:] < place:
-                self._last_out[record.key] = (record.partition, *place)
+                self._last_out[topic, record.key] = (record.partition, *place)
         return fingerprint
 
     def _fault(self, kind: str, record: Record, why: str) -> None:

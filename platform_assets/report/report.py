@@ -89,9 +89,7 @@ def make_report(
     BrokerUnreachable, UnknownTopic
     """
     reconciler = Reconciler((event.value for event in events()), expected_delays())
-    for topic, add in zip(
-        TOPICS, (reconciler.add_input, reconciler.add_output, reconciler.add_rejected), strict=True
-    ):
+    for topic, add in zip(TOPICS, (reconciler.add_input, reconciler.add_output, reconciler.add_rejected), strict=True):
         for record in read_committed(connection, topic, lambda count, topic=topic: on_read(topic, count)):  # type: ignore[misc]
             add(record)
     log = read_log(connection, sink_id, LOOK_BUDGET_S)

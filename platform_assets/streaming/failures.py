@@ -1,7 +1,7 @@
 """What broke, in words a person can act on: the code, the cause, what is safe, the way out.
 
-Spark turns an exception of the sink into text on its way through the JVM. The sink's messages begin with a stable code, so
-they are found again in the text; what fails in Spark or its source is recognised by the names of Spark's own errors.
+Spark turns an exception of the sink into text on its way through the JVM. The sink's messages begin with a stable code,
+so they are found again in the text; what fails in Spark or its source is recognised by the names of Spark's own errors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _SPARK = (
     (
         ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Cannot fetch offset"),
         "SPARK-INPUT-LOST",
-        "The input topic no longer holds what the checkpoint continues from (retention, or the topic was made again). Restore it, or "
+        "The input topic no longer holds what the checkpoint continues from (retention, or the topic was made again). "
+        "Restore it, or "
         "decide to lose the gap: a new checkpoint and a new sink id start from what is there",
         False,
     ),
@@ -62,7 +63,12 @@ _SPARK = (
         False,
     ),
     (
-        ("SaslAuthenticationException", "TopicAuthorizationException", "GroupAuthorizationException", "SslAuthenticationException"),
+        (
+            "SaslAuthenticationException",
+            "TopicAuthorizationException",
+            "GroupAuthorizationException",
+            "SslAuthenticationException",
+        ),
         "SPARK-DENIED",
         "Correct the credentials, or grant READ and DESCRIBE on the input topic",
         False,
@@ -82,7 +88,8 @@ _SPARK = (
     (
         ("Py4JNetworkError", "ConnectionRefusedError", "Answer from Java side is empty", "JAVA_GATEWAY_EXITED"),
         "SPARK-JVM-GONE",
-        "Spark's JVM ended by itself or was killed (out of memory?). Start again; see the compute log for its last words",
+        "Spark's JVM ended by itself or was killed (out of memory?). Start again; see the compute log for its last "
+        "words",
         True,
     ),
 )
@@ -104,7 +111,10 @@ def diagnose(error: BaseException) -> Diagnosis:
         if any(name in text for name in names):
             return Diagnosis(code, _first_line(text), way_out, heals)
     return Diagnosis(
-        "UNCLASSIFIED", _first_line(text), "Read the error and the compute log; if the sink is to blame, report it", False
+        "UNCLASSIFIED",
+        _first_line(text),
+        "Read the error and the compute log; if the sink is to blame, report it",
+        False,
     )
 
 

@@ -1,8 +1,8 @@
 """One streaming query under an orchestrator that may interrupt the main thread at any moment.
 
-The query lives on a worker thread, which alone talks to the JVM. An interrupt in the middle of a py4j call leaves the answer
-of that call in the socket, and every later call reads the answer of the one before; or it waits for ever. So the main thread
-only waits on an event, and asks the worker to stop.
+The query lives on a worker thread, which alone talks to the JVM. An interrupt in the middle of a py4j call leaves the
+answer of that call in the socket, and every later call reads the answer of the one before; or it waits for ever. So the
+main thread only waits on an event, and asks the worker to stop.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Supervisor(Generic[Session]):
     def stop(self, budget_s: float) -> bool:
         """Ask the query to stop and wait; says whether query and session are gone. Does nothing when they are already.
 
-        An interrupt while it waits does not cut the wait short: a stop that is left half-way would leave a query that goes
-        on writing.
+        An interrupt while it waits does not cut the wait short: a stop that is left half-way would leave a query that
+        goes on writing.
         """
         self._stop.set()
         end = time.monotonic() + budget_s

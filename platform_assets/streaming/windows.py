@@ -1,7 +1,8 @@
-"""Windows of a stream for people and plots: what was committed since the last one, how long it took, how far behind it is.
+"""Windows of a stream for people and plots: what was committed since the last one, how long it took, how far behind it
+is.
 
-The records are those of the commit log, which says what was committed; Spark's own progress adds durations. So a batch that was
-decided before a crash and drained after it is counted once.
+The records are those of the commit log, which says what was committed; Spark's own progress adds durations. So a batch
+that was decided before a crash and drained after it is counted once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Batch:
     """One committed batch.
 
     ``batch_ms`` is Spark's duration of the whole batch, ``sink_ms`` of reading, transforming, preparing and committing;
-    ``commit_ms`` runs from the decision until Spark marked the batch as done. None for a batch that an earlier run decided.
+    ``commit_ms`` runs from the decision until Spark marked the batch as done. None for a batch that an earlier run
+    decided.
     """
 
     batch_id: int
@@ -73,11 +75,12 @@ class Window:
 
     def sentence(self) -> str:
         """The window in one line for the run log."""
+        state = f"{self.lag:,} offsets behind, {self.open_transactions} open transactions"
         if not self.batches:
-            return f"no batch in {self.seconds:.0f} s; {self.lag:,} offsets behind, {self.open_transactions} open transactions"
+            return f"no batch in {self.seconds:.0f} s; {state}"
         return (
-            f"batch {self.last_batch}: {self.records:,} records committed in {self.seconds:.0f} s by {len(self.batches)} "
-            f"batches ({self.rejected:,} rejected); {self.lag:,} offsets behind, {self.open_transactions} open transactions"
+            f"batch {self.last_batch}: {self.records:,} records committed in {self.seconds:.0f} s by "
+            f"{len(self.batches)} batches ({self.rejected:,} rejected); {state}"
         )
 
     def plots(self, records: int) -> dict[str, int | float]:
@@ -126,7 +129,8 @@ def committed_batches(
                 _rejected(event) if event else 0,
                 batch_ms,
                 durations.get("addBatch"),
-                # A batch that an earlier run decided was drained by this one: the time between the two is no commit time.
+                # A batch that an earlier run decided was drained by this one: the time between the two is no commit
+                # time.
                 commit_ms if batch_ms is not None and commit_ms <= batch_ms else None,
             )
         )

@@ -1,13 +1,18 @@
-"""Real Dagster on a real broker: a cluster and an instance for each module, because the jobs' topics have fixed names."""
+"""Real Dagster, real broker: a cluster and an instance for each module, as the jobs' topics have fixed names."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exactly_once.kafka.connection import Connection
 from tests.support import broker as brokers
+from tests.support.processes import kill_session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +34,31 @@ class Site:
             "DAGSTER_DISABLE_TELEMETRY": "1",
             "EXACTLY_ONCE_RUN_DIR": str(folder),
         }
+
+    def start(self, job: str, config: dict[str, Any] | None = None) -> subprocess.Popen[bytes]:
+        """Start a run of ``job`` in a process of its own; its output goes to ``<folder>/<job>.log``.
+
+        Its standard input stays open: when it closes, the run is interrupted.
+        """
+        command = [sys.executable, "-m", "platform_assets.launch", job, "--config", json.dumps(config or {})]
+        with self.log(job).open("w") as log:
+            return subprocess.Popen(
+                command, cwd=ROOT, env=self.env, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def log(self, job: str) -> Path:
+        return self.folder / f"{job}.log"
+
+    def run(self, job: str, config: dict[str, Any] | None = None, timeout_s: float = 180) -> str:
+        """Run ``job`` to its success; returns its output."""
+        process = self.start(job, config)
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            kill_session(process.pid)
+        said = self.log(job).read_text()
+        assert code == 0, said[-5000:]
+        return said
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,10 @@ def test_every_job_runs_in_one_process(job):
 
 
 def test_one_run_of_a_writer_at_a_time():
-    pools = {j: {node.definition.pool for node in defs.resolve_job_def(j).nodes} for j in ("flight_delays_stream", "flights_feed")}
+    pools = {
+        j: {node.definition.pool for node in defs.resolve_job_def(j).nodes}
+        for j in ("flight_delays_stream", "flights_feed")
+    }
     assert pools == {"flight_delays_stream": {"stream_flight_delays_stream"}, "flights_feed": {"feed_flights"}}
 
 
@@ -95,7 +98,8 @@ def test_a_run_without_brokers_says_which_variable_is_missing(monkeypatch):
 def test_secrets_are_references_and_their_values_are_nowhere_in_the_location():
     """What the web server gets of the location is its snapshot."""
     code = (
-        "import platform_assets.definitions as d; from dagster._core.remote_representation.external_data import RepositorySnap; "
+        "import platform_assets.definitions as d; from dagster._core.remote_representation.external_data import "
+        "RepositorySnap; "
         "from dagster._serdes import serialize_value; "
         "print(serialize_value(RepositorySnap.from_def(d.defs.get_repository_def())))"
     )

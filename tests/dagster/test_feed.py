@@ -1,11 +1,5 @@
 """The feed: every event once, in order, although it was killed half-way; and nothing to do when it is run again."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-
 import dagster as dg
 import pytest
 
@@ -18,19 +12,8 @@ from platform_assets.flights.feed import FeedPositionUnknown, committed_position
 from platform_assets.report.reader import read_committed
 from platform_assets.report.reconcile import Reconciler
 from resources.kafka import KafkaTransactionalProducerFactory
-from tests.dagster.conftest import ROOT
 from tests.support import broker as brokers
-from tests.support.processes import until
-
-
-def start_feed(site, **config):
-    """A run of the feed in a process of its own. Its standard input stays open: when it closes, the run is interrupted."""
-    run_config = json.dumps({"ops": {"flights": {"config": config}}})
-    command = [sys.executable, "-m", "platform_assets.launch", "flights_feed", "--config", run_config]
-    with (site.folder / "feed.log").open("w") as log:
-        return subprocess.Popen(
-            command, cwd=ROOT, env=site.env, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-        )
+from tests.support.processes import kill_session, until
 
 
 def run_feed(site):
@@ -42,10 +25,10 @@ def run_feed(site):
 
 
 def test_a_feed_that_is_killed_goes_on_exactly_where_its_last_transaction_ended(site):
-    killed = start_feed(site, events_per_second=30_000, events_per_transaction=3_000)
+    slow = {"events_per_second": 30_000, "events_per_transaction": 3_000}
+    killed = site.start("flights_feed", {"ops": {"flights": {"config": slow}}})
     until("some transactions", lambda: committed_position(site.connection, FLIGHTS) >= 30_000, 90, every_s=0.2)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
+    kill_session(killed.pid)
     reached = committed_position(site.connection, FLIGHTS)
     assert 30_000 <= reached < DEPARTURES and reached % 3_000 == 0
 

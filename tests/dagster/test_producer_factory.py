@@ -43,12 +43,11 @@ def test_any_exception_aborts_the_block_and_the_producer_goes_on(factory, connec
 
 def test_a_newer_producer_of_the_same_id_fences_the_older_one(factory, connection, topic):
     name = brokers.fresh_name("id")
-    with factory.producer(name) as old:
-        with pytest.raises(PrepareFailed, match="took over"), old.transaction():
-            old.send(topic, b"old")
-            with factory.producer(name) as new, new.transaction():
-                new.send(topic, b"new")
-            old.send(topic, b"old too")
+    with factory.producer(name) as old, pytest.raises(PrepareFailed, match="took over"), old.transaction():
+        old.send(topic, b"old")
+        with factory.producer(name) as new, new.transaction():
+            new.send(topic, b"new")
+        old.send(topic, b"old too")
     assert values(connection, topic) == ["new"]
     with Control(connection) as control:
         assert control.list_transactions(name) == []

@@ -38,7 +38,13 @@ class WebServer:
         command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=site.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=site.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def __enter__(self):
@@ -73,7 +79,9 @@ class WebServer:
         began = time.monotonic()
         while (found := self.status(run_id)) != status:
             over = found in ("SUCCESS", "FAILURE", "CANCELED") or time.monotonic() - began > timeout_s
-            assert not over, f"{run_id} is {found}, not {status}, after {time.monotonic() - began:.0f} s\n{self.tail(run_id)}"
+            assert not over, (
+                f"{run_id} is {found}, not {status}, after {time.monotonic() - began:.0f} s\n{self.tail(run_id)}"
+            )
             time.sleep(0.2)
         return time.monotonic() - began
 

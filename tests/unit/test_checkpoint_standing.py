@@ -85,7 +85,9 @@ def test_the_reader_reads_a_checkpoint_folder(tmp_path):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     assert reader.read(location).in_flight == 1
-    assert reader.committed_offsets(location)["flights"][0] == 25428  # of the batch that Spark marked, not the planned one
+    assert (
+        reader.committed_offsets(location)["flights"][0] == 25428
+    )  # of the batch that Spark marked, not the planned one
     assert reader.marked_ms(location, -1).keys() == {0} and reader.marked_ms(location, 0) == {}
 
 

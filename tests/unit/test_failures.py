@@ -43,7 +43,10 @@ def test_what_a_restart_cannot_heal_is_marked():
     ("text", "code"),
     [
         ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost", "SPARK-INPUT-LOST"),
-        ("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host", "SPARK-INPUT-TOPIC"),
+        (
+            "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host",
+            "SPARK-INPUT-TOPIC",
+        ),
         ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log", "SPARK-TWO-DRIVERS"),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", "SPARK-DENIED"),
         ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", "SPARK-UNREACHABLE"),

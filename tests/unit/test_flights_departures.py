@@ -1,4 +1,6 @@
-"""The real input: complete, in time order, and the same bytes at every reading, or a feed could not go on where it ended."""
+"""The real input: complete, in time order, and the same bytes at every reading, or a feed could not go on where it
+ended.
+"""
 
 import json
 from itertools import islice, pairwise

@@ -80,7 +80,9 @@ def test_different_keys_may_overtake_each_other():
 
 def test_a_key_in_two_partitions_has_no_order():
     moved = output(3)._replace(partition=2)
-    assert reconcile(inputs(), [output(0), output(1), output(2), moved, output(4), output(5)]).faults["out_of_order"] >= 1
+    assert (
+        reconcile(inputs(), [output(0), output(1), output(2), moved, output(4), output(5)]).faults["out_of_order"] >= 1
+    )
 
 
 def test_wrong_content_a_wrong_key_and_an_unreadable_record_are_found():
@@ -99,6 +101,12 @@ def test_foreign_events_must_come_out_like_all_others():
     assert reconcile([*inputs(), bad], outputs()).faults == {"lost": 1}
     found = reconcile([*inputs(), bad], outputs(), [rejected(12, b"{broken")])
     assert found.faults == {} and (found.foreign, found.rejected) == (1, 1)
+
+
+def test_a_key_has_no_order_between_two_topics():
+    ins = inputs()
+    ins[2:2] = [Record(0, 1, b"N1", b"{broken")]
+    assert reconcile(ins, outputs(), [rejected(1, b"{broken", key=b"N1")]).faults == {}
 
 
 def test_a_rejected_event_must_be_the_one_at_its_source_and_malformed():

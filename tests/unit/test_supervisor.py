@@ -106,7 +106,7 @@ def test_a_query_that_does_not_stop_is_reported_within_the_budget():
 
 
 def test_a_failure_reaches_the_main_thread_and_the_session_is_closed():
-    supervisor, sessions = supervised(FakeQuery(fails=RuntimeError("EO-EXPIRED: lost")))
+    supervisor, _ = supervised(FakeQuery(fails=RuntimeError("EO-EXPIRED: lost")))
     assert supervisor.wait(5)
     assert supervisor.stop(1)
     with pytest.raises(RuntimeError, match="EO-EXPIRED"):

@@ -30,7 +30,7 @@ def test_a_decided_transaction_may_be_committed_and_not_aborted():
 
 def test_an_undecided_transaction_may_be_aborted_and_not_committed():
     check_abort(transaction(), LogState())
-    with pytest.raises(Refused, match="not decided; .* would duplicate"):
+    with pytest.raises(Refused, match=r"not decided; .* would duplicate"):
         check_commit(transaction(), LogState())
 
 
