@@ -92,7 +92,7 @@ class BrokerUnreachable(ExactlyOnceError):
 class BrokerRefused(ExactlyOnceError):
     """The brokers answered a request with an error that repeating it does not change."""
 
-    code = "EO-REFUSED"
+    code = "EO-BROKER-REFUSED"
 
 
 class BrokerTooOld(ExactlyOnceError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -157,13 +157,11 @@ class KafkaTransactionalProducerFactory(KafkaResource):
                 except UnknownTopic:
                     cluster.create_topic(topic, count, -1, dict(configs or {}))
                     created.append(topic)
-            deadline = Deadline(STEP_BUDGET_S)
-            for _ in deadline.tries():  # the answer to a creation comes before every broker knows the topic
-                try:
-                    cluster.topic_partitions(created)
-                    break
-                except UnknownTopic:
-                    continue
+            for topic in created:  # the answer to a creation comes before every broker knows the topic and leads it
+                for _ in Deadline(STEP_BUDGET_S).tries():
+                    with suppress(UnknownTopic):
+                        cluster.watermarks(topic)
+                        break
             return created
 
 

@@ -101,6 +101,19 @@ def committed_position(connection: Connection, topic: str) -> int:
         The topic could not be read within the budget.
     """
     deadline = Deadline(POSITION_BUDGET_S)
+    failure: KafkaException | None = None
+    for _ in deadline.tries(first_pause_s=0.1):  # a topic that was just made has no leader for a moment
+        try:
+            return _position(connection, topic, deadline)
+        except KafkaException as e:
+            failure = e
+            if "AUTHORIZATION" in e.args[0].name() or "AUTHENTICATION" in e.args[0].name():
+                break
+    why = failure.args[0].str() if failure else "no answer"
+    raise BrokerUnreachable(f"topic {topic}: {why}", "Check the brokers and the rights, then start again") from failure
+
+
+def _position(connection: Connection, topic: str, deadline: Deadline) -> int:
     consumer = Consumer(
         {
             **connection.librdkafka(),
@@ -118,11 +131,9 @@ def committed_position(connection: Connection, topic: str) -> int:
         if not partitions:  # the topic does not exist yet
             return 0
         ends = _last_committed(consumer, [TopicPartition(topic, p) for p in partitions], deadline)
-    except KafkaException as e:
-        raise BrokerUnreachable(f"topic {topic}: {e.args[0].str()}", "Check the brokers, then start again") from e
+        return max(ends, default=-1) + 1
     finally:
         consumer.close()
-    return max(ends, default=-1) + 1
 
 
 def _last_committed(consumer: Consumer, partitions: list[TopicPartition], deadline: Deadline) -> list[int]:
