@@ -60,7 +60,9 @@ def bench(folder: Path, master: str) -> Iterator[Bench]:
     shutil.rmtree(folder, ignore_errors=True)
     with EmbeddedBroker(folder / "broker") as broker:
         connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
-        resource = SparkSessionResource(master=master, work_dir=str(folder / "spark"), driver_memory="3g")
+        resource = SparkSessionResource(
+            master=master, work_dir=str(folder / "spark"), driver_memory="3g", conf={"spark.log.level": "OFF"}
+        )
         with resource.session() as spark:
             yield Bench(spark, connection, folder)
     shutil.rmtree(folder, ignore_errors=True)
