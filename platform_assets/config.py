@@ -41,7 +41,7 @@ class StreamConfig(dg.Config):
         default="", description="Checkpoint location; empty: the stream's own, where checkpoints are."
     )
     sink_id: str = Field(default=SINK_ID, description="Identity of the stream on the cluster. A new one starts anew.")
-    report_interval_s: float = Field(default=10.0, ge=1.0, description="Seconds between two reports to Dagster.")
+    report_interval_s: float = Field(default=30.0, ge=1.0, description="Seconds between two reports to Dagster.")
 
 
 class RecoveryConfig(dg.Config):

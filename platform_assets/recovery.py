@@ -2,12 +2,11 @@
 
 import dagster as dg
 
-from exactly_once.errors import ExactlyOnceError
 from exactly_once.recovery import RecoveryReport
+from platform_assets.classified import classified
 from platform_assets.config import RecoveryConfig
 from platform_assets.constants import FLIGHT_DELAYS, RECOVERY_JOB
 from platform_assets.run_process import runs_on, tag_run
-from platform_assets.streaming.failures import diagnose
 from resources.transactions import TransactionAdmin
 
 
@@ -31,11 +30,8 @@ def recover_sink(context: dg.OpExecutionContext, config: RecoveryConfig, transac
             allow_retries=False,
         )
     tag_run(context.instance, context.run_id, config.sink_id)
-    try:
+    with classified():
         report = transactions.sweep(config.sink_id)
-    except ExactlyOnceError as error:
-        diagnosis = diagnose(error)
-        raise dg.Failure(str(error), metadata=diagnosis.as_metadata(), allow_retries=False) from error
     context.log.info(_sentence(report))
     metadata = {"found_nothing": report.found_nothing, "clean": report.clean, **report.as_metadata()}
     context.add_output_metadata(metadata)

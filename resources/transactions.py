@@ -155,10 +155,17 @@ class TransactionAdmin(KafkaResource):
             See :func:`check_abort`.
         """
         sink_id = self._sink_of(transactional_id)
-        check_abort(
-            self.describe([transactional_id])[transactional_id], read_log(self.connection(), sink_id, self.budget_s)
-        )
-        return self.sweep(sink_id)
+        transaction = self.describe([transactional_id])[transactional_id]
+        check_abort(transaction, read_log(self.connection(), sink_id, self.budget_s))
+        report = self.sweep(sink_id)
+        after = self.describe([transactional_id])[transactional_id]
+        if (after.state, after.producer_epoch) == (transaction.state, transaction.producer_epoch):
+            raise Unfinished(
+                f"the transaction of {transactional_id} is still {after.state}",
+                "See what the recovery says about it; run the recovery again",
+                safe="It is not decided; nothing of it is visible to a read_committed reader",
+            )
+        return report
 
     def sweep(self, sink_id: str) -> RecoveryReport:
         """Finish what is decided and abort what is not; see :func:`exactly_once.recovery.recover`."""

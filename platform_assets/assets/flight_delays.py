@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from platform_assets.classified import classified
 from platform_assets.config import Mode, StreamConfig
 from platform_assets.constants import (
     EVENT_TIME_TOPIC,
@@ -63,6 +64,23 @@ def stream_flight_delays(
 ) -> Iterator[dg.MaterializeResult]:
     """Runs the stream until it is stopped or has caught up; see :class:`ManagedStream`."""
     tag_run(context.instance, context.run.run_id, config.sink_id)
+    with classified():
+        stream = _prepared(context, config, spark, kafka, transactions, checkpoints)
+        last = stream.run()
+    context.log.info(last.sentence())
+    for key, metadata in _metadata(last).items():
+        yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **stream.totals()})
+
+
+def _prepared(
+    context: dg.AssetExecutionContext,
+    config: StreamConfig,
+    spark: SparkSessionResource,
+    kafka: KafkaTransactionalProducerFactory,
+    transactions: TransactionAdmin,
+    checkpoints: CheckpointReader,
+) -> ManagedStream:
+    """The stream of this run, ready to start: its topics exist, and what earlier runs have reported is known."""
     connection = kafka.connection()
     kafka.create_topics({FLIGHTS: PARTITIONS}, EVENT_TIME_TOPIC)
     kafka.create_topics({FLIGHT_DELAYS: PARTITIONS, FLIGHT_DELAYS_REJECTED: PARTITIONS})
@@ -82,7 +100,7 @@ def stream_flight_delays(
         else:
             context.log_event(dg.AssetObservation(FLIGHT_DELAYS, metadata=window.plots(0)))
 
-    stream = ManagedStream(
+    return ManagedStream(
         context,
         Supervisor(spark.session, lambda session: start_query(session, connection, plan)),
         StreamObserver(connection, plan.sink_id, FLIGHTS, plan.checkpoint, checkpoints),
@@ -92,10 +110,6 @@ def stream_flight_delays(
         report,
         config.report_interval_s,
     )
-    last = stream.run()
-    context.log.info(last.sentence())
-    for key, metadata in _metadata(last).items():
-        yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **stream.totals()})
 
 
 def _metadata(window: Window) -> dict[str, dict[str, dg.MetadataValue | int | float]]:

@@ -2,10 +2,12 @@
 
 import dagster as dg
 
+from platform_assets.classified import classified
 from platform_assets.config import FeedConfig
 from platform_assets.constants import EVENT_TIME_TOPIC, FEED_POOL, FEED_TRANSACTIONAL_ID, FLIGHTS, GROUP, PARTITIONS
 from platform_assets.flights.departures import DEPARTURES, events
 from platform_assets.flights.feed import Feed, committed_position, feed
+from platform_assets.run_process import tag_run
 from resources.kafka import KafkaTransactionalProducerFactory
 
 
@@ -25,18 +27,9 @@ from resources.kafka import KafkaTransactionalProducerFactory
 def flights(
     context: dg.AssetExecutionContext, config: FeedConfig, kafka: KafkaTransactionalProducerFactory
 ) -> dg.MaterializeResult:
-    if kafka.create_topics({FLIGHTS: PARTITIONS}, EVENT_TIME_TOPIC):
-        context.log.info(f"Created topic {FLIGHTS} with {PARTITIONS} partitions.")
-
-    def report(done: Feed) -> None:
-        context.log.info(f"Committed transaction {done.transactions}: events up to {done.end:,}.")
-
-    size = config.events_per_transaction
-    if config.events_per_second:
-        size = min(size, config.events_per_second)  # a transaction a second, or readers would see bursts
-    with kafka.producer(FEED_TRANSACTIONAL_ID) as producer:
-        first = committed_position(kafka.connection(), FLIGHTS)
-        done = feed(producer, FLIGHTS, events, first, DEPARTURES, size, report, config.events_per_second)
+    tag_run(context.instance, context.run.run_id)
+    with classified():
+        done = _feed(context, config, kafka)
     if done.events:
         context.log.info(f"Fed events {done.first:,} to {done.end:,} at {done.events_per_second:,.0f} per second.")
     else:
@@ -49,3 +42,18 @@ def flights(
             "position": done.end,
         }
     )
+
+
+def _feed(context: dg.AssetExecutionContext, config: FeedConfig, kafka: KafkaTransactionalProducerFactory) -> Feed:
+    if kafka.create_topics({FLIGHTS: PARTITIONS}, EVENT_TIME_TOPIC):
+        context.log.info(f"Created topic {FLIGHTS} with {PARTITIONS} partitions.")
+
+    def report(done: Feed) -> None:
+        context.log.info(f"Committed transaction {done.transactions}: events up to {done.end:,}.")
+
+    size = config.events_per_transaction
+    if config.events_per_second:
+        size = min(size, config.events_per_second)  # a transaction a second, or readers would see bursts
+    with kafka.producer(FEED_TRANSACTIONAL_ID) as producer:
+        first = committed_position(kafka.connection(), FLIGHTS)
+        return feed(producer, FLIGHTS, events, first, DEPARTURES, size, report, config.events_per_second)

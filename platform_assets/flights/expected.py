@@ -20,8 +20,7 @@ def expected_delays() -> Iterator[tuple[str | None, dict[str, Any]]]:
     airlines, airports = airline_names(), airport_names()
     table = departures()
     columns = [table[name].tolist() for name in EVENT_FIELDS]
-    scheduled = table["scheduled"].dt.strftime("%Y-%m-%dT%H:%M:%SZ").tolist()
-    for sequence, (when, values) in enumerate(zip(scheduled, zip(*columns, strict=True), strict=True)):
+    for sequence, values in enumerate(zip(*columns, strict=True)):
         flight = dict(zip(EVENT_FIELDS, values, strict=True))
         if flight["dep_time"] is None:
             status = "cancelled"
@@ -31,7 +30,8 @@ def expected_delays() -> Iterator[tuple[str | None, dict[str, Any]]]:
             flight["tailnum"],
             {
                 "sequence": sequence,
-                "scheduled_departure": when,
+                # time_hour is a full hour: 2013-01-01T10:00:00Z
+                "scheduled_departure": f"{flight['time_hour'][:14]}{flight['minute']:02}:00Z",
                 "carrier": flight["carrier"],
                 "airline": airlines.get(flight["carrier"]),
                 "flight": flight["flight"],

@@ -172,13 +172,17 @@ def _last_after(consumer: Consumer, starts: list[TopicPartition], deadline: Dead
                 "Check the brokers, then start again",
             )
         message = consumer.poll(0.2)
-        error = message.error() if message is not None else None
-        if error is not None and error.code() == KafkaError._PARTITION_EOF:
-            reading.discard(message.partition())
-        elif error is not None and not error.retriable() and error.code() != KafkaError._TRANSPORT:
+        if message is None:
+            continue
+        partition, error = message.partition() or 0, message.error()
+        if error is None:
+            sequence = _sequence(message)
+            if sequence is not None:
+                last[partition] = max(sequence, last.get(partition, -1))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            reading.discard(partition)
+        elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
             raise KafkaException(error)
-        elif message is not None and (sequence := _sequence(message)) is not None:
-            last[message.partition()] = max(sequence, last.get(message.partition(), -1))
     return last
 
 

@@ -12,13 +12,14 @@ from rich.console import Console
 
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.control import Control
-from platform_assets.constants import FEED_JOB, FLIGHT_DELAYS, FLIGHTS, SINK_ID, STREAM_JOB
+from platform_assets.constants import FEED_JOB, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, SINK_ID, STREAM_JOB
 from platform_assets.flights.departures import DEPARTURES
 from platform_assets.flights.feed import committed_position
 from platform_assets.local.environment import Environment
 from platform_assets.local.job_process import JobProcess, running, why_failed
 from platform_assets.local.show import Bars, show_report
 from platform_assets.report.report import TOPICS, make_report
+from platform_assets.run_process import fail_dead_runs
 from resources.checkpoints import CheckpointReader
 from resources.kafka import KafkaTransactionalProducerFactory
 
@@ -42,6 +43,7 @@ def run_main_job(environment: Environment, console: Console) -> int:
     """
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=environment.bootstrap_servers)
     with dg.DagsterInstance.get() as instance:
+        fail_dead_runs(instance)
         try:
             fed = _run_with_bar(environment, instance, console, FEED_JOB, {}, "feeding flights", _FeedProgress(kafka))
             progress = _StreamProgress(kafka, environment)
@@ -77,7 +79,10 @@ def _report(
 ) -> int:
     with Bars(console) as shown:
         bars = {topic: shown.add(f"reading back {topic}") for topic in TOPICS}
-        report = make_report(kafka.connection(), SINK_ID, rates, lambda topic, count: shown.move(bars[topic], count))
+        lengths = {FLIGHTS: DEPARTURES, FLIGHT_DELAYS: DEPARTURES, FLIGHT_DELAYS_REJECTED: None}
+        report = make_report(
+            kafka.connection(), SINK_ID, rates, lambda topic, count: shown.move(bars[topic], count, lengths[topic])
+        )
         f = report.findings
         for topic, count in zip(TOPICS, (f.records_in, f.out, f.rejected), strict=True):
             shown.move(bars[topic], count, count, last=True)

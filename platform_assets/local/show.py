@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from platform_assets.report.report import TOPICS, Report
@@ -22,7 +22,7 @@ class Bars:
         self._progress = Progress(
             TextColumn("  {task.description:<36}"),
             BarColumn(bar_width=32),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]:>19}"),
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,
@@ -38,16 +38,16 @@ class Bars:
 
     def add(self, title: str) -> TaskID:
         """A bar whose length is not known yet."""
-        return self._progress.add_task(title, total=None)
+        return self._progress.add_task(title, total=None, count="")
 
     def move(self, bar: TaskID, done: int, of: int | None = None, last: bool = False) -> None:
         """Move a bar to ``done``; ``last`` says that it stays there."""
-        self._progress.update(bar, completed=done, total=of)
+        count = f"{done:,}" if of is None or done == of else f"{done:,} of {of:,}"
+        self._progress.update(bar, completed=done, total=of, count=count)
         if not self._console.is_terminal and (last or time.monotonic() >= self._next_line):
             self._next_line = time.monotonic() + LINE_EVERY_S
             task = self._progress.tasks[bar]
-            until = f" of {of:,}" if of is not None and of != done else ""
-            self._console.print(f"  {task.description:<36} {done:>9,}{until}   {task.elapsed or 0:.0f} s")
+            self._console.print(f"  {task.description:<36} {count:>19}   {task.elapsed or 0:.0f} s")
 
 
 def show_report(console: Console, report: Report) -> None:

@@ -18,10 +18,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dagster as dg
 from rich.console import Console
 
 from platform_assets.constants import CODE_LOCATION, FEED_JOB, STREAM_JOB
 from platform_assets.local.environment import PROJECT, Environment
+from platform_assets.run_process import fail_dead_runs
 
 HOST = "127.0.0.1"
 PORT = 3000
@@ -62,11 +64,11 @@ def serve(environment: Environment, console: Console, launch: bool) -> int:
     launch : bool
         Start the feed, slowly, and the stream.
     """
+    with dg.DagsterInstance.get() as instance:
+        fail_dead_runs(instance)
     with _dagster_dev(environment) as (process, url):
         _await(process, url, environment)
-        console.print(
-            f"Dagster: [bold]{url}[/]   Kafka: {environment.bootstrap_servers}   Ctrl-C stops all", highlight=False
-        )
+        console.print(f"Dagster: [bold]{url}[/]   Ctrl-C stops all", highlight=False)
         try:
             if launch:
                 feed = {"ops": {"flights": {"config": {"events_per_second": EVENTS_PER_SECOND}}}}

@@ -84,7 +84,11 @@ class Reconciler:
     def __init__(self, events: Iterable[bytes], delays: Iterable[tuple[str | None, dict[str, Any]]]):
         # Hashes within one process are enough to tell records apart, and a tenth of the memory of the records.
         self._sequence = {hash(value): n for n, value in enumerate(events)}
-        self._expected = [_fingerprint(key, body) for key, body in delays]
+        self._expected: list[int] = []
+        self._fields: tuple[str, ...] = ()
+        for key, body in delays:
+            self._fields = self._fields or tuple(body)
+            self._expected.append(hash((key, _text(body))))
         self._fed = bytearray(len(self._expected))
         self._sources: dict[tuple[int, int], int] = {}  # (partition, offset) -> hash of the value
         self._seen: set[tuple[int, int]] = set()
@@ -116,20 +120,25 @@ class Reconciler:
         """A record of ``flight_delays``."""
         self._findings.out += 1
         try:
-            body = json.loads(record.value or b"")
-            source = body.pop("src")
+            text = (record.value or b"").decode()
+            body, source = _split(text)
             place = (int(source["partition"]), int(source["offset"]))
         except (ValueError, KeyError, TypeError, AttributeError):
             self._fault("wrong", record, "it does not say where it comes from")
             return
         fingerprint = self._came_from("out", record, place)
-        if fingerprint is None:
-            return
-        sequence = self._sequence.get(fingerprint)
+        sequence = self._sequence.get(fingerprint) if fingerprint is not None else None
         if sequence is not None:
             key = record.key.decode(errors="replace") if record.key is not None else None
-            if _fingerprint(key, body) != self._expected[sequence]:
+            if hash((key, body)) != self._expected[sequence] and not self._equal(key, text, sequence):
                 self._fault("wrong", record, f"it is not what event {sequence} should become")
+
+    def _equal(self, key: str | None, text: str, sequence: int) -> bool:
+        """Whether a record that is not equal as text is equal as JSON: other spaces, fields in another order."""
+        body = json.loads(text)
+        if body.keys() != {*self._fields, "src"}:
+            return False
+        return hash((key, _text({name: body[name] for name in self._fields}))) == self._expected[sequence]
 
     def add_rejected(self, record: Record) -> None:
         """A record of ``flight_delays_rejected``."""
@@ -185,5 +194,22 @@ class Reconciler:
             self._findings.examples.append(f"{kind}: partition {record.partition} offset {record.offset}: {why}")
 
 
-def _fingerprint(key: str | None, body: dict[str, Any]) -> int:
-    return hash((key, *(f"{name}={body[name]!r}" for name in sorted(body))))
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_SOURCE = ',"src":'
+
+
+def _text(body: dict[str, Any]) -> str:
+    return _encode(body)
+
+
+def _split(text: str) -> tuple[str, dict[str, Any]]:
+    """The text of a record without its last field, ``src``, and that field.
+
+    Parsing all of it would take four times as long.
+    """
+    at = text.rfind(_SOURCE)
+    if at >= 0 and text.endswith("}}"):
+        return text[:at] + "}", json.loads(text[at + len(_SOURCE) : -1])
+    body = json.loads(text)
+    source = body.pop("src")
+    return _text(body), source

@@ -1,12 +1,16 @@
 """The managed op: run a streaming query to its end, to Terminate or to its failure, and leave the sink at rest."""
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
 
 from exactly_once.errors import ExactlyOnceError
+from platform_assets.classified import as_failure
 from platform_assets.streaming.failures import Diagnosis, diagnose
 from platform_assets.streaming.observer import StreamObserver
 from platform_assets.streaming.supervisor import Supervisor
@@ -18,8 +22,15 @@ STOP_BUDGET_S = 10.0
 #: ... this much for a JVM that had to be killed to be gone; the rest is for the recovery (1 s on a healthy cluster).
 KILL_BUDGET_S = 2.0
 
+#: Somebody who has just pressed "Launch" looks for a sign of life.
+FIRST_REPORT_S = 10.0
+#: A stream without input is reported this seldom: the event log keeps every report.
+IDLE_REPORT_S = 300.0
+
 #: How often the main thread wakes up to see whether it is time for a report.
 TICK_S = 0.5
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ManagedStream:
@@ -86,7 +97,7 @@ class ManagedStream:
             self._settle(None)
             last = self._last_window()
             if last is not None:
-                self._report(last)
+                self._tell(last)
             raise interrupt
         self._end()
         return self._finish()
@@ -101,13 +112,16 @@ class ManagedStream:
         }
 
     def _watch(self) -> None:
-        due = time.monotonic() + self._interval_s
+        due = idle_due = time.monotonic() + min(self._interval_s, FIRST_REPORT_S)
         while not self._supervisor.wait(TICK_S):
             if time.monotonic() >= due:
                 window = self._look()
-                if window is not None:
-                    self._report(window)
                 due = time.monotonic() + self._interval_s
+                if window is not None and (window.batches or window.lag or time.monotonic() >= idle_due):
+                    self._tell(window)
+                    idle_due = time.monotonic() + IDLE_REPORT_S
+                elif window is not None:
+                    self._observer.told()  # nothing happened, and the next window need not say so
 
     def _end(self) -> None:
         if self._supervisor.stop(STOP_BUDGET_S):
@@ -129,10 +143,11 @@ class ManagedStream:
         window = self._last_window()
         if diagnosis is not None:
             if window is not None:
-                self._report(window)
-            raise dg.Failure(diagnosis.headline, metadata=diagnosis.as_metadata(), allow_retries=False)
+                self._tell(window)
+            raise as_failure(diagnosis)
         if window is None:
             raise dg.Failure("The query ended, but its end could not be looked at; see the log of this run.")
+        self._records += window.records
         return window
 
     def _settle(self, diagnosis: Diagnosis | None) -> None:
@@ -155,14 +170,36 @@ class ManagedStream:
             self._log.warning(f"Open transactions could not be listed: {error}")
             return True
 
+    def _tell(self, window: Window) -> None:
+        """Report a window whole: an interrupt between its events would tell it half, or again."""
+        with interrupts_deferred():
+            self._report(window)
+            self._observer.told()
+            self._records += window.records
+
     def _look(self, final: bool = False) -> Window | None:
         try:
-            window = self._observer.look(self._supervisor.take_progress(), final)
-            self._records += window.records
-            return window
+            return self._observer.look(self._supervisor.take_progress(), final)
         except ExactlyOnceError as error:
             self._log.warning(f"No report this time: {error}")
             return None
 
     def _last_window(self) -> Window | None:
         return self._look(final=True)
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Hold back SIGINT and SIGTERM until the block is done, which must take no longer than a blink."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread is ever interrupted
+        yield
+        return
+    caught: list[int] = []
+    handlers = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in _INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if caught:
+            signal.raise_signal(caught[0])

@@ -19,7 +19,7 @@ LOOK_BUDGET_S = 5.0
 
 
 class StreamObserver:
-    """Makes the windows of one run of a stream, each from where the last one ended.
+    """Makes the windows of one run of a stream, each from where the last one that was told ended.
 
     Parameters
     ----------
@@ -43,9 +43,10 @@ class StreamObserver:
         owner = read_log(connection, sink_id, LOOK_BUDGET_S).owner
         self._first_token = owner.token if owner else 0
         self._window_began = time.monotonic()
+        self._looked = (self._reported, self._window_began)
 
     def look(self, progress: Iterable[Progress], final: bool = False) -> Window:
-        """The window since the last call that returned.
+        """The window since the last one that was :meth:`told`.
 
         Spark tells of a batch a moment after it marked it. A batch whose progress is still to come is left for the next
         window, unless this is the ``final`` one.
@@ -69,11 +70,13 @@ class StreamObserver:
             behind = lag(committed, self._topic, control.watermarks(self._topic))
             under_way = control.list_transactions(namespace(self._sink_id), UNDER_WAY)
         now = time.monotonic()
-        window = Window(batches, behind, len(under_way), now - self._window_began)
-        self._window_began = now
-        self._reported = max(marked, default=self._reported)
+        self._looked = (max(marked, default=self._reported), now)
+        return Window(batches, behind, len(under_way), now - self._window_began)
+
+    def told(self) -> None:
+        """The window of the last :meth:`look` has reached Dagster; the next one begins where it ended."""
+        self._reported, self._window_began = self._looked
         self._progress = {b: p for b, p in self._progress.items() if b > self._reported}
-        return window
 
     def superseded(self) -> bool:
         """Whether somebody else took the sink after this run's query.

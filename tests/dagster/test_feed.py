@@ -11,6 +11,7 @@ from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.feed import FeedPositionUnknown, committed_position, feed
 from platform_assets.report.reader import read_committed
 from platform_assets.report.reconcile import Reconciler
+from resources import kafka
 from resources.kafka import KafkaTransactionalProducerFactory
 from tests.support import broker as brokers
 from tests.support.processes import kill_session, until
@@ -18,8 +19,8 @@ from tests.support.processes import kill_session, until
 
 def run_feed(site):
     """A run in this process; returns its numbers."""
-    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    result = dg.materialize([flights], resources={"kafka": kafka}, instance=dg.DagsterInstance.ephemeral())
+    factory = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    result = dg.materialize([flights], resources={"kafka": factory}, instance=dg.DagsterInstance.ephemeral())
     (event,) = result.get_asset_materialization_events()
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
@@ -93,3 +94,14 @@ def test_a_topic_that_lost_its_records_is_refused(factory, connection, topic):
         deletion.result(30)
     with pytest.raises(FeedPositionUnknown, match="were deleted"):
         committed_position(connection, topic)
+
+
+def test_brokers_that_do_not_answer_end_the_run_with_a_classified_failure(monkeypatch):
+    monkeypatch.setattr(kafka, "STEP_BUDGET_S", 1.0)
+    nobody = KafkaTransactionalProducerFactory(bootstrap_servers="127.0.0.1:1")
+    instance = dg.DagsterInstance.ephemeral()
+    result = dg.materialize([flights], resources={"kafka": nobody}, instance=instance, raise_on_error=False)
+    (failed,) = result.get_step_failure_events()
+    metadata = {k: v.value for k, v in failed.step_failure_data.user_failure_data.metadata.items()}
+    assert metadata["code"] == "EO-UNREACHABLE" and metadata["restart_heals"] is True
+    assert "127.0.0.1:1" in metadata["cause"] and metadata["way_out"]

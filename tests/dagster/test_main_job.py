@@ -77,6 +77,7 @@ def streaming(tmp_path):
     finally:
         process.kill()
         process.wait()
+        until("the end of everything", lambda: not left_over(folder), 60, every_s=0.5)
 
 
 def test_ctrl_c_leaves_no_process_and_the_next_run_completes(streaming):

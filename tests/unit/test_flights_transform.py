@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from itertools import islice
 
@@ -35,6 +36,7 @@ def spark(tmp_path_factory):
     os.environ.setdefault("SPARK_HOME", str(fast_spark_home()))
     from pyspark.sql import SparkSession
 
+    handler = signal.getsignal(signal.SIGINT)
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.sql.session.timeZone", "UTC")
@@ -45,6 +47,7 @@ def spark(tmp_path_factory):
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .getOrCreate()
     )
+    signal.signal(signal.SIGINT, handler)  # Spark has put its own there
     yield session
     session.stop()
 
