@@ -31,7 +31,7 @@ def dagster(site):
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)  # also when only some of the tests are selected
 def live_feed(dagster):
     """A run that keeps the input coming: a stream without input has nothing to be interrupted in."""
     return dagster.launch("flights_feed", SLOW_FEED)
