@@ -91,29 +91,34 @@ def batch_in_flight(location: str) -> Batch:
             "does not name a fixed range of input",
             "Use trigger(processingTime=...) or trigger(availableNow=True)",
         )
-    digest = hashlib.sha256(_without_settings(reader.text(f"offsets/{checkpoint.in_flight}")).encode()).hexdigest()
+    sources = source_lines(reader.text(f"offsets/{checkpoint.in_flight}"))
+    digest = hashlib.sha256("\n".join(sources).encode()).hexdigest()
     return Batch(checkpoint.query_id, checkpoint.in_flight, digest)
 
 
-def _without_settings(offsets: str) -> str:
-    """The part of ``offsets/N`` that names the input: the source lines, not the session's settings and clock."""
-    return "\n".join(offsets.rstrip("\n").split("\n")[2:])
+def source_lines(offsets: str) -> list[str]:
+    """The lines of an ``offsets/N`` file that name the input: one for each source, behind version and settings."""
+    return offsets.rstrip("\n").split("\n")[2:]
+
+
+def file_system(location: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a location, and the path in it, without a slash at its end."""
+    if not urlparse(location).scheme:
+        return pafs.LocalFileSystem(), location.rstrip("/")
+    # Hadoop writes file:/path and file:///path; pyarrow knows only the second
+    uri = re.sub(r"^file:/(?!/)", "file:///", location)
+    uri = re.sub(r"^s3[an]:", "s3:", uri)  # Hadoop's names of the same thing
+    files, root = pafs.FileSystem.from_uri(uri)
+    return files, root.rstrip("/")
 
 
 class _Reader:
     def __init__(self, location: str):
         self._location = location
         try:
-            if urlparse(location).scheme:
-                # Hadoop writes file:/path and file:///path; pyarrow knows only the second
-                uri = re.sub(r"^file:/(?!/)", "file:///", location)
-                uri = re.sub(r"^s3[an]:", "s3:", uri)  # Hadoop's names of the same thing
-                self._fs, self._root = pafs.FileSystem.from_uri(uri)
-            else:
-                self._fs, self._root = pafs.LocalFileSystem(), location
+            self._fs, self._root = file_system(location)
         except Exception as e:
             raise self._unusable(e) from e
-        self._root = self._root.rstrip("/")
 
     def checkpoint(self) -> Checkpoint:
         try:

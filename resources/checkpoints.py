@@ -6,13 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import urlparse
 
 import pyarrow.fs as pafs
 from dagster import ConfigurableResource
 from pydantic import Field
 
-from exactly_once.checkpoint import Checkpoint, read_checkpoint
+from exactly_once.checkpoint import Checkpoint, file_system, read_checkpoint, source_lines
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.raw import Watermarks
 from exactly_once.protocol.log_state import LogState
@@ -112,7 +111,7 @@ class CheckpointReader(ConfigurableResource):
 
     def marked_ms(self, location: str, after: int) -> dict[int, int]:
         """When Spark marked each batch after ``after`` as done, in ms of the file system's clock."""
-        files, root = _file_system(location)
+        files, root = file_system(location)
         marks = files.get_file_info(pafs.FileSelector(f"{root}/commits", allow_not_found=True))
         return {
             int(mark.base_name): mark.mtime_ns // 1_000_000
@@ -124,7 +123,7 @@ class CheckpointReader(ConfigurableResource):
 def parse_offsets(text: str) -> Offsets:
     """The Kafka offsets in the text of one ``offsets/N`` file."""
     found: dict[str, dict[int, int]] = {}
-    for line in text.splitlines()[2:]:  # a version, the session's settings, then one line for each source
+    for line in source_lines(text):
         source = line if line.startswith("{") else line.partition(":")[2]
         if source.startswith("{"):
             for topic, partitions in json.loads(source).items():
@@ -132,16 +131,9 @@ def parse_offsets(text: str) -> Offsets:
     return found
 
 
-def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
-    if not urlparse(location).scheme:
-        return pafs.LocalFileSystem(), location.rstrip("/")
-    files, root = pafs.FileSystem.from_uri(location)
-    return files, root.rstrip("/")
-
-
 def _read_text(location: str, name: str) -> str:
     try:
-        files, root = _file_system(location)
+        files, root = file_system(location)
         with files.open_input_stream(f"{root}/{name}") as stream:
             return bytes(stream.read()).decode()
     except (OSError, ValueError) as e:

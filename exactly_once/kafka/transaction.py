@@ -231,7 +231,7 @@ class PartTransaction:
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
             size = len(value or b"")
             return InvalidRecord(
-                f"record {self.records + 1} of this part (topic {topic!r}, key {str(key)[:60]!r}, value of {size} "
+                f"a record of this part (topic {topic!r}, key {str(key)[:60]!r}, value of {size} "
                 "bytes) is "
                 "larger than max.request.size",
                 "Raise kafka.max.request.size here and max.message.bytes of the topic, or make the record smaller",
