@@ -7,7 +7,6 @@ import uuid
 from dataclasses import dataclass
 
 from benchmarks.common import Bench, median
-from exactly_once.claim import claim_for_recovery
 from exactly_once.completion import complete
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.commit_log import CommitLog, now_ms
@@ -15,6 +14,7 @@ from exactly_once.kafka.control import Control
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Completed, Decision
+from exactly_once.recovery import recover
 
 
 @dataclass(frozen=True)
@@ -64,5 +64,5 @@ def measure(bench: Bench, parts: int, repeats: int) -> Run:
             log.append(Completed("bench", batch, claim.token, now_ms()), Deadline(30))
             timed("mark", t)
         log.close()
-    claim_for_recovery(bench.connection, sink_id, 30)
+    recover(bench.connection, sink_id, 30)
     return Run(parts, *(median(times[name][1:]) for name in ("open", "alive", "decide", "end", "mark")))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlparse
 
@@ -93,7 +94,25 @@ def batch_in_flight(location: str) -> Batch:
         )
     sources = source_lines(reader.text(f"offsets/{checkpoint.in_flight}"))
     digest = hashlib.sha256("\n".join(sources).encode()).hexdigest()
-    return Batch(checkpoint.query_id, checkpoint.in_flight, digest)
+    return Batch(checkpoint.query_id, checkpoint.in_flight, digest, tuple(sources))
+
+
+def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
+    """Topic -> partition -> next offset to read, from the source lines of an ``offsets/N``; other sources have none.
+
+    Where two sources read one partition, the one that is behind counts.
+    """
+    found: dict[str, dict[int, int]] = {}
+    for line in sources:
+        try:
+            topics = json.loads(line)
+            read = {t: {int(p): int(o) for p, o in partitions.items()} for t, partitions in topics.items()}
+        except (ValueError, TypeError, AttributeError):
+            continue
+        for topic, offsets in read.items():
+            known = found.setdefault(topic, {})
+            known |= {p: min(o, known.get(p, o)) for p, o in offsets.items()}
+    return found
 
 
 def source_lines(offsets: str) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from exactly_once.errors import ProtocolViolation
@@ -43,6 +43,8 @@ class DriverState:
         Whether that execution went through to its end.
     swept_ms : int
         When open transactions were last looked for.
+    input_offsets : dict
+        Topic -> partition (as text) -> where the input of the batch in flight ends.
     """
 
     token: int
@@ -55,10 +57,12 @@ class DriverState:
     execution: str = ""
     finished: bool = True
     swept_ms: int = 0
+    input_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def planned(self, execution: str) -> DriverState:
-        """The state while ``execution`` is under way."""
-        return replace(self, execution=execution, finished=False)
+    def planned(self, execution: str, input_offsets: dict[str, dict[int, int]]) -> DriverState:
+        """The state while ``execution`` is under way, of a batch whose input ends at ``input_offsets``."""
+        ends = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in input_offsets.items()}
+        return replace(self, execution=execution, finished=False, input_offsets=ends)
 
 
 def load(sink_id: str, checkpoint: str) -> DriverState | None:

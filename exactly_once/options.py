@@ -20,6 +20,9 @@ SHORTEST_TRANSACTION_TIMEOUT_MS = 5_000
 #: Kafka's Java default of delivery.timeout.ms.
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 
+#: It is part of a key of the commit log.
+LONGEST_WRITE_ID = 400
+
 _PRODUCER = {  # Kafka's name -> librdkafka's
     "linger.ms": "linger.ms",
     "batch.size": "batch.size",
@@ -49,7 +52,7 @@ _TEXT = frozenset({"compression.type", "client.id"})
 _WITHOUT_EFFECT = frozenset(  # the Java client's own affairs: they change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
-_SINK = frozenset({"sink.id", "sink.adopt", "sink.takeover", "sink.accept.lost"})
+_SINK = frozenset({"sink.id", "sink.adopt", "sink.takeover", "sink.accept.lost", "sink.input.offsets"})
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,9 @@ class SinkOptions:
     topic : str or None
         Where all rows go; None: the ``topic`` column says it.
     checkpoint : str
-        Spark's checkpoint location.
+        Spark's checkpoint location; "" for a batch write.
+    write_id : str
+        Names a batch write; "" for a stream.
     timeout_ms : int or None
         transaction.timeout.ms as the user set it; None: chosen at the claim.
     producer : dict
@@ -81,7 +86,9 @@ class SinkOptions:
     producer: dict[str, str] = field(default_factory=dict)
     adopt: bool = False
     takeover: str | None = None
-    accept_lost: int | None = None
+    accept_lost: str | None = None
+    input_offsets: bool = True
+    write_id: str = ""
 
     @property
     def delivery_timeout_s(self) -> float:
@@ -89,8 +96,8 @@ class SinkOptions:
         return int(self.producer.get("delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)) / 1000
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Read a query's options; names are case-insensitive, as in Spark.
+    def parse(cls, options: Mapping[str, str], batch: bool = False) -> SinkOptions:
+        """Read the options of a query, or of a ``batch`` write; names are case-insensitive, as in Spark.
 
         Raises
         ------
@@ -107,7 +114,9 @@ class SinkOptions:
                 "Give the output a name that stays the same over restarts and is used by no other query: "
                 '.option("sink.id", "...")',
             )
-        if not o.get("checkpointlocation"):
+        if batch:
+            _check_write(o)
+        elif not o.get("checkpointlocation"):
             raise CheckpointUnusable(
                 "checkpointLocation is missing: without it a restart cannot know what was written",
                 'Set it on the query itself, .option("checkpointLocation", "..."), where the sink can see it (a '
@@ -120,12 +129,28 @@ class SinkOptions:
             check_sink_id(o["sink.id"]),
             connection,
             o.get("topic") or None,
-            o["checkpointlocation"],
+            "" if batch else o["checkpointlocation"],
             timeout,
             producer,
             _boolean("sink.adopt", o.get("sink.adopt", "false")),
             o.get("sink.takeover") or None,
-            _number("sink.accept.lost", o["sink.accept.lost"]) if o.get("sink.accept.lost") else None,
+            _accept_lost(o.get("sink.accept.lost") or None, batch),
+            _boolean("sink.input.offsets", o.get("sink.input.offsets", "true")),
+            o.get("write.id", ""),
+        )
+
+
+def _accept_lost(value: str | None, batch: bool) -> str | None:
+    return value if value is None or batch else str(_number("sink.accept.lost", value))
+
+
+def _check_write(options: Mapping[str, str]) -> None:
+    write_id = options.get("write.id", "")
+    if not write_id or len(write_id) > LONGEST_WRITE_ID:
+        raise InvalidOption(
+            "write.id is missing" if not write_id else f"write.id is longer than {LONGEST_WRITE_ID} characters",
+            "Name what is written, the same at every try, such as the partition: "
+            '.option("write.id", "orders/2026-01-31")',
         )
 
 

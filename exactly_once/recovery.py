@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from exactly_once.claim import claim_for_recovery
+from exactly_once import claim
+from exactly_once.completion import open_transactions
 from exactly_once.deadline import Deadline
 from exactly_once.errors import UnknownTopic
+from exactly_once.kafka.commit_log import CommitLog, now_ms, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
+from exactly_once.owner import make_claim
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision
 
 
@@ -61,23 +67,115 @@ class RecoveryReport:
         }
 
 
-def recover(connection: Connection, sink_id: str, timeout_s: float = 60.0) -> RecoveryReport:
-    """Bring the sink to rest. Idempotent; safe to run twice at once (the later claim goes on, the earlier is refused).
+@dataclass(frozen=True)
+class Verification:
+    """Whether a sink is at rest: what is still open, which readers wait, which decisions are not proven."""
 
-    It takes the ownership: a driver that is still running is fenced and stops with EO-FENCED. The next start of the
+    left_open: list[Description]
+    blocked: list[tuple[str, int]]
+    open_decisions: list[Decision]
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is open, no reader is blocked, every decision is proven."""
+        return not (self.left_open or self.blocked or self.open_decisions)
+
+
+def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0) -> Claim | None:
+    """Take the ownership: a driver that is still running is fenced and stops with EO-FENCED. The next start of the
     stream takes it back.
+
+    Returns
+    -------
+    Claim or None
+        None for a sink that was never used.
+
+    Raises
+    ------
+    BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    """
+    deadline = Deadline(budget_s)
+    commit_log = CommitLog(connection, sink_id)
+    if commit_log.read(deadline).owner is None:
+        return None
+
+    def make(state: LogState) -> Claim:
+        owner = state.owner
+        bound, checkpoint = (owner.query_id, owner.checkpoint) if owner else (None, "")
+        return make_claim(state, bound, now_ms(), "recovery", checkpoint)
+
+    _, claim = commit_log.claim(make, deadline)
+    commit_log.close()
+    return claim
+
+
+def complete_decided(connection: Connection, sink_id: str, token: int, budget_s: float = 60.0) -> list[Decision]:
+    """Commit what is decided and not proven, and stands before the claim ``token``. Idempotent.
+
+    Raises
+    ------
+    BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
+    """
+    completed: list[Decision] = []
+    with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
+        claim.complete_decided(token, commit_log, control, None, deadline, completed)
+    return completed
+
+
+def sweep_undecided(connection: Connection, sink_id: str, token: int, budget_s: float = 60.0) -> list[Description]:
+    """Abort what owners before the claim ``token`` left open and did not decide. Idempotent.
+
+    Raises
+    ------
+    BrokerUnreachable, Fenced, NotAuthorized
+    """
+    with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
+        return claim.sweep_undecided(token, commit_log, control, control.end_txn_version(), deadline)
+
+
+def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Verification:
+    """Look whether the sink is at rest; transaction markers are given a moment to arrive.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized
+    """
+    deadline = Deadline(budget_s)
+    log = read_log(connection, sink_id, budget_s)
+    with Control(connection, budget_s) as control:
+        left_open = open_transactions(sink_id, control, lambda p: True)
+    topics = {t for d in log.decisions for t in d.topics} | {t for d in left_open for t, _ in d.partitions}
+    blocked = _wait_until_readable(connection, sorted(topics), Deadline(max(1.0, deadline.left)))
+    return Verification(left_open, blocked, list(log.open_decisions))
+
+
+def recover(connection: Connection, sink_id: str, timeout_s: float = 60.0) -> RecoveryReport:
+    """Bring the sink to rest: claim, complete, sweep, verify. Idempotent; safe to run twice at once (the later claim
+    goes on, the earlier is refused).
 
     Raises
     ------
     BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
     """
     deadline = Deadline(timeout_s)
-    resolved = claim_for_recovery(connection, sink_id, timeout_s)
-    if resolved is None:
+    mine = claim_sink(connection, sink_id, timeout_s)
+    if mine is None:
         return RecoveryReport(sink_id)
-    topics = {t for d in resolved.completed for t in d.topics} | {t for d in resolved.aborted for t, _ in d.partitions}
-    blocked = _wait_until_readable(connection, sorted(topics), Deadline(min(10.0, max(1.0, deadline.left))))
-    return RecoveryReport(sink_id, resolved.claim, resolved.completed, resolved.aborted, resolved.left_open, blocked)
+    with _step(connection, sink_id, max(1.0, deadline.left)) as (commit_log, control, left):
+        completed, aborted = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), None, left)
+    found = verify(connection, sink_id, min(10.0, max(1.0, deadline.left)))
+    return RecoveryReport(sink_id, mine, completed, aborted, found.left_open, found.blocked)
+
+
+@contextmanager
+def _step(connection: Connection, sink_id: str, budget_s: float) -> Iterator[tuple[CommitLog, Control, Deadline]]:
+    deadline = Deadline(budget_s)
+    commit_log = CommitLog(connection, sink_id)
+    with Control(connection, min(budget_s, claim.CONTACT_BUDGET_S)) as control:
+        try:
+            yield commit_log, control.renew(budget_s), deadline
+        finally:
+            commit_log.close()
 
 
 def _wait_until_readable(connection: Connection, topics: list[str], deadline: Deadline) -> list[tuple[str, int]]:

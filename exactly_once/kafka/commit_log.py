@@ -8,8 +8,10 @@ claim there is the caller's. So between the look and the write nobody else can h
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -26,12 +28,25 @@ from exactly_once.errors import (
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
 from exactly_once.kafka.raw import RawClient
 from exactly_once.protocol.log_state import LogState, fold
-from exactly_once.protocol.names import commit_log_id, commit_log_topic
-from exactly_once.protocol.records import Claim, Entry, Record, decode, encode, key_of
+from exactly_once.protocol.names import commit_log_id, commit_log_topic, offsets_group
+from exactly_once.protocol.records import Claim, Completed, Entry, Record, decode, encode, key_of
+
+log = logging.getLogger(__name__)
+
+#: Topic -> partition -> the next offset to read.
+Offsets = Mapping[str, Mapping[int, int]]
 
 #: A write is one small record; a driver that dies inside it blocks readers of the log (never of the output) this long,
 #: or until the next claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
+
+#: What the brokers answer when the offsets, not the record, are what they refuse: no READ on the group or the topic, or
+#: an input topic that is on another cluster.
+_NO_OFFSETS = (
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 
 #: Compaction never touches the active segment, so this bounds what a claim has to read.
 _TOPIC_CONFIG = {
@@ -56,6 +71,8 @@ class CommitLog:
         self.topic = commit_log_topic(sink_id)
         self._producer: Producer | None = None
         self._state = LogState()
+        self._group_metadata: Any = None
+        self._may_commit_offsets = True
         self.clock_ahead_ms = 0
         """The brokers' clock minus this machine's, as of the last write."""
 
@@ -96,8 +113,12 @@ class CommitLog:
                 return state, claim
         raise failure or self._timed_out(deadline)
 
-    def append(self, record: Record, deadline: Deadline) -> None:
+    def append(self, record: Record, deadline: Deadline, offsets: Offsets | None = None) -> None:
         """Write ``record``, which carries the caller's token, durably and as the owner.
+
+        ``offsets``, by topic and partition, are committed in the same transaction to the consumer group
+        :func:`~exactly_once.protocol.names.offsets_group`, for lag tools. Without the right to do so the record is
+        written alone.
 
         Raises
         ------
@@ -111,10 +132,19 @@ class CommitLog:
             if self._holds(record):
                 return
             try:
-                self._write(record, deadline)
+                self._write(record, deadline, offsets if self._may_commit_offsets else None)
                 return
             except KafkaException as e:  # fenced by a late init, or an answer that got lost: look, then try again
                 failure = self._named(e)
+                if offsets and e.args[0].code() in _NO_OFFSETS:
+                    self._may_commit_offsets = False
+                    log.warning(
+                        "sink %s: EO-WARN-GROUP the input's offsets cannot be committed to the consumer group %s (%s), "
+                        "so lag tools will not see the stream; nothing else is affected",
+                        self.sink_id,
+                        offsets_group(self.sink_id),
+                        e.args[0].str(),
+                    )
         raise failure or self._timed_out(deadline)
 
     def own(self, token: int, deadline: Deadline) -> LogState:
@@ -168,7 +198,7 @@ class CommitLog:
         self._producer = producer
         return self._state
 
-    def _write(self, record: Record, deadline: Deadline) -> None:
+    def _write(self, record: Record, deadline: Deadline, offsets: Offsets | None = None) -> None:
         producer, failed = self._producer, []
         assert producer is not None
         try:
@@ -179,6 +209,9 @@ class CommitLog:
                 value=encode(record),
                 on_delivery=lambda error, message: failed.append(error) if error else self._note(record, message),
             )
+            if offsets:
+                positions = [TopicPartition(t, p, o) for t, ends in offsets.items() for p, o in ends.items()]
+                producer.send_offsets_to_transaction(positions, self._group(), deadline.left)
             producer.commit_transaction(deadline.left)
             if failed:
                 raise KafkaException(failed[0])
@@ -186,16 +219,23 @@ class CommitLog:
             self._discard()  # its state is not known; the next use initialises again and reads what became of the write
             raise
 
+    def _group(self) -> Any:
+        if self._group_metadata is None:
+            config = {"group.id": offsets_group(self.sink_id), "logger": librdkafka_log}
+            consumer = Consumer({**self._connection.librdkafka(), **config})
+            self._group_metadata = consumer.consumer_group_metadata()
+            consumer.close()
+        return self._group_metadata
+
     def _note(self, record: Record, message: Message) -> None:
         _, timestamp_ms = message.timestamp()
         self.clock_ahead_ms = timestamp_ms - now_ms()
         self._state = fold([Entry(record, message.offset() or 0, timestamp_ms)], self._state)
 
     def _holds(self, record: Record) -> bool:
-        return record in self._state.decisions or (
-            (getattr(record, "query_id", ""), getattr(record, "batch_id", -1)) in self._state.completed
-            and not hasattr(record, "handles")
-        )
+        if isinstance(record, Completed):
+            return (record.query_id, record.batch_id) in self._state.marks
+        return record in self._state.decisions or record == self._state.tally
 
     def _discard(self) -> None:
         self._producer = None
@@ -281,7 +321,10 @@ class CommitLog:
                 f"this principal may not use the commit log {self.topic} ({error.str()})",
                 "Grant the rights that the README lists under 'Rights'",
             )
-        return BrokerUnreachable(f"the commit log {self.topic}: {error.str()}", "Check the brokers; start again")
+        return BrokerUnreachable(
+            f"the commit log {self.topic} on {self._connection.bootstrap_servers}: {error.str()}",
+            "Check the brokers; start again",
+        )
 
 
 def read_log(connection: Connection, sink_id: str, timeout_s: float = 10.0) -> LogState:

@@ -181,6 +181,21 @@ class RawClient:
         high = offsets(_LATEST, "read_uncommitted")
         return {tp.partition: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
 
+    def offsets_since(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
+        """By partition, the first offset whose time stamp is at or after ``timestamp_ms``; None where there is none.
+
+        Offsets of transaction markers count, and these carry the time of writing: in a transactional topic with old
+        event times this is a lower bound of the first *record* since then, often a far too low one.
+        """
+        tps = [TopicPartition(topic, p) for p in range(self.topic_partitions([topic])[topic])]
+        found = self._retry(
+            lambda: self._admin._async_list_partition_offsets(
+                dict.fromkeys(tps, timestamp_ms), isolation_level="read_uncommitted"
+            )
+        )
+        offsets = {tp.partition: found[tp].offset if found.get(tp) is not None else -1 for tp in tps}
+        return {p: offset if offset >= 0 else None for p, offset in offsets.items()}
+
     def topic_config(self, topic: str) -> dict[str, str]:
         """The topic's effective configuration; empty when the principal may not read it."""
         return self._config(ConfigResourceType.TOPIC, topic)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from exactly_once.protocol.records import Claim, Completed, Decision, Entry
+from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, Entry, Tally, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,12 @@ class LogState:
         The latest claim: the only one who may decide.
     decisions : tuple of Decision
         The decisions that the log still holds, oldest first.
-    completed : frozenset of (str, int)
-        (query id, batch id) of the decisions that are proven.
+    marks : mapping
+        (query id, batch id) of the decisions that are proven -> the mark.
+    decided_ms : mapping
+        (query id, batch id) -> when the decision was written, by the brokers' clock, in ms.
+    tally : Tally
+        Of the sink's life.
     end : int
         The offset after the last record that was read.
     last_timestamp_ms : int
@@ -28,14 +32,20 @@ class LogState:
 
     owner: Claim | None = None
     decisions: tuple[Decision, ...] = ()
-    completed: frozenset[tuple[str, int]] = frozenset()
+    marks: Mapping[tuple[str, int], Completed] = field(default_factory=dict)
+    decided_ms: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    tally: Tally = field(default_factory=lambda: Tally(0))
     end: int = 0
     last_timestamp_ms: int = -1
 
     @property
     def open_decisions(self) -> tuple[Decision, ...]:
         """Decided and not yet marked as completed, oldest first."""
-        return tuple(d for d in self.decisions if (d.query_id, d.batch_id) not in self.completed)
+        return tuple(d for d in self.decisions if (d.query_id, d.batch_id) not in self.marks)
+
+    def write(self, write_id: str) -> Decision | None:
+        """The decision of the batch write ``write_id``."""
+        return next((d for d in self.decisions if d.query_id == f"{WRITE}{write_id}"), None)
 
     def last_decision(self, query_id: str) -> Decision | None:
         """The decision with the highest batch id of ``query_id``."""
@@ -51,17 +61,34 @@ class LogState:
 
 
 def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
-    """The state after ``entries``, which must be in log order; ``start`` continues an earlier fold."""
-    owner, end, last_ms = start.owner, start.end, start.last_timestamp_ms
-    decisions = {(d.query_id, d.batch_id): d for d in start.decisions}
-    completed = set(start.completed)
+    """The state after ``entries``, which must be in log order; ``start`` continues an earlier fold.
+
+    Like the log's compaction it keeps one decision for each key, so that the state of a long-lived driver does not
+    grow.
+    """
+    owner, tally, end, last_ms = start.owner, start.tally, start.end, start.last_timestamp_ms
+    decisions = {key_of(d): d for d in start.decisions}
+    decided_ms, marks = dict(start.decided_ms), dict(start.marks)
     for entry in entries:
         record = entry.record
         if isinstance(record, Claim):
             owner = record
         elif isinstance(record, Decision):
-            decisions[record.query_id, record.batch_id] = record
+            decisions.pop(key_of(record), None)  # the order is that of the log
+            decisions[key_of(record)] = record
+            decided_ms[record.query_id, record.batch_id] = entry.timestamp_ms
         elif isinstance(record, Completed):
-            completed.add((record.query_id, record.batch_id))
+            marks[record.query_id, record.batch_id] = record
+        elif isinstance(record, Tally):
+            tally = record
         end, last_ms = entry.offset + 1, entry.timestamp_ms
-    return LogState(owner, tuple(decisions.values()), frozenset(completed), end, last_ms)
+    kept = [(d.query_id, d.batch_id) for d in decisions.values()]
+    return LogState(
+        owner,
+        tuple(decisions.values()),
+        {k: marks[k] for k in kept if k in marks},
+        {k: decided_ms[k] for k in kept},
+        tally,
+        end,
+        last_ms,
+    )

@@ -57,6 +57,11 @@ def commit_log_topic(sink_id: str) -> str:
     return f"eo.{sink_id}.commit-log"
 
 
+def offsets_group(sink_id: str) -> str:
+    """The consumer group that shows how far the stream has decided its input; nobody ever joins it."""
+    return f"eo.{sink_id}"
+
+
 def commit_log_id(sink_id: str) -> str:
     """The transactional id of the one producer that may decide."""
     return f"{namespace(sink_id)}log"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from exactly_once.errors import CheckpointRewound, SinkOwned
-from exactly_once.protocol.records import Decision
+from exactly_once.protocol.records import WRITE, Decision
 
 
 class Plan(Enum):
@@ -18,12 +18,13 @@ class Plan(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch as Spark's checkpoint names it: the query, the batch id, and the digest of ``offsets/<batch
-    id>``."""
+    """A micro-batch as Spark's checkpoint names it: the query, the batch id, the digest of ``offsets/<batch id>`` and
+    what it says of each source."""
 
     query_id: str
     batch_id: int
     offsets_digest: str
+    sources: tuple[str, ...] = ()
 
 
 def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -> Plan:
@@ -82,6 +83,8 @@ def check_binding(sink_id: str, bound_query: str | None, query_id: str, checkpoi
     """
     if bound_query in (None, query_id) or takeover == bound_query:
         return
+    if bound_query == WRITE:
+        raise SinkOwned(f"sink {sink_id!r} belongs to batch writes", "Give the stream a sink.id of its own")
     raise SinkOwned(
         f"sink {sink_id!r} belongs to query {bound_query}, and the checkpoint {checkpoint} is of query {query_id}: "
         "either "

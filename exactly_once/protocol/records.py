@@ -1,4 +1,4 @@
-"""What the commit log holds: claims, decisions and completed marks, and their JSON form.
+"""What the commit log holds: claims, decisions, completed marks and a running tally, and their JSON form.
 
 The JSON carries a format number; a reader refuses a higher one than it knows, so that an older version of this package
 never acts on a log that it half understands.
@@ -13,11 +13,15 @@ from typing import Any
 from exactly_once.errors import CommitLogDamaged
 
 #: Raised when a change would mislead an older reader.
-FORMAT = 1
+FORMAT = 2
 
-#: Decisions are kept under this many rotating keys, so that compaction bounds the topic. Only the last one is ever
-#: needed for safety; the others are the audit trail.
+#: Decisions of batches are kept under this many rotating keys, so that compaction bounds the topic. Only the last one
+#: is ever needed for safety; the others are the audit trail. Decisions of batch writes are kept for ever, a key each:
+#: they are what makes a second write with the same id write nothing.
 KEPT_DECISIONS = 64
+
+#: Begins the query id of a batch write's decision; a Spark query's id is a UUID.
+WRITE = "write:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,10 @@ class PreparedTransaction:
 class Claim:
     """Somebody became the one who may decide for the sink.
 
-    ``token`` grows by one with each claim. ``query_id`` binds the sink to a Spark query; a claim by a recovery keeps
-    the binding that it found. ``purpose`` is ``stream`` or ``recovery``.
+    ``token`` grows by one with each claim. ``query_id`` binds the sink to a Spark query, or to batch writes
+    (:data:`WRITE`); a claim by a recovery keeps the binding that it found. ``purpose`` is ``stream``, ``write`` or
+    ``recovery``. ``pid`` and ``pid_started`` (seconds since the epoch) name the process that lives as long as the
+    owner: the driver's JVM, or the recovering process.
     """
 
     token: int
@@ -59,6 +65,7 @@ class Claim:
     host: str
     pid: int
     checkpoint: str = ""
+    pid_started: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,8 @@ class Decision:
     """Batch ``batch_id`` of ``query_id`` commits with exactly these handles.
 
     ``offsets_digest`` is the SHA-256 of Spark's ``offsets/<batch id>``; ``end_txn_version`` is the version that every
-    EndTxn for these handles must use, retries included.
+    EndTxn for these handles must use, retries included. ``began_ms`` is when the first of the transactions began, by
+    its coordinator's clock; 0 without one.
     """
 
     query_id: str
@@ -78,6 +86,12 @@ class Decision:
     decided_ms: int
     run_id: str = ""
     topics: tuple[str, ...] = ()
+    began_ms: int = 0
+
+    @property
+    def write_id(self) -> str:
+        """The id of the batch write that this is the decision of; "" for a batch of a stream."""
+        return self.query_id.removeprefix(WRITE) if self.query_id.startswith(WRITE) else ""
 
     @property
     def records(self) -> int:
@@ -87,16 +101,49 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Every handle of the decision was proven committed."""
+    """Every handle of the decision was proven committed.
+
+    The durations, in ms, are the decider's: from the first transaction's beginning until all parts were found alive, of
+    writing the decision, of ending the transactions. -1 when somebody else completed the batch.
+    """
 
     query_id: str
     batch_id: int
     token: int
     completed_ms: int
+    prepare_ms: int = -1
+    decide_ms: int = -1
+    complete_ms: int = -1
 
 
-Record = Claim | Decision | Completed
-_KINDS: dict[str, type] = {"claim": Claim, "decision": Decision, "completed": Completed}
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What went otherwise than planned, counted over the life of the sink.
+
+    Attributes
+    ----------
+    token : int
+        The claim under which it was written.
+    completed : int
+        Decisions that somebody else than their decider completed.
+    aborted : int
+        Undecided transactions that were swept.
+    drained : int
+        Batches that were run again after their decision; their rows were read and not written.
+    """
+
+    token: int
+    completed: int = 0
+    aborted: int = 0
+    drained: int = 0
+
+    def plus(self, token: int, completed: int = 0, aborted: int = 0, drained: int = 0) -> Tally:
+        """The tally after some more."""
+        return Tally(token, self.completed + completed, self.aborted + aborted, self.drained + drained)
+
+
+Record = Claim | Decision | Completed | Tally
+_KINDS: dict[str, type] = {"claim": Claim, "decision": Decision, "completed": Completed, "tally": Tally}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +156,14 @@ class Entry:
 
 
 def key_of(record: Record) -> str:
-    """The compaction key: one claim, and the last :data:`KEPT_DECISIONS` decisions with their marks."""
-    if isinstance(record, Claim):
-        return "claim"
+    """The compaction key: one claim, one tally, the last :data:`KEPT_DECISIONS` decisions of batches with their marks,
+    and every decision of a batch write with its mark.
+    """
+    if isinstance(record, Claim | Tally):
+        return next(k for k, t in _KINDS.items() if isinstance(record, t))
     kind = "decision" if isinstance(record, Decision) else "completed"
-    return f"{kind}/{record.batch_id % KEPT_DECISIONS}"
+    place = record.query_id if record.query_id.startswith(WRITE) else record.batch_id % KEPT_DECISIONS
+    return f"{kind}/{place}"
 
 
 def encode(record: Record) -> bytes:
@@ -151,6 +201,6 @@ def decode(value: bytes) -> Record:
         return record
     except (KeyError, TypeError, ValueError) as e:
         raise CommitLogDamaged(
-            f"the commit log holds {value[:80]!r}, which is no claim, decision or completed mark ({e})",
+            f"the commit log holds {value[:80]!r}, which is no record of a sink ({e})",
             "Find out who wrote to the topic; only the sink may",
         ) from e

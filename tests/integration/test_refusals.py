@@ -160,12 +160,6 @@ def test_speculation_is_refused_when_the_sink_is_registered(refused: Bench, driv
     expect(ended, "EO-MODE", "spark.speculation")
 
 
-def test_a_batch_write_is_refused(refused: Bench, warm: SparkDriver) -> None:
-    """Guards against a write that nothing keeps from running twice."""
-    ended = warm.write_batch(refused.job)
-    expect(ended, "EO-MODE", "availableNow")
-
-
 def test_a_broker_that_does_not_answer_is_named(unreachable: tuple[Run, Bench]) -> None:
     """Guards against a start that hangs for ever, or ends with a client's stack trace."""
     run, bench = unreachable

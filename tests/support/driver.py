@@ -76,10 +76,11 @@ class Driver:
     def unset(self, name: str) -> None:
         self.spark.conf.unset(name)
 
-    def write_batch(self, format: str, options: dict[str, str]) -> None:
-        """A batch write of one row, with a sink for streams."""
+    def write_batch(self, options: dict[str, str], rows: int, parts: int, mode: str) -> None:
+        """A batch write of the rows ``w-0``, ``w-1``, ..."""
         self.register()
-        self.spark.sql("select 'a' key, 'b' value").write.format(format).options(**options).mode("append").save()
+        df = self.spark.range(0, rows, 1, parts).selectExpr("concat('k', id) key", "concat('w-', id) value")
+        df.write.format("kafka_exactly_once").options(**options).mode(mode).save()
 
 
 def main() -> None:

@@ -256,13 +256,19 @@ class SparkDriver:
         assert ended.failure is None, f"{ended.failure}\n{self.log_tail()}"
         return ended
 
-    def write_batch(self, job: Job) -> Ended:
-        """Write one row to the job's sink as a batch."""
+    def write_batch(self, options: dict[str, str], rows: int = 40, parts: int = 4, mode: str = "append") -> Ended:
+        """Write the rows ``w-0``, ``w-1``, ... as a batch."""
         try:
-            self.ask("write_batch", format=job.format, options=job.options)
+            self.send_batch(options, rows, parts, mode)()
         except Refused as e:
             return Ended(False, str(e), [])
         return Ended(False, None, [])
+
+    def send_batch(
+        self, options: dict[str, str], rows: int = 40, parts: int = 4, mode: str = "append"
+    ) -> Callable[[], Any]:
+        """Begin to write a batch; call what comes back to wait for its end, which raises Refused when it failed."""
+        return self.send("write_batch", options=options, rows=rows, parts=parts, mode=mode)
 
     def ask(self, do: str, timeout_s: float = PATIENCE_S, **arguments: Any) -> Any:
         """Send a command and return its result."""

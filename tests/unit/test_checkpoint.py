@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.checkpoint import Checkpoint, batch_in_flight, read_checkpoint
+from exactly_once.checkpoint import Checkpoint, batch_in_flight, kafka_offsets, read_checkpoint
 from exactly_once.errors import CheckpointUnusable, UnsupportedMode
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
@@ -150,6 +150,28 @@ def test_a_broken_checkpoint_is_refused_with_its_location(tmp_path: Path, name: 
     with pytest.raises(CheckpointUnusable) as refusal:
         batch_in_flight(str(root))
     assert str(root) in refusal.value.what
+
+
+# -- the input's offsets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], {}),
+        (['{"flights":{"0":100,"1":101}}'], {"flights": {0: 100, 1: 101}}),
+        (['{"a":{"0":1}}', '{"b":{"0":2}}'], {"a": {0: 1}, "b": {0: 2}}),
+        (['{"a":{"0":5,"1":1}}', '{"a":{"0":3}}'], {"a": {0: 3, 1: 1}}),
+        (['{"logOffset":7}'], {}),
+        (["12"], {}),
+        (["-"], {}),
+        (['{"a":7}', '{"b":{"0":2}}'], {"b": {0: 2}}),
+        (['["a"]', "null", "", '{"a":{"x":1}}'], {}),
+    ],
+)
+def test_only_kafkas_offsets_are_taken_from_a_batch(lines: list[str], expected: dict[str, dict[int, int]]) -> None:
+    """They are committed for lag tools; another source's numbers there, or an exception, would stop the stream."""
+    assert kafka_offsets(lines) == expected
 
 
 # -- the digest -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once import errors, options, sink
+from exactly_once import deciding, errors, options
 from exactly_once.completion import older_slots
 from exactly_once.protocol.names import SLOTS, VARIANTS, commit_log_topic, namespace
 
@@ -75,7 +75,7 @@ def test_the_names_to_grant_rights_on_are_the_names_in_use() -> None:
         (SLOTS, "token modulo {}"),
         (SLOTS, "Ids are bounded: {} slots"),
         (VARIANTS, "x parts x {} variants"),
-        (round(sink.SPARE * 100), "with {} % of its timeout to spare"),
+        (round(deciding.SPARE * 100), "with {} % of its timeout to spare"),
     ],
 )
 def test_a_number_in_the_architecture_is_the_one_in_the_code(number: int, sentence: str) -> None:

@@ -84,9 +84,10 @@ def test_a_lost_or_broken_state_means_a_new_claim(local_dir: Path, content: byte
 
 def test_a_planned_execution_is_unfinished_until_somebody_says_so() -> None:
     """What did not go through makes the next batch begin with a claim: its tasks may still be alive."""
-    planned = STATE.planned("e2")
+    planned = STATE.planned("e2", {"in": {0: 7, 1: 9}})
     assert (planned.execution, planned.finished) == ("e2", False)
-    assert replace(planned, execution="e1", finished=True) == STATE, "nothing else changes"
+    assert planned.input_offsets == {"in": {"0": 7, "1": 9}}
+    assert replace(planned, execution="e1", finished=True, input_offsets={}) == STATE, "nothing else changes"
 
 
 def test_a_state_that_was_never_written_is_none(local_dir: Path) -> None:

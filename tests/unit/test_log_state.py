@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from exactly_once.protocol.log_state import LogState, fold
-from exactly_once.protocol.records import KEPT_DECISIONS, Claim, Completed, Decision, Entry, Record, key_of
+from exactly_once.protocol.records import KEPT_DECISIONS, WRITE, Claim, Completed, Decision, Entry, Record, key_of
 
 
 def claim(token: int, query: str | None = "q") -> Claim:
@@ -124,6 +126,29 @@ def test_a_compacted_log_says_the_same_as_the_whole_one() -> None:
         state = fold(compacted(log, cleaned_to))
         assert (state.owner, state.last_decision("q"), state.end) == (full.owner, full.last_decision("q"), full.end)
         assert state.open_decisions == (decision(200, 2),)
+
+
+def test_the_state_of_a_long_lived_driver_does_not_grow() -> None:
+    """It is folded batch by batch; ten thousand kept decisions would slow every commit down."""
+    state = fold([])
+    for n, record in enumerate(r for b in range(1000) for r in (decision(b), completed(b))):
+        state = fold([Entry(record, n, n)], state)
+    assert [d.batch_id for d in state.decisions] == [*range(1000 - KEPT_DECISIONS, 1000)]
+    assert len(state.marks) == len(state.decided_ms) == KEPT_DECISIONS
+    assert state.open_decisions == ()
+
+
+def test_a_decision_is_told_with_the_brokers_time() -> None:
+    """What is shown to people and measured is the broker's clock, not a driver's."""
+    state = fold([Entry(decision(3), 0, 1_000), Entry(completed(3), 1, 1_007)])
+    assert (state.decided_ms["q", 3], state.marks["q", 3]) == (1_000, completed(3))
+
+
+def test_a_batch_write_is_found_by_its_id() -> None:
+    """Guards against writing a partition again."""
+    done = replace(decision(0), query_id=f"{WRITE}day-1")
+    state = fold(entries(done, decision(0)))
+    assert (state.write("day-1"), state.write("day-2"), state.write("q")) == (done, None, None)
 
 
 def test_a_compacted_log_keeps_the_last_decisions() -> None:

@@ -11,11 +11,13 @@ from exactly_once.errors import CommitLogDamaged
 from exactly_once.protocol.records import (
     FORMAT,
     KEPT_DECISIONS,
+    WRITE,
     Claim,
     Completed,
     Decision,
     PreparedTransaction,
     Record,
+    Tally,
     decode,
     encode,
     key_of,
@@ -28,6 +30,7 @@ HANDLES = (
 CLAIM = Claim(7, "8f3c", 1_700_000_000_000, "stream", "host-1", 4711, "s3://bucket/checkpoints/ä b")
 DECISION = Decision("8f3c", 12, 7, HANDLES, "ab" * 32, 5, 1_700_000_000_001, "run", ("a", "b"))
 COMPLETED = Completed("8f3c", 12, 7, 1_700_000_000_002)
+WRITTEN = replace(DECISION, query_id=f"{WRITE}orders/2026-01-31", batch_id=0, began_ms=1_699_999_999_000)
 
 RECORDS: dict[str, Record] = {
     "claim": CLAIM,
@@ -35,7 +38,10 @@ RECORDS: dict[str, Record] = {
     "decision": DECISION,
     "decision of an empty batch": replace(DECISION, handles=(), topics=(), run_id=""),
     "decision of a thousand parts": replace(DECISION, handles=HANDLES[:1] * 1000),
+    "decision of a batch write": WRITTEN,
     "completed": COMPLETED,
+    "completed with its durations": replace(COMPLETED, prepare_ms=300, decide_ms=9, complete_ms=4),
+    "tally": Tally(7, 1, 2, 3),
 }
 
 
@@ -63,6 +69,27 @@ def test_a_record_of_a_newer_version_is_refused(record: Record) -> None:
     newer = {**json.loads(encode(record)), "format": FORMAT + 1, "field_of_the_future": 1}
     with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*newer version.*Upgrade the package"):
         decode(json.dumps(newer).encode())
+
+
+def test_a_log_of_the_first_format_is_read() -> None:
+    """An upgrade that cannot read its own past would have to start anew: every batch of it a duplicate."""
+    claim = (
+        b'{"format":1,"kind":"claim","token":7,"query_id":"8f3c","claimed_ms":1,"purpose":"stream","host":"h","pid":1,'
+        b'"checkpoint":"/c"}'
+    )
+    done = b'{"format":1,"kind":"completed","query_id":"8f3c","batch_id":12,"token":7,"completed_ms":2}'
+    assert decode(claim) == Claim(7, "8f3c", 1, "stream", "h", 1, "/c")
+    assert decode(done) == Completed("8f3c", 12, 7, 2)
+
+
+def test_a_batch_write_is_told_from_a_batch_by_its_id() -> None:
+    """The id is the user's word; a Spark query's id is a UUID and can never be taken for one."""
+    assert (WRITTEN.write_id, DECISION.write_id) == ("orders/2026-01-31", "")
+
+
+def test_the_tally_adds_up() -> None:
+    """Replays and sweeps are shown as running totals."""
+    assert Tally(1).plus(2, completed=1, drained=1).plus(3, aborted=4) == Tally(3, 1, 4, 1)
 
 
 def without(name: str) -> bytes:
@@ -111,4 +138,11 @@ def test_records_of_a_kind_that_must_survive_each_other_have_keys_of_their_own()
     duplicate."""
     near = range(1_000, 1_000 + KEPT_DECISIONS)
     keys = [key_of(CLAIM), *(key_of(replace(r, batch_id=n)) for r in (DECISION, COMPLETED) for n in near)]
+    keys += [key_of(Tally(1)), *(key_of(replace(r, query_id=WRITTEN.query_id)) for r in (DECISION, COMPLETED))]
     assert len(set(keys)) == len(keys)
+
+
+def test_every_batch_write_keeps_its_decision() -> None:
+    """Compaction that forgets one lets a second write with its id duplicate it, a year later."""
+    writes = [replace(WRITTEN, query_id=f"{WRITE}{n}") for n in range(1000)]
+    assert len({key_of(w) for w in writes}) == 1000

@@ -1,0 +1,104 @@
+"""One batch write, named by the user: however often it is tried, its rows are in the output once.
+
+``df.write.format("kafka_exactly_once").option("write.id", ...)``. Each try claims the sink anew, so of two at once the
+later one goes on; what is decided is drained; the decision is kept in the commit log for ever, under the write id.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from exactly_once.claim import claim_for_write, count
+from exactly_once.deadline import Deadline
+from exactly_once.deciding import ABORT_BUDGET_S, DECIDE_BUDGET_S, Decider
+from exactly_once.driver_state import DriverState
+from exactly_once.errors import Fenced, ProtocolViolation
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.options import SinkOptions
+from exactly_once.protocol.planning import Batch, Plan
+from exactly_once.protocol.records import Decision
+from exactly_once.sink import Part, Ticket, proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One try of a batch write: what its tasks and its commit need to know."""
+
+    ticket: Ticket
+    state: DriverState
+
+
+def written(connection: Connection, sink_id: str, write_id: str, timeout_s: float = 10.0) -> Decision | None:
+    """The decision of a batch write, None when its rows are not to be seen yet: then write them.
+
+    A decided write may still have to be completed (see ``open_decisions`` of the log): the next write of the sink, or
+    the recovery, does that.
+
+    Raises
+    ------
+    BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    """
+    return read_log(connection, sink_id, timeout_s).write(write_id)
+
+
+def plan_write(options: SinkOptions) -> Write:
+    """Claim the sink for this try.
+
+    Raises
+    ------
+    ExactlyOnceError
+        Whatever has to be refused; nothing is written then.
+    """
+    state = claim_for_write(options)
+    execution = uuid.uuid4().hex
+    plan = Plan.WRITE if state.last_batch < 0 else Plan.DRAIN
+    batch = Batch(state.query_id, 0, "")
+    return Write(Ticket(batch, plan, state.token, execution, state.timeout_ms), replace(state, execution=execution))
+
+
+def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None]) -> Decision | None:
+    """Decide and complete; None when the write was decided before.
+
+    Raises
+    ------
+    Fenced, Expiring, Expired, Unfinished, ProtocolViolation
+    """
+    done = [p for p in parts if p is not None]
+    if len(done) < len(parts) or any(p.execution != write.ticket.execution for p in done):
+        raise ProtocolViolation(
+            f"write {options.write_id!r}: Spark commits results that are not those of its tasks",
+            "Write again; if it repeats, report it with this message",
+        )
+    decider = Decider(options)
+    try:
+        if write.ticket.plan is Plan.DRAIN:
+            count(decider.log, write.state.token, Deadline(DECIDE_BUDGET_S), drained=1)
+            return None
+        nothing = _empty_part(write.ticket)
+        decision = decider.decide_and_complete(proposal(done or [nothing], write.state), write.state)
+        if any(not p.attempt.startswith("0.") for p in done):
+            decider.abort_own(write.state)  # what failed attempts left open
+        return decision
+    finally:
+        decider.close()
+
+
+def abort_write(options: SinkOptions, write: Write, parts: Sequence[Part]) -> None:
+    """Abort what this try prepared, unless it is decided."""
+    decider = Decider(options)
+    try:
+        log_state = decider.log.own(write.state.token, Deadline(ABORT_BUDGET_S))
+        if not log_state.is_decided(write.state.query_id, 0):
+            decider.abort_own(write.state)
+    except Fenced:
+        decider.abandon([h for p in parts if (h := p.handle) is not None], write.state)
+    finally:
+        decider.close()
+
+
+def _empty_part(ticket: Ticket) -> Part:
+    """The part of a write without tasks: an empty DataFrame is written too, and is decided."""
+    return Part(ticket.execution, ticket.token, 0, ticket.batch.query_id, "", 0, "0.0", ticket.plan, "")

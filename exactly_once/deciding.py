@@ -1,0 +1,166 @@
+"""Where a batch is decided: every transaction alive, one durable record, then the commits; or all of it aborted."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from exactly_once.claim import COMPLETE_BUDGET_S
+from exactly_once.completion import complete, sweep
+from exactly_once.deadline import Deadline
+from exactly_once.driver_state import DriverState
+from exactly_once.errors import BrokerUnreachable, Expiring
+from exactly_once.failpoints import reach
+from exactly_once.kafka.commit_log import CommitLog, now_ms
+from exactly_once.kafka.control import Control, Description, End
+from exactly_once.options import SinkOptions
+from exactly_once.protocol.names import slot_of
+from exactly_once.protocol.records import Completed, Decision, PreparedTransaction
+
+log = logging.getLogger(__name__)
+
+#: A decision needs this part of the timeout still ahead, so that a driver which dies right after it leaves the next one
+#: time to start and complete.
+SPARE = 0.3
+
+#: At this part of the timeout a warning says that batches are getting too long for it.
+WARN = 0.5
+
+_PERHAPS_DECIDED = "Whether the batch is decided is not known here; the next start finds out, and writes its rows once"
+_COMMITTED = "The batch is committed; the next start marks it so and drains its rows"
+
+DECIDE_BUDGET_S = 30.0
+ABORT_BUDGET_S = 10.0
+
+
+class Decider:
+    """Decides, completes and aborts for one sink; keeps its connections until it is closed."""
+
+    def __init__(self, options: SinkOptions):
+        self._options = options
+        self.log = CommitLog(options.connection, options.sink_id)
+        self._control: Control | None = None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.log.close()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def control(self) -> Control:
+        """The control connection."""
+        if self._control is None:
+            self._control = Control(self._options.connection, DECIDE_BUDGET_S)
+        return self._control
+
+    def decide_and_complete(self, proposed: Decision, state: DriverState) -> Decision:
+        """Decide ``proposed`` under the claim of ``state``, and see it through.
+
+        Returns
+        -------
+        Decision
+            As it was written.
+
+        Raises
+        ------
+        Fenced, Expiring, Expired, Unfinished, BrokerUnreachable
+        """
+        handles = proposed.handles
+        reach("all-prepared")
+        try:
+            began_ms, left_s = self._check_alive(handles, state)
+        except Expiring:
+            self.log.close()  # look afresh: when a newer owner did this, that is the error to report
+            self.log.own(state.token, Deadline(DECIDE_BUDGET_S))
+            raise
+        prepare_ms = max(0, now_ms() + state.clock_ahead_ms - began_ms) if began_ms else 0
+        decision = replace(proposed, decided_ms=now_ms(), began_ms=began_ms)
+        started = time.monotonic()
+        ends = {t: {int(p): o for p, o in offsets.items()} for t, offsets in state.input_offsets.items()}
+        try:
+            # half of what is left: a decision that is written late must still leave time to complete it
+            self.log.append(decision, Deadline(min(DECIDE_BUDGET_S, left_s / 2)), ends)
+        except BrokerUnreachable as e:
+            raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e
+        decided = time.monotonic()
+        reach("decided")
+        if handles:
+            complete(self._options.sink_id, decision, self.control(), COMPLETE_BUDGET_S)
+        durations = prepare_ms, _ms(started, decided), _ms(decided, time.monotonic())
+        done = Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
+        try:
+            self.log.append(done, Deadline(DECIDE_BUDGET_S))
+        except BrokerUnreachable as e:
+            raise BrokerUnreachable(e.what, e.way_out, safe=_COMMITTED) from e
+        reach("completed")
+        return decision
+
+    def abort_own(self, state: DriverState) -> list[Description]:
+        """Abort everything that is open under the claim of ``state``, of which nothing open may be decided."""
+        slot = slot_of(state.token)
+        control = self.control().renew(ABORT_BUDGET_S)
+        return sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot == slot)
+
+    def abandon(self, handles: Sequence[PreparedTransaction], state: DriverState) -> list[Description]:
+        """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now.
+
+        Exactly these transactions, by producer id and epoch, and only those that this driver has not decided. Its log
+        producer is fenced, so no decision of its own can follow.
+        """
+        decided = {h for d in self.log.read(Deadline(ABORT_BUDGET_S)).decisions for h in d.handles}
+        mine = {h.transactional_id: h for h in handles if h not in decided}
+        control = self.control().renew(ABORT_BUDGET_S)
+        found = [
+            d
+            for i, d in control.describe(mine).items()
+            if (d.state, d.producer_id, d.producer_epoch) == ("Ongoing", mine[i].producer_id, mine[i].epoch)
+        ]
+        ends = [End(d.transactional_id, d.producer_id, d.producer_epoch) for d in found]
+        control.end_all(ends, False, state.end_txn_version)
+        return found
+
+    def _check_alive(self, handles: Sequence[PreparedTransaction], state: DriverState) -> tuple[int, float]:
+        """Invariant 3: every transaction is open, is the one that was prepared, and has time to spare.
+
+        Returns
+        -------
+        (int, float)
+            When the first of them began, by its coordinator's clock (0 without any), and the seconds that the one which
+            expires first has left.
+        """
+        described = self.control().renew(DECIDE_BUDGET_S).describe(h.transactional_id for h in handles)
+        broker_now = time.time() * 1000 + state.clock_ahead_ms
+        oldest, left_s = 0.0, state.timeout_ms / 1000
+        for h in handles:
+            d = described[h.transactional_id]
+            used = (broker_now - d.started_ms) / max(1, d.timeout_ms)
+            if (d.state, d.producer_id, d.producer_epoch) != ("Ongoing", h.producer_id, h.epoch) or used > 1 - SPARE:
+                why = (
+                    f"has used {used:.0%} of its {d.timeout_ms} ms"
+                    if d.state == "Ongoing" and d.producer_epoch == h.epoch
+                    else f"is gone (the broker says {d.state or 'unknown'} at epoch {d.producer_epoch}, not {h.epoch})"
+                )
+                raise Expiring(
+                    f"the transaction {h.transactional_id} of part {h.part} {why}",
+                    "Make batches shorter (maxOffsetsPerTrigger, fewer rows) or raise kafka.transaction.timeout.ms; "
+                    "then start again",
+                )
+            oldest = max(oldest, used)
+            left_s = min(left_s, (d.timeout_ms - broker_now + d.started_ms) / 1000)
+        if oldest > WARN:
+            log.warning(
+                "sink %s: EO-WARN-TIMEOUT the batch used %.0f%% of transaction.timeout.ms=%d before its decision; "
+                "past %.0f%% it would not be decided",
+                self._options.sink_id,
+                oldest * 100,
+                state.timeout_ms,
+                (1 - SPARE) * 100,
+            )
+        return min((d.started_ms for d in described.values()), default=0), left_s
+
+
+def _ms(start: float, end: float) -> int:
+    return round((end - start) * 1000)

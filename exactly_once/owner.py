@@ -1,0 +1,44 @@
+"""Who owns a sink, and whether that process still lives: for operators. Safety never rests on this answer; Kafka's
+fencing gives it.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import psutil
+
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Claim
+
+#: A process whose recorded start differs by more than this from the one that has its id now is another process.
+_SAME_START_S = 2.0
+
+
+def make_claim(state: LogState, query_id: str | None, now_ms: int, purpose: str, checkpoint: str = "") -> Claim:
+    """The claim that follows ``state``, for the process on this machine that lives as long as the owner: the driver's
+    JVM, whose workers come and go, or a recovery's own.
+    """
+    process = psutil.Process()
+    if purpose != "recovery":
+        process = next((p for p in process.parents() if p.name().startswith("java")), process)
+    token = (state.owner.token if state.owner else 0) + 1
+    host = socket.gethostname()
+    return Claim(token, query_id, now_ms, purpose, host, process.pid, checkpoint, process.create_time())
+
+
+def owner_alive(claim: Claim) -> bool | None:
+    """Whether the process of ``claim`` still runs; None when it is on another machine, where it cannot be seen."""
+    if claim.host != socket.gethostname():
+        return None
+    return process_alive(claim.pid, claim.pid_started)
+
+
+def process_alive(pid: int, started: float) -> bool:
+    """Whether the process with this id is the one that started then (seconds since the epoch): ids are used again."""
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - started) < _SAME_START_S
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

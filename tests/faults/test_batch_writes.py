@@ -1,0 +1,113 @@
+"""Batch writes (``df.write``, ``write.id``): however often one is tried and wherever it dies, its rows are there once."""
+
+from __future__ import annotations
+
+import pytest
+
+from exactly_once.batch import written
+from exactly_once.errors import code_in
+from tests.support.fixtures import Bench, StartDriver
+from tests.support.processes import until
+from tests.support.stream import PATIENCE_S, Refused, SparkDriver
+
+ROWS = 40
+EXPECTED = [(f"k{n}", f"w-{n}") for n in range(ROWS)]
+
+
+def options(bench: Bench, write_id: str = "day-1", **more: str) -> dict[str, str]:
+    """The options of a write of its own into the bench's sink."""
+    kept = {k: v for k, v in bench.job.options.items() if k != "checkpointLocation"}
+    return {**kept, "write.id": write_id, **{k.replace("_", "."): v for k, v in more.items()}}
+
+
+def test_a_second_write_with_the_same_id_writes_nothing_and_another_id_does(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against the duplicates of a partition that is run again."""
+    for write_id in ("day-1", "day-1", "day-2"):
+        assert warm.write_batch(options(bench, write_id), ROWS).failure is None
+
+    bench.assert_exactly(EXPECTED * 2)
+    assert written(bench.connection, bench.sink_id, "day-1").records == ROWS
+    assert written(bench.connection, bench.sink_id, "day-3") is None
+    assert bench.log().tally.drained == 1
+
+
+def test_a_write_without_rows_is_decided_too(bench: Bench, warm: SparkDriver) -> None:
+    """A partition without input must count as done, or a schedule asks for it for ever."""
+    assert warm.write_batch(options(bench), 0).failure is None
+    assert written(bench.connection, bench.sink_id, "day-1").records == 0
+    bench.assert_exactly([])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["claimed", "before-begin", "mid-write", "all-prepared"])
+def test_a_write_that_died_before_its_decision_is_written_once_by_the_next_try(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a partition half written, and against readers blocked by what was left open."""
+    killed_at(point, bench, driver())
+    assert bench.visible() == []
+
+    assert warm.write_batch(options(bench), ROWS).failure is None
+    bench.assert_exactly(EXPECTED)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["decided", "some-ended", "all-ended", "completed"])
+def test_a_write_that_died_after_its_decision_is_completed_by_the_next_try(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against the duplicate of a decided write, and against its loss when the next try is of another id."""
+    killed_at(point, bench, driver())
+
+    assert warm.write_batch(options(bench, "day-2"), 0).failure is None, "it completes what it finds decided"
+    bench.assert_exactly(EXPECTED)
+    assert warm.write_batch(options(bench), ROWS).failure is None
+    bench.assert_exactly(EXPECTED)
+
+
+def test_of_two_writes_at_once_one_goes_through(bench: Bench, driver: StartDriver, warm: SparkDriver) -> None:
+    """Guards against the duplicates of a backfill that is launched twice."""
+    first = driver()
+    first.arm("all-prepared", "sleep 8")
+    outcome = first.send_batch(options(bench), ROWS)
+    until("the first write has prepared", lambda: first.has_reached("all-prepared"), PATIENCE_S)
+
+    assert warm.write_batch(options(bench), ROWS).failure is None
+    with pytest.raises(Refused) as refused:
+        outcome()
+
+    assert code_in(str(refused.value)) == "EO-FENCED"
+    bench.assert_exactly(EXPECTED)
+
+
+def test_a_sink_belongs_to_a_stream_or_to_batch_writes(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a backfill that fences the live stream, and the other way round."""
+    bench.input.add(1)
+    warm.complete(bench.job)
+    assert warm.write_batch(options(bench)).code == "EO-SINK-OWNED"
+    assert warm.write_batch(options(bench, sink_id=f"{bench.sink_id}.backfill")).failure is None
+    bench.input.add(1)
+    taken = bench.job.having(sink_id=f"{bench.sink_id}.backfill")
+    assert warm.run(taken).code == "EO-SINK-OWNED"
+
+    warm.complete(bench.job)
+    bench.assert_exactly([*bench.input.expected(slice(0, 1)), *EXPECTED, *bench.input.expected(slice(1, 2))])
+
+
+@pytest.mark.parametrize(
+    ("change", "mode", "code"), [({"write_id": ""}, "append", "EO-OPTION"), ({}, "overwrite", "EO-MODE")]
+)
+def test_what_a_batch_write_cannot_be_is_refused(
+    change: dict[str, str], mode: str, code: str, bench: Bench, warm: SparkDriver
+) -> None:
+    """Without a name a second try cannot be told from another write; and a log cannot be overwritten."""
+    assert warm.write_batch(options(bench, **change), mode=mode).code == code
+    assert bench.log().owner is None, "refused before anything is written"
+
+
+def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
+    """Begin a write and kill everything of its driver at ``point``."""
+    driver.arm(point)
+    driver.send_batch(options(bench), ROWS)
+    until(f"the write comes to {point}", lambda: driver.has_reached(point), PATIENCE_S)
+    driver.kill9()

@@ -1,0 +1,73 @@
+"""The consumer group of a stream: what ordinary lag tools see of it, as the brokers tell it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from kafka.admin import KafkaAdminClient
+
+from exactly_once.kafka.commit_log import Offsets
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.names import offsets_group
+from resources.checkpoints import CheckpointReader
+from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
+from tests.support.processes import until
+from tests.support.stream import PATIENCE_S, Job, SparkDriver
+
+
+def of_group(connection: Connection, group: str) -> Offsets:
+    """What ``kafka-consumer-groups --describe`` would show."""
+    admin = KafkaAdminClient(**connection.kafka_python())
+    try:
+        found: dict[str, dict[int, int]] = {}
+        for partition, offset in admin.list_group_offsets([group])[group].items():
+            found.setdefault(partition.topic, {})[partition.partition] = offset.offset
+        return found
+    finally:
+        admin.close()
+
+
+def reading(bench: Bench, source: KafkaInput) -> Job:
+    """The bench's job with a Kafka input."""
+    return Job(**{**asdict(bench.job), "source": source.source(1000), "select": ["key", "value"]})
+
+
+def test_a_lag_tool_sees_how_far_the_stream_is(bench: Bench, kafka_input: KafkaInput, warm: SparkDriver) -> None:
+    """Invariant 9: the group's offsets are those of the last batch, not of what was merely read."""
+    group = offsets_group(bench.sink_id)
+    for _ in range(2):
+        kafka_input.fill(batches=1, rows=20)
+        warm.complete(reading(bench, kafka_input))
+        assert of_group(bench.connection, group) == CheckpointReader(root="").committed_offsets(str(bench.checkpoint))
+    bench.assert_exactly(kafka_input.sent)
+
+
+def test_the_offsets_move_with_the_decision_and_not_before_it(
+    bench: Bench, kafka_input: KafkaInput, driver: StartDriver
+) -> None:
+    """Offsets that moved before the decision would hide a batch that is still to be written."""
+    group = offsets_group(bench.sink_id)
+    kafka_input.fill(batches=1, rows=20)
+    for point, moved in (("all-prepared", False), ("decided", True)):
+        victim = driver(conf=connector())
+        victim.arm(point)
+        victim.start(reading(bench, kafka_input))
+        until(f"the stream comes to {point}", lambda v=victim, p=point: v.has_reached(p), PATIENCE_S)
+        victim.kill9()
+        assert bool(of_group(bench.connection, group)) is moved
+
+
+def test_a_source_that_is_not_kafka_has_no_group(bench: Bench, warm: SparkDriver) -> None:
+    """Numbers of files must not appear as offsets of a topic."""
+    bench.input.add(1)
+    warm.complete(bench.job)
+    assert of_group(bench.connection, offsets_group(bench.sink_id)) == {}
+    bench.assert_exactly_once()
+
+
+def test_the_group_is_left_alone_when_asked(bench: Bench, kafka_input: KafkaInput, warm: SparkDriver) -> None:
+    """With the input on another cluster, a topic of the same name here would show a lag that is not its own."""
+    kafka_input.fill(batches=1, rows=20)
+    warm.complete(reading(bench, kafka_input).having(sink_input_offsets="false"))
+    assert of_group(bench.connection, offsets_group(bench.sink_id)) == {}
+    bench.assert_exactly(kafka_input.sent)
