@@ -98,14 +98,15 @@ def batch_in_flight(location: str) -> Batch:
 
 
 def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
-    """Topic -> partition -> next offset to read, from the source lines of an ``offsets/N``; other sources have none.
+    """Topic -> partition -> next offset to read, from the source lines of an ``offsets/N``, with or without a source's
+    number before them; other sources have none.
 
     Where two sources read one partition, the one that is behind counts.
     """
     found: dict[str, dict[int, int]] = {}
     for line in sources:
         try:
-            topics = json.loads(line)
+            topics = json.loads(line if line.startswith("{") else line.partition(":")[2])
             read = {t: {int(p): int(o) for p, o in partitions.items()} for t, partitions in topics.items()}
         except (ValueError, TypeError, AttributeError):
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,15 @@ if TYPE_CHECKING:
     from exactly_once.kafka.connection import Connection
 
 _started: list[EmbeddedBroker] = []
+
+#: CI runs the long tests only while they fit into its hour: none is begun after this many seconds.
+_BUDGET_S = float(os.environ.get("TEST_BUDGET_S", "inf"))
+_began = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() - _began > _BUDGET_S:
+        pytest.skip(f"the {_BUDGET_S:.0f} s that CI has for these tests are over; make test-long runs all of them")
 
 
 @pytest.fixture(scope="session")

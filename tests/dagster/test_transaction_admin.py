@@ -1,19 +1,18 @@
 """Transaction admin on a real broker: it sees what is open, ends what may be ended, and refuses the rest."""
 
+import os
+import socket
 import time
 
+import psutil
 import pytest
-from confluent_kafka import Producer
 
-from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
-from exactly_once.kafka.commit_log import CommitLog, read_log
+from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.control import Control
-from exactly_once.protocol.names import part_id
-from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 from resources.transactions import Refused, TransactionAdmin
 from tests.support import broker as brokers
-from tests.support import oracle
+from tests.support.dead_sink import DEAD, DeadSink
 
 
 @pytest.fixture
@@ -21,43 +20,9 @@ def admin(bootstrap_servers):
     return TransactionAdmin(bootstrap_servers=bootstrap_servers)
 
 
-class Sink:
-    """A sink whose driver died: it claimed, and left one open transaction for each part."""
-
-    def __init__(self, connection, topic):
-        self.connection, self.topic, self.sink_id = connection, topic, brokers.fresh_name("sink")
-        self.log = CommitLog(connection, self.sink_id)
-        self.log.claim(lambda state: Claim(1, "q", 0, "stream", "h", 1, "/c"), Deadline(30))
-        self.producers = []
-
-    def open_part(self, part):
-        name = part_id(self.sink_id, 1, part, "0.0")
-        producer = Producer(
-            {**self.connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000, "log_level": 2}
-        )
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        producer.produce(self.topic, f"part {part}")
-        producer.flush(30)
-        self.producers.append(producer)
-        return name
-
-    def decide(self, *names):
-        with Control(self.connection) as control:
-            version = control.end_txn_version()
-            handles = tuple(
-                PreparedTransaction(d.transactional_id, d.producer_id, d.producer_epoch, part, 1)
-                for part, d in enumerate(control.describe(names).values())
-            )
-        self.log.append(Decision("q", 0, 1, handles, "digest", version, 0, topics=(self.topic,)), Deadline(30))
-
-    def visible(self):
-        return sorted(m.value for m in oracle.read(self.connection, [self.topic]))
-
-
 @pytest.fixture
 def sink(connection, topic):
-    return Sink(connection, topic)
+    return DeadSink(connection, topic, host=socket.gethostname(), pid=DEAD)
 
 
 def test_open_transactions_are_listed_and_described_oldest_first(sink, admin):
@@ -79,7 +44,7 @@ def test_a_decided_transaction_is_committed_and_an_undecided_one_is_not(sink, ad
     with pytest.raises(Refused, match="would lose them"):
         admin.abort(decided)
     assert sink.visible() == []
-    assert admin.commit(decided).handle.records == 1
+    assert admin.commit(decided).decided.handle.records == 1
     assert sink.visible() == ["part 0"]
     with pytest.raises(Refused, match="no transaction under way"):
         admin.commit(decided)
@@ -88,12 +53,59 @@ def test_a_decided_transaction_is_committed_and_an_undecided_one_is_not(sink, ad
 def test_an_abort_takes_the_sink_from_its_driver_first(sink, admin):
     undecided, decided = sink.open_part(0), sink.open_part(1)
     sink.decide(decided)
-    report = admin.abort(undecided)
+    report = admin.abort(undecided).report
     assert [d.transactional_id for d in report.aborted] == [undecided]
     assert [d.batch_id for d in report.completed] == [0]
     assert sink.visible() == ["part 1"]
     owner = read_log(sink.connection, sink.sink_id).owner
     assert (owner.token, owner.purpose) == (2, "recovery")
+
+
+def test_a_forced_commit_shows_exactly_the_transaction_that_was_seen(sink, admin):
+    """Duplicate: more than what somebody typed out."""
+    one, other = sink.open_part(0, records=3), sink.open_part(1)
+    with pytest.raises(Refused) as refused:
+        admin.commit(one)
+    assert refused.value.phrase == f"duplicate 3 records of {sink.topic}"  # as the partition's leader counts them
+    ended = admin.commit(one, refused.value.phrase)
+    assert (ended.decided, ended.forced) == (None, refused.value.phrase)
+    assert sink.visible() == ["part 0"] * 3
+    assert [d.transactional_id for d in admin.open_transactions(sink.sink_id)] == [other]
+
+
+def test_a_forced_abort_ends_exactly_the_decided_transaction(sink, admin):
+    """Loss: more than what somebody typed out."""
+    lost, kept = sink.open_part(0), sink.open_part(1)
+    sink.decide(lost, kept, records=1)
+    with pytest.raises(Refused, match="lose batch 0, 1 record'"):
+        admin.abort(lost)
+    assert admin.abort(lost, "lose batch 0, 1 record").report is None
+    assert read_log(sink.connection, sink.sink_id).owner.token == 1  # nobody was fenced for it
+    with Control(sink.connection) as control:
+        states = {i: d.state for i, d in control.describe([lost, kept]).items()}
+    assert states[kept] == "Ongoing" and states[lost] in ("PrepareAbort", "CompleteAbort")
+
+
+def test_an_owner_that_lives_is_fenced_only_by_who_says_so(connection, topic, admin):
+    """Mishap: a healthy stream that is stopped by somebody who looked at the wrong sink."""
+    here = psutil.Process()
+    sink = DeadSink(connection, topic, socket.gethostname(), os.getpid(), here.create_time())
+    undecided = sink.open_part(0)
+    with pytest.raises(Refused, match="is alive") as refused:
+        admin.abort(undecided)
+    assert refused.value.phrase == f"fence the driver {os.getpid()} on {socket.gethostname()}"
+    assert read_log(connection, sink.sink_id).owner.token == 1
+    aborted = admin.abort(undecided, refused.value.phrase)
+    assert [d.transactional_id for d in aborted.report.aborted] == [undecided]
+    assert read_log(connection, sink.sink_id).owner.purpose == "recovery"
+
+
+def test_an_owner_on_another_host_is_not_taken_for_dead(connection, topic, admin):
+    sink = DeadSink(connection, topic)
+    undecided = sink.open_part(0)
+    with pytest.raises(Refused, match="cannot be seen whether it is alive"):
+        admin.abort(undecided)
+    assert admin.abort(undecided, "fence the driver 1 on elsewhere").forced == "fence the driver 1 on elsewhere"
 
 
 def test_a_sweep_is_safe_twice(sink, admin):

@@ -28,6 +28,12 @@ def test_a_process_of_another_machine_cannot_be_seen() -> None:
     assert owner_alive(replace(claim, host="somewhere-else")) is None
 
 
+def test_a_claim_of_an_older_version_is_not_called_dead_while_there_is_such_a_process() -> None:
+    """An upgrade beside a running driver must not let a command fence it unasked."""
+    claim = replace(make_claim(LogState(), None, 0, "recovery"), pid_started=0.0)
+    assert owner_alive(claim) is None
+
+
 def test_a_process_id_that_is_used_again_is_not_the_owner() -> None:
     """A dead stream that counts as alive is never recovered."""
     claim = make_claim(LogState(), None, 0, "recovery")

@@ -1,0 +1,32 @@
+"""Numbers and times as people say them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+_IRREGULAR = {"batch": "batches"}
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``12 s``, ``3 min 4 s``, ``2 h``, ``3 d 4 h``."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = int(seconds)
+    for size, unit, below, name in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit} {rest} {name}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def when(ms: int, now_ms: int) -> str:
+    """A moment in UTC, and how long ago it was."""
+    if ms <= 0:
+        return "an unknown time"
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC ({duration((now_ms - ms) / 1000)} ago)"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 record``, ``1,234 records``."""
+    return f"{count:,} {noun if count == 1 else _IRREGULAR.get(noun, noun + 's')}"

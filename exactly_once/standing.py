@@ -1,0 +1,91 @@
+"""How far a stream is, judged from its checkpoint and its commit log: no Spark, no JVM, milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from exactly_once.checkpoint import Checkpoint, kafka_offsets, source_lines
+from exactly_once.kafka.raw import Watermarks
+from exactly_once.protocol.log_state import LogState
+
+#: topic -> partition -> offset, as Spark writes it.
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What checkpoint and commit log say together.
+
+    Attributes
+    ----------
+    state : str
+        ``unused``: neither has a batch. ``settled``: every planned batch is committed by Spark. ``in flight``: one is
+        planned and not decided. ``in doubt``: one is decided, and Spark has not marked it; the next start drains it.
+        ``checkpoint lost``: the log holds decisions that the checkpoint cannot have forgotten (it was deleted, restored
+        or rewound); ``foreign``: the sink belongs to another query.
+    open_decisions : tuple of int
+        Batches that are decided and not yet proven committed.
+    """
+
+    state: str
+    query_id: str | None
+    last_planned: int | None
+    last_committed: int | None
+    last_decided: int | None
+    open_decisions: tuple[int, ...]
+    batch_started_ms: int | None
+
+    def as_metadata(self) -> dict[str, Any]:
+        """The standing as plain values, without those that are not known."""
+        values = {**asdict(self), "open_decisions": list(self.open_decisions)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def compare(checkpoint: Checkpoint, log: LogState) -> Standing:
+    """Judge a checkpoint against the commit log of its sink."""
+    last = log.last_decision(checkpoint.query_id) if checkpoint.query_id else None
+    decided = last.batch_id if last else None
+    bound = log.owner.query_id if log.owner else None
+    if bound is not None and checkpoint.query_id is None:
+        state = "checkpoint lost"
+    elif bound is not None and bound != checkpoint.query_id:
+        state = "foreign"
+    elif decided is not None and decided > _number(checkpoint.last_offsets):
+        state = "checkpoint lost"
+    elif checkpoint.last_offsets is None:
+        state = "unused"
+    elif checkpoint.in_flight is None:
+        state = "settled"
+    else:
+        state = "in doubt" if decided == checkpoint.in_flight else "in flight"
+    return Standing(
+        state,
+        checkpoint.query_id,
+        checkpoint.last_offsets,
+        checkpoint.last_commit,
+        decided,
+        tuple(d.batch_id for d in log.open_decisions),
+        checkpoint.batch_started_ms,
+    )
+
+
+def lag(committed: Offsets, topic: str, watermarks: Mapping[int, Watermarks]) -> int:
+    """Offsets between what Spark has committed and what a read_committed reader could read (markers included)."""
+    done = committed.get(topic, {})
+    return sum(max(0, w.last_stable - max(w.low, done.get(p, 0))) for p, w in watermarks.items())
+
+
+def parse_offsets(text: str) -> Offsets:
+    """The Kafka offsets in the text of one ``offsets/N`` file."""
+    return kafka_offsets(source_lines(text))
+
+
+def by_partition(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Offsets as JSON gives them, whose keys are text."""
+    return {topic: {int(p): int(offset) for p, offset in partitions.items()} for topic, partitions in topics.items()}
+
+
+def _number(batch_id: int | None) -> int:
+    return -1 if batch_id is None else batch_id

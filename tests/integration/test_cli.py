@@ -1,0 +1,183 @@
+"""The command line against real brokers: what is open is listed, explained, ended, recovered; or refused."""
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from exactly_once import cli
+from exactly_once.kafka.connection import Connection
+from tests.support import broker as brokers
+from tests.support import oracle
+from tests.support.dead_sink import DEAD, DeadSink
+from tests.support.hanging import UNVERIFIED, leave_hanging
+
+
+@pytest.fixture
+def run(bootstrap_servers, capsys, monkeypatch):
+    """Run a command on the shared broker; (exit code, standard output or its JSON, standard error)."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
+
+    def run(*arguments):
+        code = cli.main(arguments)
+        printed = capsys.readouterr()
+        return code, json.loads(printed.out) if "--json" in arguments else printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def sink(connection, topic):
+    """Its owner was on this host, and is dead."""
+    return DeadSink(connection, topic, socket.gethostname(), DEAD)
+
+
+@pytest.fixture
+def living(connection, topic):
+    """Its owner is this process."""
+    return DeadSink(connection, topic, socket.gethostname(), os.getpid(), psutil.Process().create_time())
+
+
+def test_a_list_shows_what_is_open_and_that_nobody_works_on_it(run, sink):
+    decided, undecided = sink.open_part(0), sink.open_part(1)
+    sink.decide(decided)
+    code, out, _ = run("transactions", "list", "--sink", sink.sink_id)
+    assert code == 1 and all(word in out for word in (decided, undecided, "undecided", "gone", "nobody works on it"))
+    code, found, _ = run("transactions", "list", "--sink", sink.sink_id, "--json")
+    assert code == 1 and len(found["trouble"]) == 1
+    assert [t["verdict"] for t in found["sinks"][0]["open"]] == ["decided", "undecided"]
+    assert found["idle"] is None and found["hanging"] is None
+    code, found, _ = run("transactions", "list", "--all", "--json")  # every sink of the cluster
+    assert sink.sink_id in {s["sink_id"] for s in found["sinks"]}
+    assert f"eo:{sink.sink_id}:log" in {d["transactional_id"] for d in found["idle"]}
+
+
+def test_a_sink_that_works_is_no_trouble(run, living):
+    """Mishap: an alert for every batch that is being written."""
+    living.open_part(0)
+    code, found, _ = run("transactions", "list", "--sink", living.sink_id, "--json")
+    assert code == 0 and found["trouble"] == [] and found["sinks"][0]["owner"]["alive"] is True
+
+
+def test_the_commands_of_an_explanation_work_as_they_are_printed(run, sink):
+    """Mishap: advice that is refused when it is followed."""
+    decided, undecided = sink.open_part(0, records=2), sink.open_part(1)
+    sink.decide(decided, records=2)
+    code, out, _ = run("transactions", "explain", decided)
+    assert code == 0 and "batch 0" in out and "2 records" in out and f"{sink.topic}-0 (2 offsets)" in out
+    for transactional_id, verb in ((decided, "commit"), (undecided, "abort")):
+        _, found, _ = run("transactions", "explain", transactional_id, "--json")
+        program, *arguments = shlex.split(found["options"][0]["command"])
+        assert program == "exactly-once" and arguments[1] == verb
+        assert run(*arguments)[0] == 0
+    assert sink.visible() == ["part 0", "part 0"]
+    oracle.assert_settled(sink.connection, sink.sink_id, [sink.topic])
+    code, found, _ = run("transactions", "explain", decided, "--json")
+    assert code == 0 and found["transaction"] is None and found["options"] == []
+
+
+def test_what_breaks_the_guarantee_is_refused_until_its_consequence_is_typed_out(run, sink):
+    """Duplicate and loss: by a hand that was too quick."""
+    decided, undecided = sink.open_part(0), sink.open_part(1, records=3)
+    sink.decide(decided)
+    for verb, transactional_id, phrase, done in (
+        ("commit", undecided, f"duplicate 3 records of {sink.topic}", "committed"),
+        ("abort", decided, "lose batch 0, 1 record", "aborted"),
+    ):
+        for wrong in ([], ["--force", "yes"]):
+            code, out, err = run("transactions", verb, transactional_id, *wrong)
+            assert code == 1 and out == "" and err.startswith("EO-REFUSED: ") and f"--force '{phrase}'" in err
+        assert sink.visible() == ([] if verb == "commit" else ["part 1"] * 3)
+        code, found, _ = run("transactions", verb, transactional_id, "--force", phrase, "--json")
+        assert code == 0 and found[done] == transactional_id and found["forced"] == phrase
+    assert sink.visible() == ["part 1"] * 3
+
+
+def test_a_recovery_brings_the_sink_to_rest_and_a_dry_run_changes_nothing(run, sink):
+    decided, undecided = sink.open_part(0), sink.open_part(1)
+    sink.decide(decided)
+    code, found, _ = run("recover", sink.sink_id, "--dry-run", "--json")
+    assert code == 0 and (found["would_complete"], found["would_abort"]) == (["batch 0"], [undecided])
+    assert run("recover", sink.sink_id, "--dry-run")[0] == 0
+    assert sink.read().owner.token == 1 and sink.visible() == []
+    code, out, _ = run("recover", sink.sink_id)
+    assert code == 0 and "batch 0" in out and undecided in out and "at rest" in out
+    assert sink.visible() == ["part 0"]
+    oracle.assert_settled(sink.connection, sink.sink_id, [sink.topic])
+    code, found, _ = run("recover", sink.sink_id, "--json")  # twice is harmless
+    assert code == 0 and found["clean"] and found["completed_batches"] == []
+    assert run("transactions", "list", "--sink", sink.sink_id)[0] == 0
+
+
+def test_a_driver_that_lives_is_not_fenced_by_accident(run, living):
+    """Mishap: a healthy stream that is stopped by somebody who looked at the wrong sink."""
+    undecided = living.open_part(0)
+    phrase = f"fence the driver {os.getpid()} on {socket.gethostname()}"
+    for command in (["recover", living.sink_id], ["transactions", "abort", undecided]):
+        code, _, err = run(*command)
+        assert code == 1 and "is alive" in err and phrase in err
+    code, found, _ = run("recover", living.sink_id, "--dry-run", "--json")
+    assert code == 1 and found["force"] == phrase
+    assert living.read().owner.token == 1
+    assert run("recover", living.sink_id, "--force", phrase)[0] == 0
+    assert living.read().owner.purpose == "recovery"
+
+
+def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
+    sink.decide(sink.open_part(0))
+    files = {"metadata": '{"id":"q"}', "offsets/0": 'v1\n{"batchTimestampMs":1795271372066}\n{"in":{"0":5}}\n'}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    code, found, _ = run("checkpoint", "inspect", str(tmp_path), "--sink", sink.sink_id, "--json")
+    assert code == 0 and found["standing"]["state"] == "in doubt" and found["standing"]["last_decided"] == 0
+    (tmp_path / "metadata").write_text('{"id":"other"}')
+    code, out, _ = run("checkpoint", "inspect", str(tmp_path), "--sink", sink.sink_id)
+    assert code == 1 and "foreign" in out
+
+
+def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_says_so(own_broker, capsys):
+    """Mishap: readers that wait for ever. Loss: somebody else's records."""
+    connection = Connection(own_broker(properties=UNVERIFIED).bootstrap_servers)
+    topic = brokers.create_topic(connection.bootstrap_servers, partitions=4)
+    sink = DeadSink(connection, topic, socket.gethostname(), DEAD)
+    sink.decide(sink.open_part(0))
+    leave_hanging(connection, topic, 1, f"eo:{sink.sink_id}:1:7:0.0")
+    foreign = leave_hanging(connection, topic, 2, "flights-feed")
+    leave_hanging(connection, topic, 3)
+
+    def run(*arguments):
+        code = cli.main(["--bootstrap-servers", connection.bootstrap_servers, *arguments])
+        printed = capsys.readouterr()
+        return code, json.loads(printed.out) if "--json" in arguments else printed.out, printed.err
+
+    code, found, _ = run("transactions", "list", "--hanging", "--json")
+    assert code == 1
+    assert {h["name"]: h["owner"] for h in found["hanging"]} == {
+        f"{topic}-1@0": "ours",
+        f"{topic}-2@0": "foreign",
+        f"{topic}-3@0": "unknown",
+    }
+    assert "flights-feed" in run("transactions", "list", "--hanging")[1]
+    code, _, err = run("transactions", "abort", "--hanging", f"{topic}-2@0")
+    phrase = f"lose up to 1 record of foreign producer {foreign} on {topic}-2"
+    assert code == 1 and err.startswith("EO-REFUSED: ") and phrase in err
+    assert run("transactions", "abort", "--hanging", f"{topic}-2@9")[0] == 1  # no such one
+    assert run("transactions", "abort", "--hanging", f"{topic}-2@0", "--force", phrase)[0] == 0
+    assert run("transactions", "abort", "--hanging", f"{topic}-1@0")[0] == 0  # ours, and not decided
+    code, found, _ = run("transactions", "list", "--hanging", "--json")
+    assert [h["name"] for h in found["hanging"]] == [f"{topic}-3@0"]
+
+
+def test_the_command_is_a_process_with_tables_for_a_pipe(bootstrap_servers, sink):
+    name = sink.open_part(0)
+    command = [sys.executable, "-m", "exactly_once.cli", "transactions", "list", "--sink", sink.sink_id]
+    environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1 and ended.stderr == ""
+    assert any(line.startswith(name) and f"{sink.topic}-0" in line for line in ended.stdout.splitlines())

@@ -1,0 +1,61 @@
+"""A sink whose driver died, made without Spark: it claimed, left transactions open, and decided some of them."""
+
+from __future__ import annotations
+
+from confluent_kafka import Producer
+
+from exactly_once.deadline import Deadline
+from exactly_once.kafka.commit_log import CommitLog, read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import part_id
+from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
+from tests.support import broker as brokers
+from tests.support import oracle
+
+#: A process id that no machine gives out, for an owner on this host that is dead.
+DEAD = 2**22 + 1
+
+
+class DeadSink:
+    """By default its owner was on another host, so that whether it lives cannot be known from here."""
+
+    def __init__(self, connection: Connection, topic: str, host: str = "elsewhere", pid: int = 1, started: float = 0.0):
+        self.connection, self.topic, self.sink_id = connection, topic, brokers.fresh_name("sink")
+        self.log = CommitLog(connection, self.sink_id)
+        claim = Claim(1, "q", 0, "stream", host, pid, "/c", started)
+        self.log.claim(lambda state: claim, Deadline(30))
+        self.producers: list[Producer] = []
+
+    def open_part(self, part: int, records: int = 1) -> str:
+        """Leave a transaction of ``records`` records open, in the partition of the same number; its id."""
+        name = part_id(self.sink_id, 1, part, "0.0")
+        producer = Producer(
+            {**self.connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000, "log_level": 2}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for _ in range(records):
+            producer.produce(self.topic, f"part {part}", partition=part)
+        producer.flush(30)
+        self.producers.append(producer)
+        return name
+
+    def decide(self, *names: str, records: int = 1) -> None:
+        """Decide batch 0 with the open transactions of these ids."""
+        with Control(self.connection) as control:
+            version = control.end_txn_version()
+            handles = tuple(
+                PreparedTransaction(d.transactional_id, d.producer_id, d.producer_epoch, part, records)
+                for part, d in enumerate(control.describe(names).values())
+            )
+        self.log.append(Decision("q", 0, 1, handles, "digest", version, 0, topics=(self.topic,)), Deadline(30))
+
+    def read(self) -> LogState:
+        """What the commit log says."""
+        return read_log(self.connection, self.sink_id)
+
+    def visible(self) -> list[str | None]:
+        """The values that a read_committed reader sees, sorted."""
+        return sorted((m.value for m in oracle.read(self.connection, [self.topic])), key=str)

@@ -1,0 +1,90 @@
+"""A true hanging transaction, made as an old broker let it happen: records that no coordinator was told of."""
+
+from __future__ import annotations
+
+import time
+
+from kafka.errors import KafkaError, for_code
+from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer.transaction import InitProducerIdRequest
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+
+#: Without it the partition leader asks the coordinator before it lets a transaction begin, which makes them impossible.
+UNVERIFIED = {"transaction.partition.verification.enable": "false"}
+
+#: Of Produce: the last version in which a client adds partitions to a transaction itself.
+_LAST_EXPLICIT = 11
+
+
+def leave_hanging(
+    connection: Connection, topic: str, partition: int, transactional_id: str | None = None, age_s: float = 3600.0
+) -> int:
+    """Open a transaction at the leader of ``partition`` that nobody will end, on a broker that is :data:`UNVERIFIED`.
+
+    Parameters
+    ----------
+    transactional_id : str, optional
+        An id that its coordinator knows, without this partition. Default: the producer id belongs to no id at all.
+    age_s : float
+        The age of its one record, by the record's timestamp.
+
+    Returns
+    -------
+    int
+        The producer id.
+    """
+    with _Raw(connection) as raw:
+        return raw.leave_hanging(topic, partition, transactional_id, age_s)
+
+
+class _Raw(Control):
+    def leave_hanging(self, topic: str, partition: int, transactional_id: str | None, age_s: float) -> int:
+        async def act() -> int:
+            manager = self._admin._manager
+            coordinator = None
+            if transactional_id is not None:
+                coordinator = (await self._coordinators([transactional_id]))[transactional_id]
+            init = InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=60_000,
+                producer_id=-1,
+                producer_epoch=-1,
+                max_version=5,
+            )
+            given = await (manager.send(init) if coordinator is None else manager.send(init, node_id=coordinator))
+            _check(given.error_code)
+            batch = DefaultRecordBatchBuilder(2, 0, True, given.producer_id, given.producer_epoch, 0, 10_000)
+            batch.append(0, int((time.time() - age_s) * 1000), b"k", b"hanging", [])
+            data = ProduceRequest.TopicProduceData
+            produce = ProduceRequest(
+                transactional_id=transactional_id or "nobody",
+                acks=-1,
+                timeout_ms=10_000,
+                topic_data=[
+                    data(
+                        name=topic,
+                        partition_data=[data.PartitionProduceData(index=partition, records=bytes(batch.build()))],
+                    )
+                ],
+                max_version=_LAST_EXPLICIT,
+            )
+            metadata = await self._admin._get_cluster_metadata([topic])
+            leader = next(
+                p["leader_id"] for p in metadata["topics"][0]["partitions"] if p["partition_index"] == partition
+            )
+            answer = await manager.send(produce, node_id=leader)
+            for written in answer.responses:
+                for p in written.partition_responses:
+                    _check(p.error_code)
+            return int(given.producer_id)
+
+        return self._retry(act)
+
+
+def _check(code: int) -> None:
+    if code:
+        error: type[KafkaError] = for_code(code)
+        raise error()

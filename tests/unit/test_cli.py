@@ -1,0 +1,222 @@
+"""The command line without a broker: arguments, exit codes, errors, and what it says of a transaction."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from exactly_once import cli
+from exactly_once.cli.arguments import parse
+from exactly_once.cli.explain import explain, trouble
+from exactly_once.cli.words import duration, plural, when
+from exactly_once.inspection import Inspection, Owner, PendingDecision, PendingPart, judge
+from exactly_once.kafka.control import Description
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
+
+ID = "eo:s:3:1:0.0"
+NOW = 31_000
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run a command; (exit code, standard output, standard error)."""
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+
+    def run(*arguments):
+        code = cli.main(arguments)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        ["transactions"],
+        ["transactions", "commit"],
+        ["transactions", "abort"],
+        ["checkpoint", "inspect"],
+        ["recover"],
+        ["transactions", "abort", ID, "--hanging", "t-0@1"],
+        ["transactions", "purge"],
+    ],
+)
+def test_wrong_usage_exits_with_2(wrong, capsys):
+    with pytest.raises(SystemExit) as exit:
+        parse(wrong)
+    assert exit.value.code == 2 and "usage: exactly-once" in capsys.readouterr().err
+
+
+def test_a_missing_cluster_is_wrong_usage_and_says_what_to_set(run):
+    code, out, err = run("transactions", "list")
+    assert code == 2 and out == "" and err.startswith("EO-OPTION: ") and "Traceback" not in err
+
+
+def test_a_silent_cluster_is_one_sentence_on_stderr(run, monkeypatch):
+    """Mishap: at night nobody reads a traceback, nor a page of connection attempts."""
+    monkeypatch.setattr("exactly_once.cli.commands.BUDGET_S", 0.5)
+    code, out, err = run("--bootstrap-servers", "127.0.0.1:1", "transactions", "list")
+    assert code == 1 and out == "" and err.startswith("EO-UNREACHABLE: ") and err.count("\n") == 1
+
+
+def test_a_refusal_is_one_json_document_for_a_script(run):
+    code, out, err = run("--bootstrap-servers", "127.0.0.1:1", "transactions", "commit", "flights-feed", "--json")
+    assert code == 1 and err.startswith("EO-REFUSED: ")
+    assert json.loads(out)["error"] | {"what": "", "way_out": ""} == {
+        "code": "EO-REFUSED",
+        "what": "",
+        "safe": "Nothing was changed",
+        "way_out": "",
+        "force": None,
+    }
+
+
+def test_a_bug_is_told_without_a_traceback(run, monkeypatch):
+    monkeypatch.setattr("exactly_once.cli.run", lambda args: 1 / 0)
+    code, _, err = run("transactions", "list")
+    assert code == 1 and err.startswith("EO-INTERNAL: ZeroDivisionError") and err.count("\n") == 1
+
+
+# -- checkpoint --------------------------------------------------------------------------------------------------------
+
+
+def write_checkpoint(folder, planned, committed):
+    files = {"metadata": '{"id":"q"}'}
+    head = 'v1\n{"batchTimestampMs":1795271372066,"conf":{}}\n'
+    files |= {f"offsets/{n}": head + '{"flights":{"0":25428,"1":24814}}\n' for n in range(planned + 1)}
+    files |= {f"commits/{n}": "v1\n{}" for n in range(committed + 1)}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_a_checkpoint_is_read_without_a_cluster(run, tmp_path):
+    write_checkpoint(tmp_path, planned=5, committed=4)
+    code, out, _ = run("checkpoint", "inspect", str(tmp_path), "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["query_id"], found["last_planned"], found["last_committed"], found["in_flight"]) == ("q", 5, 4, 5)
+    assert found["kafka_offsets"] == {"flights": {"0": 25428, "1": 24814}} and found["standing"] is None
+    code, out, _ = run("checkpoint", "inspect", str(tmp_path))
+    assert code == 0 and "batch 5, planned 2026-" in out and "0: 25,428, 1: 24,814" in out
+
+
+def test_a_place_without_a_checkpoint_is_not_right(run, tmp_path):
+    """Mishap: a mistyped location that looks like a stream that never started."""
+    code, out, _ = run("checkpoint", "inspect", str(tmp_path / "missing"))
+    assert code == 1 and "There is no checkpoint" in out
+
+
+# -- explain -----------------------------------------------------------------------------------------------------------
+
+HANDLE = PreparedTransaction(ID, 11, 2, 1, 1234)
+DECISION = Decision("q", 7, 3, (HANDLE,), "d", 5, 2_000, topics=("out",))
+
+
+def described(state="Ongoing", transactional_id=ID, epoch=2):
+    return Description(transactional_id, state, 11, epoch, 60_000, 1_000, (("out", 1),), 1)
+
+
+def inspection(alive, *decisions, state="waiting", purpose="stream"):
+    claim = Claim(3, "q", 1_000, purpose, "host-a", 4711)
+    log = LogState(claim, decisions)
+    pending = tuple(
+        PendingDecision("q", d.batch_id, 3, 2_000, ("out",), (PendingPart(ID, 1, 1234, state),)) for d in decisions
+    )
+    return Inspection("s", Owner(claim, alive), (judge(described(), log, NOW),), pending, checked_ms=NOW, log=log)
+
+
+def commands(explanation):
+    return [o.command for o in explanation.options]
+
+
+def test_a_decided_transaction_of_a_dead_driver_is_to_be_committed():
+    """Loss: its timeout aborts it while everybody believes that the batch is done."""
+    found = explain(described(), inspection(False, DECISION))
+    assert found.what == "Part 1 of batch 7 of sink s, 1,234 records."
+    assert "it is gone" in found.owner
+    assert found.state == "Ongoing for 30 s; after 1 min the broker aborts it (30 s are left). Verdict: decided."
+    assert "lost from batch 7 (EO-EXPIRED)" in found.by_itself
+    assert commands(found) == [f"exactly-once transactions commit {ID}", "exactly-once recover s"]
+
+
+def test_an_undecided_transaction_of_a_dead_driver_is_to_be_aborted():
+    found = explain(described(), inspection(False), "exactly-once --bootstrap-servers b:9092")
+    assert "not decided" in found.what and "written again" in found.by_itself
+    assert commands(found) == [
+        f"exactly-once --bootstrap-servers b:9092 transactions abort {ID}",
+        "exactly-once --bootstrap-servers b:9092 recover s",
+    ]
+
+
+@pytest.mark.parametrize(("alive", "said"), [(True, "it is alive"), (None, "it cannot be seen")])
+def test_commands_that_would_fence_a_driver_say_so_and_carry_the_phrase(alive, said):
+    """Mishap: a healthy stream that is stopped by a command that was copied."""
+    found = explain(described(), inspection(alive))
+    assert said in found.owner
+    force = " --force 'fence the driver 4711 on host-a'"
+    wait = ["wait"] if alive else []
+    assert commands(found) == [f"exactly-once transactions abort {ID}{force}", *wait, f"exactly-once recover s{force}"]
+    assert "EO-FENCED" in found.options[-1].effect
+
+
+def test_what_is_not_under_way_or_not_ours_offers_nothing_to_do():
+    rest = Inspection("s", checked_ms=NOW)
+    assert explain(described("CompleteCommit"), rest).options == ()
+    foreign = explain(described(transactional_id="flights-feed"), Inspection("", checked_ms=NOW))
+    assert foreign.what.startswith("A foreign id") and foreign.options == () and "own client" in foreign.by_itself
+    unknown = explain(described("", epoch=-1), rest)
+    assert unknown.state.startswith("No coordinator knows this id")
+
+
+def test_a_part_that_was_lost_is_said_to_be_lost():
+    found = explain(described("CompleteAbort", epoch=3), inspection(False, DECISION, state="lost"))
+    assert found.transaction is None and "decided and not proven; this part of it is lost" in found.by_itself
+
+
+def test_the_commit_log_s_own_transaction_is_explained():
+    assert "one writer that decides" in explain(described(transactional_id="eo:s:log"), inspection(False)).what
+
+
+def test_a_recovery_that_has_just_begun_is_not_called_nobody():
+    """Mishap: two people on one sink, since the list told the second that nobody works on it."""
+    begun = inspection(True, purpose="recovery")
+    assert trouble(begun) == []
+    gone = replace(begun, owner=Owner(begun.owner.claim, False))
+    long_ago = replace(begun, checked_ms=10 * NOW)
+    unclaimed = replace(begun, owner=None)
+    assert all("nobody works on it" in trouble(found)[0] for found in (gone, long_ago, unclaimed))
+
+
+def test_a_batch_write_is_called_by_its_id():
+    write = replace(DECISION, query_id="write:2013-01-05", batch_id=0)
+    assert explain(described(), inspection(False, write)).what == "Part 1 of write 2013-01-05 of sink s, 1,234 records."
+
+
+def test_trouble_is_what_somebody_must_act_on():
+    """Mishap: an exit code of 0 for a sink that nobody will bring to rest, or 1 for one that just works."""
+    assert trouble(inspection(True, DECISION)) == [] and trouble(Inspection("s")) == []
+    assert "exactly-once recover s" in trouble(inspection(False))[0]
+    assert any("1 part of it is lost" in t for t in trouble(inspection(True, DECISION, state="lost")))
+    late = inspection(True)
+    late = Inspection("s", late.owner, (judge(described(), late.log, 100_000),), checked_ms=100_000)
+    assert "beyond its timeout" in trouble(late)[0]
+
+
+def test_numbers_are_said_as_people_say_them():
+    assert [duration(s) for s in (0.42, 12, 184, 7_500, 100_000)] == [
+        "0.4 s",
+        "12 s",
+        "3 min 4 s",
+        "2 h 5 min",
+        "1 d 3 h",
+    ]
+    assert (plural(1, "record"), plural(1234, "record"), plural(2, "batch")) == (
+        "1 record",
+        "1,234 records",
+        "2 batches",
+    )
+    assert when(0, 5) == "an unknown time" and when(1_000, 13_000) == "1970-01-01 00:00:01 UTC (12 s ago)"

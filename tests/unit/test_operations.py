@@ -1,0 +1,172 @@
+"""What an operator may do: what would lose or duplicate records, or stop a driver at work, is refused unless the
+consequence is typed out.
+"""
+
+import pytest
+
+from exactly_once.inspection import Owner
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Description
+from exactly_once.kafka.hanging import Hanging
+from exactly_once.operations import (
+    Refused,
+    abort,
+    check_abort,
+    check_commit,
+    check_hanging,
+    check_owner,
+    commit,
+    decided_as,
+)
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
+from exactly_once.rules import attribute
+from resources.transactions import TransactionAdmin
+
+ID = "eo:s:3:1:0.0"
+NOBODY = "127.0.0.1:1"
+
+
+def transaction(state="Ongoing", producer_id=11, epoch=2):
+    return Description(ID, state, producer_id, epoch, 60_000, 1_000, (("out", 1),), 1)
+
+
+def log(*handles, query_id="q"):
+    return LogState(decisions=(Decision(query_id, 4, 3, handles, "d", 5, 0),))
+
+
+DECIDED = log(PreparedTransaction(ID, 11, 2, 1, 50))
+
+
+def refusal(act, *arguments, **named):
+    with pytest.raises(Refused) as refused:
+        act(*arguments, **named)
+    return refused.value
+
+
+def test_a_decided_transaction_may_be_committed_and_not_aborted():
+    """Loss: an abort of what is decided; the checkpoint is past those rows."""
+    decided = check_commit(transaction(), DECIDED)
+    assert (decided.decision.batch_id, decided.handle.records) == (4, 50)
+    with pytest.raises(Refused, match=r"decided \(batch 4, 50 records\); aborting it would lose them"):
+        check_abort(transaction(), DECIDED)
+
+
+def test_an_undecided_transaction_may_be_aborted_and_not_committed():
+    """Duplicate: its rows will be written again."""
+    assert check_abort(transaction(), LogState()) is None
+    with pytest.raises(Refused, match=r"not decided; .* would duplicate"):
+        check_commit(transaction(), LogState())
+
+
+@pytest.mark.parametrize("other", [{"producer_id": 12}, {"epoch": 3}])
+def test_another_transaction_of_the_same_id_is_not_the_decided_one(other):
+    """An id is used again after its slot came round: only producer id and epoch tell."""
+    assert decided_as(transaction(**other), DECIDED) is None
+    with pytest.raises(Refused):
+        check_commit(transaction(**other), DECIDED)
+
+
+@pytest.mark.parametrize("state", ["", "Empty", "CompleteCommit", "CompleteAbort"])
+def test_what_is_not_under_way_is_neither_committed_nor_aborted_nor_forced(state):
+    """Mishap: the id may serve the next batch by the time somebody has typed."""
+    for check in (check_commit, check_abort):
+        refused = refusal(check, transaction(state), DECIDED, force="lose batch 4, 50 records")
+        assert "no transaction under way" in refused.what and refused.phrase is None
+
+
+@pytest.mark.parametrize("foreign", ["flights-feed", "eo:s:log", "eo.s.1.2", "other"])
+def test_foreign_ids_are_refused_before_anything_is_asked(foreign):
+    admin = TransactionAdmin(bootstrap_servers=NOBODY)
+    nobody = Connection(NOBODY)
+    for act in (admin.commit, admin.abort, lambda i: commit(nobody, i), lambda i: abort(nobody, i)):
+        with pytest.raises(Refused, match="no transactional id of a sink's part"):
+            act(foreign)
+
+
+# -- typed consequences ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "phrase"),
+    [
+        (1234, "duplicate 1234 records of out"),
+        (1, "duplicate 1 record of out"),
+        (None, "duplicate an unknown number of records of out"),
+    ],
+)
+def test_a_commit_of_what_is_undecided_needs_the_duplicates_typed_out(written, phrase):
+    refused = refusal(check_commit, transaction(), LogState(), written)
+    assert refused.phrase == phrase and f"--force '{phrase}'" in str(refused)
+    assert check_commit(transaction(), LogState(), written, f" {phrase.replace(' ', '  ')}") is None
+
+
+def test_an_abort_of_what_is_decided_needs_the_loss_typed_out():
+    refused = refusal(check_abort, transaction(), DECIDED)
+    assert refused.phrase == "lose batch 4, 50 records"
+    assert check_abort(transaction(), DECIDED, refused.phrase).decision.batch_id == 4
+    write = log(PreparedTransaction(ID, 11, 2, 1, 50), query_id="write:2013-01-05")
+    assert refusal(check_abort, transaction(), write).phrase == "lose write 2013-01-05, 50 records"
+
+
+@pytest.mark.parametrize("typed", ["", "yes", "force", "lose batch 5, 50 records", "duplicate 50 records of out"])
+def test_any_other_phrase_overrules_nothing(typed):
+    """Mishap: a phrase copied from another incident."""
+    assert refusal(check_abort, transaction(), DECIDED, force=typed).phrase == "lose batch 4, 50 records"
+
+
+def owner(alive, purpose="stream"):
+    return Owner(Claim(1, "q", 0, purpose, "host-a", 4711), alive)
+
+
+def test_nobody_acts_while_an_owner_lives():
+    """Mishap: a healthy stream that is stopped by somebody who looked at the wrong sink."""
+    refused = refusal(check_owner, "s", owner(True))
+    assert "is alive" in refused.what and refused.phrase == "fence the driver 4711 on host-a"
+    check_owner("s", owner(True), refused.phrase)
+
+
+def test_an_owner_on_another_host_is_not_taken_for_dead():
+    refused = refusal(check_owner, "s", owner(None))
+    assert "cannot be seen" in refused.what and refused.phrase == "fence the driver 4711 on host-a"
+
+
+@pytest.mark.parametrize("free", [None, owner(False), owner(True, "recovery"), owner(None, "recovery")])
+def test_a_dead_owner_and_a_recovery_stop_nobody(free):
+    check_owner("s", free)
+
+
+# -- hanging -----------------------------------------------------------------------------------------------------------
+
+
+def hanging(producer_id=11, epoch=2, transactional_id=None):
+    return Hanging("out", 1, producer_id, epoch, 0, 17, 1_000, transactional_id, 50)
+
+
+@pytest.mark.parametrize(
+    ("found", "whose", "sink_id", "decided"),
+    [
+        (hanging(), "ours", "s", True),
+        (hanging(epoch=3), "ours", "s", False),
+        (hanging(producer_id=12, transactional_id="eo:t:1:0:0.0"), "ours", "t", False),
+        (hanging(producer_id=12, transactional_id="flights-feed"), "foreign", None, False),
+        (hanging(producer_id=12), "unknown", None, False),
+    ],
+)
+def test_whose_a_hanging_transaction_is_is_told_by_its_producer_id(found, whose, sink_id, decided):
+    """Loss: somebody else's records, aborted because they stood in our topic."""
+    attributed = attribute(found, {"s": DECIDED})
+    assert (attributed.owner, attributed.sink_id, attributed.decided is not None) == (whose, sink_id, decided)
+
+
+def test_only_our_undecided_hanging_transactions_are_ended_without_a_word():
+    logs = {"s": DECIDED}
+    check_hanging(attribute(hanging(epoch=3), logs))
+    for found, phrase in (
+        (hanging(), "lose batch 4, 50 records"),
+        (hanging(12, 2, "flights-feed"), "lose up to 50 records of foreign producer 12 on out-1"),
+        (hanging(12), "lose up to 50 records of unknown producer 12 on out-1"),
+    ):
+        attributed = attribute(found, logs)
+        assert refusal(check_hanging, attributed).phrase == phrase
+        check_hanging(attributed, phrase)
