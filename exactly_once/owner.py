@@ -28,8 +28,8 @@ def make_claim(state: LogState, query_id: str | None, now_ms: int, purpose: str,
 
 
 def owner_alive(claim: Claim) -> bool | None:
-    """Whether the process of ``claim`` still runs; None when that cannot be told: it is on another machine, or the claim
-    is of a version that did not say when its process had started.
+    """Whether the process of ``claim`` still runs; None when that cannot be told: it is on another machine, or the
+    claim is of a version that did not say when its process had started.
     """
     if claim.host != socket.gethostname() or (not claim.pid_started and psutil.pid_exists(claim.pid)):
         return None
