@@ -5,7 +5,8 @@ from enum import Enum
 import dagster as dg
 from pydantic import Field
 
-from platform_assets.constants import SINK_ID
+from platform_assets.constants import FRESHNESS_LIMIT_S, SINK_ID, UNDER_WAY_POLICY_S
+from platform_assets.flights.start import EARLIEST
 
 
 class Mode(Enum):
@@ -37,11 +38,48 @@ class StreamConfig(dg.Config):
     max_offsets_per_trigger: int = Field(
         default=100_000, ge=1, description="An upper limit for one batch; it bounds how long its transactions are open."
     )
+    start_from: str = Field(
+        default=EARLIEST,
+        description=(
+            "Where a stream without a checkpoint begins: earliest, latest, or a date or time like 2013-07-01 or "
+            "2013-07-01T12:00:00Z (UTC unless it says otherwise): then at the first record since. No effect once a "
+            "checkpoint exists. What comes before is left to the backfill."
+        ),
+    )
     checkpoint: str = Field(
         default="", description="Checkpoint location; empty: the stream's own, where checkpoints are."
     )
     sink_id: str = Field(default=SINK_ID, description="Identity of the stream on the cluster. A new one starts anew.")
     report_interval_s: float = Field(default=30.0, ge=1.0, description="Seconds between two reports to Dagster.")
+
+
+class ReconcileConfig(dg.Config):
+    """How much the check ``no_duplicates_and_no_loss`` compares."""
+
+    offsets: int = Field(
+        default=100_000, ge=1, description="The newest committed offsets of the input, over all its partitions."
+    )
+
+
+class PolicyConfig(dg.Config):
+    """How long something may be under way before a check fails."""
+
+    policy_s: float = Field(default=UNDER_WAY_POLICY_S, gt=0, description="Seconds.")
+
+
+class FreshnessConfig(dg.Config):
+    """How long input may wait."""
+
+    limit_s: float = Field(default=FRESHNESS_LIMIT_S, gt=0, description="Seconds without a commit, with input there.")
+
+
+class BackfillConfig(dg.Config):
+    """How ``flight_delays_by_day`` is filled."""
+
+    checkpoint: str = Field(
+        default="",
+        description="Checkpoint of the live stream, which says where the stream began; empty: the one it last used.",
+    )
 
 
 class RecoveryConfig(dg.Config):
@@ -51,4 +89,9 @@ class RecoveryConfig(dg.Config):
     take_over: bool = Field(
         default=False,
         description="Also when a run of the stream is alive: it is fenced and fails with EO-FENCED, nothing is lost.",
+    )
+    dry_run: bool = Field(default=False, description="Only inspect: say what a recovery would find, change nothing.")
+    reason: str = Field(default="", description="Why, for the audit trail; a sensor says what it saw.")
+    restart: bool = Field(
+        default=False, description="The stream is wanted again: the sensor liveness starts it when this run succeeded."
     )

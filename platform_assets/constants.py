@@ -11,27 +11,41 @@ FLIGHTS = "flights"
 FLIGHT_DELAYS = "flight_delays"
 #: Output: events that could not be read, byte for byte, with the reason in a header.
 FLIGHT_DELAYS_REJECTED = "flight_delays_rejected"
+#: The transactions of the stream's sink, as a thing one can see: plots, a table, and the audit trail of recoveries.
+TRANSACTIONS = "flight_delays_transactions"
+
+#: The output again, as the days of a year that a backfill writes into the same topics.
+FLIGHT_DELAYS_BY_DAY = "flight_delays_by_day"
 
 #: The stream's identity on the Kafka cluster. It owns the commit log and the transactional ids; never change it for a
 #: stream that has run.
 SINK_ID = "flight-delays"
+#: The backfill's own identity: its transactional ids and its commit log are not the stream's, so neither can fence the
+#: other.
+BACKFILL_SINK_ID = "flight-delays-backfill"
 #: The one transactional id that feeds ``flights``: a second feeder fences the first one.
 FEED_TRANSACTIONAL_ID = "flights-feed"
 
 STREAM_JOB = "flight_delays_stream"
 FEED_JOB = "flights_feed"
 RECOVERY_JOB = "recovery"
+#: The op of the recovery that takes its configuration.
+RECOVERY_OP = "inspect"
+BACKFILL_JOB = "flight_delays_backfill"
+CHECKS_JOB = "flight_delays_checks"
 CODE_LOCATION = "platform_assets"
 
 GROUP = "flights"
 #: One run at a time for each pool: dagster.yaml sets the limit, the engine's fencing is the guarantee below it.
 STREAM_POOL = f"stream_{STREAM_JOB}"
 FEED_POOL = f"feed_{FLIGHTS}"
+BACKFILL_POOL = f"backfill_{FLIGHT_DELAYS_BY_DAY}"
 
-#: Tags on a run that works on a stream. The process tags let anybody tell a run that works from one whose process died.
-TAG_SINK = "exactly_once/sink_id"
-TAG_PID = "exactly_once/pid"
-TAG_HOST = "exactly_once/host"
+#: A batch commits within seconds; the transactions' timeout is 15 minutes, after which a decided one would be lost.
+#: What is under way for longer than this is stuck, and there is still time to help it.
+UNDER_WAY_POLICY_S = 300.0
+#: Two evaluations at the checks' ten minutes, and a restart in between.
+FRESHNESS_LIMIT_S = 900.0
 
 #: Partitions of the three topics. Four parts per batch keep two to four cores busy; more would cost a wave of tasks
 #: each.

@@ -14,7 +14,7 @@ import threading
 
 import dagster as dg
 
-from platform_assets.constants import CODE_LOCATION, FEED_JOB, RECOVERY_JOB, STREAM_JOB
+from platform_assets.constants import BACKFILL_JOB, CHECKS_JOB, CODE_LOCATION, FEED_JOB, RECOVERY_JOB, STREAM_JOB
 
 
 def flights_feed() -> dg.JobDefinition:
@@ -32,7 +32,23 @@ def recovery() -> dg.JobDefinition:
     return _job(RECOVERY_JOB)
 
 
-JOBS = {FEED_JOB: flights_feed, STREAM_JOB: flight_delays_stream, RECOVERY_JOB: recovery}
+def flight_delays_backfill() -> dg.JobDefinition:
+    """The job, where another process finds it by name."""
+    return _job(BACKFILL_JOB)
+
+
+def flight_delays_checks() -> dg.JobDefinition:
+    """The job, where another process finds it by name."""
+    return _job(CHECKS_JOB)
+
+
+JOBS = {
+    FEED_JOB: flights_feed,
+    STREAM_JOB: flight_delays_stream,
+    RECOVERY_JOB: recovery,
+    BACKFILL_JOB: flight_delays_backfill,
+    CHECKS_JOB: flight_delays_checks,
+}
 
 #: Puts the run on the pages of the job that the web server shows.
 _REPOSITORY = {".dagster/repository": f"__repository__@{CODE_LOCATION}"}

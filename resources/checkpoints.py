@@ -33,7 +33,8 @@ class CheckpointReader(ConfigurableResource):
         return read_checkpoint(location)
 
     def committed_offsets(self, location: str) -> Offsets:
-        """The end offsets of the last batch that Spark committed, by topic and partition; empty before the first.
+        """The end offsets of the last batch that Spark committed, by topic and partition; before the first one where
+        the stream began, empty before its first start.
 
         Raises
         ------
@@ -42,7 +43,7 @@ class CheckpointReader(ConfigurableResource):
         """
         checkpoint = read_checkpoint(location)
         if checkpoint.last_commit is None:
-            return {}
+            return self.first_offsets(location)
         return parse_offsets(_read_text(location, f"offsets/{checkpoint.last_commit}"))
 
     def first_offsets(self, location: str) -> Offsets:
@@ -58,7 +59,13 @@ class CheckpointReader(ConfigurableResource):
         if files.get_file_info(f"{root}/{_FIRST_OFFSETS}").type == pafs.FileType.NotFound:
             return {}
         text = _read_text(location, _FIRST_OFFSETS)
-        return by_partition(json.loads(text[text.index("{") :]))  # behind a zero byte and a version
+        try:
+            return by_partition(json.loads(text[text.index("{") :]))  # behind a zero byte and a version
+        except ValueError as e:
+            raise CheckpointUnusable(
+                f"{_FIRST_OFFSETS} of the checkpoint {location} does not say where the stream began ({e})",
+                "Restore the checkpoint: without it nobody knows which input is the stream's",
+            ) from e
 
     def batch_ends(self, location: str) -> Iterator[tuple[int, Offsets]]:
         """The batches that Spark committed and the checkpoint still holds, newest first, with their end offsets.

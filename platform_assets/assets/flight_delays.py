@@ -16,13 +16,14 @@ from platform_assets.constants import (
     STREAM_POOL,
 )
 from platform_assets.flights.query import QueryPlan, start_query
-from platform_assets.run_process import tag_run
+from platform_assets.flights.start import EARLIEST, start_time_ms
 from platform_assets.streaming.managed import ManagedStream
 from platform_assets.streaming.observer import StreamObserver
 from platform_assets.streaming.supervisor import Supervisor
 from platform_assets.streaming.windows import BATCHES_SHOWN, Window
 from resources.checkpoints import CheckpointReader
 from resources.kafka import KafkaTransactionalProducerFactory
+from resources.run_process import tag_run
 from resources.spark import SparkSessionResource
 from resources.transactions import TransactionAdmin
 
@@ -82,15 +83,23 @@ def _prepared(
 ) -> ManagedStream:
     """The stream of this run, ready to start: its topics exist, and what earlier runs have reported is known."""
     connection = kafka.connection()
+    start_time_ms(config.start_from)  # refused before anything is made
     kafka.create_topics({FLIGHTS: PARTITIONS}, EVENT_TIME_TOPIC)
     kafka.create_topics({FLIGHT_DELAYS: PARTITIONS, FLIGHT_DELAYS_REJECTED: PARTITIONS})
+    checkpoint = config.checkpoint or checkpoints.location(kafka.cluster_id(), config.sink_id)
+    goes_on = bool(checkpoints.first_offsets(checkpoint))
     plan = QueryPlan(
         config.sink_id,
-        config.checkpoint or checkpoints.location(kafka.cluster_id(), config.sink_id),
+        checkpoint,
         config.max_offsets_per_trigger,
         config.trigger_interval_s if config.mode is Mode.until_stopped else None,
+        EARLIEST if goes_on else config.start_from,
     )
     context.log.info(f"Sink {plan.sink_id}, checkpoint {plan.checkpoint}, mode {config.mode.value}.")
+    if goes_on and config.start_from != EARLIEST:
+        context.log.info(f"start_from={config.start_from} has no effect: the stream goes on from its checkpoint.")
+    elif not goes_on:
+        context.log.info(f"There is no checkpoint yet: the stream begins at {config.start_from}.")
 
     def report(window: Window) -> None:
         context.log.info(window.sentence())

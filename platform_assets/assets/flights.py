@@ -7,8 +7,8 @@ from platform_assets.config import FeedConfig
 from platform_assets.constants import EVENT_TIME_TOPIC, FEED_POOL, FEED_TRANSACTIONAL_ID, FLIGHTS, GROUP, PARTITIONS
 from platform_assets.flights.departures import DEPARTURES, events
 from platform_assets.flights.feed import Feed, committed_position, feed
-from platform_assets.run_process import tag_run
 from resources.kafka import KafkaTransactionalProducerFactory
+from resources.run_process import tag_run
 
 
 @dg.asset(

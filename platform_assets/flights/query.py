@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from exactly_once.kafka.connection import Connection
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.departures import airline_names, airport_names
+from platform_assets.flights.source import first_since, offsets_json
+from platform_assets.flights.start import EARLIEST, start_time_ms
 from platform_assets.flights.transform import flight_delays, lookup
 from platform_assets.streaming.windows import OBSERVATION, REJECTED
 from resources.spark import kafka_source_options
@@ -21,12 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """How the query runs. ``trigger_interval_s`` None: until the input of this moment is done."""
+    """How the query runs.
+
+    ``trigger_interval_s`` None: until the input of this moment is done. ``start_from`` is where a query without a
+    checkpoint begins, see :func:`platform_assets.flights.start.start_time_ms`.
+    """
 
     sink_id: str
     checkpoint: str
     max_offsets_per_trigger: int
     trigger_interval_s: float | None
+    start_from: str = EARLIEST
 
 
 def start_query(spark: SparkSession, connection: Connection, plan: QueryPlan) -> StreamingQuery:
@@ -36,6 +43,7 @@ def start_query(spark: SparkSession, connection: Connection, plan: QueryPlan) ->
     source = (
         spark.readStream.format("kafka")
         .options(**kafka_source_options(connection, FLIGHTS, plan.max_offsets_per_trigger))
+        .option("startingOffsets", _starting_offsets(spark, connection, plan.start_from))
         .load()
     )
     records = flight_delays(source, lookup(spark, airline_names()), lookup(spark, airport_names()))
@@ -51,3 +59,9 @@ def start_query(spark: SparkSession, connection: Connection, plan: QueryPlan) ->
     if plan.trigger_interval_s is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{round(plan.trigger_interval_s * 1000)} milliseconds").start()
+
+
+def _starting_offsets(spark: SparkSession, connection: Connection, start_from: str) -> str:
+    """Spark's option of that name."""
+    timestamp_ms = start_time_ms(start_from)
+    return start_from if timestamp_ms is None else offsets_json(first_since(spark, connection, timestamp_ms))

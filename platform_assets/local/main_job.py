@@ -19,9 +19,9 @@ from platform_assets.local.environment import Environment
 from platform_assets.local.job_process import JobProcess, running, why_failed
 from platform_assets.local.show import Bars, show_report
 from platform_assets.report.report import TOPICS, make_report
-from platform_assets.run_process import fail_dead_runs
 from resources.checkpoints import CheckpointReader
 from resources.kafka import KafkaTransactionalProducerFactory
+from resources.run_process import fail_dead_runs
 
 #: How often a bar moves; each look costs the brokers a handful of requests.
 LOOK_EVERY_S = 1.0

@@ -5,21 +5,23 @@ from __future__ import annotations
 import dagster as dg
 from rich.console import Console
 
-from platform_assets.constants import FLIGHT_DELAYS, RECOVERY_JOB
+from platform_assets.constants import RECOVERY_JOB, RECOVERY_OP, TRANSACTIONS
 from platform_assets.local.environment import Environment
 from platform_assets.local.job_process import running, why_failed
+
+_CONFIG = {"ops": {RECOVERY_OP: {"config": {"reason": "somebody asked for it in a terminal"}}}}
 
 
 def run_recovery(environment: Environment, console: Console) -> int:
     """Run the job and print what it found and did; 0 when the sink is at rest."""
     with dg.DagsterInstance.get() as instance:
-        with running(environment, instance, RECOVERY_JOB, {}, console.print) as process:
+        with running(environment, instance, RECOVERY_JOB, _CONFIG, console.print) as process:
             while not process.wait(1.0):
                 pass
         if not process.succeeded:
             console.print(f"[bold red]Failed:[/] {why_failed(instance, process)}")
             return 1
-        records = instance.fetch_observations(dg.AssetKey(FLIGHT_DELAYS), limit=1).records
+        records = instance.fetch_observations(dg.AssetKey(TRANSACTIONS), limit=1).records
         observation = records[0].event_log_entry.asset_observation if records else None
         for name, value in (observation.metadata if observation else {}).items():
             console.print(f"  {name.removeprefix('recovery_')}: {value.value}")

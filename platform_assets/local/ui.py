@@ -23,7 +23,7 @@ from rich.console import Console
 
 from platform_assets.constants import CODE_LOCATION, FEED_JOB, STREAM_JOB
 from platform_assets.local.environment import PROJECT, Environment
-from platform_assets.run_process import fail_dead_runs
+from resources.run_process import fail_dead_runs
 
 HOST = "127.0.0.1"
 PORT = 3000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, UnsupportedCodecError
@@ -11,9 +11,12 @@ from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
 from platform_assets.report.reconcile import Record
 
+#: By partition, the first offset and the one after the last.
+Slice = Mapping[int, tuple[int, int]]
+
 
 def read_committed(
-    connection: Connection, topic: str, on_read: Callable[[int], None] = lambda n: None
+    connection: Connection, topic: str, on_read: Callable[[int], None] = lambda n: None, only: Slice | None = None
 ) -> Iterator[Record]:
     """Every record of ``topic`` that a read_committed reader sees now, each partition in offset order.
 
@@ -21,13 +24,15 @@ def read_committed(
     ----------
     on_read : callable
         Told the number of records read so far, now and then.
+    only : mapping, optional
+        Read these partitions, and of each only these offsets (up to the last stable one).
 
     Raises
     ------
     BrokerUnreachable
     """
     try:
-        yield from _records(connection, topic, on_read)
+        yield from _records(connection, topic, on_read, only)
     except UnsupportedCodecError as e:
         raise BrokerUnreachable(
             f"topic {topic} is compressed in a way that kafka-python cannot read here ({e})",
@@ -37,7 +42,9 @@ def read_committed(
         raise BrokerUnreachable(f"topic {topic} could not be read ({e})", "Check the brokers, then try again") from e
 
 
-def _records(connection: Connection, topic: str, on_read: Callable[[int], None]) -> Iterator[Record]:
+def _records(
+    connection: Connection, topic: str, on_read: Callable[[int], None], only: Slice | None
+) -> Iterator[Record]:
     consumer = KafkaConsumer(
         group_id=None,
         isolation_level="read_committed",
@@ -50,10 +57,16 @@ def _records(connection: Connection, topic: str, on_read: Callable[[int], None])
         **connection.kafka_python(),
     )
     try:
-        partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
+        wanted = (consumer.partitions_for_topic(topic) or ()) if only is None else only
+        partitions = [TopicPartition(topic, p) for p in sorted(wanted)]
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
-        consumer.seek_to_beginning(*partitions)
+        if only is None:
+            consumer.seek_to_beginning(*partitions)
+        else:
+            ends = {tp: min(end, only[tp.partition][1]) for tp, end in ends.items()}
+            for tp in partitions:
+                consumer.seek(tp, only[tp.partition][0])
         count = 0
         while any(consumer.position(p) < ends[p] for p in partitions):
             for some in consumer.poll(500).values():

@@ -121,7 +121,7 @@ class Reconciler:
         self._findings.out += 1
         try:
             text = (record.value or b"").decode()
-            body, source = _split(text)
+            body, source = split(text)
             place = (int(source["partition"]), int(source["offset"]))
         except (ValueError, KeyError, TypeError, AttributeError):
             self._fault("wrong", record, "it does not say where it comes from")
@@ -202,7 +202,7 @@ def _text(body: dict[str, Any]) -> str:
     return _encode(body)
 
 
-def _split(text: str) -> tuple[str, dict[str, Any]]:
+def split(text: str) -> tuple[str, dict[str, Any]]:
     """The text of a record without its last field, ``src``, and that field.
 
     Parsing all of it would take four times as long.

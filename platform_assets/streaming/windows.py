@@ -84,15 +84,20 @@ class Window:
         )
 
     def plots(self, records: int) -> dict[str, int | float]:
-        """Numbers under stable names: Dagster plots each of them over time."""
+        """Numbers under stable names: Dagster plots each of them over time. A duration that no batch had is left out:
+        a zero would be a point in its plot.
+        """
+        durations = {
+            "batch_duration_ms": _mean(b.batch_ms for b in self.batches),
+            "sink_duration_ms": _mean(b.sink_ms for b in self.batches),
+            "commit_duration_ms": _mean(b.commit_ms for b in self.batches),
+        }
         return {
             "records_committed": records,
             "records_per_second": round(records / self.seconds, 1) if self.seconds > 0 else 0.0,
             "lag_offsets": self.lag,
             "batches": len(self.batches),
-            "batch_duration_ms": _mean(b.batch_ms for b in self.batches),
-            "sink_duration_ms": _mean(b.sink_ms for b in self.batches),
-            "commit_duration_ms": _mean(b.commit_ms for b in self.batches),
+            **{name: ms for name, ms in durations.items() if ms is not None},
             "open_transactions": self.open_transactions,
         }
 
@@ -137,9 +142,9 @@ def committed_batches(
     return tuple(found)
 
 
-def _mean(values: Iterable[int | None]) -> int:
+def _mean(values: Iterable[int | None]) -> int | None:
     known = [v for v in values if v is not None]
-    return round(sum(known) / len(known)) if known else 0
+    return round(sum(known) / len(known)) if known else None
 
 
 def _rejected(event: Mapping[str, Any]) -> int:

@@ -33,25 +33,46 @@ class Site:
             "DAGSTER_HOME": str(self.home),
             "DAGSTER_DISABLE_TELEMETRY": "1",
             "EXACTLY_ONCE_RUN_DIR": str(folder),
+            "EXACTLY_ONCE_SENSORS": "stopped",  # a test that kills a run tells what happens next by itself
         }
 
-    def start(self, job: str, config: dict[str, Any] | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        job: str,
+        config: dict[str, Any] | None = None,
+        tags: dict[str, str] | None = None,
+        log: Path | None = None,
+        **env: str,
+    ) -> subprocess.Popen[bytes]:
         """Start a run of ``job`` in a process of its own; its output goes to ``<folder>/<job>.log``.
 
         Its standard input stays open: when it closes, the run is interrupted.
         """
         command = [sys.executable, "-m", "platform_assets.launch", job, "--config", json.dumps(config or {})]
-        with self.log(job).open("w") as log:
+        command += ["--tags", json.dumps(tags or {})]
+        with (log or self.log(job)).open("w") as out:
             return subprocess.Popen(
-                command, cwd=ROOT, env=self.env, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=self.env | env,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
 
     def log(self, job: str) -> Path:
         return self.folder / f"{job}.log"
 
-    def run(self, job: str, config: dict[str, Any] | None = None, timeout_s: float = 180) -> str:
+    def run(
+        self,
+        job: str,
+        config: dict[str, Any] | None = None,
+        tags: dict[str, str] | None = None,
+        timeout_s: float = 180,
+    ) -> str:
         """Run ``job`` to its success; returns its output."""
-        process = self.start(job, config)
+        process = self.start(job, config, tags)
         try:
             code = process.wait(timeout_s)
         finally:

@@ -1,4 +1,4 @@
-"""Batch writes (``df.write``, ``write.id``): however often one is tried and wherever it dies, its rows are there once."""
+"""Batch writes (``df.write``, ``write.id``): tried again, killed anywhere, at once: the rows are there once."""
 
 from __future__ import annotations
 

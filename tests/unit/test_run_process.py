@@ -10,8 +10,7 @@ import psutil
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
-from platform_assets.constants import TAG_HOST, TAG_PID, TAG_SINK
-from platform_assets.run_process import fail_dead_runs, runs_on, tag_run
+from resources.run_process import TAG_HOST, TAG_PID, TAG_SINK, fail_dead_runs, runs_on, tag_run
 
 HERE = socket.gethostname()
 

@@ -1,0 +1,122 @@
+"""The samples of the comparison, read from Kafka within bounds: the window of the input, the tails of the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from exactly_once.deadline import Deadline
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.raw import Watermarks
+from platform_assets.checks.window import Comparison, Outputs, Place, Positions, Window, compare, newest_window
+from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
+from platform_assets.report.reader import read_committed
+from resources.checkpoints import CheckpointReader
+
+#: For each look at the brokers.
+LOOK_BUDGET_S = 20.0
+
+#: Markers of a committed batch are written a moment after its decision was proven, and a living stream always has a
+#: batch in flight; what was there when we looked is settled well within this.
+SETTLE_BUDGET_S = 15.0
+
+#: For reading one record.
+RECORD_BUDGET_S = 5.0
+
+#: The first step back from the end of an output partition; each further step is four times as long.
+FIRST_STEP = 5_000
+
+#: Output records are read for at most this many times the input's window: markers and a backfill may lie between.
+OUTPUTS_PER_INPUT = 4
+
+OUTPUTS = (FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED)
+
+
+def stream_window(connection: Connection, checkpoints: CheckpointReader, checkpoint: str, limit: int) -> Window | None:
+    """The newest committed part of the input, at most ``limit`` offsets of it; None before the first batch."""
+    if checkpoints.read(checkpoint).last_commit is None:
+        return None
+    with Control(connection, LOOK_BUDGET_S) as control:
+        low = {p: w.low for p, w in control.watermarks(FLIGHTS).items()}
+    ends = ((batch_id, topics.get(FLIGHTS, {})) for batch_id, topics in checkpoints.batch_ends(checkpoint))
+    return newest_window(ends, checkpoints.first_offsets(checkpoint).get(FLIGHTS, {}), low, limit)
+
+
+def compare_window(connection: Connection, window: Window, began: Positions, limit: int) -> tuple[Comparison, int]:
+    """Compare ``window`` with the tails of the outputs; returns the finding and the number of output records read.
+
+    Parameters
+    ----------
+    began : mapping
+        Where the stream began.
+    limit : int
+        As for the window; bounds what is read of the outputs.
+    """
+    inputs: set[Place] = {
+        (r.partition, r.offset)
+        for r in read_committed(connection, FLIGHTS, only={p: (window.first[p], window.end[p]) for p in window.end})
+    }
+    outputs = Outputs(window, began)
+    marks, held_back = _settled(connection)
+    left = OUTPUTS_PER_INPUT * max(limit, FIRST_STEP)
+    starts = {(t, p): w.last_stable for t, ps in marks.items() for p, w in ps.items()}
+    step = FIRST_STEP
+    while left > 0:
+        todo = [tp for tp in starts if not outputs.far_enough(*tp)]
+        if not todo:
+            break
+        step = min(step, max(FIRST_STEP, left // len(todo)))
+        for topic in OUTPUTS:
+            back = {}
+            for t, p in todo:
+                if t == topic:
+                    low = marks[t][p].low
+                    back[p] = (max(low, starts[t, p] - step), starts[t, p])
+                    starts[t, p] = back[p][0]
+            for record in read_committed(connection, topic, only=back) if back else ():
+                outputs.add(topic, record, topic == FLIGHT_DELAYS_REJECTED)
+            for p, (start, _) in back.items():
+                if start == marks[topic][p].low:
+                    outputs.read_from_the_start(topic, p)
+        left -= step * len(todo)
+        step *= 4
+    return compare(inputs, outputs, starts, held_back), outputs.records
+
+
+def record_time_ms(connection: Connection, topic: str, partition: int, offset: int) -> int | None:
+    """The time stamp of the first record from ``offset`` on, committed or not; None when it could not be read."""
+    consumer = KafkaConsumer(
+        group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **connection.kafka_python()
+    )
+    try:
+        tp = TopicPartition(topic, partition)
+        consumer.assign([tp])
+        consumer.seek(tp, offset)
+        deadline = Deadline(RECORD_BUDGET_S)
+        while not deadline.over:
+            for records in consumer.poll(200, max_records=1).values():
+                return int(records[0].timestamp)
+        return None
+    except KafkaError:  # its age is then not known, which the check takes for too old
+        return None
+    finally:
+        consumer.close(autocommit=False)
+
+
+def _settled(connection: Connection) -> tuple[Mapping[str, Mapping[int, Watermarks]], set[tuple[str, int]]]:
+    """Where the outputs end, once readers can see what is there now, and the partitions where they still cannot.
+
+    What a batch in flight adds meanwhile is not waited for.
+    """
+    with Control(connection, SETTLE_BUDGET_S + LOOK_BUDGET_S) as control:
+        wanted = {topic: control.watermarks(topic) for topic in OUTPUTS}
+        marks, held_back = wanted, set[tuple[str, int]]()
+        for _ in Deadline(SETTLE_BUDGET_S).tries():
+            held_back = {(t, p) for t, ps in wanted.items() for p, w in ps.items() if marks[t][p].last_stable < w.high}
+            if not held_back:
+                break
+            marks = {topic: control.watermarks(topic) for topic in OUTPUTS}
+        return marks, held_back

@@ -1,0 +1,62 @@
+"""The input in Spark: as a bounded table, and searched for the offsets that a time stands for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from platform_assets.constants import FLIGHTS
+from platform_assets.flights.spans import Span, Spans, from_start, worth_reading
+from resources.spark import kafka_source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: For each look at the brokers.
+LOOK_BUDGET_S = 20.0
+
+#: Where records have the time of writing, the first one is found within the first few; where it takes longer, each
+#: further look goes ten times as far.
+FIRST_LOOK = 100_000
+
+
+def read_input(spark: SparkSession, connection: Connection, spans: Spans) -> DataFrame:
+    """The committed records of ``flights`` in ``spans``, which name every partition of the topic."""
+    options = kafka_source_options(connection, FLIGHTS) | {
+        "startingOffsets": offsets_json({p: span.start for p, span in spans.items()}),
+        "endingOffsets": offsets_json({p: span.end for p, span in spans.items()}),
+    }
+    return spark.read.format("kafka").options(**options).load()
+
+
+def offsets_json(offsets: Mapping[int, int]) -> str:
+    """Offsets of ``flights`` as Spark's options take them."""
+    return json.dumps({FLIGHTS: {str(p): offset for p, offset in sorted(offsets.items())}})
+
+
+def first_since(spark: SparkSession, connection: Connection, timestamp_ms: int) -> dict[int, int]:
+    """By partition, the first committed record of ``flights`` with a time stamp at or after ``timestamp_ms``; without
+    one, the end of what is committed now.
+
+    Spark's own option ``startingTimestamp`` stops at the marker of a transaction as at a record. Markers carry the time
+    of writing, so with old event times it would begin at the first marker there is.
+    """
+    from pyspark.sql import functions as F
+
+    with Control(connection, LOOK_BUDGET_S) as control:
+        marks = control.watermarks(FLIGHTS)
+        since = control.offsets_since(FLIGHTS, timestamp_ms)
+    rest: Spans = worth_reading({p: Span(w.low, w.last_stable) for p, w in marks.items()}, since)
+    ends, found, step = {p: span.end for p, span in rest.items()}, dict[int, int](), FIRST_LOOK
+    while not all(span.empty for span in rest.values()):
+        look = from_start(rest, step)
+        later = read_input(spark, connection, look).where(F.unix_millis("timestamp") >= timestamp_ms)
+        found |= {
+            r.partition: r["first"] for r in later.groupBy("partition").agg(F.min("offset").alias("first")).collect()
+        }
+        rest = {p: Span(ends[p] if p in found else look[p].end, ends[p]) for p in rest}
+        step *= 10
+    return {p: found.get(p, end) for p, end in ends.items()}

@@ -1,0 +1,43 @@
+"""Spans of offsets of the input. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Offsets of one partition, from ``start`` up to, not including, ``end``."""
+
+    start: int
+    end: int
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds no offset."""
+        return self.end <= self.start
+
+
+#: By partition.
+Spans = Mapping[int, Span]
+
+
+def worth_reading(share: Spans, since: Mapping[int, int | None]) -> dict[int, Span]:
+    """The part of ``share`` that can hold records from some time on.
+
+    Parameters
+    ----------
+    since : mapping
+        The brokers' word for that time: no earlier offset has a time stamp at or after it; None: none has.
+    """
+    found = {}
+    for p, span in share.items():
+        first = since.get(p)
+        start = span.end if first is None else min(max(span.start, first), span.end)
+        found[p] = Span(start, span.end)
+    return found
+
+
+def from_start(spans: Spans, most: int) -> dict[int, Span]:
+    """Of each span, the first ``most`` offsets."""
+    return {p: Span(span.start, min(span.end, span.start + most)) for p, span in spans.items()}

@@ -1,0 +1,22 @@
+"""The job ``recovery``."""
+
+import dagster as dg
+
+from platform_assets.constants import RECOVERY_JOB, SINK_ID
+from platform_assets.recovery.steps import complete, inspect, restart, sweep, verify
+from sensors.stream import TAG_RECOVERS
+
+
+@dg.job(
+    name=RECOVERY_JOB,
+    executor_def=dg.in_process_executor,
+    tags={TAG_RECOVERS: SINK_ID, "dagster/max_retries": "0"},
+    description=(
+        "Brings a sink to rest: inspects it, completes what is decided, aborts what is not, proves that no reader "
+        "waits, and says whether the stream is wanted again. Looks again before each step; safe to run twice, also at "
+        "once. Does nothing to a stream that is alive, unless take_over is set."
+    ),
+)
+def recovery() -> None:
+    _, work = inspect()
+    restart(verify(sweep(complete(work))))

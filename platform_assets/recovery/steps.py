@@ -1,0 +1,268 @@
+"""The steps of a recovery: inspect, complete, sweep, verify, restart. Each looks again before it acts."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from exactly_once import recovery as engine
+from exactly_once.errors import ExactlyOnceError, Fenced
+from exactly_once.inspection import Inspection, inspect_sink
+from platform_assets.classified import classified
+from platform_assets.config import RecoveryConfig
+from platform_assets.constants import RECOVERY_JOB, RECOVERY_OP, TRANSACTIONS
+from platform_assets.recovery import tables
+from platform_assets.recovery.work import NotAtRest, SinkBusy, Work, counts
+from platform_assets.watch import STREAM
+from resources.run_process import runs_on, tag_run
+from resources.transactions import TransactionAdmin
+from sensors.history import read_history
+from sensors.observation import owner_sentence
+from sensors.stream import TAG_CAUSE, TAG_RESTART_OF
+
+#: A driver that failed ends its JVM within seconds of the end of its run.
+LEAVING_S = 15.0
+
+
+@dg.op(
+    name=RECOVERY_OP,
+    out={
+        "inspected": dg.Out(dict, description="The sink as it was found."),
+        "work": dg.Out(Work, is_required=False, description="What is to be done; nothing on a dry run."),
+    },
+    description=(
+        "What is decided, prepared, undecided or lost, by whom, since when, and whom it blocks. Refuses to go on while "
+        "somebody alive works on the sink, unless take_over is set; a dry run ends here."
+    ),
+)
+def inspect(
+    context: dg.OpExecutionContext, config: RecoveryConfig, transactions: TransactionAdmin
+) -> Iterator[dg.Output[Any]]:
+    tag_run(context.instance, context.run_id, config.sink_id)
+    with classified():
+        found = inspect_sink(transactions.connection(), config.sink_id, transactions.budget_s, readers=True)
+        if not config.dry_run and not config.take_over:
+            _refuse_when_busy(context, config.sink_id)
+            found = _owner_gone(context, transactions, config.sink_id, found)
+    by = _who(context.run)
+    reason = config.reason or context.run.tags.get(TAG_CAUSE, "") or "no reason was given"
+    context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
+    before = counts(found)
+    context.log_event(
+        dg.AssetObservation(
+            TRANSACTIONS,
+            description=f"Recovery of {config.sink_id} by {by}: {'a dry run' if config.dry_run else 'it begins'}.",
+            metadata={
+                "recovery": "dry run" if config.dry_run else "began",
+                "recovery_by": by,
+                "recovery_reason": reason,
+                "recovery_found": _sentence(found),
+                **{f"before_{name}": count for name, count in before.items()},
+                **tables.inspected(found),
+            },
+        )
+    )
+    metadata: dict[str, Any] = {
+        **before,
+        "owner": owner_sentence(found),
+        "sentence": _sentence(found),
+        **tables.inspected(found),
+    }
+    yield dg.Output(found.as_json(), "inspected", metadata=metadata)
+    if not config.dry_run:
+        yield dg.Output(Work(config.sink_id, by, reason, config.take_over, config.restart, before), "work")
+
+
+@dg.op(
+    out=dg.Out(Work),
+    description="Takes the sink and commits what is decided and not proven. An earlier driver that lives is fenced.",
+)
+def complete(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
+    connection, budget_s = transactions.connection(), transactions.recovery_budget_s
+    with classified():
+        if not work.take_over:
+            _refuse_when_busy(context, work.sink_id)  # a stream may have been launched since the inspection
+        claim = engine.claim_sink(connection, work.sink_id, budget_s)
+        if claim is None:
+            context.log.info(f"Sink {work.sink_id} was never used: nothing to do.")
+            return dg.Output(work, metadata={"completed": tables.completed([])})
+        try:
+            done = engine.complete_decided(connection, work.sink_id, claim.token, budget_s)
+        except Fenced:
+            return _superseded(context, work, claim.token)
+        except ExactlyOnceError:
+            _sweep_all_the_same(context, transactions, work.sink_id, claim.token)
+            raise
+    batches = tuple(f"{d.write_id or d.query_id}/{d.batch_id}" for d in done)
+    numbers = ", ".join(str(d.batch_id) for d in done)
+    context.log.info(f"Completed batches {numbers}." if done else "Nothing decided was open.")
+    return dg.Output(
+        Work(**{**vars(work), "token": claim.token, "completed": batches}),
+        metadata={"claim": claim.token, "completed_batches": len(done), "completed": tables.completed(done)},
+    )
+
+
+@dg.op(
+    out=dg.Out(Work),
+    description="Aborts what owners before left open and did not decide: its rows will be written again.",
+)
+def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
+    if work.token is None or work.superseded:
+        return dg.Output(work, metadata={"aborted": tables.described([])})
+    with classified():
+        try:
+            aborted = engine.sweep_undecided(
+                transactions.connection(), work.sink_id, work.token, transactions.recovery_budget_s
+            )
+        except Fenced:
+            return _superseded(context, work, work.token)
+    context.log.info(f"Aborted {len(aborted)} undecided transactions." if aborted else "Nothing undecided was left.")
+    return dg.Output(
+        Work(**{**vars(work), "aborted": tuple(t.transactional_id for t in aborted)}),
+        metadata={"aborted_transactions": len(aborted), "aborted": tables.described(aborted)},
+    )
+
+
+@dg.op(
+    out=dg.Out(Work),
+    description="Proves that nothing of the sink is open and no reader waits for it, and writes the audit trail.",
+)
+def verify(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
+    connection = transactions.connection()
+    with classified():
+        found = engine.verify(connection, work.sink_id, transactions.budget_s)
+        after = inspect_sink(connection, work.sink_id, transactions.budget_s)
+    at_rest = not (found.left_open or found.open_decisions)
+    said = [
+        f"completed batches {', '.join(work.completed)}" if work.completed else "no batch was to be completed",
+        f"aborted {len(work.aborted)} undecided transactions",
+    ]
+    if work.superseded:
+        said.append("a newer owner took the sink and goes on")
+    if found.blocked:
+        said.append(f"readers wait on {', '.join(f'{t}-{p}' for t, p in found.blocked)}")
+    if not (work.completed or work.aborted or work.superseded) and at_rest:
+        said = ["it was at rest: nothing decided was open, nothing undecided was left", *said[2:]]
+    sentence = f"Sink {work.sink_id}: {'; '.join(said)}."
+    context.log.info(sentence)
+    metadata: dict[str, Any] = {
+        "at_rest": at_rest,
+        "sentence": sentence,
+        "left_open": tables.described(found.left_open),
+        **tables.inspected(after),
+    }
+    context.log_event(
+        dg.AssetObservation(
+            TRANSACTIONS,
+            description=sentence,
+            metadata={
+                "recovery": "ended",
+                "recovery_by": work.by,
+                "recovery_reason": work.reason,
+                "recovery_sentence": sentence,
+                "recovery_claim": work.token or 0,
+                "recovery_completed_batches": len(work.completed),
+                "recovery_aborted_transactions": len(work.aborted),
+                "recovery_at_rest": at_rest,
+                **{f"before_{name}": count for name, count in work.before.items()},
+                **{f"after_{name}": count for name, count in counts(after).items()},
+            },
+        )
+    )
+    if not at_rest and not work.superseded:
+        ids = ", ".join(d.transactional_id for d in found.left_open) or "decided batches"
+        with classified():
+            raise NotAtRest(
+                f"sink {work.sink_id} is not at rest after its recovery: {ids} still open",
+                "Is there a task of a driver that still breathes? Run the recovery again",
+            )
+    return dg.Output(work, metadata=metadata)
+
+
+@dg.op(
+    description=(
+        "Says whether the stream is wanted again. It does not launch it: the sensor liveness does, by the restart "
+        "policy, so that a wish survives this process and a second recovery is no second start."
+    )
+)
+def restart(context: dg.OpExecutionContext, work: Work) -> None:
+    newest = read_history(context.instance, STREAM).stream if work.sink_id == STREAM.sink_id else None
+    if not work.restart:
+        sentence = f"No restart was asked for. Launch {STREAM.job} when its output is wanted."
+    elif newest is None:
+        sentence = f"{STREAM.job} has no run on sink {work.sink_id} whose configuration could be used again; launch it."
+    else:
+        run_id = context.run.tags.get(TAG_RESTART_OF, newest.run_id)
+        context.instance.add_run_tags(context.run_id, {TAG_RESTART_OF: run_id})
+        sentence = (
+            f"{STREAM.job} is wanted again with the configuration of run {run_id[:8]}: the sensor liveness starts it "
+            "within seconds, or when the restart policy says so. Is that sensor off? Then launch the job by hand."
+        )
+    context.log.info(sentence)
+    context.add_output_metadata({"restart": work.restart, "sentence": sentence})
+
+
+def _refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
+    """Stop while a run lives that is no recovery: two recoveries at once are safe, and the later one goes on."""
+    for run in runs_on(context.instance, sink_id):
+        if run.run_id != context.run_id and run.job != RECOVERY_JOB and run.alive is not False:
+            raise SinkBusy(
+                f"Run {run.run_id} of {run.job} (process {run.pid} on {run.host}) works on sink {sink_id}",
+                "Terminate it, or set take_over: it would be fenced",
+            )
+
+
+def _owner_gone(
+    context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, found: Inspection
+) -> Inspection:
+    """The sink once its owner is gone: a driver that Dagster does not know, or that is about to end."""
+    end = time.monotonic() + LEAVING_S
+    while found.owner is not None and found.owner.works:
+        claim = found.owner.claim
+        if time.monotonic() >= end:
+            raise SinkBusy(
+                f"sink {sink_id} is owned by process {claim.pid} of {claim.host}, which lives and is no run of "
+                "Dagster's",
+                "End it, or set take_over: it would be fenced",
+            )
+        context.log.info(f"The owner of the sink, process {claim.pid}, still lives; waiting for its end.")
+        time.sleep(1.0)
+        found = inspect_sink(transactions.connection(), sink_id, transactions.budget_s, readers=True)
+    return found
+
+
+def _superseded(context: dg.OpExecutionContext, work: Work, token: int) -> dg.Output[Work]:
+    context.log.info("Somebody claimed the sink after this recovery, and goes on with what is left.")
+    return dg.Output(Work(**{**vars(work), "token": token, "superseded": True}), metadata={"superseded": True})
+
+
+def _sweep_all_the_same(
+    context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, token: int
+) -> None:
+    """A batch cannot be completed; readers wait for what is undecided too, and that can be ended."""
+    try:
+        aborted = engine.sweep_undecided(transactions.connection(), sink_id, token, transactions.recovery_budget_s)
+        context.log.warning(f"A batch could not be completed. Aborted {len(aborted)} undecided transactions.")
+    except ExactlyOnceError as error:
+        context.log.warning(f"Neither could undecided transactions be aborted: {error}")
+
+
+def _who(run: dg.DagsterRun) -> str:
+    sensor = run.tags.get("dagster/sensor_name")
+    if sensor and run.parent_run_id is None:
+        return f"sensor {sensor}"
+    return f"{run.tags['user']}" if "user" in run.tags else "a person"
+
+
+def _sentence(found: Inspection) -> str:
+    if found.owner is None:
+        return f"Sink {found.sink_id} was never used."
+    if found.quiet:
+        return f"Sink {found.sink_id} is at rest. Owner: {owner_sentence(found)}."
+    n = counts(found)
+    return (
+        f"Sink {found.sink_id}: {n['open']} transactions open ({n['undecided']} undecided, the oldest "
+        f"{found.oldest_s:.0f} s), {n['decided_not_proven']} batches decided and not proven ({n['lost_parts']} parts "
+        f"lost), {n['blocked_partitions']} partitions blocked. Owner: {owner_sentence(found)}."
+    )

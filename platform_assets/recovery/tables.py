@@ -1,0 +1,83 @@
+"""The tables of a recovery's steps, as the UI shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from exactly_once.inspection import Inspection
+from exactly_once.kafka.control import Description
+from exactly_once.protocol.records import Decision
+from sensors.observation import open_table, table, when
+
+
+def inspected(found: Inspection) -> dict[str, dg.MetadataValue]:
+    """What is open, what is decided and not proven, who waits."""
+    return {"open": open_table(found), "decided": _decided(found), "blocked": _blocked(found)}
+
+
+def completed(decisions: Sequence[Decision]) -> dg.MetadataValue:
+    """Batches that were brought to their end."""
+    return table(
+        ("batch", "query", "parts", "records", "topics", "decided_at"),
+        [
+            (
+                str(d.batch_id),
+                d.write_id or d.query_id,
+                str(len(d.handles)),
+                f"{d.records:,}",
+                ", ".join(d.topics),
+                when(d.decided_ms),
+            )
+            for d in decisions
+        ],
+    )
+
+
+def described(transactions: Sequence[Description]) -> dg.MetadataValue:
+    """Transactions, by their coordinators."""
+    return table(
+        ("transactional_id", "state", "began_at", "producer", "partitions"),
+        [
+            (
+                t.transactional_id,
+                t.state,
+                when(t.started_ms if t.started_ms >= 0 else None),
+                f"{t.producer_id}.{t.producer_epoch}",
+                ", ".join(f"{topic}-{p}" for topic, p in t.partitions),
+            )
+            for t in transactions
+        ],
+    )
+
+
+def _decided(found: Inspection) -> dg.MetadataValue:
+    return table(
+        ("batch", "query", "claim", "decided_at", "waiting", "committed", "lost", "unknown"),
+        [
+            (
+                str(d.batch_id),
+                d.query_id,
+                str(d.token),
+                when(d.decided_ms),
+                *(str(d.count(state)) for state in ("waiting", "committed", "lost", "unknown")),
+            )
+            for d in found.decided
+        ],
+    )
+
+
+def _blocked(found: Inspection) -> dg.MetadataValue:
+    return table(
+        ("partition", "waiting_offsets", "held_by", "groups"),
+        [
+            (
+                f"{b.topic}-{b.partition}",
+                f"{b.waiting:,}",
+                "this sink" if b.ours else "somebody else",
+                ", ".join(b.groups),
+            )
+            for b in found.blocked
+        ],
+    )

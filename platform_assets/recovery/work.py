@@ -1,0 +1,67 @@
+"""What the steps of a recovery hand on, and the errors that are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection import Inspection
+
+
+class SinkBusy(ExactlyOnceError):
+    """Somebody alive works on the sink."""
+
+    code = "EO-SINK-BUSY"
+    restart_heals = True
+    default_safe = "Nothing was changed"
+
+
+class NotAtRest(ExactlyOnceError):
+    """The recovery went through, and the sink is not at rest all the same."""
+
+    code = "EO-NOT-AT-REST"
+    restart_heals = True
+    default_safe = "What is decided will be committed, and nothing else is visible to a read_committed reader"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A recovery under way.
+
+    Attributes
+    ----------
+    by : str
+        Who had it launched.
+    before : mapping
+        What the inspection counted.
+    token : int or None
+        Of its own claim; None for a sink that was never used.
+    superseded : bool
+        Somebody claimed the sink after us, and goes on with what we began.
+    completed, aborted : tuple of str
+        What was done: batches with their query, transactional ids.
+    """
+
+    sink_id: str
+    by: str
+    reason: str
+    take_over: bool
+    restart: bool
+    before: Mapping[str, int] = field(default_factory=dict)
+    token: int | None = None
+    superseded: bool = False
+    completed: tuple[str, ...] = ()
+    aborted: tuple[str, ...] = ()
+
+
+def counts(found: Inspection) -> dict[str, int]:
+    """An inspection in numbers, for the audit trail."""
+    return {
+        "open": len(found.open),
+        "undecided": sum(t.verdict == "undecided" for t in found.open),
+        "decided_not_proven": len(found.decided),
+        "lost_parts": sum(d.count("lost") for d in found.decided),
+        "blocked_partitions": len(found.blocked),
+        "waiting_offsets": sum(b.waiting for b in found.blocked),
+    }

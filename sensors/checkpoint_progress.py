@@ -1,0 +1,207 @@
+"""``checkpoint_progress``: how a stream gets on, by its checkpoint, its commit log and its input."""
+
+import time
+from dataclasses import dataclass
+
+import dagster as dg
+
+from exactly_once.errors import ExactlyOnceError
+from resources.checkpoints import CheckpointReader
+from resources.kafka import KafkaTransactionalProducerFactory
+from sensors.gate import Wish, recovery_request, refusal
+from sensors.history import History, Run, read_history
+from sensors.observation import transactions
+from sensors.settings import WatchPolicy
+from sensors.situation import Situation, look, works_for
+from sensors.stream import StreamSpec
+from sensors.tick import BUDGET_S, default_status, ended, read_cursor, write_cursor
+
+#: Between two observations of a state that does not change: enough points for a plot, and few enough rows for a year.
+OBSERVE_EVERY_S = 60.0
+
+#: A decided batch is completed within milliseconds. For this long a decision without its mark is work under way, also
+#: of a recovery whose run does not show in Dagster.
+COMPLETING_S = 10.0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known at a tick.
+
+    Attributes
+    ----------
+    run : str or None
+        Name of the run of the stream that Dagster believes in.
+    run_age_s : float
+        Since it started.
+    run_alive : bool or None
+        Whether its process lives.
+    owner_alive : bool or None
+        Whether the process of the latest claim lives.
+    owner_is_run : bool or None
+        Whether that claim is the run's own. None when it cannot be known, and as long as the run has had no reason to
+        claim: it does so at its first batch.
+    undecided : int
+        Open transactions without a decision.
+    unproven : tuple of int
+        Batches that are decided and not marked as completed, oldest first.
+    unproven_age_s, idle_s : float
+        Since the oldest of them was decided; since the newest decision of all, None without one.
+    waited_s : float
+        For how long ticks have seen input wait while no batch was decided or marked.
+    lag, last_lag : int, int or None
+        Now, and at the last tick.
+    """
+
+    run: str | None = None
+    run_age_s: float = 0.0
+    run_alive: bool | None = True
+    owner_alive: bool | None = None
+    owner_is_run: bool | None = None
+    undecided: int = 0
+    unproven: tuple[int, ...] = ()
+    unproven_age_s: float = 0.0
+    idle_s: float | None = None
+    waited_s: float = 0.0
+    lag: int = 0
+    last_lag: int | None = None
+    in_flight: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A state, the sentence of the tick, and the name of the incident when a recovery is wanted."""
+
+    state: str
+    message: str
+    incident: str | None = None
+
+
+def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
+    """Judge a stream whose sink is in use."""
+    works = f.run is not None and f.run_alive is not False
+    if f.unproven and f.unproven_age_s > COMPLETING_S and not works:
+        return Verdict(
+            "in doubt",
+            f"In doubt: {_batches(f.unproven)} decided {f.unproven_age_s:.0f} s ago and not marked as completed, and "
+            "no run works on it. Readers may see only a part of it",
+            f"in-doubt/{f.unproven[0]}",
+        )
+    if f.run is None:
+        waits = f", {f.lag:,} offsets of input wait" if f.lag else ""
+        held = f", {f.undecided} undecided transactions are open" if f.undecided else ""
+        return Verdict("stopped", f"Stopped: no run of the stream is in progress{waits}{held}")
+    if f.run_alive is False or f.owner_is_run is False:
+        why = "its process is gone" if f.run_alive is False else "the sink has another owner, which fences it"
+        stuck = f.run_alive is False and f.waited_s > policy.stall_after_s
+        return Verdict(
+            "owner lost",
+            f"Owner lost: Dagster shows run {f.run}, but {why}",
+            f"owner-lost/{f.run}" if stuck else None,
+        )
+    newest = "no batch is decided yet" if f.idle_s is None else f"last batch decided {f.idle_s:.0f} s ago"
+    progress = f"{f.lag:,} offsets behind, {newest}"
+    if f.lag == 0:
+        return Verdict("idle", f"Idle: run {f.run} has read all its input, {newest}")
+    if min(f.waited_s, f.run_age_s) > policy.stall_after_s:
+        batch = f", batch {f.in_flight} is in flight" if f.in_flight is not None else ""
+        return Verdict(
+            "stalled",
+            f"Stalled: {progress}{batch}; input waits for {f.waited_s:.0f} s, run {f.run} lives and commits nothing. "
+            "See its log and Spark's UI; Terminate ends it in order, and the next start goes on",
+        )
+    if f.lag <= policy.lag_limit:
+        return Verdict("healthy", f"Healthy: {progress}")
+    if f.last_lag is not None and f.lag < f.last_lag:
+        return Verdict("catching up", f"Catching up: {progress} ({f.last_lag - f.lag:,} fewer than at the last tick)")
+    return Verdict("lagging", f"Lagging: {progress}, above the limit of {policy.lag_limit:,}, and not shrinking")
+
+
+def checkpoint_progress_sensor(
+    stream: StreamSpec, name: str = "checkpoint_progress", interval_s: int = 10
+) -> dg.SensorDefinition:
+    """The sensor over :func:`verdict` for one stream."""
+
+    @dg.sensor(
+        name=name,
+        job_name=stream.recovery_job,
+        minimum_interval_seconds=interval_s,
+        default_status=default_status(),
+        description=(
+            f"Says how {stream.job} gets on (healthy, idle, catching up, lagging, stalled, in doubt, owner lost, "
+            f"stopped) and observes it on {stream.asset}. Has the sink recovered when a batch is in doubt, or the "
+            "stream stands still, and nobody works on it."
+        ),
+    )
+    def checkpoint_progress(
+        context: dg.SensorEvaluationContext,
+        kafka: KafkaTransactionalProducerFactory,
+        checkpoints: CheckpointReader,
+        watch_policy: WatchPolicy,
+    ) -> dg.SensorResult:
+        try:
+            situation = look(kafka.connection(), checkpoints, stream, BUDGET_S)
+        except ExactlyOnceError as error:
+            return ended(context, f"{error} Nothing was done.")
+        if situation is None:
+            return ended(context, f"The sink {stream.sink_id} was never used.")
+        history = read_history(context.instance, stream)
+        last = read_cursor(context.cursor)
+        mark = f"{situation.checkpoint.last_commit}/{situation.standing.last_decided}"
+        waits = situation.lag > 0 and mark == last.get("mark")
+        since = last.get("waits_since", history.now) if waits else history.now
+        found = verdict(facts(situation, history, last.get("lag"), history.now - since), watch_policy)
+        request, message = None, f"{found.message}."
+        if found.incident is not None:
+            wish = Wish(found.incident, message)
+            owner = situation.inspection.owner
+            refused = refusal(history, wish, watch_policy.circuit(), owner.works if owner else None)
+            if refused is None:
+                request = recovery_request(stream, history, wish, state=found.state, lag_offsets=str(situation.lag))
+                message += " Asked for a recovery."
+            else:
+                message += f" No recovery now: {refused}."
+        observed, now = last.get("observed", 0.0), time.time()
+        due = found.state != last.get("state") or now - observed >= OBSERVE_EVERY_S
+        cursor = write_cursor(
+            lag=situation.lag, state=found.state, observed=now if due else observed, mark=mark, waits_since=since
+        )
+        events = [transactions(stream.asset, situation, found.state, message)] if due else []
+        return ended(context, message, request, cursor, events)
+
+    return checkpoint_progress
+
+
+def facts(situation: Situation, history: History, last_lag: int | None, waited_s: float) -> Facts:
+    """The facts of one tick, from what was looked at."""
+    found, now = situation.inspection, history.now
+    run = next((r for r in history.streams if r.in_progress and not r.waits), None)
+    owner = found.owner
+    return Facts(
+        run.name if run else None,
+        now - (run.started or now) if run else 0.0,
+        run.alive if run else None,
+        owner.alive if owner else None,
+        _owner_is_run(situation, run),
+        sum(t.verdict == "undecided" for t in found.open),
+        tuple(d.batch_id for d in found.decided),
+        max(0.0, now - found.decided[0].decided_ms / 1000) if found.decided else 0.0,
+        max(0.0, now - situation.last_progress) if situation.last_progress else None,
+        waited_s,
+        situation.lag,
+        last_lag,
+        situation.checkpoint.in_flight,
+    )
+
+
+def _owner_is_run(situation: Situation, run: Run | None) -> bool | None:
+    owner = situation.inspection.owner
+    if run is None or owner is None or run.started is None or owner.claim.claimed_ms / 1000 < run.started:
+        return None
+    if owner.alive is None or run.alive is None:
+        return None
+    return owner.alive and works_for(owner.claim.pid, run)
+
+
+def _batches(numbers: tuple[int, ...]) -> str:
+    return f"batch {numbers[0]}" if len(numbers) == 1 else f"batches {', '.join(map(str, numbers))}"

@@ -1,0 +1,40 @@
+"""A circuit breaker for recoveries that nobody asked for and that do not help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """At most ``max_recoveries`` within ``window_s``, unless the stream was healthy for ``healthy_s`` in between."""
+
+    max_recoveries: int = 3
+    window_s: float = 900.0
+    healthy_s: float = 120.0
+
+
+def open_circuit(
+    circuit: Circuit, recoveries: Iterable[float], lives: Iterable[tuple[float, float]], now: float
+) -> str | None:
+    """Why no further recovery may be asked for, or None when one may.
+
+    Parameters
+    ----------
+    recoveries : iterable of float
+        When sensors had recoveries launched, in seconds since the epoch.
+    lives : iterable of (float, float)
+        From when to when each run of the stream lived; ``now`` for one that still lives.
+    """
+    healthy_until = max((end for start, end in lives if end - start >= circuit.healthy_s), default=float("-inf"))
+    since = max(now - circuit.window_s, healthy_until)
+    recent = sorted(at for at in recoveries if at > since)
+    if len(recent) < circuit.max_recoveries:
+        return None
+    closes_s = max(0.0, recent[-circuit.max_recoveries] + circuit.window_s - now)
+    return (
+        f"circuit open: {len(recent)} recoveries within {circuit.window_s / 60:g} minutes did not help. Look at the "
+        "newest one, "
+        f"then launch the job by hand: a person's recovery is not counted. Sensors try again in {closes_s / 60:.0f} min"
+    )

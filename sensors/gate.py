@@ -1,0 +1,96 @@
+"""The one place that decides whether a recovery may be asked for now, and that words the request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dagster as dg
+
+from sensors.circuit import Circuit, open_circuit
+from sensors.history import History, Run
+from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RECOVERS, TAG_RESTART_OF, StreamSpec
+
+#: A failed run is left to the sensor run_failure for this long; should that one be switched off, others step in.
+HANDOVER_S = 60.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A recovery that a sensor wants.
+
+    Attributes
+    ----------
+    incident : str
+        Names what happened, the same at every tick that sees it.
+    cause : str
+        For people: why, in one sentence.
+    restart_of : Run or None
+        The failed run of the stream that is to be made up for; None: bring the sink to rest and no more.
+    attempt : int
+        Of the restart.
+    """
+
+    incident: str
+    cause: str
+    restart_of: Run | None = None
+    attempt: int = 0
+
+
+def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | None) -> str | None:
+    """Why no recovery may be launched now, for people; None when it may.
+
+    Parameters
+    ----------
+    owner_works : bool or None
+        Whether the process of the sink's owner lives and writes; None when that is not known. It matters for drivers
+        that Dagster knows nothing of.
+    """
+    for run in (*history.recoveries, *history.streams, *history.others):
+        if run.waits:
+            return f"run {run.name} of {run.job} is {run.status}, and brings the sink to rest when it starts"
+        if run.works and run.job == (history.recovery.job if history.recovery else None):
+            return f"recovery {run.name} is under way"
+        if run.works:
+            return f"run {run.name} of {run.job} works on the sink ({run.status})"
+    if owner_works:
+        return "the sink's owner lives and is no run of Dagster's; it looks after its transactions"
+    last, stream = history.recovery, history.stream
+    since = last is not None and (stream is None or last.created > stream.created)
+    if last is not None and since and last.status == "CANCELED":
+        return f"a person cancelled recovery {last.name}; launch it by hand when it is wanted again"
+    why = history.recovery_failure
+    if last is not None and since and why is not None and not why.heals:
+        return f"recovery {last.name} failed with {why.code}, which doing it again does not heal. {_end(why.way_out)}"
+    if wish.restart_of is not None:  # the restart strategy has its own end
+        return None
+    failed = history.stream_failure
+    if stream is not None and failed is not None and failed.heals and not failed.unwanted and not since:
+        age_s = history.now - (stream.ended or stream.created)
+        if age_s < HANDOVER_S:
+            return f"run {stream.name} failed {age_s:.0f} s ago, which is for the sensor run_failure"
+    return open_circuit(
+        circuit,
+        [r.created for r in history.recoveries if not r.by_person and r.restart_of is None],
+        history.lives(),
+        history.now,
+    )
+
+
+def recovery_request(stream: StreamSpec, history: History, wish: Wish, **evidence: str) -> dg.RunRequest:
+    """The request. Its key names the incident and the recovery before, so that a later incident gets through, and the
+    same one at the next tick does not.
+    """
+    before = history.recovery.run_id if history.recovery else "none"
+    tags = {TAG_CAUSE: wish.cause, TAG_RECOVERS: stream.sink_id}
+    if wish.restart_of is not None:
+        tags |= {TAG_RESTART_OF: wish.restart_of.run_id, TAG_ATTEMPT: str(wish.attempt)}
+    config = {"sink_id": stream.sink_id, "reason": wish.cause, "restart": wish.restart_of is not None}
+    return dg.RunRequest(
+        run_key=f"{wish.incident}/after {before}",
+        run_config={"ops": {stream.recovery_op: {"config": config}}},
+        tags={**tags, **{f"exactly_once/{k}": v for k, v in evidence.items()}},
+    )
+
+
+def _end(text: str) -> str:
+    return text.rstrip(". ") + "." if text else ""

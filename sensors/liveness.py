@@ -1,0 +1,163 @@
+"""``liveness``: runs that Dagster believes in and whose process is gone; a stream that should run and does not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from resources.run_process import TAG_PID, WORKING, process_of, report_dead
+from sensors.history import History, Run, read_history
+from sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
+from sensors.settings import RestartPolicy
+from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, StreamSpec
+from sensors.tick import default_status, ended
+
+#: A run of ours says which process works on it as the first thing it does; loading the code takes seconds.
+SIGN_IN_S = 120.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run of the stream to launch."""
+
+    key: str
+    config: dict[str, Any]
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a tick says and wants; ``dead`` are the runs to report."""
+
+    message: str
+    dead: tuple[str, ...] = ()
+    start: Start | None = None
+
+
+@dataclass(frozen=True)
+class Working:
+    """A run that Dagster believes in: whether its process lives, None when that cannot be seen from here."""
+
+    run_id: str
+    job: str
+    status: str
+    host: str
+    alive: bool | None
+    signed: bool = True
+    age_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The beginning of its id, as in the UI."""
+        return self.run_id[:8]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All runs of the instance that have or should have a process of ours, and the history of the stream."""
+
+    history: History
+    working: tuple[Working, ...] = field(default=())
+
+
+def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verdict:
+    """Which runs are dead, and whether the stream is to be started."""
+    dead = tuple(w for w in facts.working if _dead(w))
+    if dead:
+        names = ", ".join(f"{w.name} of {w.job} ({w.status})" for w in dead)
+        return Verdict(f"The process is gone; reported: {names}.", tuple(w.run_id for w in dead))
+    said = [f"{w.name} of {w.job} is on {w.host}, left alone" for w in facts.working if w.signed and w.alive is None]
+    start = _wanted(facts.history, strategy, stream)
+    if isinstance(start, Start):
+        return Verdict(f"The stream is wanted and does not run: starting it. {start.tags[TAG_CAUSE]}", start=start)
+    alive = sum(w.alive is True for w in facts.working)
+    return Verdict("; ".join([f"{alive} runs have their process", *said, start]) + ".")
+
+
+def liveness_sensor(stream: StreamSpec, name: str = "liveness", interval_s: int = 5) -> dg.SensorDefinition:
+    """The sensor over :func:`verdict` for one stream. A tick may change the instance: it reports dead runs."""
+
+    @dg.sensor(
+        name=name,
+        job_name=stream.job,
+        minimum_interval_seconds=interval_s,
+        default_status=default_status(),
+        description=(
+            "Reports runs whose process is gone while Dagster believes that they work (their code server died with "
+            f"them), and starts {stream.job} again after a recovery that was to restart it. Runs on other hosts are "
+            "left alone."
+        ),
+    )
+    def liveness(context: dg.SensorEvaluationContext, restart_policy: RestartPolicy) -> dg.SensorResult:
+        history = read_history(context.instance, stream)
+        facts = Facts(history, _working(context.instance, stream, history))
+        found = verdict(facts, restart_policy.chosen(), stream)
+        reported = [run_id for run_id in found.dead if report_dead(context.instance, run_id)]
+        if found.dead and not reported:
+            return ended(context, "A run ended while this tick looked at it.")
+        request = dg.RunRequest(found.start.key, found.start.config, found.start.tags) if found.start else None
+        return ended(context, found.message, request)
+
+    return liveness
+
+
+def _dead(w: Working) -> bool:
+    return w.alive is False or (not w.signed and w.status == "STARTED" and w.age_s > SIGN_IN_S)
+
+
+def _working(instance: dg.DagsterInstance, stream: StreamSpec, history: History) -> tuple[Working, ...]:
+    found: list[Working] = []
+    for record in instance.get_run_records(dg.RunsFilter(statuses=WORKING)):
+        run = record.dagster_run
+        signed = TAG_PID in run.tags
+        if not signed and run.job_name not in (stream.job, stream.recovery_job):
+            continue  # not ours: whether its process lives is for its launcher to say
+        process = process_of(run)
+        age_s = history.now - (record.start_time or history.now)
+        found.append(
+            Working(run.run_id, run.job_name, run.status.value, process.host or "?", process.alive, signed, age_s)
+        )
+    return tuple(found)
+
+
+def _wanted(history: History, strategy: RestartStrategy, stream: StreamSpec) -> Start | str:
+    """The run to launch, or why there is none, for people."""
+    recovery, newest = history.recovery, history.stream
+    busy = next((r for r in (*history.streams, *history.recoveries, *history.others) if r.in_progress), None)
+    if busy is not None:
+        return f"run {busy.name} of {busy.job} is {busy.status}"
+    if newest is None:
+        return "the stream has no run yet"
+    if recovery is None or recovery.status != "SUCCESS" or recovery.restart_of != newest.run_id:
+        return f"no restart is wanted (the newest run {newest.name} is {newest.status})"
+    if newest.status == "CANCELED" and newest.ended is not None and newest.ended > recovery.created:
+        return f"run {newest.name} was cancelled by a person, so it is not started again"
+    attempt = 1
+    if not recovery.by_person:  # a person who asks for a restart gets it at once
+        decision = _decision(strategy, history)
+        if isinstance(decision, GiveUp):
+            return f"run {newest.name} is not started again: {decision.reason}"
+        if decision.at > history.now:
+            return f"restart {decision.attempt} in a row of run {newest.name} in {decision.at - history.now:.0f} s"
+        attempt = decision.attempt
+    return _start(newest, recovery, attempt, stream)
+
+
+def _decision(strategy: RestartStrategy, history: History) -> Restart | GiveUp:
+    failures = history.failures()
+    return next_restart(strategy, failures, history.now) if failures else Restart(history.now, 1)
+
+
+def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Start:
+    who: Sequence[str] = ("a person asked for it", f"restart {attempt} in a row")
+    cause = f"Run {newest.name} ended as {newest.status}, recovery {recovery.name} brought the sink to rest; "
+    return Start(
+        f"restart/{recovery.run_id}",
+        dict(newest.config),
+        {
+            TAG_CAUSE: f"{cause}{who[0] if recovery.by_person else who[1]}.",
+            TAG_RESTART_OF: newest.run_id,
+            TAG_ATTEMPT: str(attempt),
+        },
+    )

@@ -1,0 +1,106 @@
+"""The transactions of a sink as an observation of their asset: numbers that Dagster plots, and tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from exactly_once.inspection import Inspection, OpenTransaction, RecentDecision
+from sensors.situation import Situation
+
+#: Rows of each table; a sink has as many transactions open as its batch has parts.
+ROWS = 30
+
+_OPEN = ("transactional_id", "state", "verdict", "batch", "age_s", "timeout_s", "of_timeout", "partitions")
+_RECENT = (
+    "batch",
+    "records",
+    "parts",
+    "decided_at",
+    "completed_at",
+    "by",
+    "prepare_ms",
+    "decide_ms",
+    "complete_ms",
+)
+
+
+def transactions(asset: str, situation: Situation, state: str, sentence: str) -> dg.AssetObservation:
+    """The observation of one tick. Names and types of the numbers never change: each is a plot."""
+    found = situation.inspection
+    metadata: dict[str, Any] = {
+        "state": state,
+        "lag_offsets": situation.lag,
+        "open_transactions": len(found.open),
+        "oldest_transaction_age_s": round(found.oldest_s, 1),
+        "lso_lag": situation.waiting,
+        "decided_not_proven": len(found.decided),
+        "open": open_table(found),
+        "recent": recent_table(found),
+        "owner": owner_sentence(found),
+        "checkpoint": situation.standing.state,
+    }
+    return dg.AssetObservation(asset, description=sentence, metadata=metadata)
+
+
+def open_table(found: Inspection) -> dg.TableMetadataValue:
+    """What is open, oldest first, each with its age against its timeout."""
+    return table(_OPEN, [_open_row(t) for t in found.open[:ROWS]])
+
+
+def recent_table(found: Inspection) -> dg.TableMetadataValue:
+    """The newest decisions, newest first."""
+    return table(_RECENT, [_recent_row(r) for r in found.recent[: -ROWS - 1 : -1]])
+
+
+def owner_sentence(found: Inspection) -> str:
+    """Who owns the sink, and whether that process lives."""
+    if found.owner is None:
+        return "nobody has used this sink"
+    claim = found.owner.claim
+    alive = {True: "alive", False: "gone", None: "on another host, so not known"}[found.owner.alive]
+    return f"{claim.purpose}, claim {claim.token}, process {claim.pid} on {claim.host}: {alive}"
+
+
+def when(ms: int | None) -> str:
+    """A moment for people, in UTC; empty for none."""
+    return "" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _open_row(t: OpenTransaction) -> tuple[str, ...]:
+    of_timeout = f"{100 * t.age_s / t.timeout_s:.0f} %" if t.timeout_s > 0 else ""
+    batch = "" if t.batch_id is None else str(t.batch_id)
+    partitions = ", ".join(f"{topic}-{p}" for topic, p in t.partitions)
+    return (
+        t.transactional_id,
+        t.state,
+        t.verdict,
+        batch,
+        f"{t.age_s:.1f}",
+        f"{t.timeout_s:.0f}",
+        of_timeout,
+        partitions,
+    )
+
+
+def _recent_row(r: RecentDecision) -> tuple[str, ...]:
+    mark, d = r.mark, r.decision
+    durations = (mark.prepare_ms, mark.decide_ms, mark.complete_ms) if mark else (-1, -1, -1)
+    by = "" if mark is None else "its decider" if mark.token == d.token else "a recovery or a later start"
+    return (
+        str(d.batch_id),
+        f"{d.records:,}",
+        str(len(d.handles)),
+        when(r.decided_ms),
+        when(r.completed_ms),
+        by,
+        *("" if ms < 0 else str(ms) for ms in durations),
+    )
+
+
+def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> dg.TableMetadataValue:
+    """A table of texts; Dagster needs its columns even when it has no rows."""
+    schema = dg.TableSchema([dg.TableColumn(c, "string") for c in columns])
+    return dg.MetadataValue.table([dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows], schema)

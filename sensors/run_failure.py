@@ -1,0 +1,174 @@
+"""``run_failure``: a stream whose newest run failed is recovered at once, and started again by the restart strategy."""
+
+from dataclasses import dataclass
+
+import dagster as dg
+
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection import Owner
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.owner import owner_alive
+from resources.kafka import KafkaTransactionalProducerFactory
+from sensors.circuit import Circuit
+from sensors.gate import Wish, recovery_request, refusal
+from sensors.history import Classified, History, Run, attempt_of, read_history
+from sensors.restart import GiveUp, RestartStrategy, next_restart
+from sensors.settings import RestartPolicy, WatchPolicy
+from sensors.stream import StreamSpec
+from sensors.tick import BUDGET_S, default_status, ended, read_cursor, write_cursor
+
+#: What a driver meets when a newer one has taken its sink; not always as EO-FENCED (its transactions vanish first).
+SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a tick says and wants.
+
+    Attributes
+    ----------
+    raised : str or None
+        The run whose failure a person has to look at.
+    """
+
+    message: str
+    wish: Wish | None = None
+    raised: str | None = None
+
+
+def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner: Owner | None = None) -> Verdict:
+    """Judge the newest run of the stream.
+
+    Parameters
+    ----------
+    owner : Owner or None
+        Of the sink; only looked at when the failure is one that a superseded driver has.
+    """
+    run, why = history.stream, history.stream_failure
+    if run is None:
+        return Verdict("The stream has no run yet.")
+    if run.in_progress:
+        attempt = attempt_of(run)
+        return Verdict(f"Run {run.name} is {run.status}{f' (restart {attempt} in a row)' if attempt else ''}.")
+    if run.status != "FAILURE" or why is None:
+        return Verdict(f"The newest run {run.name} ended as {run.status}: nothing is to be recovered.")
+    failed = f"Run {run.name} failed ({why.code})"
+    if why.unwanted:
+        return Verdict(f"{failed} after a person had asked it to end: it is not started again.")
+    recovery, since = history.recovery, history.recovery_since(run)
+    retried = False
+    if since is not None and recovery is not None:
+        settled = _settled(failed, since)
+        if settled is not None:
+            return settled
+        problem = history.recovery_failure
+        if since.status == "FAILURE" and problem is not None:
+            if not problem.heals:
+                return _raise(f"{failed}, and its recovery {since.name} failed too", problem, since)
+            retried = since.restart_of is not None
+    if not _heals(why, owner):
+        return _raise(failed, why, run)
+    decision = next_restart(strategy, history.failures(), history.now)
+    if isinstance(decision, GiveUp):
+        return Verdict(
+            f"{failed} and is not started again: {decision.reason}. {why.cause} Repair the cause, then launch the job.",
+            raised=run.run_id,
+        )
+    wait_s = decision.at - history.now
+    if retried and wait_s > 0:
+        return Verdict(f"{failed}; its recovery is tried again in {wait_s:.0f} s (attempt {decision.attempt}).")
+    wish = Wish(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision.attempt)
+    refused = refusal(history, wish, circuit, _works(owner))
+    if refused is not None:
+        return Verdict(f"{failed}; no recovery now: {refused}.")
+    return Verdict(f"{failed}. Recovery now, then restart {decision.attempt} in a row.", wish)
+
+
+def run_failure_sensor(stream: StreamSpec, name: str = "run_failure", interval_s: int = 5) -> dg.SensorDefinition:
+    """The sensor over :func:`verdict` for one stream."""
+
+    @dg.sensor(
+        name=name,
+        job_name=stream.recovery_job,
+        minimum_interval_seconds=interval_s,
+        default_status=default_status(),
+        description=(
+            f"When the newest run of {stream.job} failed: has its sink recovered at once; the restart policy says when "
+            "and "
+            "how often the stream is started again. CANCELED is a person's wish and restarts nothing; a failure that a "
+            "restart cannot heal is reported and left to a person."
+        ),
+    )
+    def run_failure(
+        context: dg.SensorEvaluationContext,
+        kafka: KafkaTransactionalProducerFactory,
+        restart_policy: RestartPolicy,
+        watch_policy: WatchPolicy,
+    ) -> dg.SensorResult:
+        history = read_history(context.instance, stream)
+        why, owner = history.stream_failure, None
+        if why is not None and why.code in SUPERSEDED:
+            try:
+                claim = read_log(kafka.connection(), stream.sink_id, BUDGET_S).owner
+            except ExactlyOnceError as error:
+                return ended(context, f"{error} Nothing was done; whether the sink has a new owner is not known.")
+            owner = Owner(claim, owner_alive(claim)) if claim else None
+        found = verdict(history, restart_policy.chosen(), watch_policy.circuit(), owner)
+        cursor = read_cursor(context.cursor)
+        told = cursor.get("raised")
+        events = []
+        if found.raised is not None and found.raised != told:
+            events.append(_observation(stream, found.raised, found.message, why))
+        request = recovery_request(stream, history, found.wish) if found.wish else None
+        return ended(context, found.message, request, write_cursor(raised=found.raised or told), events)
+
+    return run_failure
+
+
+def _settled(failed: str, recovery: Run) -> Verdict | None:
+    """What there is to say when the recovery after a failure leaves nothing to ask for."""
+    if recovery.in_progress:
+        return Verdict(f"{failed}; recovery {recovery.name} is {recovery.status}.")
+    if recovery.status == "CANCELED":
+        return Verdict(f"{failed}; a person cancelled its recovery {recovery.name}, so nothing is started again.")
+    if recovery.by_person and recovery.restart_of is None:
+        return Verdict(f"{failed}; a person launched recovery {recovery.name} without a restart: the stream is theirs.")
+    if recovery.status == "SUCCESS" and recovery.restart_of is not None:
+        return Verdict(f"{failed} and was recovered by {recovery.name}; the sensor liveness starts the stream again.")
+    return None
+
+
+def _heals(why: Classified, owner: Owner | None) -> bool:
+    """Whether a restart is right. A driver that was superseded must not take the sink back from a living successor."""
+    if why.code not in SUPERSEDED or owner is None:
+        return why.heals
+    works = owner.works
+    if why.code == "EO-FENCED":  # by a driver on another host? then both would fence each other for ever
+        return works is False
+    return why.heals and not works
+
+
+def _works(owner: Owner | None) -> bool | None:
+    return owner.works if owner is not None else None
+
+
+def _raise(failed: str, why: Classified, run: Run) -> Verdict:
+    way_out = f" {why.way_out}" if why.way_out and why.way_out.rstrip(". ") not in why.cause else ""
+    return Verdict(
+        f"{failed}: a restart does not heal {why.code}. {why.cause.rstrip('. ')}.{way_out.rstrip('. ')}"
+        f"{'.' if way_out else ''} Then launch the job.",
+        raised=run.run_id,
+    )
+
+
+def _observation(stream: StreamSpec, run_id: str, message: str, why: Classified | None) -> dg.AssetObservation:
+    return dg.AssetObservation(
+        stream.asset,
+        description=message,
+        metadata={
+            "needs_a_person": message,
+            "failed_run": dg.MetadataValue.dagster_run(run_id),
+            "code": why.code if why else "UNCLASSIFIED",
+            "way_out": why.way_out if why else "",
+        },
+    )

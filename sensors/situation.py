@@ -1,0 +1,86 @@
+"""What a tick looks at outside of Dagster: brokers, commit log, checkpoint. Read-only, within one time budget."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from exactly_once.checkpoint import Checkpoint
+from exactly_once.deadline import Deadline
+from exactly_once.inspection import Inspection, inspect_sink
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from resources.checkpoints import CheckpointReader, Standing, compare, lag
+from resources.run_process import TAG_PID
+from sensors.history import Run
+from sensors.stream import StreamSpec
+
+
+@dataclass(frozen=True)
+class Situation:
+    """How a stream stands.
+
+    Attributes
+    ----------
+    standing : Standing
+        Checkpoint against commit log.
+    lag : int
+        Offsets of the input that Spark has not committed.
+    took_s : float
+        What this look cost.
+    """
+
+    inspection: Inspection
+    checkpoint: Checkpoint
+    standing: Standing
+    lag: int
+    took_s: float
+
+    @property
+    def last_progress(self) -> float:
+        """When a batch was last decided, in seconds since the epoch; 0 when none was."""
+        return max((r.decided_ms for r in self.inspection.recent), default=0) / 1000
+
+    @property
+    def waiting(self) -> int:
+        """Offsets of the output that read_committed readers cannot read yet, markers included."""
+        return sum(b.waiting for b in self.inspection.blocked)
+
+
+def look(
+    connection: Connection, checkpoints: CheckpointReader, stream: StreamSpec, budget_s: float
+) -> Situation | None:
+    """How the stream stands; None when its sink was never used.
+
+    The checkpoint is the one that the sink's owner named in its claim.
+
+    Raises
+    ------
+    BrokerUnreachable, CheckpointUnusable, CommitLogDamaged, NotAuthorized, UnknownTopic
+    """
+    began, deadline = time.monotonic(), Deadline(budget_s)
+    inspection = inspect_sink(connection, stream.sink_id, budget_s)
+    if inspection.owner is None:
+        return None
+    location = inspection.owner.claim.checkpoint
+    checkpoint = checkpoints.read(location)
+    committed = checkpoints.committed_offsets(location)
+    with Control(connection, max(0.5, deadline.left)) as control:
+        behind = lag(committed, stream.topic, control.watermarks(stream.topic))
+    return Situation(
+        inspection, checkpoint, compare(checkpoint, inspection.log), behind, round(time.monotonic() - began, 3)
+    )
+
+
+def works_for(owner_pid: int, run: Run) -> bool | None:
+    """Whether a process of this machine belongs to a run: it is the run's own, or a child of it; None: not known."""
+    told = run.tags.get(TAG_PID, "").partition("@")[0]
+    if not told.isdigit():
+        return None
+    try:
+        family = [p.pid for p in psutil.Process(owner_pid).parents()]
+    except psutil.NoSuchProcess:
+        return False
+    return int(told) in (owner_pid, *family)

@@ -1,0 +1,170 @@
+"""``stale_transactions``: transactions that hold back readers for longer than any batch should."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection import UNDER_WAY, Inspection, OpenTransaction, inspect_sink, sink_of
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.hanging import Hanging, find_hanging
+from resources.kafka import KafkaTransactionalProducerFactory
+from sensors.gate import Wish, recovery_request, refusal
+from sensors.history import read_history
+from sensors.settings import WatchPolicy
+from sensors.stream import StreamSpec
+from sensors.tick import BUDGET_S, default_status, ended, read_cursor, write_cursor
+
+#: Foreign transactions that are described in one tick; a cluster may have thousands, and they are not ours to end.
+FOREIGN_AT_MOST = 200
+
+#: Names in a message; the asset page and the command line list them all.
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known at a tick.
+
+    Attributes
+    ----------
+    stale : tuple of OpenTransaction
+        Of the sink, older than the policy, oldest first.
+    hanging_ours, hanging_foreign : tuple of str
+        Transactions that no coordinator will end, by whether the commit log or a transactional id says they are of
+        this sink.
+    foreign : tuple of str
+        Other transactional ids that hold the sink's topics for longer than the policy.
+    """
+
+    stale: tuple[OpenTransaction, ...] = ()
+    open: int = 0
+    hanging_ours: tuple[str, ...] = ()
+    hanging_foreign: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The sentence of the tick, and the name of the incident when a recovery is wanted."""
+
+    message: str
+    incident: str | None = None
+
+
+def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
+    """Judge what is open. A recovery ends what coordinators know; it cannot help with what hangs, or is foreign."""
+    said = []
+    if f.stale:
+        worst = f.stale[0]
+        said.append(
+            f"{len(f.stale)} transactions are open for longer than {policy.stale_after_s:g} s: {_stale(f.stale)}; "
+            f"the brokers abort the oldest {max(0.0, worst.timeout_s - worst.age_s):.0f} s from now"
+        )
+    if f.hanging_ours:
+        said.append(
+            f"hanging, and no coordinator will end them: {_some(f.hanging_ours)}. `exactly-once transactions abort` "
+            "does, once you have read what it says"
+        )
+    if f.hanging_foreign:
+        said.append(
+            f"hanging on the sink's topics and not of this sink: {_some(f.hanging_foreign)}. They are left alone; "
+            "their owner can end them with kafka-transactions.sh abort"
+        )
+    if f.foreign:
+        said.append(f"somebody else's transactions hold the sink's topics and are left alone: {_some(f.foreign)}")
+    if not said:
+        return Verdict(f"No transaction is open for longer than {policy.stale_after_s:g} s ({f.open} are open)")
+    oldest = f.stale[0] if f.stale else None
+    incident = f"stale/{oldest.transactional_id}/{oldest.producer_id}.{oldest.producer_epoch}" if oldest else None
+    message = "; ".join(said)
+    return Verdict(message[0].upper() + message[1:], incident)
+
+
+def stale_transactions_sensor(
+    stream: StreamSpec, name: str = "stale_transactions", interval_s: int = 30
+) -> dg.SensorDefinition:
+    """The sensor over :func:`verdict` for one stream."""
+
+    @dg.sensor(
+        name=name,
+        job_name=stream.recovery_job,
+        minimum_interval_seconds=interval_s,
+        default_status=default_status(),
+        description=(
+            f"Looks for transactions of {stream.sink_id} that are open for longer than the watch policy allows, by the "
+            "coordinators, and now and then for hanging ones, by the partition leaders. Has the sink recovered when "
+            "nobody works on it. Foreign transactions are named and never touched."
+        ),
+    )
+    def stale_transactions(
+        context: dg.SensorEvaluationContext, kafka: KafkaTransactionalProducerFactory, watch_policy: WatchPolicy
+    ) -> dg.SensorResult:
+        last, now = read_cursor(context.cursor), time.time()
+        checked, told = last.get("checked", 0.0), last.get("told", {})
+        deadline = Deadline(BUDGET_S)
+        try:
+            inspection = inspect_sink(kafka.connection(), stream.sink_id, BUDGET_S)
+            if now - checked >= watch_policy.hanging_every_s:
+                told = _others(kafka.connection(), stream, inspection, watch_policy, deadline)
+                checked = now
+        except ExactlyOnceError as error:
+            return ended(context, f"{error} Nothing was done.")
+        stale = tuple(t for t in inspection.open if t.age_s > watch_policy.stale_after_s)
+        found = verdict(
+            Facts(stale, len(inspection.open), **{kind: tuple(names) for kind, names in told.items()}), watch_policy
+        )
+        request, message = None, f"{found.message}."
+        if found.incident is not None:
+            history = read_history(context.instance, stream)
+            wish = Wish(found.incident, message)
+            owner = inspection.owner
+            refused = refusal(history, wish, watch_policy.circuit(), owner.works if owner else None)
+            if refused is None:
+                request = recovery_request(stream, history, wish, oldest_age_s=f"{stale[0].age_s:.0f}")
+                message += " Asked for a recovery."
+            else:
+                message += f" No recovery now: {refused}."
+        return ended(context, message, request, write_cursor(checked=checked, told=told))
+
+    return stale_transactions
+
+
+def _others(
+    connection: Connection, stream: StreamSpec, inspection: Inspection, policy: WatchPolicy, deadline: Deadline
+) -> dict[str, list[str]]:
+    """What holds the sink's topics and is not an open transaction of the sink, by the fields of :class:`Facts`."""
+    hanging = find_hanging(connection, stream.outputs, policy.hanging_older_than_s, max(0.5, deadline.left))
+    ours = {h.producer_id for r in inspection.recent for h in r.decision.handles}
+
+    def is_ours(h: Hanging) -> bool:
+        known = h.transactional_id
+        return h.producer_id in ours or (known is not None and sink_of(known) == stream.sink_id)
+
+    with Control(connection, max(0.5, deadline.left)) as control:
+        listed = [t.transactional_id for t in control.list_transactions("", UNDER_WAY)]
+        others = [i for i in listed if sink_of(i) != stream.sink_id][:FOREIGN_AT_MOST]
+        limit_ms = time.time() * 1000 - policy.stale_after_s * 1000
+        foreign = [
+            d.transactional_id
+            for d in control.describe(others).values()
+            if 0 <= d.started_ms < limit_ms and any(topic in stream.outputs for topic, _ in d.partitions)
+        ]
+    return {
+        "hanging_ours": [h.name for h in hanging if is_ours(h)],
+        "hanging_foreign": [h.name for h in hanging if not is_ours(h)],
+        "foreign": sorted(foreign),
+    }
+
+
+def _stale(stale: Sequence[OpenTransaction]) -> str:
+    return _some([f"{t.transactional_id} ({t.verdict}, {t.age_s:.0f} s)" for t in stale])
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

@@ -1,0 +1,245 @@
+"""The asset checks on a real broker, run alone by their job: right output passes, and each mishap is seen.
+
+The stream is played by the test (input, outputs, checkpoint and commit log as a stream leaves them), so that each
+mishap can be made exactly; no Spark.
+"""
+
+import json
+import os
+import time
+import uuid
+
+import dagster as dg
+import pytest
+from confluent_kafka import Producer
+
+from exactly_once.deadline import Deadline
+from exactly_once.kafka.commit_log import CommitLog
+from exactly_once.kafka.control import Control
+from exactly_once.protocol.names import part_id
+from exactly_once.protocol.records import Claim, Decision
+from platform_assets.assets.flight_delays import stream_flight_delays
+from platform_assets.assets.flights import flights
+from platform_assets.checks.definitions import CHECKS
+from platform_assets.constants import CHECKS_JOB, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, SINK_ID
+from platform_assets.jobs import flight_delays_checks
+from resources.checkpoints import CheckpointReader
+from resources.kafka import KafkaTransactionalProducerFactory
+from resources.spark import SparkSessionResource
+from resources.transactions import TransactionAdmin
+from tests.support import oracle
+from tests.support.processes import until
+
+PARTITIONS = 2
+QUERY = str(uuid.uuid4())
+
+
+class Stream:
+    """A stream as it is seen from outside. Each batch takes what is in the input and not yet written."""
+
+    def __init__(self, site):
+        self.site = site
+        self.kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+        self.kafka.create_topics({FLIGHTS: PARTITIONS, FLIGHT_DELAYS: PARTITIONS, FLIGHT_DELAYS_REJECTED: PARTITIONS})
+        self.root = site.folder / "checkpoints"
+        self.checkpoint = self.root / self.kafka.cluster_id() / SINK_ID
+        self.batches, self.position = 0, dict.fromkeys(range(PARTITIONS), 0)
+        self.instance = dg.DagsterInstance.ephemeral()
+
+    def feed(self, records):
+        """Committed records behind as many aborted ones, and the markers of both."""
+        producer = Producer({**self.site.connection.librdkafka(), "transactional.id": "feed", "log_level": 0})
+        producer.init_transactions(30)
+        for fate in (b"aborted", b"committed"):
+            producer.begin_transaction()
+            for n in range(records):
+                producer.produce(FLIGHTS, fate, f"k{n}".encode())
+            producer.flush(30)
+            if fate == b"aborted":
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+        self.settle(FLIGHTS)
+
+    def settle(self, *topics):
+        """Until the markers are written: they follow the answer to a commit."""
+        with Control(self.site.connection) as control:
+            until("the markers", lambda: not oracle.held_back(control, topics), 30)
+
+    def batch(self, change=lambda places: places, commit=True):
+        """Plan, write and mark one batch; ``change`` makes its mishap."""
+        self._begin()
+        with Control(self.site.connection) as control:
+            ends = {p: w.last_stable for p, w in control.watermarks(FLIGHTS).items()}
+        places = [
+            (m.partition, m.offset)
+            for m in oracle.read(self.site.connection, [FLIGHTS])
+            if self.position[m.partition] <= m.offset < ends[m.partition]
+        ]
+        source = json.dumps({FLIGHTS: {str(p): o for p, o in ends.items()}})
+        head = json.dumps({"batchTimestampMs": int(time.time() * 1000)})
+        (self.checkpoint / "offsets" / str(self.batches)).write_text(f"v1\n{head}\n{source}")
+        self.write(change(places))
+        if commit:
+            (self.checkpoint / "commits" / str(self.batches)).write_text("v1\n{}")
+        self.batches, self.position = self.batches + 1, ends
+
+    def write(self, places):
+        """The records that come from ``places``, one in seven rejected."""
+        with self.kafka.producer("stream") as producer, producer.transaction():
+            for p, o in places:
+                if o % 7 == 0:
+                    headers = [("source.partition", str(p).encode()), ("source.offset", str(o).encode())]
+                    producer.send(FLIGHT_DELAYS_REJECTED, b"x", f"{o}".encode(), headers)
+                else:
+                    value = json.dumps({"x": 1, "src": {"partition": p, "offset": o}}, separators=(",", ":"))
+                    producer.send(FLIGHT_DELAYS, value.encode(), f"{o}".encode())
+
+    def _begin(self):
+        if self.checkpoint.exists():
+            return
+        for folder in ("offsets", "commits", "sources/0"):
+            (self.checkpoint / folder).mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+        began = json.dumps({FLIGHTS: {str(p): 0 for p in self.position}})
+        (self.checkpoint / "sources/0/0").write_text(f"\0v1\n{began}")
+        log = CommitLog(self.site.connection, SINK_ID)
+        log.claim(lambda s: Claim(1, QUERY, 0, "stream", "h", os.getpid(), str(self.checkpoint)), Deadline(30))
+        log.close()
+
+    def checks(self, **config):
+        """Run the job of the checks; the evaluations by name."""
+        resources = {
+            "kafka": self.kafka,
+            "transactions": TransactionAdmin(bootstrap_servers=self.site.bootstrap_servers),
+            "checkpoints": CheckpointReader(root=str(self.root)),
+            "spark": SparkSessionResource(work_dir=str(self.site.folder / "spark")),
+        }
+        defs = dg.Definitions(
+            assets=[flights, stream_flight_delays],
+            asset_checks=CHECKS,
+            jobs=[flight_delays_checks],
+            resources=resources,
+            executor=dg.in_process_executor,
+        )
+        ops = {f"{FLIGHT_DELAYS}_{name}": {"config": values} for name, values in config.items()}
+        job = defs.resolve_job_def(CHECKS_JOB)
+        done = job.execute_in_process(run_config={"ops": ops}, instance=self.instance)
+        assert done.success and not done.get_asset_materialization_events()
+        return {e.check_name: e for e in done.get_asset_check_evaluations()}
+
+
+NAMES = {check.check_specs_by_output_name[next(iter(check.check_specs_by_output_name))].name for check in CHECKS}
+
+
+@pytest.fixture(scope="module")
+def stream(site):
+    return Stream(site)
+
+
+def failed(found):
+    return {name: e.severity.name for name, e in found.items() if not e.passed}
+
+
+def test_before_the_first_start_nothing_is_wrong(stream):
+    """The schedule is on from the beginning: it must not raise an alarm on a fresh installation."""
+    found = stream.checks()
+    assert found.keys() == NAMES
+    assert failed(found) == {}, found
+
+
+def test_a_right_output_passes_and_the_check_says_what_it_sampled(stream):
+    stream.feed(300)
+    stream.batch()
+    stream.feed(200)
+    stream.batch()
+    found = stream.checks()
+    assert failed(found) == {}, found
+    once = found["no_duplicates_and_no_loss"]
+    assert once.metadata["input_records_compared"].value == 500  # not the markers, nothing that was aborted
+    assert "batches 0 to 1" in once.metadata["sampled"].value and once.metadata["sampled"].value in once.description
+    limited = stream.checks(no_duplicates_and_no_loss={"offsets": 450})["no_duplicates_and_no_loss"]
+    assert limited.passed and limited.metadata["input_records_compared"].value == 200
+
+
+def test_a_batch_on_its_way_is_no_mishap(stream):
+    """While a stream runs, outputs are ahead of what Spark has marked, and readers are held back for a moment."""
+    stream.feed(50)
+    stream.batch(commit=False)
+    assert failed(stream.checks()) == {}
+    (stream.checkpoint / "commits" / str(stream.batches - 1)).write_text("v1\n{}")
+    assert failed(stream.checks()) == {}
+
+
+def test_a_lost_record_is_found(stream):
+    stream.feed(60)
+    stream.batch(lambda places: places[1:])
+    found = stream.checks()
+    assert failed(found) == {"no_duplicates_and_no_loss": "ERROR"}
+    assert found["no_duplicates_and_no_loss"].metadata["lost"].value == 1
+    lost = found["no_duplicates_and_no_loss"].metadata["examples"].value[0]
+    partition, offset = int(lost.split()[2]), int(lost.split()[4])
+    stream.write([(partition, offset)])  # made good by hand
+    assert failed(stream.checks()) == {}
+
+
+def test_records_of_a_backfill_between_do_not_hide_the_window(stream):
+    """A backfill writes old input at any time; the window has to be looked for behind it."""
+    began = {str(p): o for p, o in stream.position.items()}
+    (stream.checkpoint / "sources/0/0").write_text("\0v1\n" + json.dumps({FLIGHTS: began}))
+    streamed = {(m.partition, m.offset) for m in oracle.read(stream.site.connection, [FLIGHTS])}
+    old = [(p, o) for p, end in stream.position.items() for o in range(end) if (p, o) not in streamed]
+    stream.feed(40)
+    stream.batch()
+    stream.write(old)
+    assert len(old) > 200
+    found = stream.checks(no_duplicates_and_no_loss={"offsets": 50})["no_duplicates_and_no_loss"]
+    assert found.passed, found.description
+
+
+def test_a_duplicate_is_found(stream):
+    stream.feed(70)
+    stream.batch(lambda places: [*places, places[5]])
+    found = stream.checks()
+    assert failed(found) == {"no_duplicates_and_no_loss": "ERROR"}
+    assert found["no_duplicates_and_no_loss"].metadata["duplicated"].value == 1
+    assert found["no_duplicates_and_no_loss"].metadata["lost"].value == 0
+
+
+def test_a_transaction_that_stays_open_is_seen_and_so_are_the_readers_that_wait_for_it(stream):
+    producer = Producer(
+        {**stream.site.connection.librdkafka(), "transactional.id": part_id(SINK_ID, 1, 0, "0.0"), "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(FLIGHT_DELAYS, b'{"x":1,"src":{"partition":0,"offset":0}}', partition=0)
+    producer.flush(30)
+    try:
+        young = failed(stream.checks())
+        assert not young.keys() & {"no_old_open_transaction", "last_stable_offset_is_high_watermark"}
+        policy = {"policy_s": 0.001}
+        found = stream.checks(no_old_open_transaction=policy, last_stable_offset_is_high_watermark=policy)
+        for name in ("no_old_open_transaction", "last_stable_offset_is_high_watermark"):
+            assert not found[name].passed and f"{FLIGHT_DELAYS}-0" in found[name].description
+    finally:
+        producer.abort_transaction(30)
+
+
+def test_input_that_waits_for_a_stream_that_does_nothing_is_stale(stream):
+    stream.batch()
+    assert stream.checks(freshness={"limit_s": 0.001})["freshness"].passed  # all input is committed
+    stream.feed(10)
+    first = stream.checks(freshness={"limit_s": 0.001})["freshness"]
+    assert first.passed and first.metadata["waiting_offsets"].value > 0
+    second = stream.checks(freshness={"limit_s": 0.001})["freshness"]
+    assert not second.passed and second.severity is dg.AssetCheckSeverity.WARN
+    stream.batch()
+    assert stream.checks(freshness={"limit_s": 0.001})["freshness"].passed
+
+
+def test_a_checkpoint_that_was_rewound_is_seen(stream):
+    """The commit log then holds a decision that the checkpoint does not know."""
+    log = CommitLog(stream.site.connection, SINK_ID)
+    log.append(Decision(QUERY, stream.batches + 3, 1, (), "", 5, 0), Deadline(30))
+    log.close()
+    assert failed(stream.checks())["checkpoint_equals_commit_log"] == "ERROR"

@@ -1,0 +1,241 @@
+"""The recovery job on a real broker: what it finds, does, proves and writes down; and what it leaves alone."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+import yaml
+from dagster._core.test_utils import create_run_for_test
+
+from exactly_once.inspection import inspect_sink
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.control import Control
+from platform_assets.constants import RECOVERY_OP, SINK_ID, STREAM_JOB, TRANSACTIONS
+from platform_assets.definitions import defs
+from platform_assets.recovery import steps
+from resources.run_process import TAG_SINK, tag_run
+from sensors.history import classify
+from sensors.stream import TAG_RESTART_OF
+from tests.support.dead_sink import DeadSink
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = (RECOVERY_OP, "complete", "sweep", "verify", "restart")
+
+
+@pytest.fixture(scope="module")
+def storage():
+    with dg.instance_for_test() as found:
+        yield found
+
+
+@pytest.fixture
+def instance(storage, bootstrap_servers, monkeypatch):
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
+    for run in storage.get_runs():
+        storage.delete_run(run.run_id)
+    return storage
+
+
+@pytest.fixture
+def dead(connection, topic):
+    return DeadSink(connection, topic)
+
+
+def recover(instance, sink_id, tags=None, **config):
+    return defs.resolve_job_def("recovery").execute_in_process(
+        instance=instance,
+        run_config={"ops": {RECOVERY_OP: {"config": {"sink_id": sink_id, **config}}}},
+        tags=tags,
+        raise_on_error=False,
+    )
+
+
+def output(result, step, name="result"):
+    """The metadata of a step's output, as the UI shows it."""
+    for event in result.events_for_node(step):
+        if event.is_successful_output and event.step_output_data.output_name == name:
+            return event.step_output_data.metadata
+    raise AssertionError(f"{step} has no output {name}")
+
+
+def rows(table):
+    return [record.data for record in table.records]
+
+
+def observed(result):
+    """What the run wrote into the audit trail: metadata of each observation."""
+    found = [e.asset_observation_data.asset_observation for e in result.all_events if e.is_asset_observation]
+    assert {o.asset_key for o in found} <= {dg.AssetKey(TRANSACTIONS)}
+    return [{k: v.value for k, v in o.metadata.items()} for o in found]
+
+
+def test_it_completes_what_is_decided_sweeps_what_is_not_and_shows_both(instance, dead, connection):
+    """A driver died between its decision and its commits, with a part of the next batch open."""
+    decided = [dead.open_part(0), dead.open_part(1)]
+    dead.decide(*decided)
+    undecided = dead.open_part(2)
+    result = recover(instance, dead.sink_id, reason="a test", tags={"dagster/sensor_name": "stale_transactions"})
+    assert result.success
+    assert dead.visible() == ["part 0", "part 1"]
+    assert inspect_sink(connection, dead.sink_id).quiet
+
+    found = output(result, RECOVERY_OP, "inspected")
+    assert {r["transactional_id"] for r in rows(found["open"].value)} == {*decided, undecided}
+    assert rows(found["decided"].value)[0]["waiting"] == "2"
+    assert {r["held_by"] for r in rows(found["blocked"].value)} == {"this sink"}
+    assert [r["batch"] for r in rows(output(result, "complete")["completed"].value)] == ["0"]
+    assert [r["transactional_id"] for r in rows(output(result, "sweep")["aborted"].value)] == [undecided]
+    assert output(result, "verify")["at_rest"].value is True
+
+    began, ended = observed(result)
+    assert began["recovery"] == "began" and ended["recovery"] == "ended"
+    assert ended["recovery_by"] == "sensor stale_transactions" and ended["recovery_reason"] == "a test"
+    assert (ended["before_open"], ended["before_decided_not_proven"], ended["before_undecided"]) == (3, 1, 1)
+    assert (ended["after_open"], ended["after_decided_not_proven"], ended["after_blocked_partitions"]) == (0, 0, 0)
+    assert (ended["recovery_completed_batches"], ended["recovery_aborted_transactions"]) == (1, 1)
+
+
+def test_a_batch_that_is_lost_is_raised_and_the_rest_is_swept_all_the_same(instance, dead, connection):
+    """Readers wait for what is undecided too; and no sensor may try the same again for ever."""
+    lost, undecided = dead.open_part(0), dead.open_part(1)
+    dead.decide(lost)
+    with Control(connection) as control:
+        found = control.describe([lost])[lost]
+        control.end(lost, found.producer_id, found.producer_epoch, commit=False, version=control.end_txn_version())
+    result = recover(instance, dead.sink_id)
+    assert not result.success
+    why = classify(instance, result.run_id)
+    assert (why.code, why.heals) == ("EO-EXPIRED", False) and why.way_out
+    with Control(connection) as control:
+        assert "Abort" in control.describe([undecided])[undecided].state
+
+
+def test_a_second_recovery_finds_the_sink_at_rest(instance, dead):
+    dead.open_part(0)
+    assert recover(instance, dead.sink_id).success
+    again = recover(instance, dead.sink_id)
+    assert again.success and "it was at rest" in output(again, "verify")["sentence"].value
+    assert observed(again)[-1]["recovery_by"] == "a person"
+
+
+def test_a_dry_run_says_what_there_is_and_changes_nothing(instance, dead, connection):
+    """On call, one looks first."""
+    dead.decide(dead.open_part(0))
+    dead.open_part(1)
+    before = read_log(connection, dead.sink_id)
+    result = recover(instance, dead.sink_id, dry_run=True)
+    assert result.success
+    assert {e.step_key for e in result.all_events if e.is_step_skipped} == set(STEPS[1:])
+    assert len(rows(output(result, RECOVERY_OP, "inspected")["open"].value)) == 2
+    assert [o["recovery"] for o in observed(result)] == ["dry run"]
+    after = read_log(connection, dead.sink_id)
+    assert (after.owner, after.end) == (before.owner, before.end)
+    assert len(inspect_sink(connection, dead.sink_id).open) == 2
+
+
+def test_a_sink_that_was_never_used_is_no_problem(instance, connection):
+    assert recover(instance, "never-used-by-anybody").success
+
+
+def live_run(instance, sink_id):
+    """A run of the stream whose process is this one."""
+    run = create_run_for_test(instance, job_name=STREAM_JOB, status=dg.DagsterRunStatus.STARTED)
+    tag_run(instance, run.run_id, sink_id)
+    return run.run_id
+
+
+def test_nothing_is_changed_while_a_run_lives_unless_told_to_take_over(instance, dead, connection):
+    """It would fence a healthy stream."""
+    run_id = live_run(instance, dead.sink_id)
+    dead.open_part(0)
+    result = recover(instance, dead.sink_id)
+    assert not result.success
+    why = classify(instance, result.run_id)
+    assert (why.code, why.heals) == ("EO-SINK-BUSY", True) and run_id in why.cause
+    assert len(inspect_sink(connection, dead.sink_id).open) == 1
+    assert recover(instance, dead.sink_id, take_over=True).success
+    assert inspect_sink(connection, dead.sink_id).quiet
+
+
+def test_nothing_is_changed_while_an_owner_lives_that_dagster_does_not_know(instance, connection, topic, monkeypatch):
+    """A stream under spark-submit on the same machine."""
+    monkeypatch.setattr(steps, "LEAVING_S", 0.0)
+    me = psutil.Process()
+    alive = DeadSink(connection, topic, socket.gethostname(), me.pid, me.create_time())
+    alive.open_part(0)
+    result = recover(instance, alive.sink_id)
+    assert not result.success and classify(instance, result.run_id).code == "EO-SINK-BUSY"
+    assert len(inspect_sink(connection, alive.sink_id).open) == 1
+    assert recover(instance, alive.sink_id, take_over=True).success
+
+
+def test_a_stream_that_is_launched_after_the_inspection_is_not_fenced(instance, dead, connection, monkeypatch):
+    """The steps take seconds; a person does not wait for them."""
+    dead.open_part(0)
+    monkeypatch.setattr(steps, "_owner_gone", lambda *args: (live_run(instance, dead.sink_id), args[3])[1])
+    result = recover(instance, dead.sink_id)
+    assert not result.success and classify(instance, result.run_id).code == "EO-SINK-BUSY"
+    assert len(inspect_sink(connection, dead.sink_id).open) == 1
+
+
+def test_two_recoveries_at_once_bring_the_sink_to_rest(instance, dead, connection):
+    """Two daemons by mistake, or a person beside a sensor: the later claim goes on, the earlier one steps back."""
+    dead.decide(dead.open_part(0), dead.open_part(1))
+    dead.open_part(2)
+    config = json.dumps({"ops": {RECOVERY_OP: {"config": {"sink_id": dead.sink_id}}}})
+    command = [sys.executable, "-m", "platform_assets.launch", "recovery", "--config", config]
+    both = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) for _ in range(2)]  # in DAGSTER_HOME of the test
+    try:
+        assert [one.wait(120) for one in both] == [0, 0]
+    finally:
+        for one in both:
+            one.kill()
+            one.wait()
+    assert dead.visible() == ["part 0", "part 1"]
+    assert inspect_sink(connection, dead.sink_id).quiet
+
+
+def test_a_recovery_whose_claim_is_taken_by_another_one_steps_back(instance, dead, connection, monkeypatch):
+    dead.decide(dead.open_part(0))
+    claim_sink = steps.engine.claim_sink
+
+    def overtaken(*args):
+        mine = claim_sink(*args)
+        claim_sink(*args)
+        return mine
+
+    monkeypatch.setattr(steps.engine, "claim_sink", overtaken)
+    result = recover(instance, dead.sink_id)
+    assert result.success
+    assert "a newer owner took the sink" in output(result, "verify")["sentence"].value
+
+
+def test_a_wish_for_a_restart_is_left_for_the_sensor(instance, monkeypatch, dead):
+    """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
+    monkeypatch.setattr(steps, "STREAM", steps.STREAM.__class__(**{**vars(steps.STREAM), "sink_id": dead.sink_id}))
+    failed = create_run_for_test(
+        instance, job_name=STREAM_JOB, status=dg.DagsterRunStatus.FAILURE, tags={TAG_SINK: dead.sink_id}
+    )
+    result = recover(instance, dead.sink_id, restart=True)
+    assert result.success
+    assert instance.get_run_by_id(result.run_id).tags[TAG_RESTART_OF] == failed.run_id
+    assert len(instance.get_runs(dg.RunsFilter(job_name=STREAM_JOB))) == 1
+    sentence = output(result, "restart")["sentence"].value
+    assert "liveness starts it" in sentence and "by hand" in sentence
+
+    without = recover(instance, dead.sink_id)
+    assert TAG_RESTART_OF not in instance.get_run_by_id(without.run_id).tags
+
+
+def test_one_recovery_at_a_time_is_a_limit_of_the_queue():
+    """dagster.yaml limits the tag; without it on the job the limit would limit nothing."""
+    settings = yaml.safe_load((ROOT / "dagster.yaml").read_text())
+    limits = {limit["key"]: limit["limit"] for limit in settings["concurrency"]["runs"]["tag_concurrency_limits"]}
+    tags = defs.resolve_job_def("recovery").tags
+    assert limits["exactly_once/recovers"] == 1 and tags["exactly_once/recovers"] == SINK_ID
+    assert settings["run_coordinator"]["config"]["dequeue_interval_seconds"] == 1

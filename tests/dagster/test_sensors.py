@@ -1,0 +1,436 @@
+"""The sensors over Dagster's own run storage and a real broker: what a tick says, asks for and changes."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import dagster as dg
+import psutil
+import pytest
+from confluent_kafka import Producer
+from dagster._core.test_utils import create_run_for_test
+
+from exactly_once.kafka.control import Control
+from resources.checkpoints import CheckpointReader
+from resources.kafka import KafkaTransactionalProducerFactory
+from resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
+from sensors import checkpoint_progress
+from sensors.checkpoint_progress import checkpoint_progress_sensor
+from sensors.history import classify
+from sensors.liveness import liveness_sensor
+from sensors.run_failure import run_failure_sensor
+from sensors.settings import RestartPolicy, WatchPolicy
+from sensors.stale_transactions import stale_transactions_sensor
+from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, StreamSpec
+from tests.support import broker as brokers
+from tests.support.daemon import Daemon
+from tests.support.dead_sink import DeadSink
+
+S = dg.DagsterRunStatus
+AT_ONCE = RestartPolicy(strategy="fixed-delay", attempts=3, delay_s=0.0)
+
+
+@pytest.fixture(scope="module")
+def storage():
+    with dg.instance_for_test() as found:
+        yield found
+
+
+@pytest.fixture
+def instance(storage):
+    """An instance without runs; making a new one for each test takes seconds."""
+    for run in storage.get_runs():
+        storage.delete_run(run.run_id)
+    return storage
+
+
+def spec(sink_id="s", topic="in", outputs=("out",)):
+    return StreamSpec("stream", "recovery", "inspect", sink_id, topic, outputs, "transactions")
+
+
+def daemon(instance, stream=None, bootstrap_servers="127.0.0.1:1", **policy):
+    stream = stream or spec()
+    made = {
+        "checkpoint_progress": (checkpoint_progress_sensor(stream), stream.recovery_job),
+        "stale_transactions": (stale_transactions_sensor(stream), stream.recovery_job),
+        "run_failure": (run_failure_sensor(stream), stream.recovery_job),
+        "liveness": (liveness_sensor(stream), stream.job),
+    }
+    resources = {
+        "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=bootstrap_servers),
+        "checkpoints": CheckpointReader(root="/nowhere"),
+        "restart_policy": policy.pop("restart", AT_ONCE),
+        "watch_policy": WatchPolicy(**policy),
+    }
+    return Daemon(instance, made, resources)
+
+
+def new_run(instance, job="stream", status=S.STARTED, **rest):
+    run = create_run_for_test(instance, job_name=job, status=S.NOT_STARTED, **rest)
+    return to(instance, run.run_id, status)
+
+
+def to(instance, run_id, status):
+    """Bring a run to a status through Dagster's events, as its processes would."""
+    run = instance.get_run_by_id(run_id)
+    kind = dg.DagsterEventType
+    for event in {
+        S.STARTED: [kind.PIPELINE_STARTING, kind.PIPELINE_START],
+        S.SUCCESS: [kind.PIPELINE_STARTING, kind.PIPELINE_START, kind.PIPELINE_SUCCESS],
+        S.FAILURE: [kind.PIPELINE_STARTING, kind.PIPELINE_START, kind.PIPELINE_FAILURE],
+        S.CANCELING: [kind.PIPELINE_START, kind.PIPELINE_CANCELING],
+        S.CANCELED: [kind.PIPELINE_START, kind.PIPELINE_CANCELING, kind.PIPELINE_CANCELED],
+    }[status]:
+        instance.report_dagster_event(
+            dg.DagsterEvent(event_type_value=event.value, job_name=run.job_name), run_id=run_id
+        )
+    return run_id
+
+
+def process(pid=None, started=None, host=None):
+    """The tags of a run that this process works on, or another one."""
+    started = psutil.Process().create_time() if started is None else started
+    return {TAG_HOST: host or socket.gethostname(), TAG_PID: f"{pid or os.getpid()}@{started:.2f}", TAG_SINK: "s"}
+
+
+def gone():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def queued(instance, job):
+    return instance.get_runs(dg.RunsFilter(job_name=job, statuses=[S.NOT_STARTED]))
+
+
+# -- the whole way round, without a broker -------------------------------------------------------------------------
+
+
+def test_a_failure_is_recovered_and_the_stream_started_again_once(instance):
+    """Ticks come every few seconds, also while the recovery is queued or runs: one failure is one recovery."""
+    d = daemon(instance)
+    failed = new_run(instance, status=S.FAILURE, run_config={"ops": {"x": {"config": {"mode": "m"}}}})
+    for _ in range(3):
+        d.tick("run_failure")
+        d.tick("liveness")
+    (recovery,) = queued(instance, "recovery")
+    assert recovery.tags[TAG_RESTART_OF] == failed and "PROCESS-GONE" in recovery.tags[TAG_CAUSE]
+    assert recovery.run_config["ops"]["inspect"]["config"]["restart"] is True
+
+    to(instance, recovery.run_id, S.SUCCESS)
+    for _ in range(3):
+        d.tick("run_failure")
+        d.tick("liveness")
+    (start,) = queued(instance, "stream")
+    assert start.run_config == {"ops": {"x": {"config": {"mode": "m"}}}}
+    assert (start.tags[TAG_RESTART_OF], start.tags[TAG_ATTEMPT]) == (failed, "1")
+    assert queued(instance, "recovery") == []
+
+
+def test_a_stream_that_always_fails_ends_with_a_person_and_not_as_a_storm(instance):
+    """Forty ticks over a stream that fails at once: as many restarts as the policy allows, and one report."""
+    d = daemon(instance)
+    new_run(instance, status=S.FAILURE)
+    observations = []
+    for _ in range(40):
+        for name in ("run_failure", "liveness"):
+            observations += d.tick(name).asset_events
+        for run in queued(instance, "recovery"):
+            to(instance, run.run_id, S.SUCCESS)
+        for run in queued(instance, "stream"):
+            to(instance, run.run_id, S.FAILURE)
+    assert len(instance.get_runs(dg.RunsFilter(job_name="stream"))) == 1 + 3
+    assert len(instance.get_runs(dg.RunsFilter(job_name="recovery"))) == 3
+    assert "3 restarts in a row did not help" in d.said("run_failure")
+    assert [o.metadata["needs_a_person"].value for o in observations] == [d.said("run_failure")]
+
+
+def test_a_person_who_starts_it_again_begins_a_new_count(instance):
+    d = daemon(instance)
+    for _ in range(4):
+        new_run(instance, status=S.FAILURE, tags={"dagster/sensor_name": "liveness", TAG_RESTART_OF: "x"})
+    assert "did not help" in d.said("run_failure")
+    new_run(instance, status=S.FAILURE)
+    (request,) = d.tick("run_failure").run_requests
+    assert request.tags[TAG_ATTEMPT] == "1"
+
+
+def test_a_recovery_that_fails_is_tried_as_often_as_the_policy_allows(instance):
+    d = daemon(instance)
+    new_run(instance, status=S.FAILURE)
+    for _ in range(15):
+        d.tick("run_failure")
+        d.tick("liveness")
+        for run in queued(instance, "recovery"):
+            to(instance, run.run_id, S.FAILURE)
+    assert len(instance.get_runs(dg.RunsFilter(job_name="recovery"))) == 3
+    assert queued(instance, "stream") == []
+
+
+@pytest.mark.parametrize("status", [S.CANCELED, S.SUCCESS])
+def test_an_end_that_was_wanted_restarts_nothing(instance, status):
+    d = daemon(instance)
+    new_run(instance, status=S.FAILURE)
+    new_run(instance, status=status)
+    assert status.value in d.said("run_failure")
+    assert "no restart is wanted" in d.said("liveness")
+
+
+def test_a_failure_during_a_recovery_is_not_lost(instance):
+    """Edge-triggered sensors lose it: the event came while they could not act on it."""
+    d = daemon(instance)
+    recovery = new_run(instance, "recovery", tags={TAG_SINK: "s", **process()})
+    new_run(instance, status=S.FAILURE)
+    assert "under way" in d.said("run_failure")
+    to(instance, recovery, S.SUCCESS)
+    assert d.tick("run_failure").run_requests
+
+
+def test_runs_on_another_sink_are_not_the_stream_s(instance):
+    """The same job may run with another sink id, to try something; its failure is not this stream's."""
+    d = daemon(instance)
+    new_run(instance, status=S.FAILURE, run_config={"ops": {"x": {"config": {"sink_id": "other"}}}})
+    new_run(instance, status=S.FAILURE, tags={TAG_SINK: "other"})
+    assert "no run yet" in d.said("run_failure")
+
+
+# -- why a run failed ------------------------------------------------------------------------------------------------
+
+
+def fails_with(error):
+    @dg.op
+    def step():
+        raise error
+
+    @dg.job(name="stream", executor_def=dg.in_process_executor)
+    def job():
+        step()
+
+    return job
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "heals"),
+    [
+        (
+            dg.Failure("d", metadata={"restart_heals": False, "code": "EO-REWOUND", "cause": "c", "way_out": "w"}),
+            "EO-REWOUND",
+            False,
+        ),
+        (dg.Failure("d", metadata={"restart_heals": True, "code": "EO-PREPARE"}), "EO-PREPARE", True),
+        (dg.Failure("no classification"), "UNCLASSIFIED", False),
+        (ValueError("a bug"), "UNCLASSIFIED", False),
+    ],
+)
+def test_the_classification_of_the_failed_step_decides(instance, error, code, heals):
+    result = fails_with(error).execute_in_process(instance=instance, raise_on_error=False)
+    found = classify(instance, result.run_id)
+    assert (found.code, found.heals, found.unwanted) == (code, heals, False)
+
+
+def test_a_process_that_was_asked_to_end_from_outside_heals(instance):
+    """A machine that goes down, or a container that is moved, is no reason to leave the stream down."""
+    with contextlib.suppress(dg.DagsterExecutionInterruptedError):
+        fails_with(dg.DagsterExecutionInterruptedError()).execute_in_process(instance=instance, raise_on_error=False)
+    (run,) = instance.get_runs()
+    found = classify(instance, run.run_id)
+    assert (run.status, found.code, found.heals) == (S.FAILURE, "INTERRUPTED", True)
+
+
+def test_a_run_whose_process_died_heals(instance):
+    assert classify(instance, new_run(instance, status=S.FAILURE)).heals
+
+
+def test_a_run_that_was_being_terminated_is_not_started_again(instance):
+    """When its process dies over it, Dagster calls it FAILURE; the wish was to end it."""
+    d = daemon(instance)
+    run = new_run(instance, status=S.CANCELING)
+    instance.report_run_failed(instance.get_run_by_id(run))
+    assert "after a person had asked it to end" in d.said("run_failure")
+
+
+def test_a_hopeless_failure_is_reported_once_with_its_way_out(instance):
+    d = daemon(instance)
+    error = dg.Failure(
+        "d", metadata={"restart_heals": False, "code": "EO-REWOUND", "cause": "c", "way_out": "Restore it"}
+    )
+    fails_with(error).execute_in_process(instance=instance, raise_on_error=False)
+    (observation,) = d.tick("run_failure").asset_events
+    assert observation.metadata["code"].value == "EO-REWOUND" and "Restore it" in observation.description
+    assert d.tick("run_failure").asset_events == []
+
+
+# -- liveness --------------------------------------------------------------------------------------------------------
+
+
+def test_dead_runs_are_reported_and_others_left_alone(instance):
+    """A code server that was killed takes its runs with it, and nobody tells Dagster."""
+    d = daemon(instance)
+    alive = new_run(instance, tags=process())
+    elsewhere = new_run(instance, tags=process(host="elsewhere"))
+    dead = new_run(instance, tags=process(gone()))
+    ended = new_run(instance, status=S.CANCELING, tags=process(gone()))
+    feed = new_run(instance, "feed", tags=process(gone()))
+    foreign = new_run(instance, "not_ours")
+    assert "The process is gone" in d.said("liveness")
+    status = {r.run_id: r.status for r in instance.get_runs()}
+    assert status[dead] == status[feed] == S.FAILURE and status[ended] == S.CANCELED
+    assert status[alive] == status[elsewhere] == status[foreign] == S.STARTED
+    assert "is on elsewhere, left alone" in d.said("liveness")
+
+
+def test_a_dead_run_is_failed_then_recovered_then_started(instance):
+    d = daemon(instance)
+    dead = new_run(instance, tags=process(gone()))
+    d.tick("liveness")
+    assert d.tick("run_failure").run_requests[0].tags[TAG_RESTART_OF] == dead
+
+
+def test_a_run_that_ended_by_itself_in_the_meantime_keeps_its_status(instance, monkeypatch):
+    """Its last words are in the storage before its process is gone; a tick that read them earlier must not overrule
+    them.
+    """
+    from sensors import liveness
+
+    d = daemon(instance)
+    run = new_run(instance, tags=process(gone()))
+
+    looked = liveness._working
+    monkeypatch.setattr(liveness, "_working", lambda *args: (looked(*args), to(instance, run, S.SUCCESS))[0])
+    assert "ended while this tick looked at it" in d.said("liveness")
+    assert instance.get_run_by_id(run).status is S.SUCCESS
+
+
+# -- with a broker ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dead(connection, topic):
+    return DeadSink(connection, topic)
+
+
+def on_broker(instance, dead, bootstrap_servers, **policy):
+    return daemon(instance, spec(dead.sink_id, dead.topic, (dead.topic,)), bootstrap_servers, **policy)
+
+
+def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, bootstrap_servers, monkeypatch):
+    """Decided, its driver dead, and no run in Dagster failed: only the commit log tells."""
+    monkeypatch.setattr(checkpoint_progress, "COMPLETING_S", -60.0)  # a clock ahead must not make this test wait
+    d = on_broker(instance, dead, bootstrap_servers)
+    dead.decide(dead.open_part(0), dead.open_part(1))
+    undecided = dead.open_part(2)
+    result = d.tick("checkpoint_progress")
+    (request,) = result.run_requests
+    assert request.run_config["ops"]["inspect"]["config"] == {
+        "sink_id": dead.sink_id,
+        "reason": request.tags[TAG_CAUSE],
+        "restart": False,
+    }
+    (observation,) = result.asset_events
+    numbers = {k: v.value for k, v in observation.metadata.items()}
+    assert numbers["state"] == "in doubt" and numbers["open_transactions"] == 3 and numbers["decided_not_proven"] == 1
+    rows = {r["transactional_id"]: r for r in (record.data for record in observation.metadata["open"].records)}
+    assert rows[undecided]["verdict"] == "undecided" and rows[undecided]["timeout_s"] == "60"
+    assert sorted(r["verdict"] for r in rows.values()) == ["decided", "decided", "undecided"]
+
+    assert "NOT_STARTED" in d.said("checkpoint_progress")
+    to(instance, queued(instance, "recovery")[0].run_id, S.FAILURE)
+    (again,) = d.tick("checkpoint_progress").run_requests
+    assert again.run_key != request.run_key
+
+
+def test_recoveries_that_do_not_help_open_the_circuit(instance, dead, bootstrap_servers, monkeypatch):
+    monkeypatch.setattr(checkpoint_progress, "COMPLETING_S", -60.0)
+    d = on_broker(instance, dead, bootstrap_servers)
+    dead.decide(dead.open_part(0))
+    for _ in range(6):
+        d.tick("checkpoint_progress")
+        for run in queued(instance, "recovery"):
+            to(instance, run.run_id, S.SUCCESS)
+    assert len(instance.get_runs(dg.RunsFilter(job_name="recovery"))) == 3
+    assert "circuit open: 3 recoveries" in d.said("checkpoint_progress")
+
+
+def test_a_living_owner_is_left_alone_by_all_sensors(instance, connection, topic, bootstrap_servers, monkeypatch):
+    """A driver that Dagster knows nothing of (spark-submit on this machine) must not be fenced by a recovery."""
+    monkeypatch.setattr(checkpoint_progress, "COMPLETING_S", -60.0)
+    me = psutil.Process()
+    alive = DeadSink(connection, topic, socket.gethostname(), me.pid, me.create_time())
+    d = on_broker(instance, alive, bootstrap_servers, stale_after_s=0.001)
+    alive.decide(alive.open_part(0))
+    for name in ("checkpoint_progress", "stale_transactions"):
+        assert "the sink's owner lives" in d.said(name)
+
+
+def test_stale_transactions_of_a_dead_driver_are_recovered(instance, dead, bootstrap_servers):
+    d = on_broker(instance, dead, bootstrap_servers, stale_after_s=0.2, hanging_every_s=9_999.0)
+    name = dead.open_part(0)
+    end = time.monotonic() + 20
+    while not (result := d.tick("stale_transactions")).run_requests:
+        assert time.monotonic() < end, result
+    (request,) = result.run_requests
+    assert name in request.tags[TAG_CAUSE] and "undecided" in request.tags[TAG_CAUSE]
+
+
+def test_foreign_transactions_are_named_and_never_touched(instance, dead, bootstrap_servers, connection):
+    """They may be anybody's payments; they hold back our readers all the same, so somebody should know."""
+    name = brokers.fresh_name("payments")
+    producer = Producer({**connection.librdkafka(), "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(dead.topic, "x", partition=0)
+    producer.flush(30)
+    d = on_broker(instance, dead, bootstrap_servers, stale_after_s=0.001, hanging_every_s=0.0)
+    end = time.monotonic() + 20
+    while name not in (said := d.said("stale_transactions")):
+        assert time.monotonic() < end, said
+    assert "left alone" in said
+    with Control(connection) as control:
+        assert control.describe([name])[name].state == "Ongoing"
+    producer.abort_transaction(30)
+
+
+def test_a_sink_at_rest_without_a_run_is_stopped(instance, dead, bootstrap_servers):
+    d = on_broker(instance, dead, bootstrap_servers)
+    assert d.said("checkpoint_progress").startswith("Stopped: no run")
+    assert d.tick("checkpoint_progress").asset_events == []  # told a moment ago, and nothing changed
+
+
+def test_a_sink_that_was_never_used_is_no_problem(instance, topic, bootstrap_servers):
+    """The first tick comes before the first start of the stream."""
+    d = daemon(instance, spec(brokers.fresh_name("unused"), topic, (topic,)), bootstrap_servers)
+    assert "was never used" in d.said("checkpoint_progress")
+    assert "No transaction is open" in d.said("stale_transactions")
+
+
+@pytest.mark.parametrize("name", ["checkpoint_progress", "stale_transactions"])
+def test_a_broker_that_does_not_answer_is_said_and_nothing_is_done(instance, name):
+    """A recovery could not help; and a tick that hangs holds up every other sensor."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(8)  # accepts, and never answers
+        d = daemon(instance, bootstrap_servers=f"127.0.0.1:{deaf.getsockname()[1]}")
+        began = time.monotonic()
+        result = d.tick(name)
+        assert time.monotonic() - began < 15
+    assert "EO-UNREACHABLE" in result.skip_reason.skip_message and "Nothing was done" in result.skip_reason.skip_message
+    assert not result.run_requests and not result.asset_events
+
+
+def test_the_sensors_of_the_code_location_tick_with_its_resources(instance, bootstrap_servers, monkeypatch):
+    """A resource that a sensor cannot get fails each of its ticks."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
+    from platform_assets.definitions import defs
+
+    repository = defs.get_repository_def()
+    for name in ("checkpoint_progress", "stale_transactions", "run_failure", "liveness"):
+        sensor = repository.get_sensor_def(name)
+        assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+        found = repository.get_top_level_resources()
+        resources = {key: found[key] for key in sensor.required_resource_keys}  # as the code server does
+        with dg.build_sensor_context(instance=instance, resources=resources, sensor_name=name) as context:
+            tick = sensor.evaluate_tick(context)
+        assert tick.skip_message and not tick.run_requests, tick

@@ -1,0 +1,44 @@
+"""The brokers' look-up of offsets by time, and what of it a backfill may lean on."""
+
+from confluent_kafka import Producer
+
+from exactly_once.kafka.raw import RawClient
+from platform_assets.report.reader import read_committed
+from tests.support import broker as brokers
+from tests.support import oracle
+from tests.support.processes import until
+
+DAY_MS = 24 * 3600 * 1000
+FIRST_DAY_MS = 1_356_998_400_000  # 2013-01-01
+
+
+def test_in_a_transactional_topic_of_old_events_it_finds_markers_and_is_only_a_lower_bound(connection):
+    """Guards against taking it for the beginning of a day: every day but the first would begin at the first marker, and
+    be empty.
+    """
+    topic = brokers.create_topic(connection.bootstrap_servers, partitions=2, config={"retention.ms": "-1"})
+    producer = Producer({**connection.librdkafka(), "transactional.id": topic})
+    producer.init_transactions(30)
+    for day in range(4):  # three records and a marker each
+        producer.begin_transaction()
+        for n in range(3):
+            producer.produce(topic, b"x", partition=0, timestamp=FIRST_DAY_MS + day * DAY_MS + n)
+        producer.commit_transaction(30)
+    with RawClient(connection, 30) as cluster:
+        until("the markers", lambda: not oracle.held_back(cluster, [topic]))
+        found = [cluster.offsets_since(topic, FIRST_DAY_MS + day * DAY_MS)[0] for day in range(4)]
+        assert found == [0, 3, 3, 3]  # the days begin at 0, 4, 8 and 12; at 3 lies the first marker
+        assert cluster.offsets_since(topic, 2 * 1_795_000_000_000) == {0: None, 1: None}
+        assert cluster.offsets_since(topic, 0) == {0: 0, 1: None}
+
+
+def test_a_part_of_a_topic_is_read_as_if_it_were_all(connection):
+    topic = brokers.create_topic(connection.bootstrap_servers, partitions=2)
+    producer = Producer(connection.librdkafka())
+    for n in range(10):
+        producer.produce(topic, str(n).encode(), partition=n % 2)
+    producer.flush(30)
+    some = read_committed(connection, topic, only={0: (1, 3), 1: (4, 99)})
+    assert sorted((r.partition, r.offset) for r in some) == [(0, 1), (0, 2), (1, 4)]
+    assert list(read_committed(connection, topic, only={0: (5, 5)})) == []
+    assert len(list(read_committed(connection, topic))) == 10

@@ -1,0 +1,43 @@
+"""Runs and histories for the tests of verdicts, without Dagster's storage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sensors.history import Classified, History, Run
+from sensors.stream import TAG_RESTART_OF, StreamSpec
+
+NOW = 100_000.0
+STREAM = StreamSpec("stream", "recovery", "inspect", "s", "in", ("out",), "transactions")
+
+HEALS = Classified("EO-UNREACHABLE", "no broker gave an answer")
+HOPELESS = Classified("EO-REWOUND", "the checkpoint was rewound", "Restore it", heals=False)
+
+
+def run(run_id: str, status: str = "STARTED", *, at: float = NOW - 100, lived: float = 50.0, **rest: Any) -> Run:
+    """A run of the stream, launched by a person at ``at``."""
+    over = status in ("SUCCESS", "FAILURE", "CANCELED")
+    rest = {"job": "stream", "alive": None if over else True, **rest}
+    return Run(run_id=run_id, status=status, created=at, started=at, ended=at + lived if over else None, **rest)
+
+
+def restarted(run_id: str, status: str = "STARTED", **rest: Any) -> Run:
+    """A run of the stream that the sensor launched."""
+    return run(run_id, status, tags={"dagster/sensor_name": "liveness", TAG_RESTART_OF: "?"}, **rest)
+
+
+def recovery(
+    run_id: str, status: str = "SUCCESS", *, restart_of: str | None = None, person: bool = False, **rest: Any
+) -> Run:
+    """A recovery; of a sensor unless a person launched it."""
+    tags = {} if person else {"dagster/sensor_name": "some"}
+    if restart_of:
+        tags[TAG_RESTART_OF] = restart_of
+    rest = {"at": NOW - 10, "lived": 2.0, **rest}
+    return run(run_id, status, job="recovery", tags=tags, **rest)
+
+
+def history(*streams: Run, recoveries: tuple[Run, ...] = (), why: Classified | None = HEALS, **rest: Any) -> History:
+    """A history, newest run first; a newest run that failed did so for ``why``."""
+    failed = bool(streams) and streams[0].status == "FAILURE"
+    return History(NOW, streams, recoveries, stream_failure=why if failed else None, **rest)

@@ -1,0 +1,46 @@
+"""Where a stream began and how its batches end, as Spark leaves it in the checkpoint."""
+
+import pytest
+
+from exactly_once.errors import CheckpointUnusable
+from resources.checkpoints import CheckpointReader
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Three batches planned, two committed; the first is forgotten."""
+    for folder in ("offsets", "commits", "sources/0"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    for batch in (1, 2, 3):
+        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{"batchTimestampMs":5}}\n{{"t":{{"0":{batch}0,"1":7}}}}')
+    (tmp_path / "offsets" / ".3.crc").write_text("")
+    for batch in (1, 2):
+        (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
+    (tmp_path / "sources/0/0").write_bytes(b'\0v1\n{"t":{"0":4,"1":7}}')
+    return str(tmp_path)
+
+
+@pytest.fixture
+def reader(tmp_path):
+    return CheckpointReader(root=str(tmp_path))
+
+
+def test_where_the_stream_began_is_in_its_first_source(reader, checkpoint):
+    assert reader.first_offsets(checkpoint) == {"t": {0: 4, 1: 7}}
+
+
+def test_a_stream_that_never_started_has_not_begun(reader, tmp_path):
+    assert reader.first_offsets(str(tmp_path / "none")) == {}
+    assert list(reader.batch_ends(str(tmp_path / "none"))) == []
+
+
+def test_a_beginning_that_cannot_be_read_is_no_beginning_at_zero(reader, checkpoint, tmp_path):
+    """Taken for 0, a backfill would write nothing and call its days done."""
+    (tmp_path / "sources/0/0").write_bytes(b"")
+    with pytest.raises(CheckpointUnusable, match="sources/0/0"):
+        reader.first_offsets(checkpoint)
+
+
+def test_the_ends_of_the_committed_batches_come_newest_first(reader, checkpoint):
+    assert list(reader.batch_ends(checkpoint)) == [(2, {"t": {0: 20, 1: 7}}), (1, {"t": {0: 10, 1: 7}})]

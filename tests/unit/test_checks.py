@@ -1,0 +1,240 @@
+"""The judgements of the asset checks: each must fail for its mishap, and for nothing that a healthy stream does."""
+
+import json
+
+import pytest
+
+from exactly_once.kafka.control import Description
+from exactly_once.standing import Standing
+from platform_assets.checks import judgements
+from platform_assets.checks.judgements import Block, Waiting
+from platform_assets.checks.window import Outputs, Window, compare, newest_window, place_of
+from platform_assets.report.reconcile import Record
+
+NOW = 1_000_000_000_000
+
+
+# -- which part is compared
+
+
+def ends(*batches):
+    """Newest first: (number, end of partition 0)."""
+    return ((number, {0: end}) for number, end in batches)
+
+
+@pytest.mark.parametrize(
+    ("committed", "began", "low", "limit", "first", "since", "batches", "cut"),
+    [
+        pytest.param([(2, 30), (1, 20), (0, 10)], 0, 0, 25, 10, 10, (1, 2), "", id="the newest whole batches"),
+        pytest.param([(2, 30), (1, 20), (0, 10)], 0, 0, 99, 0, 0, (0, 2), "", id="all there is"),
+        pytest.param([(0, 50)], 40, 0, 99, 40, 40, (0, 0), "", id="from where the stream began"),
+        pytest.param([(1, 50), (0, 10)], 0, 0, 5, 45, 10, (1, 1), "alone is longer", id="a batch above the limit"),
+        pytest.param([(9, 50), (8, 40)], 0, 0, 99, 40, 40, (9, 9), "batch 8 began", id="older batches are forgotten"),
+        pytest.param([(9, 50)], 0, 0, 99, 50, 50, (9, 9), "batch 9 began", id="only one batch is left"),
+        pytest.param([(9, 50), (7, 30)], 0, 0, 99, 50, 50, (9, 9), "batch 9 began", id="a gap in the checkpoint"),
+        pytest.param([(1, 50), (0, 10)], 0, 30, 99, 30, 0, (0, 1), "retention", id="retention took a part"),
+    ],
+)
+def test_the_window_is_the_newest_that_fits_and_says_when_it_is_smaller(
+    committed, began, low, limit, first, since, batches, cut
+):
+    window = newest_window(ends(*committed), {0: began}, {0: low}, limit)
+    assert (window.first, window.since, window.end) == ({0: first}, {0: since}, {0: committed[0][1]})
+    assert window.batches == batches
+    assert cut in window.cut and bool(cut) == bool(window.cut)
+
+
+def test_a_stream_without_a_batch_has_no_window():
+    assert newest_window(iter(()), {}, {}, 10) is None
+
+
+def test_a_partition_that_was_added_later_is_compared_from_its_first_offset():
+    window = newest_window(iter([(1, {0: 20, 1: 5}), (0, {0: 10})]), {0: 0}, {0: 0, 1: 0}, 99)
+    assert window.first == {0: 0, 1: 0} and window.end == {0: 20, 1: 5}
+
+
+# -- the comparison
+
+
+def output(partition, offset, at=0):
+    value = json.dumps({"dest": 'a "src": b', "src": {"partition": partition, "offset": offset}}, separators=(",", ":"))
+    return Record(0, at, b"k", value.encode())
+
+
+def test_the_source_of_an_output_is_found_in_its_value_or_its_headers():
+    assert place_of(output(3, 17), rejected=False) == (3, 17)
+    assert place_of(Record(0, 0, None, b'{"src": {"partition": 1, "offset": 2}, "x": 1}'), rejected=False) == (1, 2)
+    headers = (("source.partition", b"3"), ("source.offset", b"17"))
+    assert place_of(Record(0, 0, None, None, headers), rejected=True) == (3, 17)
+    for broken in (None, b"", b"{}", b'{"src":5}', b'{"src":{"partition":"x","offset":1}}'):
+        assert place_of(Record(0, 0, None, broken), rejected=False) is None
+    assert place_of(Record(0, 0, None, None), rejected=True) is None
+
+
+WINDOW = Window(first={0: 10}, end={0: 14}, since={0: 10}, batches=(1, 1))
+
+
+def compared(inputs, outputs, began=0, held_back=()):
+    seen = Outputs(WINDOW, {0: began})
+    for offset in outputs:
+        seen.add("out", output(0, offset), rejected=False)
+    return compare({(0, o) for o in inputs}, seen, [("out", 0)], held_back)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "faults"),
+    [
+        pytest.param([10, 11, 13], [9, 10, 11, 13], {}, id="each once; 12 is a marker"),
+        pytest.param([10, 11, 13], [9, 10, 13], {"lost": 1}, id="one is lost"),
+        pytest.param([10, 11, 13], [9, 10, 11, 11, 13], {"duplicated": 1}, id="one is there twice"),
+        pytest.param([10, 11, 13], [9, 10, 11, 12, 13], {"invented": 1}, id="one comes from nothing"),
+        pytest.param([10, 11, 13], [9, 9, 10, 11, 13], {"duplicated": 1}, id="an older one is there twice"),
+        pytest.param([10, 11, 13], [9, 10, 11, 13, 14, 15], {}, id="the next batch is on its way"),
+        pytest.param([10, 11, 13], [9, 10, 11, 13, 15, 15], {"duplicated": 1}, id="the next batch is there twice"),
+    ],
+)
+def test_every_input_of_the_window_is_wanted_exactly_once(inputs, outputs, faults):
+    found = compared(inputs, outputs)
+    assert found.faults == faults and found.unproven == ()
+    assert len(found.examples()) == len(faults)
+
+
+def test_what_was_not_read_back_far_enough_is_not_taken_for_lost():
+    """Guards against an alarm for records that lie further back than was read."""
+    found = compared([10, 11, 13], [11, 13])
+    assert found.unproven == ("out-0",) and found.faults == {}
+
+
+def test_a_record_of_a_backfill_does_not_prove_that_the_tail_is_long_enough():
+    """A backfill writes old input at any time; the stream's window may lie before it."""
+    found = compared([10, 11, 13], [3, 11, 13], began=5)
+    assert found.unproven == ("out-0",) and found.faults == {}
+    assert compared([10, 11, 13], [7, 11, 13], began=5).faults == {"lost": 1}
+
+
+def test_a_partition_where_readers_are_held_back_proves_no_loss_but_a_duplicate():
+    found = compared([10, 11, 13], [9, 11, 11], held_back={("out", 0)})
+    assert found.unproven == ("out-0",) and found.faults == {"duplicated": 1}
+
+
+def test_an_output_that_does_not_say_where_it_came_from_is_a_fault():
+    seen = Outputs(WINDOW, {0: 0})
+    seen.add("out", Record(0, 5, None, b"{}"), rejected=False)
+    seen.read_from_the_start("out", 0)
+    found = compare(set(), seen, [("out", 0)], ())
+    assert found.faults == {"unplaced": 1} and "out-0 at 5" in found.examples()[0]
+
+
+def test_the_verdict_says_what_was_sampled_and_how_grave_it_is():
+    right = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [9, 10, 13]), 3)
+    assert right.passed and "2 input records in 4 offsets (batches 1 to 1) against 3 output records" in right.said
+    wrong = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [9, 10]), 2)
+    assert not wrong.passed and wrong.grave and "1 lost, for example lost: partition 0 offset 13" in wrong.said
+    unknown = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [13]), 1)
+    assert not unknown.passed and not unknown.grave and "out-0" in unknown.said
+    assert judgements.no_duplicates_and_no_loss(None, None, 0).passed
+
+
+# -- open transactions
+
+
+def ongoing(age_s, name="eo:s:0:0:0.0"):
+    return Description(name, "Ongoing", 1, 0, 900_000, NOW - int(age_s * 1000), (("out", 0),), 1)
+
+
+@pytest.mark.parametrize(
+    ("ages", "passed"), [([], True), ([299], True), ([301], False), ([1, 400], False), ([-5], True)]
+)
+def test_only_a_transaction_older_than_the_policy_fails(ages, passed):
+    verdict = judgements.no_old_open_transaction([ongoing(a, f"eo:s:0:{n}:0.0") for n, a in enumerate(ages)], NOW, 300)
+    assert verdict.passed is passed and verdict.metadata["open_transactions"] == len(ages)
+    if not passed:
+        assert verdict.grave and "out-0" in verdict.said and "recovery" in verdict.said
+
+
+def test_an_id_that_has_not_begun_its_transaction_has_no_age():
+    begun_not = ongoing(0)._replace(started_ms=-1)
+    assert judgements.no_old_open_transaction([begun_not], NOW, 300).passed
+
+
+# -- readers held back
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "passed"), [(NOW - 1_000, True), (NOW - 301_000, False), (None, False), (NOW + 5_000, True)]
+)
+def test_a_batch_in_flight_may_hold_readers_back_for_as_long_as_the_policy_says(since_ms, passed):
+    blocks = [Block("out", 2, 10, 20, since_ms)]
+    verdict = judgements.last_stable_is_high_watermark(blocks, 8, NOW, 300)
+    assert verdict.passed is passed
+    assert passed or (verdict.grave and "out-2: 10 of 20" in verdict.said)
+
+
+def test_readers_at_the_end_everywhere_are_fine():
+    assert judgements.last_stable_is_high_watermark([], 8, NOW, 300).passed
+
+
+# -- checkpoint and commit log
+
+
+def standing(state, age_s=0.0, open_decisions=()):
+    started = None if age_s is None else NOW - int(age_s * 1000)
+    return Standing(state, "q", 7, 6, 7, tuple(open_decisions), started)
+
+
+@pytest.mark.parametrize(
+    ("found", "passed", "grave"),
+    [
+        (standing("unused", None), True, False),
+        (standing("settled", 10_000), True, False),
+        (standing("in flight", 5), True, False),
+        (standing("in flight", 301), False, False),
+        (standing("in doubt", 5), True, False),
+        (standing("in doubt", 301), False, False),
+        (standing("settled", 301, [7]), False, True),
+        (standing("settled", 5, [7]), True, False),
+        (standing("checkpoint lost"), False, True),
+        (standing("foreign"), False, True),
+    ],
+)
+def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passed, grave):
+    verdict = judgements.checkpoint_equals_commit_log(found, NOW, 300)
+    assert (verdict.passed, verdict.grave) == (passed, grave), verdict.said
+    assert verdict.metadata["state"] == found.state
+
+
+# -- freshness
+
+AT = {0: 30, 1: 20}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "last_commit_s", "earlier", "passed"),
+    [
+        pytest.param(0, 99_999, None, True, id="idle for a day is fresh"),
+        pytest.param(5, 99_999, None, True, id="seen waiting for the first time: it may have come just now"),
+        pytest.param(5, 99_999, Waiting(50, NOW - 901_000), False, id="the same input waits for too long"),
+        pytest.param(5, 99_999, Waiting(50, NOW - 600_000), True, id="it waits, and not for long"),
+        pytest.param(5, 10, Waiting(40, NOW - 901_000), True, id="the stream went on meanwhile"),
+        pytest.param(5, 10, Waiting(50, NOW - 901_000), True, id="a batch without input was committed just now"),
+    ],
+)
+def test_input_that_waits_is_stale_and_an_idle_stream_is_not(waiting, last_commit_s, earlier, passed):
+    verdict = judgements.freshness(AT, waiting, NOW - last_commit_s * 1000, earlier, NOW, 900)
+    assert verdict.passed is passed, verdict.said
+
+
+def test_the_clock_of_waiting_goes_on_over_evaluations():
+    """Guards against a check that begins to count anew each time, and so never fails."""
+    first = judgements.freshness(AT, 5, None, None, NOW, 900)
+    noted = judgements.waiting_of(first.metadata)
+    assert noted == Waiting(50, NOW)
+    second = judgements.freshness(AT, 9, None, noted, NOW + 600_000, 900)
+    assert second.passed and judgements.waiting_of(second.metadata) == noted
+    third = judgements.freshness(AT, 9, None, judgements.waiting_of(second.metadata), NOW + 1_200_000, 900)
+    assert not third.passed and not third.grave and "1200 s" in third.said
+
+
+def test_nothing_is_remembered_of_an_idle_stream_and_nothing_is_stale_before_the_first_batch():
+    assert judgements.waiting_of(judgements.freshness(AT, 0, None, None, NOW, 900).metadata) is None
+    assert judgements.freshness(None, 5, None, None, NOW, 900).passed

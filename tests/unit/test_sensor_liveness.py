@@ -1,0 +1,112 @@
+"""``liveness``: which runs are dead, and whether the stream is to be started."""
+
+from __future__ import annotations
+
+import pytest
+
+from sensors.liveness import SIGN_IN_S, Facts, Working, verdict
+from sensors.restart import FixedDelay, NoRestart
+from sensors.stream import TAG_ATTEMPT, TAG_RESTART_OF
+from tests.support.sensor_facts import NOW, STREAM, history, recovery, restarted, run
+
+SOON = FixedDelay(3, 1.0)
+
+
+def working(alive, status="STARTED", **rest):
+    return Working("r1", "stream", status, "here", alive, **rest)
+
+
+def judged(found=None, *runs, strategy=SOON):
+    return verdict(Facts(found or history(), runs), strategy, STREAM)
+
+
+@pytest.mark.parametrize("status", ["STARTING", "STARTED", "CANCELING"])
+def test_a_run_without_its_process_is_reported(status: str):
+    """Nobody else does when the code server died with it: it would hold its pool for ever."""
+    found = judged(None, working(False, status))
+    assert found.dead == ("r1",) and "r1 of stream" in found.message
+
+
+@pytest.mark.parametrize(
+    "w",
+    [
+        working(True),
+        working(None),  # on another host
+        working(None, "STARTING", signed=False, age_s=9_999.0),  # the start timeout of run monitoring is for it
+        working(None, signed=False, age_s=SIGN_IN_S - 1),
+    ],
+)
+def test_other_runs_are_left_alone(w):
+    assert judged(None, w).dead == ()
+
+
+def test_a_run_on_another_host_is_named():
+    """Somebody who looks for a stuck run must not believe that it was looked at."""
+    assert "r1 of stream is on here, left alone" in judged(None, working(None)).message
+
+
+def test_a_run_that_never_said_which_process_it_is_is_reported_after_a_while():
+    """Its process died between Dagster's STARTED and the first line of its op."""
+    assert judged(None, working(None, signed=False, age_s=SIGN_IN_S + 1)).dead == ("r1",)
+
+
+def failed(**rest):
+    return run("r1", "FAILURE", config={"ops": {"x": 1}}, **rest)
+
+
+def test_a_recovered_stream_is_started_with_its_own_configuration():
+    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
+    assert found.start is not None and found.start.config == {"ops": {"x": 1}}
+    assert found.start.tags[TAG_RESTART_OF] == "r1" and found.start.tags[TAG_ATTEMPT] == "1"
+    assert found.start.key == "restart/c"
+
+
+def test_the_attempts_go_on_over_restarts():
+    """They live in Dagster's run storage: a daemon that is restarted goes on counting."""
+    found = judged(
+        history(restarted("r2", "FAILURE"), failed(at=NOW - 500), recoveries=(recovery("c", restart_of="r2"),))
+    )
+    assert found.start is not None and found.start.tags[TAG_ATTEMPT] == "2"
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (history(), "no run yet"),
+        (history(run("r1", "CANCELED")), "no restart is wanted"),
+        (history(failed()), "no restart is wanted"),
+        (history(failed(), recoveries=(recovery("c"),)), "no restart is wanted"),
+        (history(failed(), recoveries=(recovery("c", "FAILURE", restart_of="r1"),)), "no restart is wanted"),
+        (history(failed(), recoveries=(recovery("c", "CANCELED", restart_of="r1"),)), "no restart is wanted"),
+        (history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r1"),)), "c of recovery is STARTED"),
+        (
+            history(run("r2", "QUEUED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
+            "r2 of stream is QUEUED",
+        ),
+        (
+            history(run("r2", "CANCELED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
+            "no restart is wanted",
+        ),
+        (history(failed(), recoveries=(recovery("d", person=True), recovery("c", restart_of="r1"))), "no restart"),
+        (
+            history(run("r1", "CANCELED", at=NOW - 55, lived=50), recoveries=(recovery("c", restart_of="r1"),)),
+            "cancelled by a person",
+        ),
+    ],
+)
+def test_the_stream_is_not_started(found, says: str):
+    """A person's wish counts more than a recovery's, and a start that somebody else made is enough."""
+    verdict = judged(found)
+    assert verdict.start is None and says in verdict.message
+
+
+def test_the_restart_waits_for_its_time():
+    found = history(failed(at=NOW - 51, lived=50), recoveries=(recovery("c", restart_of="r1"),))
+    assert "restart 1 in a row of run r1 in 9 s" in judged(found, strategy=FixedDelay(3, 10.0)).message
+
+
+def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():
+    found = history(failed(), recoveries=(recovery("c", restart_of="r1", person=True),))
+    assert judged(found, strategy=NoRestart()).start is not None
+    found = history(run("r1", "CANCELED"), recoveries=(recovery("c", restart_of="r1", person=True),))
+    assert judged(found).start is not None

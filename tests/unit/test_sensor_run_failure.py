@@ -1,0 +1,201 @@
+"""``run_failure``: what happens after each kind of end of a stream; and the gate that all sensors ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from exactly_once.inspection import Owner
+from exactly_once.protocol.records import Claim
+from sensors.circuit import Circuit
+from sensors.gate import HANDOVER_S, Wish, recovery_request, refusal
+from sensors.history import Classified
+from sensors.restart import ExponentialDelay, FixedDelay, NoRestart
+from sensors.run_failure import verdict
+from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
+from tests.support.sensor_facts import HOPELESS, NOW, STREAM, history, recovery, restarted, run
+
+CIRCUIT = Circuit(3, 900.0, 120.0)
+DEFAULT = ExponentialDelay(1.0, 60.0, 2.0, 0.0, 600.0, 10)
+FENCED = Classified("EO-FENCED", "a newer driver owns the sink", heals=False)
+PREPARE = Classified("EO-PREPARE", "a transaction was ended by somebody else", heals=True)
+
+
+def owner(alive, purpose="stream"):
+    return Owner(Claim(3, "q", 0, purpose, "h", 1), alive)
+
+
+def judged(*streams, strategy=DEFAULT, by=None, **facts):
+    return verdict(history(*streams, **facts), strategy, CIRCUIT, by)
+
+
+def test_a_failed_stream_is_recovered_at_once_with_a_restart():
+    """Readers wait for its open transactions, however long the restart has to wait."""
+    found = judged(run("r1", "FAILURE", at=NOW - 51, lived=50))
+    assert found.wish is not None and found.wish.restart_of.run_id == "r1" and found.wish.attempt == 1
+
+
+def test_a_failure_from_long_before_the_first_tick_is_seen():
+    """Dagster's own failure sensor begins at the newest event: what failed while the daemon was away stays down."""
+    assert judged(run("r1", "FAILURE", at=NOW - 900_000)).wish is not None
+
+
+@pytest.mark.parametrize(
+    ("streams", "facts", "says"),
+    [
+        ([], {}, "no run yet"),
+        ([run("r1", "STARTED")], {}, "STARTED"),
+        ([run("r1", "QUEUED")], {}, "QUEUED"),
+        ([run("r1", "SUCCESS")], {}, "SUCCESS"),
+        ([run("r1", "CANCELED")], {}, "CANCELED"),
+        ([run("r2", "CANCELED"), run("r1", "FAILURE")], {}, "CANCELED"),
+        ([run("r1", "FAILURE")], {"why": Classified("PROCESS-GONE", "", unwanted=True)}, "asked it to end"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "STARTED", restart_of="r1"),)}, "is STARTED"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "QUEUED"),)}, "is QUEUED"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", restart_of="r1"),)}, "liveness starts"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "CANCELED", restart_of="r1"),)}, "cancelled its"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", person=True),)}, "without a restart"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "FAILURE", person=True),)}, "without a restart"),
+    ],
+)
+def test_nothing_is_asked_for(streams, facts, says: str):
+    """CANCELED is a person's wish; what is under way is not to be disturbed."""
+    found = judged(*streams, **facts)
+    assert found.wish is None and found.raised is None and says in found.message
+
+
+def test_a_recovery_from_before_the_failure_does_not_count():
+    """A failure while a recovery ran would be lost."""
+    found = judged(run("r1", "FAILURE", at=NOW - 60), recoveries=(recovery("c", at=NOW - 80, restart_of="r0"),))
+    assert found.wish is not None
+
+
+def test_a_recovery_of_another_sensor_does_not_take_the_restart_away():
+    assert judged(run("r1", "FAILURE"), recoveries=(recovery("c"),)).wish is not None
+
+
+def test_an_error_that_a_restart_cannot_heal_is_raised_and_not_retried():
+    found = judged(run("r1", "FAILURE"), why=HOPELESS)
+    assert found.wish is None and found.raised == "r1"
+    assert "EO-REWOUND" in found.message and "Restore it" in found.message
+
+
+def test_a_person_s_strategy_none_is_kept():
+    found = judged(run("r1", "FAILURE"), strategy=NoRestart())
+    assert found.wish is None and found.raised == "r1" and "'none'" in found.message
+
+
+def test_attempts_are_counted_from_the_run_that_a_person_launched():
+    old = [run(f"old-{n}", "FAILURE", at=NOW - 9_000 - n) for n in range(5)]
+    row = [restarted("r3", "FAILURE", at=NOW - 100), restarted("r2", "FAILURE", at=NOW - 200)]
+    found = judged(*row, run("r1", "FAILURE", at=NOW - 300), *old, strategy=FixedDelay(3, 1.0))
+    assert found.wish is not None and found.wish.attempt == 3
+    more = [restarted("r4", "FAILURE", at=NOW - 60), *row, run("r1", "FAILURE", at=NOW - 300)]
+    found = judged(*more, strategy=FixedDelay(3, 1.0))
+    assert found.wish is None and found.raised == "r4" and "3 restarts in a row did not help" in found.message
+
+
+def test_a_failed_recovery_is_tried_again_by_the_same_strategy():
+    """It has no other end: a recovery that fails at once would else be asked for at each tick."""
+    failed = recovery("c1", "FAILURE", at=NOW - 3, lived=2.0, restart_of="r1")
+    facts = {"recoveries": (failed,), "recovery_failure": Classified("EO-UNREACHABLE", "no answer")}
+    found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 10.0), **facts)
+    assert found.wish is None and "tried again in 9 s (attempt 2)" in found.message
+    found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 0.5), **facts)
+    assert found.wish is not None and found.wish.attempt == 2
+    facts["recovery_failure"] = Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False)
+    found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 0.5), **facts)
+    assert found.wish is None and found.raised == "c1" and "sink.accept.lost" in found.message
+
+
+@pytest.mark.parametrize(
+    ("why", "by", "restarts"),
+    [
+        (FENCED, owner(True), False),
+        (FENCED, owner(None), False),  # on another host: both would fence each other for ever
+        (FENCED, owner(False), True),
+        (FENCED, None, False),
+        (PREPARE, owner(True), False),
+        (PREPARE, owner(None), True),
+        (PREPARE, owner(False), True),
+        (PREPARE, None, True),
+        (PREPARE, owner(True, "recovery"), True),
+    ],
+)
+def test_a_superseded_driver_does_not_take_the_sink_back_from_a_living_one(why, by, restarts: bool):
+    """Two supervisors that each restart what the other one fenced never end."""
+    found = judged(run("r1", "FAILURE"), why=why, by=by)
+    assert (found.wish is not None) == restarts, found
+
+
+def test_a_failure_while_another_run_lives_restarts_nothing():
+    found = judged(run("r2", "FAILURE", at=NOW - 60), run("r1", "STARTED", at=NOW - 500), why=PREPARE)
+    assert found.wish is None and "run r1 of stream works on the sink" in found.message
+
+
+# -- the gate --------------------------------------------------------------------------------------------------------
+
+WISH = Wish("in-doubt/7", "batch 7 is in doubt")
+
+
+@pytest.mark.parametrize(
+    ("found", "owner_works", "says"),
+    [
+        (history(run("r1", "QUEUED")), None, "QUEUED"),
+        (history(run("r1", "STARTING", alive=None)), None, "works on the sink"),
+        (history(run("r1", "STARTED")), None, "works on the sink"),
+        (history(run("r1", "STARTED", alive=None)), None, "works on the sink"),  # on another host
+        (history(run("r1", "CANCELING")), None, "works on the sink"),
+        (history(recoveries=(recovery("c", "STARTED"),)), None, "recovery c is under way"),
+        (history(recoveries=(recovery("c", "NOT_STARTED"),)), None, "NOT_STARTED"),
+        (history(others=(run("w", "STARTED", job="write"),)), None, "run w of write works"),
+        (history(run("r1", "CANCELED")), True, "the sink's owner lives"),
+        (history(run("r1", "CANCELED"), recoveries=(recovery("c", "CANCELED"),)), False, "cancelled recovery c"),
+        (history(run("r1", "FAILURE", at=NOW - 70, lived=50)), False, "for the sensor run_failure"),
+        (history(recoveries=tuple(recovery(f"c{n}", at=NOW - 100 - n) for n in range(3))), False, "circuit open"),
+    ],
+)
+def test_the_gate_refuses(found, owner_works, says: str):
+    """One recovery at a time, none beside a living owner, none against a person's wish, no storm."""
+    assert says in (refusal(found, WISH, CIRCUIT, owner_works) or "")
+
+
+def test_the_gate_refuses_what_doing_it_again_does_not_heal():
+    found = history(
+        recoveries=(recovery("c", "FAILURE"),),
+        recovery_failure=Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False),
+    )
+    assert "EO-EXPIRED" in (refusal(found, WISH, CIRCUIT, False) or "")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        history(),
+        history(run("r1", "CANCELED")),
+        history(run("r1", "STARTED", alive=False)),  # its process is gone
+        history(run("r1", "FAILURE", at=NOW - 51 - HANDOVER_S)),  # the sensor run_failure is switched off
+        history(run("r1", "FAILURE"), why=HOPELESS),
+        history(recoveries=(recovery("c2", "STARTED", alive=False), recovery("c1"))),
+        history(run("r2", "CANCELED", at=NOW - 5), recoveries=(recovery("c", "CANCELED"),)),  # of an older incident
+        history(recoveries=tuple(recovery(f"c{n}", person=True) for n in range(9))),  # a person may do it at any time
+    ],
+)
+def test_the_gate_lets_through(found):
+    assert refusal(found, WISH, CIRCUIT, None) is None
+
+
+def test_the_key_of_a_request_is_the_same_until_a_recovery_was_launched():
+    """Dagster drops a key that it has seen, for ever: a second incident must have another one."""
+    first = recovery_request(STREAM, history(), WISH).run_key
+    assert first == recovery_request(STREAM, history(), WISH).run_key
+    assert first != recovery_request(STREAM, history(recoveries=(recovery("c"),)), WISH).run_key
+
+
+def test_a_request_carries_its_evidence():
+    failed = run("r1", "FAILURE")
+    request = recovery_request(STREAM, history(failed), Wish("failure/r1", "it failed", failed, 2), lag_offsets="9")
+    assert request.run_config == {
+        "ops": {"inspect": {"config": {"sink_id": "s", "reason": "it failed", "restart": True}}}
+    }
+    assert request.tags[TAG_CAUSE] == "it failed" and request.tags["exactly_once/lag_offsets"] == "9"
+    assert (request.tags[TAG_RESTART_OF], request.tags[TAG_ATTEMPT]) == ("r1", "2")
