@@ -1,8 +1,12 @@
 """What the sensors watch: the stream by name, and one sensor of each kind for it."""
 
+from dataclasses import replace
+
 import dagster as dg
 
 from platform_assets.constants import (
+    BACKFILL_JOB,
+    BACKFILL_SINK_ID,
     FLIGHT_DELAYS,
     FLIGHT_DELAYS_REJECTED,
     FLIGHTS,
@@ -30,6 +34,9 @@ STREAM = StreamSpec(
     TRANSACTIONS,
 )
 
+#: The backfill's sink is watched for what a dead run left open; nobody restarts a backfill.
+BACKFILL = replace(STREAM, job=BACKFILL_JOB, sink_id=BACKFILL_SINK_ID)
+
 TRANSACTIONS_ASSET = dg.AssetSpec(
     TRANSACTIONS,
     deps=[FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED],
@@ -45,6 +52,7 @@ TRANSACTIONS_ASSET = dg.AssetSpec(
 SENSORS = [
     checkpoint_progress_sensor(STREAM),
     stale_transactions_sensor(STREAM),
+    stale_transactions_sensor(BACKFILL, name="stale_backfill_transactions"),
     run_failure_sensor(STREAM),
     liveness_sensor(STREAM),
 ]

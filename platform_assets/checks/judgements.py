@@ -130,7 +130,8 @@ def last_stable_is_high_watermark(blocks: Sequence[Block], partitions: int, now_
 
 def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: float) -> Verdict:
     """Checkpoint and commit log tell the same story; a batch in between is fine while it is young."""
-    metadata = standing.as_metadata()
+    # a moment is no figure to plot; the sentence says how long ago it was
+    metadata = {name: value for name, value in standing.as_metadata().items() if name != "batch_started_ms"}
     if standing.state in ("checkpoint lost", "foreign"):
         said = {
             "checkpoint lost": "The commit log holds decisions that the checkpoint does not know: it was deleted, "

@@ -1,7 +1,7 @@
 """The steps of a recovery: inspect, complete, sweep, verify, restart. Each looks again before it acts."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -94,9 +94,8 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
         except ExactlyOnceError:
             _sweep_all_the_same(context, transactions, work.sink_id, claim.token)
             raise
-    batches = tuple(f"{d.write_id or d.query_id}/{d.batch_id}" for d in done)
-    numbers = ", ".join(str(d.batch_id) for d in done)
-    context.log.info(f"Completed batches {numbers}." if done else "Nothing decided was open.")
+    batches = tuple(d.write_id or str(d.batch_id) for d in done)
+    context.log.info(f"Completed {_batches(batches)}." if done else "Nothing decided was open.")
     return dg.Output(
         Work(**{**vars(work), "token": claim.token, "completed": batches}),
         metadata={"claim": claim.token, "completed_batches": len(done), "completed": tables.completed(done)},
@@ -135,7 +134,7 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
         after = inspect_sink(connection, work.sink_id, transactions.budget_s)
     at_rest = not (found.left_open or found.open_decisions)
     said = [
-        f"completed batches {', '.join(work.completed)}" if work.completed else "no batch was to be completed",
+        f"completed {_batches(work.completed)}" if work.completed else "no batch was to be completed",
         f"aborted {len(work.aborted)} undecided transactions",
     ]
     if work.superseded:
@@ -246,6 +245,10 @@ def _sweep_all_the_same(
         context.log.warning(f"A batch could not be completed. Aborted {len(aborted)} undecided transactions.")
     except ExactlyOnceError as error:
         context.log.warning(f"Neither could undecided transactions be aborted: {error}")
+
+
+def _batches(names: Sequence[str]) -> str:
+    return f"batch{'es' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def _who(run: dg.DagsterRun) -> str:

@@ -40,7 +40,7 @@ class Work:
     superseded : bool
         Somebody claimed the sink after us, and goes on with what we began.
     completed, aborted : tuple of str
-        What was done: batches with their query, transactional ids.
+        What was done: batches by their number (a write by its id), transactional ids.
     """
 
     sink_id: str

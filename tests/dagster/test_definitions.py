@@ -106,3 +106,19 @@ def test_secrets_are_references_and_their_values_are_nowhere_in_the_location():
     done = python("-c", code, KAFKA_SASL_PASSWORD="hunter2", KAFKA_BOOTSTRAP_SERVERS="b:9092")
     assert done.returncode == 0, done.stderr
     assert "KAFKA_SASL_PASSWORD" in done.stdout and "hunter2" not in done.stdout
+
+
+def test_the_stream_and_the_backfill_are_watched() -> None:
+    """A backfill that was killed holds back the readers of the live topic; a sink that nobody watches stays so."""
+    from platform_assets.definitions import defs
+
+    repository = defs.get_repository_def()
+    watching = {s.name for s in repository.sensor_defs}
+    assert watching == {
+        "checkpoint_progress",
+        "stale_transactions",
+        "stale_backfill_transactions",
+        "run_failure",
+        "liveness",
+    }
+    assert "flight-delays-backfill" in repository.get_sensor_def("stale_backfill_transactions").description
