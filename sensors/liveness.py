@@ -72,7 +72,9 @@ def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verd
     if isinstance(start, Start):
         return Verdict(f"The stream is wanted and does not run: starting it. {start.tags[TAG_CAUSE]}", start=start)
     alive = sum(w.alive is True for w in facts.working)
-    return Verdict("; ".join([f"{alive} runs have their process", *said, start]) + ".")
+    return Verdict(
+        "; ".join(["1 run has its process" if alive == 1 else f"{alive} runs have their process", *said, start]) + "."
+    )
 
 
 def liveness_sensor(stream: StreamSpec, name: str = "liveness", interval_s: int = 5) -> dg.SensorDefinition:

@@ -13,18 +13,9 @@ from sensors.situation import Situation
 #: Rows of each table; a sink has as many transactions open as its batch has parts.
 ROWS = 30
 
-_OPEN = ("transactional_id", "state", "verdict", "batch", "age_s", "timeout_s", "of_timeout", "partitions")
-_RECENT = (
-    "batch",
-    "records",
-    "parts",
-    "decided_at",
-    "completed_at",
-    "by",
-    "prepare_ms",
-    "decide_ms",
-    "complete_ms",
-)
+# Few and narrow columns: a table that is wider than the page pushes the ends of the sentences beside it out of sight.
+_OPEN = ("transactional_id", "state", "verdict", "batch", "age", "partitions")
+_RECENT = ("batch", "records", "decided_at", "prepare_ms", "decide_ms", "complete_ms", "by")
 
 
 def transactions(asset: str, situation: Situation, state: str, sentence: str) -> dg.AssetObservation:
@@ -32,6 +23,8 @@ def transactions(asset: str, situation: Situation, state: str, sentence: str) ->
     found = situation.inspection
     metadata: dict[str, Any] = {
         "state": state,
+        "owner": owner_sentence(found),
+        "checkpoint": situation.standing.state,
         "lag_offsets": situation.lag,
         "open_transactions": len(found.open),
         "oldest_transaction_age_s": round(found.oldest_s, 1),
@@ -39,8 +32,6 @@ def transactions(asset: str, situation: Situation, state: str, sentence: str) ->
         "decided_not_proven": len(found.decided),
         "open": open_table(found),
         "recent": recent_table(found),
-        "owner": owner_sentence(found),
-        "checkpoint": situation.standing.state,
     }
     return dg.AssetObservation(asset, description=sentence, metadata=metadata)
 
@@ -70,33 +61,22 @@ def when(ms: int | None) -> str:
 
 
 def _open_row(t: OpenTransaction) -> tuple[str, ...]:
-    of_timeout = f"{100 * t.age_s / t.timeout_s:.0f} %" if t.timeout_s > 0 else ""
+    of_timeout = f" of {t.timeout_s:.0f} s ({100 * t.age_s / t.timeout_s:.0f} %)" if t.timeout_s > 0 else " s"
     batch = "" if t.batch_id is None else str(t.batch_id)
     partitions = ", ".join(f"{topic}-{p}" for topic, p in t.partitions)
-    return (
-        t.transactional_id,
-        t.state,
-        t.verdict,
-        batch,
-        f"{t.age_s:.1f}",
-        f"{t.timeout_s:.0f}",
-        of_timeout,
-        partitions,
-    )
+    return t.transactional_id, t.state, t.verdict, batch, f"{t.age_s:.0f}{of_timeout}", partitions
 
 
 def _recent_row(r: RecentDecision) -> tuple[str, ...]:
     mark, d = r.mark, r.decision
     durations = (mark.prepare_ms, mark.decide_ms, mark.complete_ms) if mark else (-1, -1, -1)
-    by = "" if mark is None else "its decider" if mark.token == d.token else "a recovery or a later start"
+    by = "" if mark is None else "its decider" if mark.token == d.token else "a later owner"
     return (
         str(d.batch_id),
         f"{d.records:,}",
-        str(len(d.handles)),
         when(r.decided_ms),
-        when(r.completed_ms),
-        by,
         *("" if ms < 0 else str(ms) for ms in durations),
+        by,
     )
 
 

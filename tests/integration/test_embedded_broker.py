@@ -178,9 +178,10 @@ def test_three_nodes_elect_a_new_leader_and_serve_when_one_dies(own_broker: Call
 
 
 OWNER = """
-import sys, threading, time
+import signal, sys, threading, time
 from pathlib import Path
 from resources.embedded_broker import EmbeddedBroker
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit an ignored one
 broker = EmbeddedBroker(Path(sys.argv[1]))
 starter = threading.Thread(target=broker.start)  # ends before the broker: the guard follows the process, not a thread
 starter.start(); starter.join()
