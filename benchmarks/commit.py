@@ -57,7 +57,7 @@ def measure(bench: Bench, parts: int, repeats: int) -> Run:
             control.renew(10).describe(h.transactional_id for h in handles)
             t = timed("alive", t)
             decision = Decision("bench", batch, claim.token, tuple(handles), "", version, now_ms())
-            log.append(decision, Deadline(30))
+            log.append(decision, Deadline(30), {topic: {0: batch}})  # with an input offset, as a stream from Kafka has
             t = timed("decide", t)
             complete(sink_id, decision, control, 30)
             t = timed("end", t)
