@@ -21,13 +21,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30, help="measured time of one latency run")
     parser.add_argument("--warm-up", type=float, default=20)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", choices=("throughput", "latency", "commit"))
+    parser.add_argument(
+        "--only", choices=("throughput", "latency", "commit", "failover"), help="failover is not measured without it"
+    )
     parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
     args = parser.parse_args()
     raw: dict[str, object] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "arguments": vars(args) | {"folder": ""},
     }
+    if args.only == "failover":
+        _report_failover(args, raw)
+        return
     with bench(args.folder.absolute(), "local[2]") as b:
         if args.only in (None, "commit"):
             print("Commit duration, medians of 20 batches (ms):")
@@ -43,9 +48,26 @@ def main() -> None:
             _report_throughput(throughput.measure(b, args.records, args.repeats), raw)
         if args.only in (None, "latency"):
             _report_latency(latency.measure(b, args.rate, args.seconds, args.warm_up, args.repeats), raw)
+    _keep(args, raw)
+
+
+def _keep(args: argparse.Namespace, raw: dict[str, object]) -> None:
     out = args.folder.parent / "benchmark.json"
     out.write_text(json.dumps(raw, indent=1), encoding="utf-8")
     print(f"Raw figures: {out}")
+
+
+def _report_failover(args: argparse.Namespace, raw: dict[str, object]) -> None:
+    from benchmarks import failover  # needs Dagster, and what the tests need
+
+    runs = failover.measure(args.folder.absolute(), args.repeats)
+    raw["failover"] = [asdict(r) for r in runs]
+    print(f"From kill -9 of a running stream to its first new decision, s (median of {len(runs)}, smallest, largest):")
+    parts = ("total", "detection", "reported", "noticed", "recovery", "queued", "recovered")
+    for name in (*parts, "start", "wanted", "launched", "streamed"):
+        values = [getattr(r, name) for r in runs]
+        print(f"  {name:10} {median(values):5.1f} ({min(values):.1f} to {max(values):.1f})")
+    _keep(args, raw)
 
 
 def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> None:

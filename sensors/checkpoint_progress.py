@@ -14,7 +14,7 @@ from sensors.observation import transactions
 from sensors.settings import WatchPolicy
 from sensors.situation import Situation, look, works_for
 from sensors.stream import StreamSpec
-from sensors.tick import BUDGET_S, default_status, ended, read_cursor, write_cursor
+from sensors.tick import BUDGET_S, EVERY_10_S, default_status, ended, read_cursor, write_cursor
 
 #: Between two observations of a state that does not change: enough points for a plot, and few enough rows for a year.
 OBSERVE_EVERY_S = 60.0
@@ -118,7 +118,7 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
 
 
 def checkpoint_progress_sensor(
-    stream: StreamSpec, name: str = "checkpoint_progress", interval_s: int = 10
+    stream: StreamSpec, name: str = "checkpoint_progress", interval_s: int = EVERY_10_S
 ) -> dg.SensorDefinition:
     """The sensor over :func:`verdict` for one stream."""
 

@@ -11,7 +11,7 @@ from sensors.history import History, Run, read_history
 from sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
 from sensors.settings import RestartPolicy
 from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, StreamSpec
-from sensors.tick import default_status, ended
+from sensors.tick import EVERY_5_S, default_status, ended
 
 #: A run of ours says which process works on it as the first thing it does; loading the code takes seconds.
 SIGN_IN_S = 120.0
@@ -77,7 +77,7 @@ def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verd
     )
 
 
-def liveness_sensor(stream: StreamSpec, name: str = "liveness", interval_s: int = 5) -> dg.SensorDefinition:
+def liveness_sensor(stream: StreamSpec, name: str = "liveness", interval_s: int = EVERY_5_S) -> dg.SensorDefinition:
     """The sensor over :func:`verdict` for one stream. A tick may change the instance: it reports dead runs."""
 
     @dg.sensor(

@@ -15,7 +15,7 @@ from sensors.history import Classified, History, Run, attempt_of, read_history
 from sensors.restart import GiveUp, RestartStrategy, next_restart
 from sensors.settings import RestartPolicy, WatchPolicy
 from sensors.stream import StreamSpec
-from sensors.tick import BUDGET_S, default_status, ended, read_cursor, write_cursor
+from sensors.tick import BUDGET_S, EVERY_5_S, default_status, ended, read_cursor, write_cursor
 
 #: What a driver meets when a newer one has taken its sink; not always as EO-FENCED (its transactions vanish first).
 SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")
@@ -84,7 +84,9 @@ def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner
     return Verdict(f"{failed}. Recovery now, then restart {decision.attempt} in a row.", wish)
 
 
-def run_failure_sensor(stream: StreamSpec, name: str = "run_failure", interval_s: int = 5) -> dg.SensorDefinition:
+def run_failure_sensor(
+    stream: StreamSpec, name: str = "run_failure", interval_s: int = EVERY_5_S
+) -> dg.SensorDefinition:
     """The sensor over :func:`verdict` for one stream."""
 
     @dg.sensor(

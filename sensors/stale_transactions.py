@@ -17,7 +17,7 @@ from sensors.gate import Wish, recovery_request, refusal
 from sensors.history import read_history
 from sensors.settings import WatchPolicy
 from sensors.stream import StreamSpec
-from sensors.tick import BUDGET_S, default_status, ended, read_cursor, write_cursor
+from sensors.tick import BUDGET_S, EVERY_30_S, default_status, ended, read_cursor, write_cursor
 
 #: Foreign transactions that are described in one tick; a cluster may have thousands, and they are not ours to end.
 FOREIGN_AT_MOST = 200
@@ -86,7 +86,7 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
 
 
 def stale_transactions_sensor(
-    stream: StreamSpec, name: str = "stale_transactions", interval_s: int = 30
+    stream: StreamSpec, name: str = "stale_transactions", interval_s: int = EVERY_30_S
 ) -> dg.SensorDefinition:
     """The sensor over :func:`verdict` for one stream."""
 

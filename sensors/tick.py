@@ -15,6 +15,10 @@ CURSOR_VERSION = 1
 #: All that one tick may spend on the brokers. Dagster gives up a tick after 60 s, and one that is slow delays others.
 BUDGET_S = 8.0
 
+#: Dagster looks at its sensors every 5 s. An interval of exactly 5, 10 or 30 s is missed by milliseconds at every other
+#: look, and the tick then comes 5 s late; with one second less it comes when it should.
+EVERY_5_S, EVERY_10_S, EVERY_30_S = 4, 9, 29
+
 
 def read_cursor(cursor: str | None) -> dict[str, Any]:
     """What the last tick left; empty when there is none, or none that this version understands."""

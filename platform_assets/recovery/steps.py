@@ -15,7 +15,7 @@ from platform_assets.constants import RECOVERY_JOB, RECOVERY_OP, TRANSACTIONS
 from platform_assets.recovery import tables
 from platform_assets.recovery.work import NotAtRest, SinkBusy, Work, counts
 from platform_assets.watch import STREAM
-from resources.run_process import runs_on, tag_run
+from resources.run_process import RunProcess, runs_on, tag_run
 from resources.transactions import TransactionAdmin
 from sensors.history import read_history
 from sensors.observation import owner_sentence
@@ -109,11 +109,18 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
 def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
     if work.token is None or work.superseded:
         return dg.Output(work, metadata={"aborted": tables.described([])})
+    connection, budget_s = transactions.connection(), transactions.recovery_budget_s
+    end = time.monotonic() + (LEAVING_S if work.take_over else 0.0)
     with classified():
         try:
-            aborted = engine.sweep_undecided(
-                transactions.connection(), work.sink_id, work.token, transactions.recovery_budget_s
-            )
+            aborted = engine.sweep_undecided(connection, work.sink_id, work.token, budget_s)
+            # a driver that was fenced a moment ago goes on opening what its last batch needs, until it meets the fence
+            while time.monotonic() < end and (
+                _others(context, work.sink_id)
+                or engine.verify(connection, work.sink_id, transactions.budget_s).left_open
+            ):
+                time.sleep(1.0)
+                aborted += engine.sweep_undecided(connection, work.sink_id, work.token, budget_s)
         except Fenced:
             return _superseded(context, work, work.token)
     context.log.info(f"Aborted {len(aborted)} undecided transactions." if aborted else "Nothing undecided was left.")
@@ -204,12 +211,17 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
 
 def _refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
     """Stop while a run lives that is no recovery: two recoveries at once are safe, and the later one goes on."""
-    for run in runs_on(context.instance, sink_id):
-        if run.run_id != context.run_id and run.job != RECOVERY_JOB and run.alive is not False:
-            raise SinkBusy(
-                f"Run {run.run_id} of {run.job} (process {run.pid} on {run.host}) works on sink {sink_id}",
-                "Terminate it, or set take_over: it would be fenced",
-            )
+    for run in _others(context, sink_id):
+        raise SinkBusy(
+            f"Run {run.run_id} of {run.job} (process {run.pid} on {run.host}) works on sink {sink_id}",
+            "Terminate it, or set take_over: it would be fenced",
+        )
+
+
+def _others(context: dg.OpExecutionContext, sink_id: str) -> list[RunProcess]:
+    """The runs on the sink that are no recovery and may live."""
+    found = runs_on(context.instance, sink_id)
+    return [r for r in found if r.run_id != context.run_id and r.job != RECOVERY_JOB and r.alive is not False]
 
 
 def _owner_gone(

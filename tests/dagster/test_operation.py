@@ -1,153 +1,160 @@
-"""The stream as it is operated: launched, watched, terminated, killed and recovered from the UI's own interface.
+"""The stream as it is operated, over the UI's own interface: launched, watched, killed, recovered and started again by
+the sensors, terminated, its missing days filled, its checks read, its sensors switched.
 
 One story on one cluster, told in order; each test leaves the stream where the next one takes it up.
 """
-
-import os
-import signal
 
 import pytest
 
 from exactly_once.checkpoint import read_checkpoint
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.control import Control
-from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, SINK_ID, TAG_PID
-from platform_assets.report.report import make_report
+from platform_assets.constants import (
+    CHECKS_JOB,
+    FLIGHT_DELAYS,
+    FLIGHT_DELAYS_BY_DAY,
+    RECOVERY_JOB,
+    SINK_ID,
+    STREAM_JOB,
+    TRANSACTIONS,
+)
 from resources.transactions import TransactionAdmin
-from tests.dagster.webserver import WebServer
+from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
+from tests.dagster.story import BEFORE, Story
+from tests.dagster.webserver import Dagster
 from tests.support.processes import until
 
-#: What the README promises.
-TERMINATE_S = 15
-
-STREAM = {"ops": {"stream_flight_delays": {"config": {"report_interval_s": 1.0, "max_offsets_per_trigger": 5_000}}}}
-SLOW_FEED = {"ops": {"flights": {"config": {"events_per_second": 1_000}}}}
-CAUGHT_UP = {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}}
+DAYS = ["2013-01-01", "2013-01-02", "2013-01-03"]
 
 
 @pytest.fixture(scope="module")
 def dagster(site):
-    with WebServer(site) as running:
+    with Dagster(site) as running:
         yield running
 
 
-@pytest.fixture(scope="module", autouse=True)  # also when only some of the tests are selected
-def live_feed(dagster):
-    """A run that keeps the input coming: a stream without input has nothing to be interrupted in."""
-    return dagster.launch("flights_feed", SLOW_FEED)
+@pytest.fixture(scope="module")
+def story(site, dagster):
+    with Story(site, dagster, BEFORE) as told:
+        yield told
 
 
 @pytest.fixture(scope="module")
-def admin(site):
-    return TransactionAdmin(bootstrap_servers=site.bootstrap_servers)
+def restarted(story, dagster):
+    """A stream that was launched by a person, killed, recovered and started again: the ids of these three runs."""
+    run = story.start()
+    until("a report", lambda: dagster.materialized(run, FLIGHT_DELAYS), 60, every_s=0.5)
+    dagster.kill_run(run)
+    return run, *story.await_restart(run)
 
 
-def decisions(site):
-    return len(read_log(site.connection, SINK_ID).decisions)
+@pytest.fixture
+def at_rest(dagster, restarted):
+    """No run of the stream is live, whatever the test before left."""
+    until("the end of all recoveries", lambda: not dagster.live(RECOVERY_JOB), 60, every_s=0.5)
+    for run in dagster.live(STREAM_JOB):
+        dagster.terminate(run["runId"])
+        dagster.wait_for(run["runId"], "CANCELED", 60)
 
 
-def assert_at_rest(site, admin):
-    assert admin.list(SINK_ID) == []
-    with Control(site.connection) as control:
-        for topic in (FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED):
-            assert all(w.last_stable == w.high for w in control.watermarks(topic).values()), topic
+def test_a_killed_run_is_recovered_and_started_again_by_the_sensors(story, dagster, restarted):
+    """kill -9 of the run's process. Nobody touches anything; every run says why it is there."""
+    killed, recovery, new = restarted
+    dagster.wait_for(recovery, "SUCCESS", 10)
+    tags = dagster.tags(recovery)
+    assert tags[TAG_RESTART_OF] == killed and killed[:8] in tags[TAG_CAUSE]
+    tags = dagster.tags(new)
+    assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and recovery[:8] in tags[TAG_CAUSE]
+    assert len(story.recoveries(killed)) == 1
+    story.assert_one_stream(new)
+    ended = [o for o in dagster.observations(TRANSACTIONS) if o.get("recovery") == "ended"]
+    assert [o["recovery_by"] for o in ended] == ["sensor run_failure"] and ended[0]["recovery_at_rest"] is True
+    story.assert_exactly_once()
 
 
-def materialized(dagster, run_id, asset):
-    """The numbers of every materialization of ``asset`` in a run."""
-    return [
-        {m["label"]: m.get("intValue", m.get("floatValue")) for m in event["metadataEntries"]}
-        for event in dagster.events(run_id)
-        if event["__typename"] == "MaterializationEvent" and event["assetKey"]["path"] == [asset]
-    ]
+@pytest.mark.long
+def test_three_days_are_filled_by_one_run_and_every_departure_is_there_once(story, dagster, restarted):
+    """What came before the stream's first start is the backfill's; launched on the asset's page for a range."""
+    backfill = dagster.backfill(FLIGHT_DELAYS_BY_DAY, DAYS)
+    until("the backfill's run", lambda: dagster.backfill_status(backfill)["runs"], 60, every_s=0.5)
+    (run,) = dagster.backfill_status(backfill)["runs"]
+    dagster.wait_for(run["runId"], "SUCCESS", 120)
+    events = [e for e in dagster.events(run["runId"]) if e["__typename"] == "MaterializationEvent"]
+    assert sorted(e["partition"] for e in events) == DAYS
+    written = [m["records_written"] for m in dagster.materialized(run["runId"], FLIGHT_DELAYS_BY_DAY)]
+    story.assert_exactly_once(backfilled=sum(written))
 
 
-def start_streaming(site, dagster):
-    """A run of the stream that is in the middle of its work."""
-    before = decisions(site)
-    run = dagster.launch("flight_delays_stream", STREAM)
-    dagster.wait_for(run, "STARTED", 60)
-    until("some decided batches", lambda: decisions(site) >= before + 3, 120, every_s=0.5)
-    return run
+def test_the_checks_of_the_output_pass_on_their_own(dagster, restarted):
+    run = dagster.launch(CHECKS_JOB)
+    dagster.wait_for(run, "SUCCESS", 60)
+    found = dagster.checks(FLIGHT_DELAYS)
+    assert len(found) == 5
+    assert {name: c["status"] for name, c in found.items()} == dict.fromkeys(found, "SUCCEEDED"), found
 
 
-def test_terminate_ends_the_stream_as_canceled_with_no_transaction_left_open(site, dagster, admin, live_feed):
-    run = start_streaming(site, dagster)
-    second = dagster.launch("flight_delays_stream", STREAM)
-    until("a report", lambda: materialized(dagster, run, FLIGHT_DELAYS), 60, every_s=0.5)
-
-    assert dagster.status(second) == "QUEUED"  # one run of a stream at a time
+def test_terminate_ends_the_stream_as_canceled_and_nothing_starts_it_again(site, story, dagster, restarted):
+    """CANCELED is a person's wish: a sensor that restarted it would be fought by hand, at night."""
+    *_, run = restarted
+    second = dagster.launch(STREAM_JOB, story.config)
+    until("the second run to wait", lambda: dagster.status(second) == "QUEUED", 15, every_s=0.2)
     dagster.terminate(second)
     dagster.wait_for(second, "CANCELED", 15)
+    story.feed.trickle()
+    story.await_progress(1)
 
-    dagster.terminate(run)
-    took_s = dagster.wait_for(run, "CANCELED", TERMINATE_S)
+    took_s = story.terminate(run)
     print(f"CANCELED after {took_s:.1f} s")
-    assert_at_rest(site, admin)
+    assert TransactionAdmin(bootstrap_servers=site.bootstrap_servers).list(SINK_ID) == []
+    for sensor, says in (("run_failure", "ended as CANCELED"), ("liveness", "is CANCELED")):
+        until(f"{sensor} to see it", lambda s=sensor, w=says: w in dagster.said(s)[0], 30, every_s=0.5)
+    assert dagster.live(STREAM_JOB) == []
+
+
+def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dagster):
+    """The README sends people to the toggle before they work on a sink by hand."""
+    dagster.switch("checkpoint_progress", on=False)
+    before = dagster.sensor("checkpoint_progress")["sensorState"]["ticks"][0]
+    dagster.switch("checkpoint_progress", on=True)
+    until("a new tick", lambda: dagster.sensor("checkpoint_progress")["sensorState"]["ticks"][0] != before, 30, 0.5)
+    said = dagster.said("checkpoint_progress")[0]
+    assert said.startswith("Stopped: no run of the stream is in progress"), said
 
 
 @pytest.mark.long
-def test_the_reports_of_a_run_add_up_to_what_was_decided(site, dagster):
-    run = start_streaming(site, dagster)
-    dagster.terminate(run)
-    dagster.wait_for(run, "CANCELED", TERMINATE_S)
-    query = (
-        'query { runsOrError(filter: {pipelineName: "flight_delays_stream"}) { ... on Runs { results { runId } } } }'
-    )
-    runs = [r["runId"] for r in dagster.graphql(query)["runsOrError"]["results"]]
-    told = [m for r in runs for m in materialized(dagster, r, FLIGHT_DELAYS)]
-    (checkpoint,) = (site.folder / "checkpoints").glob(f"*/{SINK_ID}")
-    marked = read_checkpoint(
-        str(checkpoint)
-    ).last_commit  # a stop may leave one decided batch for the next run to report
-    settled = [d.records for d in read_log(site.connection, SINK_ID).decisions if d.batch_id <= marked]
-    assert sum(m["records_committed"] for m in told) == sum(settled)
-    assert {type(m["commit_duration_ms"]) for m in told} == {int}
-    assert any(m["commit_duration_ms"] > 0 for m in told)
+def test_a_second_recovery_finds_nothing(dagster, at_rest):
+    run = dagster.launch(RECOVERY_JOB)
+    dagster.wait_for(run, "SUCCESS", 60)
+    assert "was at rest" in dagster.observations(TRANSACTIONS)[0]["recovery_sentence"]
 
 
 @pytest.mark.long
-def test_a_killed_run_is_recovered_and_a_second_recovery_finds_nothing(site, dagster, admin):
-    run = start_streaming(site, dagster)
-    until("an open transaction", lambda: admin.list(SINK_ID), 60, every_s=0.05)
-    os.kill(int(dagster.tags(run)[TAG_PID].split("@")[0]), signal.SIGKILL)
-    until("FAILURE", lambda: dagster.status(run) == "FAILURE", 90, every_s=0.5)
-
-    first = dagster.launch("recovery")
-    dagster.wait_for(first, "SUCCESS", 60)
-    assert_at_rest(site, admin)
-    again = dagster.launch("recovery")
-    dagster.wait_for(again, "SUCCESS", 60)
-    assert "was at rest" in dagster.tail(again)
-
-
-@pytest.mark.long
-def test_a_recovery_leaves_a_live_stream_alone_unless_it_is_told_to_take_over(site, dagster, admin):
-    run = start_streaming(site, dagster)
-    polite = dagster.launch("recovery")
+def test_a_recovery_leaves_a_live_stream_alone_unless_it_is_told_to_take_over(story, dagster, at_rest):
+    run = story.start()
+    polite = dagster.launch(RECOVERY_JOB)
     dagster.wait_for(polite, "FAILURE", 60)
     assert f"Run {run}" in str(dagster.events(polite))
     assert dagster.status(run) == "STARTED"
 
-    rude = dagster.launch("recovery", {"ops": {"recover_sink": {"config": {"take_over": True}}}})
+    rude = dagster.launch(RECOVERY_JOB, {"ops": {"inspect": {"config": {"take_over": True}}}})
     dagster.wait_for(rude, "SUCCESS", 60)
     until("the fenced run's end", lambda: dagster.status(run) == "FAILURE", 60, every_s=0.5)
     (failure,) = [e for e in dagster.events(run) if e["__typename"] == "ExecutionStepFailureEvent"]
-    metadata = {m["label"]: m.get("text", m.get("boolValue")) for m in failure["failureMetadata"]["metadataEntries"]}
-    assert metadata["code"] == "EO-FENCED" and metadata["restart_heals"] is False and metadata["way_out"]
+    told = {m["label"]: m.get("text", m.get("boolValue")) for m in failure["failureMetadata"]["metadataEntries"]}
+    assert told["code"] == "EO-FENCED" and told["restart_heals"] is False and told["way_out"]
 
 
 @pytest.mark.long
-def test_after_all_that_every_departure_came_out_exactly_once(site, dagster, live_feed):
-    if dagster.status(live_feed) == "STARTED":
-        dagster.terminate(live_feed)
-        dagster.wait_for(live_feed, "CANCELED", TERMINATE_S)
-        with Control(site.connection) as control:
-            assert all(w.last_stable == w.high for w in control.watermarks(FLIGHTS).values())
-    feed = dagster.launch("flights_feed")
-    dagster.wait_for(feed, "SUCCESS", 120)
-    last = dagster.launch("flight_delays_stream", CAUGHT_UP)
-    dagster.wait_for(last, "SUCCESS", 180)
-    report = make_report(site.connection, SINK_ID)
-    assert report.problems == [], report.findings.examples
-    assert report.findings.records_in == report.findings.out == report.findings.expected
+def test_the_reports_of_runs_add_up_to_what_was_decided(site, story, dagster, at_rest):
+    """A batch that is decided while its run stops is reported by the next one, once. What a run was about to report
+    when it was killed is in the commit log only.
+    """
+    before = read_checkpoint(story.checkpoint).last_commit
+    runs = []
+    for _ in range(2):
+        runs.append(story.start())
+        story.terminate(runs[-1])
+    after = read_checkpoint(story.checkpoint).last_commit
+    told = [m for run in runs for m in dagster.materialized(run, FLIGHT_DELAYS)]
+    settled = [d.records for d in read_log(site.connection, SINK_ID).decisions if before < d.batch_id <= after]
+    assert sum(m["records_committed"] for m in told) == sum(settled) > 0
+    assert any(m.get("commit_duration_ms", 0) > 0 for m in told)

@@ -1,106 +1,147 @@
-"""Dagster as a user runs it: `dagster dev` with web server, daemon and code server, driven over GraphQL."""
+"""Dagster as `dagster dev` runs it, each of its processes apart, so that a test can kill one and start it again."""
 
 import contextlib
-import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 
+import psutil
+
+from resources.run_process import TAG_PID
+from tests.dagster.client import Client
 from tests.dagster.conftest import ROOT
-from tests.support.processes import until
+from tests.support.processes import kill_session, of_session, until
 
-LAUNCH = """mutation L($job: String!, $config: RunConfigData!) { launchRun(executionParams: {selector: {
-  repositoryLocationName: "platform_assets", repositoryName: "__repository__", jobName: $job}, runConfigData: $config})
-  { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
-STATUS = """query S($id: ID!) { runOrError(runId: $id) { __typename ... on Run { status tags { key value } } } }"""
-TERMINATE = """mutation T($id: String!) { terminateRun(runId: $id, terminatePolicy: SAFE_TERMINATE) { __typename } }"""
-LOGS = """query G($id: ID!) { logsForRun(runId: $id) { __typename ... on EventConnection { events { __typename
-  ... on MessageEvent { message }
-  ... on ExecutionStepFailureEvent { error { message } failureMetadata { metadataEntries { label
-    ... on TextMetadataEntry { text } ... on BoolMetadataEntry { boolValue } } } }
-  ... on MaterializationEvent { assetKey { path } metadataEntries { label ... on IntMetadataEntry { intValue }
-    ... on FloatMetadataEntry { floatValue } } } } } } }"""
+HOST = "127.0.0.1"
 
 
-class WebServer:
-    """`dagster dev` of a site."""
+class Dagster(Client):
+    """Code server, web server and daemon of a site, with the intervals of the sensors as they are delivered."""
 
     def __init__(self, site):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}/graphql"
-        self.log = site.folder / "dagster.log"
-        command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command,
+        self.site = site
+        self.failpoints = site.folder / "failpoints"
+        self.failpoints.mkdir()
+        self.code_port, port = free_ports(2)
+        super().__init__(f"http://{HOST}:{port}")
+        self.workspace = site.folder / "workspace.yaml"
+        self.workspace.write_text(
+            f"load_from: [{{grpc_server: {{host: {HOST}, port: {self.code_port}, location_name: platform_assets}}}}]\n"
+        )
+        self.env = site.env | {
+            "DAGSTER_IS_DEV_CLI": "1",
+            "EXACTLY_ONCE_SENSORS": "running",
+            "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints),
+        }
+        code = ["-m", "dagster", "code-server", "start", "-m", "platform_assets.definitions", "-d", str(ROOT)]
+        web = ["-m", "dagster_webserver", "-h", HOST, "-p", str(port), "--live-data-poll-rate", "1000"]
+        workspace = ["-w", str(self.workspace)]
+        self.commands = {
+            "code": [*code, "-h", HOST, "-p", str(self.code_port), "--location-name", "platform_assets"],
+            "web": [*web, *workspace],
+            "daemon": ["-m", "dagster._daemon", "run", *workspace],
+        }
+        self.processes = {}
+
+    def __enter__(self):
+        try:
+            self.start("code")
+            until("the code server", self._code_answers, 120, every_s=0.3)
+            self.start("web")
+            self.start("daemon")
+            until("the web server", self.answers, 120, every_s=0.3)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error):
+        for name in list(self.processes):
+            self.kill(name)
+
+    def start(self, name, kind=None):
+        """Start a process; ``kind`` says which when it has another name."""
+        with self.log(name).open("a") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, *self.commands[kind or name]],
                 cwd=ROOT,
-                env=site.env,
+                env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
 
-    def __enter__(self):
-        until("the web server", self._answers, 120, every_s=0.5)
-        return self
+    def kill(self, name):
+        """kill -9 for a process and all its children: with the code server, these are the runs and their JVMs."""
+        process = self.processes.pop(name)
+        kill_session(process.pid)
+        process.wait()
 
-    def __exit__(self, *error):
-        self.process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(20)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+    def arm(self, point, action):
+        """Have whoever comes to ``point`` next do ``action`` there."""
+        draft = self.failpoints / ".draft"
+        draft.write_text(action)
+        draft.rename(self.failpoints / point)
 
-    def launch(self, job, config=None):
-        """Launch a job as the launchpad does; returns the run's id."""
-        answer = self.graphql(LAUNCH, job=job, config=config or {})["launchRun"]
-        assert answer["__typename"] == "LaunchRunSuccess", answer
-        return answer["run"]["runId"]
+    def reached(self, point, timeout_s=60.0):
+        """Wait until somebody is at ``point``."""
+        mark = self.failpoints / f"{point}.reached"
+        until(f"the failpoint {point}", mark.exists, timeout_s)
+        mark.unlink()
 
-    def status(self, run_id):
-        return self.graphql(STATUS, id=run_id)["runOrError"]["status"]
+    def log(self, name):
+        return self.site.folder / f"{name}.log"
 
-    def tags(self, run_id):
-        return {t["key"]: t["value"] for t in self.graphql(STATUS, id=run_id)["runOrError"]["tags"]}
-
-    def terminate(self, run_id):
-        self.graphql(TERMINATE, id=run_id)
-
-    def wait_for(self, run_id, status, timeout_s):
-        """Wait for a status; returns the seconds it took. A run that ended otherwise fails the test at once."""
-        began = time.monotonic()
-        while (found := self.status(run_id)) != status:
-            over = found in ("SUCCESS", "FAILURE", "CANCELED") or time.monotonic() - began > timeout_s
-            assert not over, (
-                f"{run_id} is {found}, not {status}, after {time.monotonic() - began:.0f} s\n{self.tail(run_id)}"
-            )
-            time.sleep(0.2)
-        return time.monotonic() - began
-
-    def events(self, run_id):
-        return self.graphql(LOGS, id=run_id)["logsForRun"]["events"]
-
-    def tail(self, run_id):
-        return "\n".join(e.get("message") or e["__typename"] for e in self.events(run_id)[-20:])
-
-    def graphql(self, query, **variables):
-        body = json.dumps({"query": query, "variables": variables}).encode()
-        request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            found = json.load(answer)
-        assert "errors" not in found, found
-        return found["data"]
-
-    def _answers(self):
-        assert self.process.poll() is None, self.log.read_text()[-3000:]
+    def answers(self):
+        """Whether the web server shows the code location."""
+        self._alive("web")
         with contextlib.suppress(OSError):
-            return self.graphql("query { repositoriesOrError { __typename } }")
+            return self.live("flight_delays_stream") is not None and self._loaded()
         return False
+
+    def pid(self, run_id):
+        """The process of a run, once it has said which it is."""
+        until(f"the process of run {run_id}", lambda: TAG_PID in self.tags(run_id), 60, every_s=0.3)
+        return int(self.tags(run_id)[TAG_PID].partition("@")[0])
+
+    def kill_run(self, run_id, tree=False):
+        """kill -9 for the process of a run; with ``tree`` for its JVM and Spark's Python processes at the same moment
+        too, as when a machine goes.
+        """
+        process = psutil.Process(self.pid(run_id))
+        assert process.pid in of_session(self.processes["code"].pid), "not a process of this test"
+        family = [process, *(process.children(recursive=True) if tree else [])]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for member in family:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(member.pid, number)
+
+    def _loaded(self):
+        query = "query { repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }"
+        return bool(self.graphql(query)["repositoriesOrError"].get("nodes"))
+
+    def _code_answers(self):
+        self._alive("code")
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self.code_port), 1):
+            return True
+        return False
+
+    def _alive(self, name):
+        assert self.processes[name].poll() is None, self.log(name).read_text()[-3000:]
+
+
+def free_ports(count):
+    """Ports nobody listens on, from below the range that systems give to outgoing connections: a client that tries to
+    reach a killed server would otherwise be given its port now and then, and keep it from coming back.
+    """
+    found = set()
+    while len(found) < count:
+        port = random.randrange(15_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            found.add(port)
+    return sorted(found)

@@ -1,0 +1,124 @@
+"""How long a stream is away after kill -9 of its process, with the sensors' intervals as they are delivered."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from exactly_once.kafka.commit_log import read_log
+from platform_assets.constants import RECOVERY_JOB, SINK_ID, STREAM_JOB
+from resources.embedded_broker import EmbeddedBroker
+from tests.dagster.conftest import Site
+from tests.dagster.story import Story
+from tests.dagster.webserver import Dagster
+
+#: A stream that is not back by then will not come back.
+BACK_S = 300.0
+
+#: How long a stream works before it is killed: its first batches, which are slow, are over.
+WORKS_S = 10.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Seconds, from one event to the next.
+
+    Attributes
+    ----------
+    reported : float
+        From the kill until Dagster shows the run as FAILURE.
+    noticed : float
+        Until the sensor asked for a recovery.
+    queued : float
+        Until the recovery's process was at work.
+    recovered : float
+        Until it succeeded.
+    wanted : float
+        Until the sensor asked for the new run of the stream.
+    launched : float
+        Until the new run was at work.
+    streamed : float
+        Until the commit log holds its first decision.
+    """
+
+    reported: float
+    noticed: float
+    queued: float
+    recovered: float
+    wanted: float
+    launched: float
+    streamed: float
+
+    @property
+    def detection(self) -> float:
+        """From the kill to the request for a recovery."""
+        return self.reported + self.noticed
+
+    @property
+    def recovery(self) -> float:
+        """From that request to the recovery's success."""
+        return self.queued + self.recovered
+
+    @property
+    def start(self) -> float:
+        """From there to the first new decision."""
+        return self.wanted + self.launched + self.streamed
+
+    @property
+    def total(self) -> float:
+        """From the kill to the first new decision."""
+        return self.detection + self.recovery + self.start
+
+
+def measure(folder: Path, repeats: int) -> list[Run]:
+    """Kill a stream ``repeats`` times; each time it is the first failure in a row, so the restart strategy waits for
+    its first pause only.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with EmbeddedBroker(folder / "broker") as broker:
+        site = Site(folder, broker.bootstrap_servers)
+        with Dagster(site) as dagster, Story(site, dagster) as story:
+            story.feed.send(100)
+            runs = [_round(story, dagster) for _ in range(repeats)]
+    shutil.rmtree(folder, ignore_errors=True)
+    return runs
+
+
+def _round(story: Any, dagster: Any) -> Run:
+    run = story.start()  # by a person, which begins a new row of failures
+    time.sleep(WORKS_S)
+    token = _newest(story).token
+    killed = time.time()
+    dagster.kill_run(run)
+    end = time.monotonic() + BACK_S
+    while (first := _newest(story)).token == token:
+        if time.monotonic() > end:
+            raise TimeoutError(f"the stream is not back {BACK_S:.0f} s after it was killed; see {dagster.site.folder}")
+        time.sleep(0.2)
+    decisions = read_log(story.site.connection, SINK_ID).decisions
+    decided = min(d.decided_ms for d in decisions if d.token == first.token) / 1000
+    (failed,) = [r for r in dagster.runs(STREAM_JOB) if r["runId"] == run]
+    recovery, new = dagster.runs(RECOVERY_JOB)[0], dagster.runs(STREAM_JOB)[0]
+    dagster.terminate(new["runId"])
+    dagster.wait_for(new["runId"], "CANCELED", 60)
+    moments = [
+        killed,
+        failed["endTime"],
+        recovery["creationTime"],
+        recovery["startTime"],
+        recovery["endTime"],
+        new["creationTime"],
+        new["startTime"],
+        decided,
+    ]
+    return Run(*(later - earlier for earlier, later in pairwise(moments)))
+
+
+def _newest(story: Any) -> Any:
+    """The newest decision."""
+    return max(read_log(story.site.connection, SINK_ID).decisions, key=lambda d: d.token)

@@ -1,0 +1,123 @@
+"""A stream in the hands of an operator: what the tests of the UI's interface, of the browser and of survival share."""
+
+import time
+
+from exactly_once.kafka.commit_log import read_log
+from platform_assets.constants import RECOVERY_JOB, SINK_ID, STREAM_JOB
+from resources.checkpoints import CheckpointReader
+from resources.kafka import KafkaTransactionalProducerFactory
+from tests.support import oracle
+from tests.support.flights import OUTPUTS, Feed, assert_exactly_once, await_caught_up
+from tests.support.processes import until
+
+#: What the README promises.
+TERMINATE_S = 15
+
+#: Departures before the stream's start, which are the backfill's to write; three whole days of UTC and some more.
+BEFORE = 3_000
+
+#: From the death of a stream to the next one at work; a busy machine with two cores takes most of it for two starts.
+BACK_S = 240
+
+
+def stream_config(**config):
+    """Run configuration of the stream: a short report interval, as the tests look at reports."""
+    return {"ops": {"stream_flight_delays": {"config": {"report_interval_s": 1.0, **config}}}}
+
+
+class Story:
+    """One stream on one site, with a feed, told in order."""
+
+    def __init__(self, site, dagster, before=0):
+        self.site = site
+        self.dagster = dagster
+        self.before = before
+        self.feed = Feed(site.bootstrap_servers)
+        if before:
+            self.feed.send(before)
+        self.config = stream_config(start_from="latest" if before else "earliest")
+        factory = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+        self.checkpoint = CheckpointReader(root=str(site.folder / "checkpoints")).location(
+            factory.cluster_id(), SINK_ID
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.feed.__exit__(*error)
+
+    def newest_batch(self):
+        """The newest decided batch, -1 before there is one."""
+        decisions = read_log(self.site.connection, SINK_ID).decisions
+        return max((d.batch_id for d in decisions), default=-1)
+
+    def progressed_since(self, moment):
+        """Whether a batch was decided after ``moment``, in seconds since the epoch."""
+        log = read_log(self.site.connection, SINK_ID)
+        return any(d.decided_ms > moment * 1000 for d in log.decisions)
+
+    def await_progress(self, batches=2, timeout_s=90.0):
+        """Wait for that many decided batches."""
+        first = self.newest_batch()
+        until("decided batches", lambda: self.newest_batch() >= first + batches, timeout_s, every_s=0.3)
+
+    def start(self):
+        """A run of the stream that is at work; returns its id."""
+        run = self.dagster.launch(STREAM_JOB, self.config)
+        self.await_work(run)
+        return run
+
+    def await_work(self, run):
+        """Wait until a run of the stream has its first offsets, then until it decides batches. Only then is there
+        input: what is fed before a stream's first start belongs to the backfill.
+        """
+        self.dagster.wait_for(run, "STARTED", 60)
+        checkpoints = CheckpointReader(root="")
+        until("the stream's first offsets", lambda: checkpoints.first_offsets(self.checkpoint), 90, every_s=0.3)
+        self.feed.trickle()
+        self.await_progress()
+
+    def terminate(self, run):
+        """Terminate a run; returns the seconds until it was CANCELED."""
+        self.dagster.terminate(run)
+        return self.dagster.wait_for(run, "CANCELED", TERMINATE_S)
+
+    def await_restart(self, run, timeout_s=BACK_S):
+        """Wait for what the sensors do about a run that died; returns the ids of the recovery and of the new run."""
+        end = time.monotonic() + timeout_s
+
+        def left():
+            return max(1.0, end - time.monotonic())
+
+        def successor():
+            return self.dagster.runs(STREAM_JOB)[0]["runId"] != run
+
+        until("FAILURE", lambda: self.dagster.status(run) == "FAILURE", left(), every_s=0.3)
+        until("a recovery", lambda: self.recoveries(run), left(), every_s=0.3)
+        until("the new run", successor, left(), every_s=0.3)
+        new = self.dagster.runs(STREAM_JOB)[0]["runId"]
+        self.dagster.wait_for(new, "STARTED", left())
+        self.await_progress(timeout_s=left())
+        return self.recoveries(run)[0]["runId"], new
+
+    def recoveries(self, run):
+        """The recoveries that were launched because ``run`` failed."""
+        return [r for r in self.dagster.runs(RECOVERY_JOB) if r["tags"].get("exactly_once/restart_of") == run]
+
+    def assert_one_stream(self, run):
+        """``run`` is the one live run of the stream, and nothing else waits to become one."""
+        assert [r["runId"] for r in self.dagster.live(STREAM_JOB)] == [run]
+        assert self.dagster.live(RECOVERY_JOB) == []
+
+    def assert_exactly_once(self, backfilled=0):
+        """All that was fed came out once, the stream being at rest or alive; what the backfill has not written (all of
+        it, when ``backfilled`` is 0) is missing.
+        """
+        self.feed.pause()
+        await_caught_up(self.site.connection, self.checkpoint)
+        assert_exactly_once(self.site.connection, self.feed.sent, self.before - backfilled, bool(backfilled))
+
+    def assert_settled(self):
+        """Nothing of the sink is under way: no open transaction, no reader held back, no open decision."""
+        oracle.assert_settled(self.site.connection, SINK_ID, OUTPUTS)
