@@ -72,7 +72,8 @@ class Ui:
         return (of or self.page).get_by_role("button", name=name, exact=exact)
 
     def shoot(self, name):
-        """Make a picture of what shows."""
+        """Make a picture of what shows. Charts are drawn a moment after their data came, and nothing says when."""
+        self.page.wait_for_timeout(1_500)
         self.page.screenshot(path=self.folder / f"{name}.png", animations="disabled")
 
     def launch(self, job, config):
