@@ -87,6 +87,15 @@ class Run:
         return self.tags.get(TAG_RESTART_OF)
 
     @property
+    def took_over(self) -> bool:
+        """A recovery that was told to fence whoever works on the sink."""
+        ops = self.config.get("ops")
+        configs = (
+            [op.get("config") for op in ops.values() if isinstance(op, Mapping)] if isinstance(ops, Mapping) else []
+        )
+        return any(isinstance(c, Mapping) and c.get("take_over") is True for c in configs)
+
+    @property
     def name(self) -> str:
         """What people call it: the beginning of its id, as in the UI."""
         return self.run_id[:8]
@@ -127,11 +136,12 @@ class History:
         return self.recoveries[0] if self.recoveries else None
 
     def recovery_since(self, run: Run) -> Run | None:
-        """The newest recovery, if it was launched because ``run`` ended, or after that."""
+        """The newest recovery, if it was launched because ``run`` ended, or after that, or ended it itself."""
         r = self.recovery
         if r is None:
             return None
-        return r if r.restart_of == run.run_id or (run.ended is not None and r.created >= run.ended) else None
+        after = run.ended is not None and r.created >= run.ended
+        return r if r.restart_of == run.run_id or after or (r.took_over and r.created >= run.created) else None
 
     def failures(self) -> list[Failure]:
         """The failures in a row that lead to now, oldest first: of the stream, and of recoveries that were to start it

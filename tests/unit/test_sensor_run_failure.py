@@ -69,6 +69,13 @@ def test_a_recovery_from_before_the_failure_does_not_count():
     assert found.wish is not None
 
 
+def test_a_stream_that_a_person_took_over_from_stays_down():
+    """The recovery was launched while the run worked, and is why it failed: a restart would undo what was asked."""
+    taken = recovery("c", at=NOW - 80, person=True, config={"ops": {"inspect": {"config": {"take_over": True}}}})
+    found = judged(run("r1", "FAILURE", at=NOW - 100), recoveries=(taken,), why=FENCED, by=owner(False, "recovery"))
+    assert found.wish is None and "without a restart" in found.message
+
+
 def test_a_recovery_of_another_sensor_does_not_take_the_restart_away():
     assert judged(run("r1", "FAILURE"), recoveries=(recovery("c"),)).wish is not None
 
