@@ -333,7 +333,7 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
     numbers = {k: v.value for k, v in observation.metadata.items()}
     assert numbers["state"] == "in doubt" and numbers["open_transactions"] == 3 and numbers["decided_not_proven"] == 1
     rows = {r["transactional_id"]: r for r in (record.data for record in observation.metadata["open"].records)}
-    assert rows[undecided]["verdict"] == "undecided" and rows[undecided]["timeout_s"] == "60"
+    assert rows[undecided]["verdict"] == "undecided" and " of 60 s (" in rows[undecided]["age"]
     assert sorted(r["verdict"] for r in rows.values()) == ["decided", "decided", "undecided"]
 
     assert "NOT_STARTED" in d.said("checkpoint_progress")
