@@ -7,6 +7,7 @@ GraphQL, which is faster and sees more, is in ``tests/dagster/test_operation.py`
 import pytest
 
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_BY_DAY, STREAM_JOB, TRANSACTIONS
+from tests.dagster.client import metadata
 from tests.dagster.story import TERMINATE_S
 from tests.support.processes import until
 
@@ -137,11 +138,8 @@ def test_the_stream_shows_its_plots_and_terminate_ends_it_as_canceled(ui, dagste
 def filled(dagster):
     """The records of each day that a backfill has reported."""
     return {
-        e["partition"]: written
+        e["partition"]: metadata(e)["records_written"]
         for run in dagster.runs("__ASSET_JOB")
-        for e, written in zip(
-            [e for e in dagster.events(run["runId"]) if e["__typename"] == "MaterializationEvent"],
-            [m["records_written"] for m in dagster.materialized(run["runId"], FLIGHT_DELAYS_BY_DAY)],
-            strict=True,
-        )
+        for e in dagster.events(run["runId"])
+        if e["__typename"] == "MaterializationEvent"
     }
