@@ -185,8 +185,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the backgro
 broker = EmbeddedBroker(Path(sys.argv[1]))
 starter = threading.Thread(target=broker.start)  # ends before the broker: the guard follows the process, not a thread
 starter.start(); starter.join()
-print(*broker.pids.values(), flush=True)
 with broker:
+    print(*broker.pids.values(), flush=True)  # in the block: who reads it may interrupt at once
     time.sleep(600)
 """
 
