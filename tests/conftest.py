@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -20,6 +21,11 @@ _started: list[EmbeddedBroker] = []
 #: CI runs the long tests only while they fit into its hour: none is begun after this many seconds.
 _BUDGET_S = float(os.environ.get("TEST_BUDGET_S", "inf"))
 _began = time.monotonic()
+
+# A background job inherits an ignored SIGINT. Dagster gives SIGTERM the handler of SIGINT, so every broker that is
+# started after a job would ignore the wish to stop, and be killed 20 s later.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
