@@ -275,7 +275,7 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
             )
     return Inspection(
         sink_id,
-        Owner(log.owner, owner_alive(log.owner)) if log.owner else None,
+        owner_of(log),
         under_way,
         tuple(_pending(d, log, known) for d in log.open_decisions),
         blocked,
@@ -284,6 +284,11 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
         checked,
         log,
     )
+
+
+def owner_of(log: LogState) -> Owner | None:
+    """The owner by the log, and whether it lives."""
+    return Owner(log.owner, owner_alive(log.owner)) if log.owner else None
 
 
 def sinks(connection: Connection, budget_s: float = 10.0) -> list[str]:

@@ -9,13 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from exactly_once.errors import NotAuthorized, Unfinished
-from exactly_once.inspection import UNDER_WAY, Owner, sink_of, sinks
+from exactly_once.inspection import UNDER_WAY, owner_of, sink_of, sinks
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
 from exactly_once.kafka.hanging import OLDER_THAN_S, Leaders, abort_hanging, find_hanging
-from exactly_once.owner import owner_alive
-from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.recovery import RecoveryReport, recover
 from exactly_once.rules import (
@@ -46,7 +44,6 @@ __all__ = [
     "decided_as",
     "end_hanging",
     "list_hanging",
-    "owner_of",
     "recover_sink",
 ]
 
@@ -211,11 +208,6 @@ def end_hanging(
     if not abort_hanging(connection, found[0].hanging, budget_s):
         raise gone
     return found[0]
-
-
-def owner_of(log: LogState) -> Owner | None:
-    """The owner by the log, and whether it lives."""
-    return Owner(log.owner, owner_alive(log.owner)) if log.owner else None
 
 
 def _written(leaders: Leaders, transaction: Description) -> int | None:

@@ -36,6 +36,16 @@ def owner_alive(claim: Claim) -> bool | None:
     return process_alive(claim.pid, claim.pid_started)
 
 
+def belongs_to(pid: int, ancestor: int) -> bool:
+    """Whether the process ``pid`` of this machine is ``ancestor``, or was started by it, by its children and so on; not
+    when it is gone.
+    """
+    try:
+        return ancestor in (pid, *(p.pid for p in psutil.Process(pid).parents()))
+    except psutil.NoSuchProcess:
+        return False
+
+
 def process_alive(pid: int, started: float) -> bool:
     """Whether the process with this id is the one that started then (seconds since the epoch): ids are used again."""
     try:

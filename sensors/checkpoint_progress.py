@@ -8,7 +8,7 @@ import dagster as dg
 from exactly_once.errors import ExactlyOnceError
 from resources.checkpoints import CheckpointReader
 from resources.kafka import KafkaTransactionalProducerFactory
-from sensors.gate import Wish, recovery_request, refusal
+from sensors.gate import Wish, ask
 from sensors.history import History, Run, read_history
 from sensors.observation import transactions
 from sensors.settings import WatchPolicy
@@ -153,14 +153,10 @@ def checkpoint_progress_sensor(
         found = verdict(facts(situation, history, last.get("lag"), history.now - since), watch_policy)
         request, message = None, f"{found.message}."
         if found.incident is not None:
-            wish = Wish(found.incident, message)
-            owner = situation.inspection.owner
-            refused = refusal(history, wish, watch_policy.circuit(), owner.works if owner else None)
-            if refused is None:
-                request = recovery_request(stream, history, wish, state=found.state, lag_offsets=str(situation.lag))
-                message += " Asked for a recovery."
-            else:
-                message += f" No recovery now: {refused}."
+            wish, owner = Wish(found.incident, message), situation.inspection.owner
+            evidence = {"state": found.state, "lag_offsets": str(situation.lag)}
+            request, answer = ask(stream, history, wish, watch_policy, owner, **evidence)
+            message += answer
         observed, now = last.get("observed", 0.0), time.time()
         due = found.state != last.get("state") or now - observed >= OBSERVE_EVERY_S
         cursor = write_cursor(

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from exactly_once.inspection import Owner
 from sensors.circuit import Circuit, open_circuit
 from sensors.history import History, Run
+from sensors.settings import WatchPolicy
 from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RECOVERS, TAG_RESTART_OF, StreamSpec
 
 #: A failed run is left to the sensor run_failure for this long; should that one be switched off, others step in.
@@ -74,6 +76,16 @@ def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | 
         history.lives(),
         history.now,
     )
+
+
+def ask(
+    stream: StreamSpec, history: History, wish: Wish, policy: WatchPolicy, owner: Owner | None, **evidence: str
+) -> tuple[dg.RunRequest | None, str]:
+    """Ask for a recovery: the request when there may be one, and what the tick adds to its sentence."""
+    refused = refusal(history, wish, policy.circuit(), owner.works if owner else None)
+    if refused is not None:
+        return None, f" No recovery now: {refused}."
+    return recovery_request(stream, history, wish, **evidence), " Asked for a recovery."
 
 
 def recovery_request(stream: StreamSpec, history: History, wish: Wish, **evidence: str) -> dg.RunRequest:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import dagster as dg
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.inspection import Owner
+from exactly_once.inspection import Owner, owner_of
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.owner import owner_alive
 from resources.kafka import KafkaTransactionalProducerFactory
 from sensors.circuit import Circuit
 from sensors.gate import Wish, recovery_request, refusal
@@ -111,10 +110,9 @@ def run_failure_sensor(
         why, owner = history.stream_failure, None
         if why is not None and why.code in SUPERSEDED:
             try:
-                claim = read_log(kafka.connection(), stream.sink_id, BUDGET_S).owner
+                owner = owner_of(read_log(kafka.connection(), stream.sink_id, BUDGET_S))
             except ExactlyOnceError as error:
                 return ended(context, f"{error} Nothing was done; whether the sink has a new owner is not known.")
-            owner = Owner(claim, owner_alive(claim)) if claim else None
         found = verdict(history, restart_policy.chosen(), watch_policy.circuit(), owner)
         cursor = read_cursor(context.cursor)
         told = cursor.get("raised")

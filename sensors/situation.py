@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-import psutil
-
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.deadline import Deadline
 from exactly_once.inspection import Inspection, inspect_sink
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
+from exactly_once.owner import belongs_to
 from resources.checkpoints import CheckpointReader, Standing, compare, lag
 from resources.run_process import TAG_PID
 from sensors.history import Run
@@ -77,10 +76,4 @@ def look(
 def works_for(owner_pid: int, run: Run) -> bool | None:
     """Whether a process of this machine belongs to a run: it is the run's own, or a child of it; None: not known."""
     told = run.tags.get(TAG_PID, "").partition("@")[0]
-    if not told.isdigit():
-        return None
-    try:
-        family = [p.pid for p in psutil.Process(owner_pid).parents()]
-    except psutil.NoSuchProcess:
-        return False
-    return int(told) in (owner_pid, *family)
+    return belongs_to(owner_pid, int(told)) if told.isdigit() else None

@@ -13,7 +13,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.hanging import Hanging, find_hanging
 from resources.kafka import KafkaTransactionalProducerFactory
-from sensors.gate import Wish, recovery_request, refusal
+from sensors.gate import Wish, ask
 from sensors.history import read_history
 from sensors.settings import WatchPolicy
 from sensors.stream import StreamSpec
@@ -121,14 +121,9 @@ def stale_transactions_sensor(
         request, message = None, f"{found.message}."
         if found.incident is not None:
             history = read_history(context.instance, stream)
-            wish = Wish(found.incident, message)
-            owner = inspection.owner
-            refused = refusal(history, wish, watch_policy.circuit(), owner.works if owner else None)
-            if refused is None:
-                request = recovery_request(stream, history, wish, oldest_age_s=f"{stale[0].age_s:.0f}")
-                message += " Asked for a recovery."
-            else:
-                message += f" No recovery now: {refused}."
+            wish, age = Wish(found.incident, message), f"{stale[0].age_s:.0f}"
+            request, answer = ask(stream, history, wish, watch_policy, inspection.owner, oldest_age_s=age)
+            message += answer
         return ended(context, message, request, write_cursor(checked=checked, told=told))
 
     return stale_transactions

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from kafka.structs import TopicPartition
 
 from exactly_once.kafka.control import Control
-
-_LATEST = -1
+from exactly_once.kafka.raw import LATEST
 
 
 class Ends(NamedTuple):
@@ -27,14 +26,15 @@ class LagSurvey(Control):
         wanted = sorted(set(topics))
         if not wanted:
             return {}
-        metadata = self._retry(lambda: self._admin._get_cluster_metadata(wanted))
-        sizes = {t["name"]: len(t["partitions"]) for t in metadata["topics"] if not t["error_code"]}
+        sizes = self._sizes(wanted)
         partitions = [TopicPartition(topic, p) for topic, size in sizes.items() for p in range(size)]
         found: dict[str, dict[int, Ends]] = {topic: {} for topic in sizes}
         if not partitions:
             return found
         # in this order: what is committed in between is not taken for a reader that waits for less than nothing
-        stable, high = (self._latest(partitions, level) for level in ("read_committed", "read_uncommitted"))
+        stable, high = (
+            self._list_offsets(partitions, LATEST, level) for level in ("read_committed", "read_uncommitted")
+        )
         for tp in partitions:
             found[tp.topic][tp.partition] = Ends(stable[tp].offset, high[tp].offset)
         return found
@@ -46,12 +46,4 @@ class LagSurvey(Control):
         for tp, position in offsets.get(group, {}).items():
             if position.offset >= 0:
                 found.setdefault(tp.topic, {})[tp.partition] = position.offset
-        return found
-
-    def _latest(self, partitions: list[TopicPartition], isolation: str) -> Mapping[TopicPartition, Any]:
-        found: Mapping[TopicPartition, Any] = self._retry(
-            lambda: self._admin._async_list_partition_offsets(
-                dict.fromkeys(partitions, _LATEST), isolation_level=isolation
-            )
-        )
         return found

@@ -7,7 +7,7 @@ Every call retries what Kafka calls retriable until the budget of the object is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 #: the budget of a step (10 s and more) must leave room for a second coordinator.
 REQUEST_TIMEOUT_MS = 5_000
 
-_EARLIEST, _LATEST = -2, -1
+EARLIEST, LATEST = -2, -1
 
 
 class Watermarks(NamedTuple):
@@ -154,11 +154,7 @@ class RawClient:
             When one of them does not exist, or may not be described.
         """
         wanted = list(topics)
-        found = {
-            t["name"]: len(t["partitions"])
-            for t in self._retry(lambda: self._admin._get_cluster_metadata(wanted))["topics"]
-            if not t["error_code"]
-        }
+        found = self._sizes(wanted)
         missing = [t for t in wanted if t not in found]
         if missing:
             raise UnknownTopic(
@@ -171,14 +167,8 @@ class RawClient:
     def watermarks(self, topic: str) -> dict[int, Watermarks]:
         """The offsets of every partition of ``topic``; raises :class:`UnknownTopic`."""
         tps = [TopicPartition(topic, p) for p in range(self.topic_partitions([topic])[topic])]
-
-        def offsets(spec: int, isolation: str) -> Any:
-            return self._retry(
-                lambda: self._admin._async_list_partition_offsets(dict.fromkeys(tps, spec), isolation_level=isolation)
-            )
-
-        low, stable = offsets(_EARLIEST, "read_uncommitted"), offsets(_LATEST, "read_committed")
-        high = offsets(_LATEST, "read_uncommitted")
+        low = self._list_offsets(tps, EARLIEST, "read_uncommitted")
+        stable, high = (self._list_offsets(tps, LATEST, level) for level in ("read_committed", "read_uncommitted"))
         return {tp.partition: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
 
     def offsets_since(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
@@ -188,11 +178,7 @@ class RawClient:
         event times this is a lower bound of the first *record* since then, often a far too low one.
         """
         tps = [TopicPartition(topic, p) for p in range(self.topic_partitions([topic])[topic])]
-        found = self._retry(
-            lambda: self._admin._async_list_partition_offsets(
-                dict.fromkeys(tps, timestamp_ms), isolation_level="read_uncommitted"
-            )
-        )
+        found = self._list_offsets(tps, timestamp_ms, "read_uncommitted")
         offsets = {tp.partition: found[tp].offset if found.get(tp) is not None else -1 for tp in tps}
         return {p: offset if offset >= 0 else None for p, offset in offsets.items()}
 
@@ -215,6 +201,22 @@ class RawClient:
             raise self._named(e) from e
 
     # -- plumbing -------------------------------------------------------------------------------------------------
+
+    def _sizes(self, topics: list[str]) -> dict[str, int]:
+        """The number of partitions of those of ``topics`` that exist and may be described."""
+        metadata = self._retry(lambda: self._admin._get_cluster_metadata(topics))
+        return {t["name"]: len(t["partitions"]) for t in metadata["topics"] if not t["error_code"]}
+
+    def _list_offsets(
+        self, partitions: list[TopicPartition], spec: int, isolation: str
+    ) -> Mapping[TopicPartition, Any]:
+        """What the leaders say of ``spec``: :data:`EARLIEST`, :data:`LATEST`, or a time in ms."""
+        found: Mapping[TopicPartition, Any] = self._retry(
+            lambda: self._admin._async_list_partition_offsets(
+                dict.fromkeys(partitions, spec), isolation_level=isolation
+            )
+        )
+        return found
 
     async def _brokers(self) -> list[int]:
         cluster = self._admin._manager.cluster

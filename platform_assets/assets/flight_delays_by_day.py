@@ -5,14 +5,13 @@ import socket
 from collections.abc import Iterator
 
 import dagster as dg
-import psutil
 
 from exactly_once.batch import written
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, ProtocolViolation
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
-from exactly_once.owner import owner_alive
+from exactly_once.owner import belongs_to, owner_alive
 from exactly_once.protocol.records import Claim, Decision
 from platform_assets.backfill import spark as in_spark
 from platform_assets.backfill.days import (
@@ -193,8 +192,4 @@ def _bring_to_rest(context: dg.AssetExecutionContext, connection: Connection, tr
 
 def _is_ours(owner: Claim) -> bool:
     """Whether the claim was made from this run's JVM, which stays until the process ends."""
-    try:
-        family = {owner.pid, *(p.pid for p in psutil.Process(owner.pid).parents())}
-    except psutil.NoSuchProcess:
-        return False
-    return owner.host == socket.gethostname() and os.getpid() in family
+    return owner.host == socket.gethostname() and belongs_to(owner.pid, os.getpid())
