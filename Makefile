@@ -43,7 +43,7 @@ clean: ## Remove what runs and tools left in the project folder; .venv and the c
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 lock: ## Make constraints.txt anew from pyproject.toml (needs uv)
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --no-emit-index-url \
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra platform --extra files --extra postgres --extra dev --no-annotate --no-emit-index-url \
 		--custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
 
 lock-jars: setup ## Make ivy.sha256 anew from ivy.xml

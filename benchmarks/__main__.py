@@ -6,11 +6,11 @@ import argparse
 import json
 import os
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
 
-from benchmarks import commit, latency, throughput
-from benchmarks.common import OURS, SPARKS, bench, median, ratio
+from benchmarks import commit, endurance, latency, throughput
+from benchmarks.common import OURS, SPARKS, Bench, bench, median, ratio
 
 
 def main() -> None:
@@ -22,8 +22,11 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
-        "--only", choices=("throughput", "latency", "commit", "failover"), help="failover is not measured without it"
+        "--only",
+        choices=("throughput", "latency", "commit", "failover", "endurance"),
+        help="the last two are not measured without it",
     )
+    parser.add_argument("--batches", type=int, default=10_000, help="of the endurance run")
     parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
     args = parser.parse_args()
     raw: dict[str, object] = {
@@ -34,6 +37,8 @@ def main() -> None:
         _report_failover(args, raw)
         return
     with bench(args.folder.absolute(), "local[2]") as b:
+        if args.only == "endurance":
+            _report_endurance(b, args.batches, raw)
         if args.only in (None, "commit"):
             print("Commit duration, medians of 20 batches (ms):")
             runs = [commit.measure(b, parts, 21) for parts in (1, 4, 16)]
@@ -68,6 +73,17 @@ def _report_failover(args: argparse.Namespace, raw: dict[str, object]) -> None:
         values = [getattr(r, name) for r in runs]
         print(f"  {name:10} {median(values):5.1f} ({min(values):.1f} to {max(values):.1f})")
     _keep(args, raw)
+
+
+def _report_endurance(b: Bench, batches: int, raw: dict[str, object]) -> None:
+    print(f"Growth over {batches:,} batches (memory in MiB, heaps after a full collection):")
+    names = [f.name for f in fields(endurance.Sample)]
+    print("  " + " ".join(f"{name:>12}" for name in names), flush=True)
+
+    def show(s: endurance.Sample) -> None:
+        print("  " + " ".join(f"{value:>12,.0f}" for value in astuple(s)), flush=True)
+
+    raw["endurance"] = [asdict(s) for s in endurance.measure(b, batches, 10, show)]
 
 
 def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> None:

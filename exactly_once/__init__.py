@@ -10,14 +10,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from exactly_once.errors import ExactlyOnceError, UnsupportedMode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ExactlyOnceError", "register"]
+    from exactly_once.participant import Participant
+    from exactly_once.spark.foreach_batch import ForeachBatch
+
+__all__ = ["ExactlyOnceError", "foreach_batch", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -36,3 +40,28 @@ def register(spark: SparkSession) -> None:
             "Start the session with spark.speculation=false",
         )
     spark.dataSource.register(KafkaExactlyOnce)
+
+
+def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -> ForeachBatch:
+    """A function for ``foreachBatch``: it writes each batch exactly once, to Kafka and ``participants``, all or none.
+
+    For output mode Update, and for several outputs under one decision.
+
+    >>> sink = exactly_once.foreach_batch(options, FileParticipant("archive", "/data/orders"))  # doctest: +SKIP
+    >>> df.writeStream.foreachBatch(sink).option("checkpointLocation", "...").start()           # doctest: +SKIP
+
+    Parameters
+    ----------
+    options : mapping
+        As of ``format("kafka_exactly_once")``; ``checkpointLocation`` is that of the query.
+    participants
+        Outputs beside Kafka, see :class:`exactly_once.participant.Participant`.
+
+    Raises
+    ------
+    ExactlyOnceError
+        For options that cannot work.
+    """
+    from exactly_once.spark.foreach_batch import ForeachBatch
+
+    return ForeachBatch(options, *participants)

@@ -20,7 +20,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision
-from exactly_once.sink import Part, Ticket, proposal
+from exactly_once.sink import Part, Ticket, earlier_decision, proposal
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,10 @@ def plan_write(options: SinkOptions) -> Write:
     """
     state = claim_for_write(options)
     execution = uuid.uuid4().hex
-    plan = Plan.WRITE if state.last_batch < 0 else Plan.DRAIN
+    plan = Plan.WRITE if state.last_batch < 0 else Plan.REPLAY if state.replay else Plan.DRAIN
     batch = Batch(state.query_id, 0, "")
-    return Write(Ticket(batch, plan, state.token, execution, state.timeout_ms), replace(state, execution=execution))
+    ticket = Ticket(batch, plan, state.token, execution, state.timeout_ms, state.replay)
+    return Write(ticket, replace(state, execution=execution))
 
 
 def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None]) -> Decision | None:
@@ -64,7 +65,7 @@ def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None
 
     Raises
     ------
-    Fenced, Expiring, Expired, Unfinished, ProtocolViolation
+    Fenced, Expiring, Expired, Lost, Unfinished, ProtocolViolation
     """
     done = [p for p in parts if p is not None]
     if len(done) < len(parts) or any(p.execution != write.ticket.execution for p in done):
@@ -77,8 +78,10 @@ def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None
         if write.ticket.plan is Plan.DRAIN:
             count(decider.log, write.state.token, Deadline(DECIDE_BUDGET_S), drained=1)
             return None
-        nothing = _empty_part(write.ticket)
-        decision = decider.decide_and_complete(proposal(done or [nothing], write.state), write.state)
+        done = done or [_empty_part(write.ticket)]
+        again = write.ticket.plan is Plan.REPLAY
+        amended = earlier_decision(options.sink_id, decider, done, write.state) if again else None
+        decision = decider.decide_and_complete(proposal(done, write.state), write.state, amended)
         if any(not p.attempt.startswith("0.") for p in done):
             decider.abort_own(write.state)  # what failed attempts left open
         return decision
@@ -91,10 +94,10 @@ def abort_write(options: SinkOptions, write: Write, parts: Sequence[Part]) -> No
     decider = Decider(options)
     try:
         log_state = decider.log.own(write.state.token, Deadline(ABORT_BUDGET_S))
-        if not log_state.is_decided(write.state.query_id, 0):
+        if not log_state.is_decided_by(write.state.token, write.state.query_id, 0):
             decider.abort_own(write.state)
     except Fenced:
-        decider.abandon([h for p in parts if (h := p.handle) is not None], write.state)
+        decider.abandon([h for p in parts for h in p.handles], write.state)
     finally:
         decider.close()
 

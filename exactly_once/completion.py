@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from exactly_once import failpoints
 from exactly_once.deadline import Deadline
-from exactly_once.errors import Expired, NotAuthorized, Unfinished
+from exactly_once.errors import ExactlyOnceError, Expired, Lost, NotAuthorized, ParticipantMissing, Unfinished
 from exactly_once.kafka.control import Control, Description, End
+from exactly_once.kafka.evidence import Evidence, Fate
+from exactly_once.participant import Handle, Participant
 from exactly_once.protocol.names import PartId, namespace, parse_part_id
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.protocol.records import KAFKA, Decision, PreparedPart, PreparedTransaction
 
 log = logging.getLogger(__name__)
 
@@ -22,15 +25,70 @@ SWEEP_BUDGET_S = 10.0
 OPEN = ("Ongoing",)
 
 
-def complete(sink_id: str, decision: Decision, control: Control, budget_s: float) -> None:
-    """Commit every handle of a decision, in parallel, until each outcome is proven. Safe to repeat.
+def complete(
+    sink_id: str,
+    decision: Decision,
+    control: Evidence,
+    budget_s: float,
+    others: Mapping[str, Participant[PreparedPart]] = MappingProxyType({}),
+    recovering: bool = False,
+) -> list[Handle]:
+    """Commit every handle of a decision, participant by participant, until each outcome is proven. Safe to repeat.
+
+    When one participant fails, the rest is committed all the same.
+
+    Parameters
+    ----------
+    others : mapping
+        The participants beside Kafka, by name.
+    recovering : bool
+        The decision is an earlier driver's.
+
+    Returns
+    -------
+    list of Handle
+        The parts that are proven to be lost: rolled back before their commit, and to be written again.
 
     Raises
     ------
     Expired
-        When a transaction was ended otherwise; all others are committed first.
+        When nobody can tell what became of a part; everything else is committed first.
     Unfinished
         When some outcome could not be proven within ``budget_s`` seconds.
+    ParticipantMissing
+    """
+    name = f"batch {decision.batch_id} of sink {sink_id!r}"
+    lost: list[Handle] = []
+    failures: list[ExactlyOnceError] = []
+    for participant in decision.by_participant:
+        failpoints.reach(f"commit-{participant}")
+        try:
+            if participant == KAFKA:
+                lost += commit_transactions(sink_id, name, decision, control, budget_s)
+            elif participant in others:
+                mine = [h for h in decision.others if h.participant == participant]
+                output = others[participant]
+                lost += output.recover_and_commit(mine) if recovering else output.commit(mine)
+            else:
+                raise ParticipantMissing(
+                    f"{name} is decided, and its participant {participant!r} is not known here",
+                    f"Start the stream with a participant of the name {participant!r}: it commits its parts",
+                )
+        except ExactlyOnceError as e:
+            failures.append(e)
+    for failure in sorted(failures, key=lambda e: isinstance(e, Expired)):
+        if isinstance(failure, Expired) and lost:  # whoever accepts the one loss accepts the other
+            raise Expired(f"{failure.what}; and {len(lost)} more are rolled back: {_list(lost)}", failure.way_out)
+        raise failure  # what may still be committed comes first: only when nothing else is left may a loss be accepted
+    failpoints.reach("all-ended")
+    return lost
+
+
+def commit_transactions(
+    sink_id: str, name: str, decision: Decision, control: Evidence, budget_s: float
+) -> list[PreparedTransaction]:
+    """Kafka's share of :func:`complete`: EndTxn for all transactions at once, and evidence where the answer tells
+    nothing.
     """
     handles = {h.transactional_id: h for h in decision.handles}
     ends = [End(h.transactional_id, h.producer_id, h.epoch) for h in decision.handles]
@@ -44,37 +102,50 @@ def complete(sink_id: str, decision: Decision, control: Control, budget_s: float
     by: dict[Outcome, list[PreparedTransaction]] = {}
     for transactional_id, outcome in outcomes.items():
         by.setdefault(outcome, []).append(handles[transactional_id])
-    name = f"batch {decision.batch_id} of sink {sink_id!r}"
-    # what may still be committed comes first: only when nothing else is left may somebody accept a loss
     if denied := by.get(Outcome.DENIED):
         raise NotAuthorized(
             f"{name} is decided, but this principal may not end {denied[0].transactional_id}",
             f"Grant WRITE on the transactional ids that begin with {namespace(sink_id)!r} and start again",
             safe=Unfinished.default_safe,
         )
-    if waiting := by.get(Outcome.RETRY):
+    fates = control.fates(by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []))
+    waiting = by.get(Outcome.RETRY, []) + [handles[i] for i, fate in fates.items() if fate is Fate.OPEN]
+    if waiting:
         raise Unfinished(
             f"{name}: {len(waiting)} of {len(handles)} transactions gave no answer within {budget_s:g} s, "
             f"{waiting[0].transactional_id} among them",
             "Start the stream (or the recovery) again when the brokers answer, before the transaction timeout",
         )
-    if lost := by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []):
-        raise _expired(name, decision, lost, by.get(Outcome.UNKNOWN, []))
-    failpoints.reach("all-ended")
+    if unknown := [handles[i] for i, fate in fates.items() if fate is Fate.UNKNOWN]:
+        raise in_doubt(
+            name, decision, unknown, "ended otherwise, and neither their coordinator nor the output can tell how"
+        )
+    return [handles[i] for i, fate in fates.items() if fate is Fate.ABORTED]
 
 
-def _expired(
-    name: str, decision: Decision, lost: list[PreparedTransaction], unknown: list[PreparedTransaction]
-) -> Expired:
-    parts = ", ".join(f"part {h.part} ({h.records} records, {h.transactional_id})" for h in lost[:5])
-    more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
-    doubt = f"; of {len(unknown)} of these the broker can no longer tell whether they were committed" if unknown else ""
-    return Expired(
-        f"{name} is decided, but {len(lost)} of its {len(decision.handles)} transactions were ended before their "
-        f"commit, by their timeout or by an operator: {parts}{more}{doubt}",
-        f"Their rows come from the input {_range(decision.batch_id)} of the checkpoint: write what is missing from "
-        f"there, then set the option sink.accept.lost={decision.batch_id} for one start",
+def lost_parts(name: str, handles: Sequence[Handle]) -> Lost:
+    """The error of a decided batch of which ``handles`` are proven to be lost."""
+    return Lost(
+        f"{name} is decided, but {len(handles)} of its parts were rolled back before their commit, by a timeout or by "
+        f"an operator: {_list(handles)}",
+        "Start the stream again: it writes exactly these parts again, from the same micro-batch",
     )
+
+
+def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str) -> Expired:
+    """The error of a decided batch of which nobody can tell, or make good, what became of ``handles``."""
+    word = decision.write_id or decision.batch_id
+    origin = f"the write {word}" if decision.write_id else f"the input {_range(decision.batch_id)} of the checkpoint"
+    return Expired(
+        f"{name} is decided, but {len(handles)} of its parts are in doubt: {why}: {_list(handles)}",
+        f"Their rows come from {origin}: find out whether the output holds them, write what is missing from there, "
+        f"then set the option sink.accept.lost={word} for one start",
+    )
+
+
+def _list(handles: Sequence[Handle]) -> str:
+    parts = ", ".join(f"part {h.part} ({h.records} records, {h.name})" for h in handles[:5])
+    return parts + (f" and {len(handles) - 5} more" if len(handles) > 5 else "")
 
 
 def _range(batch_id: int) -> str:
@@ -97,8 +168,7 @@ def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId],
         found = open_transactions(sink_id, control, mine)
         if not found:
             return aborted
-        ends = [End(d.transactional_id, d.producer_id, d.producer_epoch) for d in found]
-        outcomes = control.end_all(ends, False, version)
+        outcomes = control.end_all([d.end for d in found], False, version)
         aborted += [d for d in found if outcomes[d.transactional_id] is Outcome.DONE]
         if any(o is Outcome.DENIED for o in outcomes.values()):
             raise NotAuthorized(
@@ -107,6 +177,16 @@ def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId],
             )
     log.warning("sink %s: transactions are still open after %g s of aborting", sink_id, SWEEP_BUDGET_S)
     return aborted
+
+
+def open_of(handles: Sequence[PreparedTransaction], control: Control) -> list[Description]:
+    """Those of the very transactions in ``handles`` that are open, as their coordinators describe them."""
+    mine = {h.transactional_id: h for h in handles}
+    return [
+        d
+        for i, d in control.describe(mine).items()
+        if (d.state, d.producer_id, d.producer_epoch) == ("Ongoing", mine[i].producer_id, mine[i].epoch)
+    ]
 
 
 def open_transactions(sink_id: str, control: Control, mine: Callable[[PartId], bool]) -> list[Description]:

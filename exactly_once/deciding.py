@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from exactly_once.claim import COMPLETE_BUDGET_S
-from exactly_once.completion import complete, sweep
+from exactly_once.claim import COMPLETE_BUDGET_S, KAFKA_ALONE, Loss, Others, check_topics
+from exactly_once.completion import complete, open_of, sweep
 from exactly_once.deadline import Deadline
 from exactly_once.driver_state import DriverState
 from exactly_once.errors import BrokerUnreachable, Expiring
 from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, now_ms
-from exactly_once.kafka.control import Control, Description, End
+from exactly_once.kafka.control import Description
+from exactly_once.kafka.evidence import Evidence, with_places
 from exactly_once.options import SinkOptions
+from exactly_once.participant import Handle, Scope
 from exactly_once.protocol.names import slot_of
-from exactly_once.protocol.records import Completed, Decision, PreparedTransaction
+from exactly_once.protocol.records import Completed, Decision, PreparedPart, PreparedTransaction
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +34,23 @@ _PERHAPS_DECIDED = "Whether the batch is decided is not known here; the next sta
 _COMMITTED = "The batch is committed; the next start marks it so and drains its rows"
 
 DECIDE_BUDGET_S = 30.0
+
+#: For evidence that is nearly never needed; the transactions' time runs meanwhile.
+PLACES_BUDGET_S = 5.0
 ABORT_BUDGET_S = 10.0
 
 
 class Decider:
-    """Decides, completes and aborts for one sink; keeps its connections until it is closed."""
+    """Decides, completes and aborts for one sink; keeps its connections until it is closed.
 
-    def __init__(self, options: SinkOptions):
+    ``others`` are the participants beside Kafka, by name.
+    """
+
+    def __init__(self, options: SinkOptions, others: Others = KAFKA_ALONE):
         self._options = options
+        self._others = others
         self.log = CommitLog(options.connection, options.sink_id)
-        self._control: Control | None = None
+        self._control: Evidence | None = None
 
     def close(self) -> None:
         """Close the connections."""
@@ -50,14 +59,17 @@ class Decider:
             self._control.close()
             self._control = None
 
-    def control(self) -> Control:
+    def control(self) -> Evidence:
         """The control connection."""
         if self._control is None:
-            self._control = Control(self._options.connection, DECIDE_BUDGET_S)
+            self._control = Evidence(self._options.connection, DECIDE_BUDGET_S)
         return self._control
 
-    def decide_and_complete(self, proposed: Decision, state: DriverState) -> Decision:
+    def decide_and_complete(self, proposed: Decision, state: DriverState, amended: Decision | None = None) -> Decision:
         """Decide ``proposed`` under the claim of ``state``, and see it through.
+
+        ``amended`` is the earlier decision of the same batch of which ``proposed`` replaces lost parts: its other
+        handles stay, and are committed already.
 
         Returns
         -------
@@ -66,18 +78,19 @@ class Decider:
 
         Raises
         ------
-        Fenced, Expiring, Expired, Unfinished, BrokerUnreachable
+        Fenced, Expiring, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated, ParticipantMissing
         """
-        handles = proposed.handles
         reach("all-prepared")
         try:
-            began_ms, left_s = self._check_alive(handles, state)
+            began_ms, left_s, proposed = self._check_alive(proposed, state)
         except Expiring:
             self.log.close()  # look afresh: when a newer owner did this, that is the error to report
             self.log.own(state.token, Deadline(DECIDE_BUDGET_S))
             raise
         prepare_ms = max(0, now_ms() + state.clock_ahead_ms - began_ms) if began_ms else 0
         decision = replace(proposed, decided_ms=now_ms(), began_ms=began_ms)
+        if amended is not None:
+            decision = amend(amended, decision)
         started = time.monotonic()
         ends = {t: {int(p): o for p, o in offsets.items()} for t, offsets in state.input_offsets.items()}
         try:
@@ -87,8 +100,10 @@ class Decider:
             raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e
         decided = time.monotonic()
         reach("decided")
-        if handles:
-            complete(self._options.sink_id, decision, self.control(), COMPLETE_BUDGET_S)
+        if decision.by_participant:
+            lost = complete(self._options.sink_id, decision, self.control(), COMPLETE_BUDGET_S, self._others)
+            if lost:
+                raise Loss(decision, lost).error(self._options.sink_id)
         durations = prepare_ms, _ms(started, decided), _ms(decided, time.monotonic())
         done = Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
         try:
@@ -102,36 +117,47 @@ class Decider:
         """Abort everything that is open under the claim of ``state``, of which nothing open may be decided."""
         slot = slot_of(state.token)
         control = self.control().renew(ABORT_BUDGET_S)
-        return sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot == slot)
+        aborted = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot == slot)
+        self.sweep_others(state.token, own=True)
+        return aborted
 
-    def abandon(self, handles: Sequence[PreparedTransaction], state: DriverState) -> list[Description]:
+    def sweep_others(self, token: int, own: bool, spare: frozenset[str] = frozenset()) -> list[str]:
+        """Roll back what older claims, and this one with ``own``, left undecided in the participants beside Kafka."""
+        scope = Scope(self._options.sink_id, token, token if own else None, spare)
+        return [name for p in self._others.values() for name in p.recover_and_abort(scope)]
+
+    def abandon(self, handles: Sequence[Handle], state: DriverState) -> list[Description]:
         """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now.
 
         Exactly these transactions, by producer id and epoch, and only those that this driver has not decided. Its log
         producer is fenced, so no decision of its own can follow.
         """
-        decided = {h for d in self.log.read(Deadline(ABORT_BUDGET_S)).decisions for h in d.handles}
-        mine = {h.transactional_id: h for h in handles if h not in decided}
+        decided = [h for d in self.log.read(Deadline(ABORT_BUDGET_S)).decisions for h in d.parts]
+        ended = {(h.name, h.producer_id, h.epoch) for h in decided if isinstance(h, PreparedTransaction)}
+        transactions = [h for h in handles if isinstance(h, PreparedTransaction)]
+        mine = [h for h in transactions if (h.name, h.producer_id, h.epoch) not in ended]
+        names = {h.name for h in decided}
+        for name, participant in self._others.items():
+            rest = [h for h in handles if isinstance(h, PreparedPart) and h.participant == name and h.name not in names]
+            participant.abort(rest)
         control = self.control().renew(ABORT_BUDGET_S)
-        found = [
-            d
-            for i, d in control.describe(mine).items()
-            if (d.state, d.producer_id, d.producer_epoch) == ("Ongoing", mine[i].producer_id, mine[i].epoch)
-        ]
-        ends = [End(d.transactional_id, d.producer_id, d.producer_epoch) for d in found]
-        control.end_all(ends, False, state.end_txn_version)
+        found = open_of(mine, control)
+        control.end_all([d.end for d in found], False, state.end_txn_version)
         return found
 
-    def _check_alive(self, handles: Sequence[PreparedTransaction], state: DriverState) -> tuple[int, float]:
-        """Invariant 3: every transaction is open, is the one that was prepared, and has time to spare.
+    def _check_alive(self, proposed: Decision, state: DriverState) -> tuple[int, float, Decision]:
+        """Invariant 3: every part is there, is the one that was prepared, and has time to spare.
 
         Returns
         -------
-        (int, float)
-            When the first of them began, by its coordinator's clock (0 without any), and the seconds that the one which
-            expires first has left.
+        (int, float, Decision)
+            When the first of the transactions began, by its coordinator's clock (0 without any), the seconds that the
+            one which expires first has left, and the decision with what the brokers add to it.
         """
+        self._check_others(proposed)
+        handles = proposed.handles
         described = self.control().renew(DECIDE_BUDGET_S).describe(h.transactional_id for h in handles)
+        proposed = self._placed(proposed, described.values(), state)
         broker_now = time.time() * 1000 + state.clock_ahead_ms
         oldest, left_s = 0.0, state.timeout_ms / 1000
         for h in handles:
@@ -159,7 +185,37 @@ class Decider:
                 state.timeout_ms,
                 (1 - SPARE) * 100,
             )
-        return min((d.started_ms for d in described.values()), default=0), left_s
+        return min((d.started_ms for d in described.values()), default=0), left_s, proposed
+
+    def _check_others(self, proposed: Decision) -> None:
+        """The share of the participants beside Kafka in invariant 3."""
+        for name, participant in self._others.items():
+            mine = [h for h in proposed.others if h.participant == name]
+            if gone := list(participant.gone(mine)) if mine else []:
+                raise Expiring(
+                    f"participant {name!r}: {gone[0].name} of batch {proposed.batch_id} was prepared and is gone",
+                    "Start the stream again; find out who rolls back what this sink prepares",
+                )
+
+    def _placed(self, proposed: Decision, described: Iterable[Description], state: DriverState) -> Decision:
+        """The decision with where its transactions begin, after making sure that its topics are the ones they were."""
+        last = self.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(proposed.query_id)
+        ids = check_topics(self.control(), last, list(proposed.topics), self._options.adopt)
+        places = self.control().renew(PLACES_BUDGET_S).places(described)
+        topic_ids = {**(last.topic_ids if last else {}), **ids}
+        return replace(proposed, handles=with_places(proposed.handles, places), topic_ids=topic_ids)
+
+
+def amend(earlier: Decision, replacement: Decision) -> Decision:
+    """The decision of a batch after its lost parts were written again: ``replacement`` holds those alone."""
+    again = {(h.participant, h.part) for h in replacement.parts}
+    return replace(
+        replacement,
+        handles=(*(h for h in earlier.handles if (h.participant, h.part) not in again), *replacement.handles),
+        others=(*(h for h in earlier.others if (h.participant, h.part) not in again), *replacement.others),
+        topics=tuple(sorted({*earlier.topics, *replacement.topics})),
+        rewritten=tuple(sorted({*earlier.rewritten, *(f"{name}/{part}" for name, part in again)})),
+    )
 
 
 def _ms(start: float, end: float) -> int:

@@ -14,8 +14,12 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 from exactly_once.errors import ProtocolViolation
+
+#: Participant -> part (as text) -> [records, digest] of decided parts that were lost and are to be written again.
+Replay = dict[str, dict[str, list[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class DriverState:
         When open transactions were last looked for.
     input_offsets : dict
         Topic -> partition (as text) -> where the input of the batch in flight ends.
+    replay : Replay
+        What the batch in flight must write again, and nothing else of it.
     """
 
     token: int
@@ -58,11 +64,53 @@ class DriverState:
     finished: bool = True
     swept_ms: int = 0
     input_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
+    replay: Replay = field(default_factory=dict)
 
     def planned(self, execution: str, input_offsets: dict[str, dict[int, int]]) -> DriverState:
         """The state while ``execution`` is under way, of a batch whose input ends at ``input_offsets``."""
         ends = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in input_offsets.items()}
         return replace(self, execution=execution, finished=False, input_offsets=ends)
+
+
+class Store(Protocol):
+    """Where a driver keeps its state."""
+
+    def load(self) -> DriverState | None:
+        """The state, or None."""
+
+    def save(self, state: DriverState) -> None:
+        """Replace the state."""
+
+
+@dataclass(frozen=True)
+class FileStore:
+    """For a driver whose Python processes come and go: a file that lives as long as the Spark application."""
+
+    sink_id: str
+    checkpoint: str
+
+    def load(self) -> DriverState | None:
+        """The state of this driver for this sink and checkpoint, or None."""
+        return load(self.sink_id, self.checkpoint)
+
+    def save(self, state: DriverState) -> None:
+        """Replace the state."""
+        save(self.sink_id, self.checkpoint, state)
+
+
+@dataclass
+class MemoryStore:
+    """For a driver that is one Python process."""
+
+    state: DriverState | None = None
+
+    def load(self) -> DriverState | None:
+        """The state, or None."""
+        return self.state
+
+    def save(self, state: DriverState) -> None:
+        """Replace the state."""
+        self.state = state
 
 
 def load(sink_id: str, checkpoint: str) -> DriverState | None:

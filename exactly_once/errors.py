@@ -89,6 +89,13 @@ class BrokerUnreachable(ExactlyOnceError):
     restart_heals = True
 
 
+class RegistryUnreachable(ExactlyOnceError):
+    """The schema registry did not answer within the time budget, or not in a way that says what to do."""
+
+    code = "EO-REGISTRY"
+    restart_heals = True
+
+
 class BrokerRefused(ExactlyOnceError):
     """The brokers answered a request with an error that repeating it does not change."""
 
@@ -158,10 +165,38 @@ class Unfinished(ExactlyOnceError):
 
 
 class Expired(ExactlyOnceError):
-    """A decided transaction was lost on the broker before it was committed."""
+    """What became of a decided part cannot be told, or its rows cannot be proven the same: records are in doubt."""
 
     code = "EO-EXPIRED"
     default_safe = "Every other part of the batch is committed; the stream does not go past it"
+
+
+class Lost(ExactlyOnceError):
+    """A decided part was rolled back before its commit, which is proven; the next start writes its rows again."""
+
+    code = "EO-LOST"
+    restart_heals = True
+    default_safe = "Every other part of the batch is committed, and the rows of the lost ones will be, once"
+
+
+class ParticipantMissing(ExactlyOnceError):
+    """A decision names a participant that this process does not have."""
+
+    code = "EO-PARTICIPANT"
+    default_safe = "What other participants have to commit is committed; the batch stays decided"
+
+
+class TopicRecreated(ExactlyOnceError):
+    """An output topic was deleted and made again while the sink had written to it."""
+
+    code = "EO-TOPIC-RECREATED"
+    default_safe = "Nothing of this batch is visible to a read_committed reader"
+
+
+class StoreRefused(ExactlyOnceError):
+    """A place for files cannot keep what a participant promises: no atomic rename, not writable, or another place."""
+
+    code = "EO-STORE"
 
 
 class CommitLogDamaged(ExactlyOnceError):
@@ -175,6 +210,14 @@ class ProtocolViolation(ExactlyOnceError):
 
     code = "EO-PROTOCOL"
     default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
+
+
+class DatabaseUnusable(ExactlyOnceError):
+    """A database, or the table that is to be written, cannot keep what a two-phase commit needs; or it is another one
+    than the parts were prepared in.
+    """
+
+    code = "EO-DATABASE"
 
 
 def all_errors() -> dict[str, type[ExactlyOnceError]]:

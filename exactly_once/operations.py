@@ -111,7 +111,7 @@ def abort(
 
     An undecided one might be decided by its driver while we look, so the sink is taken from the driver first: this is a
     recovery, which aborts everything else that is undecided too. A decided one is aborted alone, when ``force`` says
-    so; the stream then stops with EO-EXPIRED until somebody accepts the loss.
+    so; the next start of the stream writes them again (EO-LOST).
 
     Raises
     ------

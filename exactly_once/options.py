@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from exactly_once.errors import CheckpointUnusable, InvalidOption, InvalidTransactionTimeout
 from exactly_once.kafka import connection as kafka_connection
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import check_sink_id
+from exactly_once.schema_registry import Registry
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before it is completed is lost, and
 #: a driver that is down is what uses the time up; a sweep, not the timeout, frees readers from an undecided one.
@@ -52,7 +54,22 @@ _TEXT = frozenset({"compression.type", "client.id"})
 _WITHOUT_EFFECT = frozenset(  # the Java client's own affairs: they change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
-_SINK = frozenset({"sink.id", "sink.adopt", "sink.takeover", "sink.accept.lost", "sink.input.offsets"})
+_SINK = frozenset(
+    {"sink.id", "sink.guarantee", "sink.adopt", "sink.takeover", "sink.accept.lost", "sink.input.offsets"}
+)
+
+
+class Guarantee(Enum):
+    """How often a row is in the output, whatever fails."""
+
+    EXACTLY_ONCE = "exactly_once"
+    """Once: two-phase commit."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    """Once or more: every record is acknowledged by all replicas before the batch is done."""
+
+    NONE = "none"
+    """Nothing is waited for: rows may be lost and duplicated."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +93,8 @@ class SinkOptions:
     adopt, takeover, accept_lost
         A person's word, for one start: continue a checkpoint with history; take the sink from that query id; go past
         that batch although some of its parts are lost.
+    registry : Registry or None
+        The schema registry whose ids stand before keys and values; None: they are written as they are.
     """
 
     sink_id: str
@@ -89,6 +108,8 @@ class SinkOptions:
     accept_lost: str | None = None
     input_offsets: bool = True
     write_id: str = ""
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    registry: Registry | None = None
 
     @property
     def delivery_timeout_s(self) -> float:
@@ -137,7 +158,22 @@ class SinkOptions:
             _accept_lost(o.get("sink.accept.lost") or None, batch),
             _boolean("sink.input.offsets", o.get("sink.input.offsets", "true")),
             o.get("write.id", ""),
+            _guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch),
+            registry=Registry.parse(o, o.get("topic") or None),
         )
+
+
+def _guarantee(value: str, batch: bool) -> Guarantee:
+    known = [g.value for g in Guarantee]
+    if value.lower() not in known:
+        raise InvalidOption(f"sink.guarantee={value!r} is not a guarantee", f"Use one of {', '.join(known)}")
+    guarantee = Guarantee(value.lower())
+    if batch and guarantee is not Guarantee.EXACTLY_ONCE:
+        raise InvalidOption(
+            f"sink.guarantee={value} does not go with write.id, which says that rows are written once",
+            "Leave sink.guarantee out",
+        )
+    return guarantee
 
 
 def _accept_lost(value: str | None, batch: bool) -> str | None:

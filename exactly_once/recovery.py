@@ -14,6 +14,7 @@ from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.commit_log import CommitLog, now_ms, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.evidence import Evidence
 from exactly_once.owner import make_claim
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision
@@ -35,6 +36,8 @@ class RecoveryReport:
         What is open all the same: a task of a driver that still breathes, or one the principal may not end.
     blocked : list of (str, int)
         Output partitions on which the last stable offset is still behind the high watermark.
+    to_rewrite : list of Decision
+        Decided batches of which parts are lost: the next start of the stream writes exactly those again.
     """
 
     sink_id: str
@@ -43,11 +46,12 @@ class RecoveryReport:
     aborted: list[Description] = field(default_factory=list)
     left_open: list[Description] = field(default_factory=list)
     blocked: list[tuple[str, int]] = field(default_factory=list)
+    to_rewrite: list[Decision] = field(default_factory=list)
 
     @property
     def found_nothing(self) -> bool:
         """Nothing was to be done."""
-        return not (self.completed or self.aborted or self.left_open or self.blocked)
+        return not (self.completed or self.aborted or self.left_open or self.blocked or self.to_rewrite)
 
     @property
     def clean(self) -> bool:
@@ -60,6 +64,7 @@ class RecoveryReport:
             "sink_id": self.sink_id,
             "claim": self.claim.token if self.claim else 0,
             "completed_batches": [d.batch_id for d in self.completed],
+            "batches_with_lost_parts": [d.write_id or d.batch_id for d in self.to_rewrite],
             "completed_transactions": sum(len(d.handles) for d in self.completed),
             "aborted_transactions": [d.transactional_id for d in self.aborted],
             "left_open": [d.transactional_id for d in self.left_open],
@@ -109,20 +114,35 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0) -> 
     return claim
 
 
-def complete_decided(connection: Connection, sink_id: str, token: int, budget_s: float = 60.0) -> list[Decision]:
+def complete_decided(
+    connection: Connection,
+    sink_id: str,
+    token: int,
+    budget_s: float = 60.0,
+    others: claim.Others = claim.KAFKA_ALONE,
+) -> claim.Resolved:
     """Commit what is decided and not proven, and stands before the claim ``token``. Idempotent.
+
+    ``others`` are the sink's participants beside Kafka, by name. What is lost (``losses``) stays open: the next start
+    of the stream writes it again.
 
     Raises
     ------
     BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
     """
-    completed: list[Decision] = []
+    found = claim.Resolved()
     with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
-        claim.complete_decided(token, commit_log, control, None, deadline, completed)
-    return completed
+        claim.complete_decided(token, commit_log, control, None, deadline, others, found)
+    return found
 
 
-def sweep_undecided(connection: Connection, sink_id: str, token: int, budget_s: float = 60.0) -> list[Description]:
+def sweep_undecided(
+    connection: Connection,
+    sink_id: str,
+    token: int,
+    budget_s: float = 60.0,
+    others: claim.Others = claim.KAFKA_ALONE,
+) -> list[Description]:
     """Abort what owners before the claim ``token`` left open and did not decide. Idempotent.
 
     Raises
@@ -130,7 +150,7 @@ def sweep_undecided(connection: Connection, sink_id: str, token: int, budget_s: 
     BrokerUnreachable, Fenced, NotAuthorized
     """
     with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
-        return claim.sweep_undecided(token, commit_log, control, control.end_txn_version(), deadline)
+        return claim.sweep_undecided(token, commit_log, control, control.end_txn_version(), deadline, others)
 
 
 def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Verification:
@@ -149,9 +169,11 @@ def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Veri
     return Verification(left_open, blocked, list(log.open_decisions))
 
 
-def recover(connection: Connection, sink_id: str, timeout_s: float = 60.0) -> RecoveryReport:
+def recover(
+    connection: Connection, sink_id: str, timeout_s: float = 60.0, others: claim.Others = claim.KAFKA_ALONE
+) -> RecoveryReport:
     """Bring the sink to rest: claim, complete, sweep, verify. Idempotent; safe to run twice at once (the later claim
-    goes on, the earlier is refused).
+    goes on, the earlier is refused). ``others`` are the sink's participants beside Kafka, by name.
 
     Raises
     ------
@@ -162,16 +184,18 @@ def recover(connection: Connection, sink_id: str, timeout_s: float = 60.0) -> Re
     if mine is None:
         return RecoveryReport(sink_id)
     with _step(connection, sink_id, max(1.0, deadline.left)) as (commit_log, control, left):
-        completed, aborted = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), None, left)
+        did = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), None, left, others)
     found = verify(connection, sink_id, min(10.0, max(1.0, deadline.left)))
-    return RecoveryReport(sink_id, mine, completed, aborted, found.left_open, found.blocked)
+    return RecoveryReport(
+        sink_id, mine, did.completed, did.aborted, found.left_open, found.blocked, [x.decision for x in did.losses]
+    )
 
 
 @contextmanager
-def _step(connection: Connection, sink_id: str, budget_s: float) -> Iterator[tuple[CommitLog, Control, Deadline]]:
+def _step(connection: Connection, sink_id: str, budget_s: float) -> Iterator[tuple[CommitLog, Evidence, Deadline]]:
     deadline = Deadline(budget_s)
     commit_log = CommitLog(connection, sink_id)
-    with Control(connection, min(budget_s, claim.CONTACT_BUDGET_S)) as control:
+    with Evidence(connection, min(budget_s, claim.CONTACT_BUDGET_S)) as control:
         try:
             yield commit_log, control.renew(budget_s), deadline
         finally:

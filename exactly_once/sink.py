@@ -9,22 +9,21 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from exactly_once import driver_state
 from exactly_once.checkpoint import batch_in_flight, kafka_offsets
-from exactly_once.claim import claim_for_stream, count
-from exactly_once.completion import older_slots, sweep
+from exactly_once.claim import KAFKA_ALONE, Others, claim_for_stream, count
+from exactly_once.completion import in_doubt, older_slots, sweep
 from exactly_once.deadline import Deadline
 from exactly_once.deciding import ABORT_BUDGET_S, DECIDE_BUDGET_S, Decider
-from exactly_once.driver_state import DriverState
+from exactly_once.driver_state import DriverState, FileStore, Replay, Store
 from exactly_once.errors import ExactlyOnceError, Fenced, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.commit_log import now_ms
 from exactly_once.kafka.control import Description
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.names import SLOTS, slot_of
 from exactly_once.protocol.planning import Batch, Plan, plan_batch
-from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +40,12 @@ class Ticket:
     token: int
     execution: str
     timeout_ms: int
+    replay: Replay = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task did. ``handle`` is None for a part without rows, and for a drained one."""
+    """What one task did. There are no ``handles`` of a part without rows, nor of a drained one."""
 
     execution: str
     token: int
@@ -56,14 +56,14 @@ class Part:
     attempt: str
     plan: Plan
     offsets_digest: str
-    handle: PreparedTransaction | None = None
+    handles: tuple[PreparedTransaction | PreparedPart, ...] = ()
     topics: tuple[str, ...] = ()
 
 
-def plan(options: SinkOptions) -> Ticket:
+def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ticket:
     """What the batch in flight may do; claims first when this driver is not yet the owner.
 
-    Runs once for each execution of a batch, before its tasks.
+    Runs once for each execution of a batch, before its tasks. ``others`` are the participants beside Kafka, by name.
 
     Raises
     ------
@@ -71,29 +71,38 @@ def plan(options: SinkOptions) -> Ticket:
         Whatever has to be refused; nothing is written then.
     """
     batch = batch_in_flight(options.checkpoint)
-    state = driver_state.load(options.sink_id, options.checkpoint)
+    state = store.load()
     wanted_ms = options.timeout_ms or (state.timeout_ms if state else None)
-    if state is None or not state.finished or (state.query_id, state.timeout_ms) != (batch.query_id, wanted_ms):
-        state = claim_for_stream(options, batch)
+    # token 0: it ran under a weaker guarantee until now
+    if (
+        state is None
+        or not state.finished
+        or not state.token
+        or (state.query_id, state.timeout_ms) != (batch.query_id, wanted_ms)
+    ):
+        state = claim_for_stream(options, batch, others)
     last = _last_decision(state)
+    may = plan_batch(options.sink_id, batch, last, adopt=True)  # the claim has asked for consent where it is needed
     ticket = Ticket(
         replace(batch, sources=()),  # of no use to a task
-        plan_batch(options.sink_id, batch, last, adopt=True),  # the claim has asked for consent where it is needed
+        Plan.REPLAY if may is Plan.DRAIN and state.replay else may,
         state.token,
         uuid.uuid4().hex,
         state.timeout_ms,
+        state.replay,
     )
     ends = kafka_offsets(batch.sources) if options.input_offsets else {}
-    driver_state.save(options.sink_id, options.checkpoint, state.planned(ticket.execution, ends))
+    store.save(state.planned(ticket.execution, ends))
     return ticket
 
 
 class Committer:
     """Decides, completes and aborts batches of one sink; keeps its connections for the life of the process."""
 
-    def __init__(self, options: SinkOptions):
+    def __init__(self, options: SinkOptions, store: Store | None = None, others: Others = KAFKA_ALONE):
         self._options = options
-        self._decider = Decider(options)
+        self._store = store or FileStore(options.sink_id, options.checkpoint)
+        self._decider = Decider(options, others)
 
     def close(self) -> None:
         """Close the connections."""
@@ -115,15 +124,20 @@ class Committer:
 
         Raises
         ------
-        Fenced, Expiring, Expired, Unfinished, UnsupportedMode, ProtocolViolation
+        Fenced, Expiring, Expired, Lost, Unfinished, UnsupportedMode, ProtocolViolation
         """
         state = self._state()
         done = self._check(parts, batch_id, state)
         decision = None
-        if done[0].plan is Plan.WRITE:
-            decision = self._decider.decide_and_complete(proposal(done, state), state)
+        if done[0].plan is not Plan.DRAIN:
+            amended = (
+                earlier_decision(self._options.sink_id, self._decider, done, state)
+                if done[0].plan is Plan.REPLAY
+                else None
+            )
+            decision = self._decider.decide_and_complete(proposal(done, state), state, amended)
             batch = decision.batch_id, decision.offsets_digest
-            state = replace(state, last_batch=batch[0], last_digest=batch[1])
+            state = replace(state, last_batch=batch[0], last_digest=batch[1], replay={})
             state = self._housekeeping(done, state)
             state = replace(state, clock_ahead_ms=self._decider.log.clock_ahead_ms)
         else:
@@ -143,17 +157,17 @@ class Committer:
         list of Description
             What was aborted.
         """
-        state = driver_state.load(self._options.sink_id, self._options.checkpoint)
+        state = self._store.load()
         if state is None or any(p.execution != state.execution for p in parts):
             return []  # stopped before the claim, when no task has begun; or a newer run began, and its claim swept
-        mine = [h for p in parts if (h := p.handle) is not None]
+        mine = [h for p in parts for h in p.handles]
         try:
             log_state = self._decider.log.own(state.token, Deadline(ABORT_BUDGET_S))
         except Fenced:
             return self._decider.abandon(mine, state)
-        if log_state.is_decided(state.query_id, batch_id):
+        if log_state.is_decided_by(state.token, state.query_id, batch_id):
             return []
-        return self._decider.abort_own(state)
+        return self._decider.abort_own(state)  # also what a replay has prepared under this claim
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -181,7 +195,8 @@ class Committer:
         slots = older_slots(state.token, SLOTS) | {slot_of(state.token)}
         control = self._decider.control().renew(DECIDE_BUDGET_S)
         try:
-            swept = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot in slots)
+            found = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot in slots)
+            swept = [*(d.transactional_id for d in found), *self._decider.sweep_others(state.token, own=True)]
             if swept:
                 count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), aborted=len(swept))
                 log.warning("sink %s: aborted %d transactions of failed attempts", self._options.sink_id, len(swept))
@@ -193,13 +208,13 @@ class Committer:
     # -- plumbing -------------------------------------------------------------------------------------------------
 
     def _state(self) -> DriverState:
-        state = driver_state.load(self._options.sink_id, self._options.checkpoint)
+        state = self._store.load()
         if state is None:
             raise ProtocolViolation("this driver has no claim on the sink", "Start the stream again")
         return state
 
     def _save(self, state: DriverState) -> None:
-        driver_state.save(self._options.sink_id, self._options.checkpoint, state)
+        self._store.save(state)
 
 
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
@@ -208,13 +223,41 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
         state.query_id,
         parts[0].batch_id,
         state.token,
-        tuple(p.handle for p in parts if p.handle is not None),
+        tuple(h for p in parts for h in p.handles if isinstance(h, PreparedTransaction)),
         parts[0].offsets_digest,
         state.end_txn_version,
         0,
         parts[0].run_id,
         tuple(sorted({t for p in parts for t in p.topics})),
+        others=tuple(h for p in parts for h in p.handles if isinstance(h, PreparedPart)),
     )
+
+
+def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], state: DriverState) -> Decision:
+    """The decision whose lost parts ``parts`` have written again, after making sure that they are all there.
+
+    Raises
+    ------
+    Expired
+        When rows of a lost part did not come again.
+    """
+    decision = decider.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.query_id)
+    if decision is None or decision.batch_id != parts[0].batch_id:
+        raise ProtocolViolation(
+            f"batch {parts[0].batch_id} was planned as a replay, and the commit log has no decision of it",
+            "Start the stream again; if it repeats, report it with this message",
+        )
+    name = f"batch {decision.batch_id} of sink {sink_id!r}"
+    written = {(h.participant, str(h.part)) for p in parts for h in p.handles}
+    lost = {(participant, part) for participant, wanted in state.replay.items() for part in wanted}
+    handles = [h for some in decision.by_participant.values() for h in some if (h.participant, str(h.part)) in lost]
+    if missing := [h for h in handles if (h.participant, str(h.part)) not in written]:
+        raise in_doubt(name, decision, missing, "rolled back, and the same micro-batch has no rows in them now")
+    if strange := {t for p in parts for t in p.topics} - set(decision.topics):
+        raise in_doubt(name, decision, handles, f"rolled back, and their rows go to {', '.join(sorted(strange))} now")
+    count(decider.log, state.token, Deadline(DECIDE_BUDGET_S), rewritten=len(written))
+    log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(written), decision.batch_id)
+    return decision
 
 
 def _last_decision(state: DriverState) -> Decision | None:

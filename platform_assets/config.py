@@ -5,7 +5,13 @@ from enum import Enum
 import dagster as dg
 from pydantic import Field
 
-from platform_assets.constants import FRESHNESS_LIMIT_S, SINK_ID, UNDER_WAY_POLICY_S
+from platform_assets.constants import (
+    DELAY_BY_HOUR_SINK_ID,
+    FRESHNESS_LIMIT_S,
+    SINK_ID,
+    UNDER_WAY_POLICY_S,
+    WATERMARK_DELAY_H,
+)
 from platform_assets.flights.start import EARLIEST
 
 
@@ -24,7 +30,7 @@ class FeedConfig(dg.Config):
 
 
 class StreamConfig(dg.Config):
-    """How ``flight_delays_stream`` runs."""
+    """How a stream runs; the defaults are those of ``flight_delays_stream``."""
 
     mode: Mode = Field(
         default=Mode.until_stopped,
@@ -51,6 +57,23 @@ class StreamConfig(dg.Config):
     )
     sink_id: str = Field(default=SINK_ID, description="Identity of the stream on the cluster. A new one starts anew.")
     report_interval_s: float = Field(default=30.0, ge=1.0, description="Seconds between two reports to Dagster.")
+
+
+class DelayByHourConfig(StreamConfig):
+    """How ``delay_by_hour_stream`` runs."""
+
+    sink_id: str = Field(
+        default=DELAY_BY_HOUR_SINK_ID, description="Identity of the stream on the cluster. A new one starts anew."
+    )
+    watermark_delay_h: float = Field(
+        default=WATERMARK_DELAY_H,
+        gt=0,
+        description=(
+            "Hours of event time that an hour waits for late departures before it is written. What comes later is "
+            "dropped, and counted as late_rows. Longer than partitions of the input are apart, and than the "
+            "departures of one input transaction span."
+        ),
+    )
 
 
 class ReconcileConfig(dg.Config):

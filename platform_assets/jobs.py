@@ -8,6 +8,8 @@ from platform_assets.checks.definitions import CHECKS
 from platform_assets.constants import (
     BACKFILL_JOB,
     CHECKS_JOB,
+    DELAY_BY_HOUR,
+    DELAY_BY_HOUR_JOB,
     FEED_JOB,
     FLIGHT_DELAYS,
     FLIGHT_DELAYS_BY_DAY,
@@ -16,8 +18,13 @@ from platform_assets.constants import (
     STREAM_JOB,
 )
 
-#: A re-execution must run every step; and what the liveness of a stream means is not for Dagster's retries to judge.
-_STREAM_TAGS = {"dagster/max_retries": "0", "streaming/job": STREAM_JOB}
+
+def _stream_tags(job: str) -> dict[str, str]:
+    """A re-execution must run every step; and what the liveness of a stream means is not for Dagster's retries to
+    judge.
+    """
+    return {"dagster/max_retries": "0", "streaming/job": job}
+
 
 flights_feed = dg.define_asset_job(
     FEED_JOB,
@@ -31,11 +38,22 @@ flight_delays_stream = dg.define_asset_job(
     # the checks have a job of their own: the end of a stream is no moment to compare 100,000 records
     selection=dg.AssetSelection.assets(FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED).without_checks(),
     executor_def=dg.in_process_executor,
-    tags=_STREAM_TAGS,
+    tags=_stream_tags(STREAM_JOB),
     description=(
         "Reads flights, writes flight_delays and flight_delays_rejected exactly once. Terminate ends it gracefully; "
         "the next "
         "start goes on where it stopped."
+    ),
+)
+
+delay_by_hour_stream = dg.define_asset_job(
+    DELAY_BY_HOUR_JOB,
+    selection=dg.AssetSelection.assets(DELAY_BY_HOUR).without_checks(),
+    executor_def=dg.in_process_executor,
+    tags=_stream_tags(DELAY_BY_HOUR_JOB),
+    description=(
+        "Reads flights, writes delay_by_hour exactly once: an hour of an airport when the watermark has passed it. Its "
+        "windows lie in the state store between batches and runs. Runs beside flight_delays_stream."
     ),
 )
 

@@ -14,7 +14,15 @@ import threading
 
 import dagster as dg
 
-from platform_assets.constants import BACKFILL_JOB, CHECKS_JOB, CODE_LOCATION, FEED_JOB, RECOVERY_JOB, STREAM_JOB
+from platform_assets.constants import (
+    BACKFILL_JOB,
+    CHECKS_JOB,
+    CODE_LOCATION,
+    DELAY_BY_HOUR_JOB,
+    FEED_JOB,
+    RECOVERY_JOB,
+    STREAM_JOB,
+)
 
 
 def flights_feed() -> dg.JobDefinition:
@@ -25,6 +33,11 @@ def flights_feed() -> dg.JobDefinition:
 def flight_delays_stream() -> dg.JobDefinition:
     """The job, where another process finds it by name."""
     return _job(STREAM_JOB)
+
+
+def delay_by_hour_stream() -> dg.JobDefinition:
+    """The job, where another process finds it by name."""
+    return _job(DELAY_BY_HOUR_JOB)
 
 
 def recovery() -> dg.JobDefinition:
@@ -45,6 +58,7 @@ def flight_delays_checks() -> dg.JobDefinition:
 JOBS = {
     FEED_JOB: flights_feed,
     STREAM_JOB: flight_delays_stream,
+    DELAY_BY_HOUR_JOB: delay_by_hour_stream,
     RECOVERY_JOB: recovery,
     BACKFILL_JOB: flight_delays_backfill,
     CHECKS_JOB: flight_delays_checks,

@@ -1,4 +1,4 @@
-"""What the sensors watch: the stream by name, and one sensor of each kind for it."""
+"""What the sensors watch: the streams by name, and one sensor of each kind for each of them."""
 
 from dataclasses import replace
 
@@ -7,6 +7,10 @@ import dagster as dg
 from platform_assets.constants import (
     BACKFILL_JOB,
     BACKFILL_SINK_ID,
+    DELAY_BY_HOUR,
+    DELAY_BY_HOUR_JOB,
+    DELAY_BY_HOUR_SINK_ID,
+    DELAY_BY_HOUR_TRANSACTIONS,
     FLIGHT_DELAYS,
     FLIGHT_DELAYS_REJECTED,
     FLIGHTS,
@@ -34,20 +38,45 @@ STREAM = StreamSpec(
     TRANSACTIONS,
 )
 
+#: The second stream; one recovery job serves both.
+BY_HOUR = replace(
+    STREAM,
+    job=DELAY_BY_HOUR_JOB,
+    sink_id=DELAY_BY_HOUR_SINK_ID,
+    outputs=(DELAY_BY_HOUR,),
+    asset=DELAY_BY_HOUR_TRANSACTIONS,
+)
+
 #: The backfill's sink is watched for what a dead run left open; nobody restarts a backfill.
 BACKFILL = replace(STREAM, job=BACKFILL_JOB, sink_id=BACKFILL_SINK_ID)
 
-TRANSACTIONS_ASSET = dg.AssetSpec(
-    TRANSACTIONS,
-    deps=[FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED],
-    group_name=GROUP,
-    kinds={"kafka"},
-    description=(
-        "The transactions of the stream's sink. Observed by the sensor checkpoint_progress (plots; tables of open "
-        "transactions with their age against their timeout, and of recent ones) and by every recovery: who had it "
-        "launched, when, why, before and after."
-    ),
-)
+#: The streams that a recovery can say to be wanted again.
+STREAMS = (STREAM, BY_HOUR)
+
+
+def stream_of(sink_id: str) -> StreamSpec | None:
+    """The stream that writes through a sink; None for a sink of another kind."""
+    return next((stream for stream in STREAMS if stream.sink_id == sink_id), None)
+
+
+def _transactions_asset(stream: StreamSpec, sensor: str) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        stream.asset,
+        deps=list(stream.outputs),
+        group_name=GROUP,
+        kinds={"kafka"},
+        description=(
+            f"The transactions of the sink {stream.sink_id}. Observed by the sensor {sensor} (plots; tables of open "
+            "transactions with their age against their timeout, and of recent ones) and by every recovery: who had it "
+            "launched, when, why, before and after."
+        ),
+    )
+
+
+TRANSACTIONS_ASSETS = [
+    _transactions_asset(STREAM, "checkpoint_progress"),
+    _transactions_asset(BY_HOUR, "delay_by_hour_progress"),
+]
 
 SENSORS = [
     checkpoint_progress_sensor(STREAM),
@@ -55,6 +84,10 @@ SENSORS = [
     stale_transactions_sensor(BACKFILL, name="stale_backfill_transactions"),
     run_failure_sensor(STREAM),
     liveness_sensor(STREAM),
+    checkpoint_progress_sensor(BY_HOUR, name="delay_by_hour_progress"),
+    stale_transactions_sensor(BY_HOUR, name="delay_by_hour_stale_transactions"),
+    run_failure_sensor(BY_HOUR, name="delay_by_hour_run_failure"),
+    liveness_sensor(BY_HOUR, name="delay_by_hour_liveness", own_only=True),
 ]
 
 POLICIES = {

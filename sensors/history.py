@@ -13,7 +13,7 @@ from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 
 from resources.run_process import TAG_HOST, TAG_PID, TAG_SINK, process_of
 from sensors.restart import Failure
-from sensors.stream import TAG_ATTEMPT, TAG_RESTART_OF, StreamSpec
+from sensors.stream import TAG_ATTEMPT, TAG_RECOVERS, TAG_RESTART_OF, StreamSpec
 
 #: Runs of each job that are looked at: far above any limit of attempts.
 LOOK_BACK = 50
@@ -250,7 +250,7 @@ def _line(text: str) -> str:
 
 def _runs(instance: dg.DagsterInstance, stream: StreamSpec, which: dg.RunsFilter) -> tuple[Run, ...]:
     records = instance.get_run_records(which, limit=LOOK_BACK)
-    return tuple(_run(r) for r in records if _sink_of(r.dagster_run, stream.sink_id) == stream.sink_id)
+    return tuple(_run(r) for r in records if works_on(r.dagster_run, stream))
 
 
 def _run(record: dg.RunRecord) -> Run:
@@ -270,8 +270,14 @@ def _run(record: dg.RunRecord) -> Run:
     )
 
 
+def works_on(run: dg.DagsterRun, stream: StreamSpec) -> bool:
+    """Whether a run of the stream's job, or of its recovery, is one on the stream's sink: as it said itself, else by
+    its configuration, else by the tag that a recovery has from its job; without all of them it is.
+    """
+    return _sink_of(run, stream.sink_id) == stream.sink_id
+
+
 def _sink_of(run: dg.DagsterRun, default: str) -> str:
-    """The sink that a run works on: as it said itself, else by its configuration."""
     if TAG_SINK in run.tags:
         return run.tags[TAG_SINK]
     ops = run.run_config.get("ops")
@@ -280,4 +286,4 @@ def _sink_of(run: dg.DagsterRun, default: str) -> str:
         sink_id = config.get("sink_id") if isinstance(config, Mapping) else None
         if isinstance(sink_id, str):
             return sink_id
-    return default
+    return run.tags.get(TAG_RECOVERS, default)

@@ -6,8 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from resources.run_process import TAG_PID, WORKING, process_of, report_dead
-from sensors.history import History, Run, read_history
+from resources.run_process import TAG_PID, TAG_SINK, WORKING, process_of, report_dead
+from sensors.history import History, Run, read_history, works_on
 from sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
 from sensors.settings import RestartPolicy
 from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, StreamSpec
@@ -55,7 +55,7 @@ class Working:
 
 @dataclass(frozen=True)
 class Facts:
-    """All runs of the instance that have or should have a process of ours, and the history of the stream."""
+    """The runs of the instance that have or should have a process of ours, and the history of the stream."""
 
     history: History
     working: tuple[Working, ...] = field(default=())
@@ -77,8 +77,14 @@ def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verd
     )
 
 
-def liveness_sensor(stream: StreamSpec, name: str = "liveness", interval_s: int = EVERY_5_S) -> dg.SensorDefinition:
-    """The sensor over :func:`verdict` for one stream. A tick may change the instance: it reports dead runs."""
+def liveness_sensor(
+    stream: StreamSpec, name: str = "liveness", interval_s: int = EVERY_5_S, own_only: bool = False
+) -> dg.SensorDefinition:
+    """The sensor over :func:`verdict` for one stream. A tick may change the instance: it reports dead runs.
+
+    ``own_only``: only those on the stream's sink, as there is another sensor of this kind that looks at all.
+    """
+    reported_runs = f"runs on {stream.sink_id}" if own_only else "runs"
 
     @dg.sensor(
         name=name,
@@ -86,14 +92,14 @@ def liveness_sensor(stream: StreamSpec, name: str = "liveness", interval_s: int 
         minimum_interval_seconds=interval_s,
         default_status=default_status(),
         description=(
-            "Reports runs whose process is gone while Dagster believes that they work (their code server died with "
-            f"them), and starts {stream.job} again after a recovery that was to restart it. Runs on other hosts are "
-            "left alone."
+            f"Reports {reported_runs} whose process is gone while Dagster believes that they work (their code server "
+            f"died with them), and starts {stream.job} again after a recovery that was to restart it. Runs on other "
+            "hosts are left alone."
         ),
     )
     def liveness(context: dg.SensorEvaluationContext, restart_policy: RestartPolicy) -> dg.SensorResult:
         history = read_history(context.instance, stream)
-        facts = Facts(history, _working(context.instance, stream, history))
+        facts = Facts(history, _working(context.instance, stream, history, own_only))
         found = verdict(facts, restart_policy.chosen(), stream)
         reported = [run_id for run_id in found.dead if report_dead(context.instance, run_id)]
         if found.dead and not reported:
@@ -108,13 +114,16 @@ def _dead(w: Working) -> bool:
     return w.alive is False or (not w.signed and w.status == "STARTED" and w.age_s > SIGN_IN_S)
 
 
-def _working(instance: dg.DagsterInstance, stream: StreamSpec, history: History) -> tuple[Working, ...]:
+def _working(instance: dg.DagsterInstance, stream: StreamSpec, history: History, own_only: bool) -> tuple[Working, ...]:
     found: list[Working] = []
     for record in instance.get_run_records(dg.RunsFilter(statuses=WORKING)):
         run = record.dagster_run
         signed = TAG_PID in run.tags
-        if not signed and run.job_name not in (stream.job, stream.recovery_job):
+        known = run.job_name in (stream.job, stream.recovery_job)
+        if not signed and not known:
             continue  # not ours: whether its process lives is for its launcher to say
+        if own_only and not (works_on(run, stream) if known else run.tags.get(TAG_SINK) == stream.sink_id):
+            continue
         process = process_of(run)
         age_s = history.now - (record.start_time or history.now)
         found.append(

@@ -12,6 +12,7 @@ import pytest
 
 from resources.embedded_broker import EmbeddedBroker
 from tests.support import broker as support
+from tests.support.postgres import own_postgres, postgres  # noqa: F401
 
 if TYPE_CHECKING:
     from exactly_once.kafka.connection import Connection

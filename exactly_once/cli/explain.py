@@ -150,8 +150,9 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
             return "Its driver commits it within seconds."
         named = naming(described, found.log)
         return (
-            f"{unseen}nobody commits it until the stream or a recovery is started. In {left} the broker aborts it, and "
-            f"its records are lost from {name_of(named[0]) if named else 'its batch'} (EO-EXPIRED)."
+            f"{unseen}nobody commits it until the stream or a recovery is started. In {left} the broker aborts it; its "
+            f"records are then missing from {name_of(named[0]) if named else 'its batch'} until the stream is started "
+            "and writes them again (EO-LOST)."
         )
     if works:
         return "Its driver decides it when the batch is written, or aborts it. Nothing of it is visible before."

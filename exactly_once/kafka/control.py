@@ -27,6 +27,14 @@ class Listing(NamedTuple):
     coordinator: int
 
 
+class End(NamedTuple):
+    """One transaction to end: exactly the one that (producer id, epoch) of this id began."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
 class Description(NamedTuple):
     """A coordinator's view of one transactional id.
 
@@ -43,13 +51,10 @@ class Description(NamedTuple):
     partitions: tuple[tuple[str, int], ...]
     coordinator: int
 
-
-class End(NamedTuple):
-    """One transaction to end: exactly the one that (producer id, epoch) of this id began."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
+    @property
+    def end(self) -> End:
+        """What ends this very transaction, and no later one of the same id."""
+        return End(self.transactional_id, self.producer_id, self.producer_epoch)
 
 
 class Control(RawClient):

@@ -7,7 +7,7 @@ own end marker (KIP-664, KIP-890). The steps are those of Kafka's own tool: lead
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
@@ -156,9 +156,17 @@ class Leaders(Control):
     def _open(self, topics: list[str]) -> list[Hanging]:
         """Every transaction that is open on a partition of ``topics``, by the partition's leader."""
 
+        return self._open_at(topics, lambda partition: True)
+
+    def _open_on(self, partitions: list[tuple[str, int]]) -> list[Hanging]:
+        """The same, of these partitions alone."""
+        return self._open_at(sorted({topic for topic, _ in partitions}), set(partitions).__contains__)
+
+    def _open_at(self, topics: list[str], wanted: Callable[[tuple[str, int]], bool]) -> list[Hanging]:
         async def ask() -> list[Hanging]:
             found: list[Hanging] = []
-            for node, partitions in (await self._leaders(topics)).items():
+            for node, led in (await self._leaders(topics)).items():
+                partitions = [p for p in led if wanted(p)]
                 for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
                     request = _describe_producers(partitions[first : first + _PARTITIONS_AT_ONCE])
                     found += _open_in(await self._admin._manager.send(request, node_id=node))

@@ -200,6 +200,14 @@ class RawClient:
         except KafkaError as e:
             raise self._named(e) from e
 
+    def topic_ids(self, topics: list[str]) -> dict[str, str]:
+        """The ids of those of ``topics`` that exist and may be described (KIP-516); none from brokers before 2.8."""
+        if not topics:
+            return {}
+        metadata = self._retry(lambda: self._admin._get_cluster_metadata(topics))
+        ids = {t["name"]: str(t.get("topic_id") or "") for t in metadata["topics"] if not t["error_code"]}
+        return {topic: i for topic, i in ids.items() if i.strip("-0")}
+
     # -- plumbing -------------------------------------------------------------------------------------------------
 
     def _sizes(self, topics: list[str]) -> dict[str, int]:

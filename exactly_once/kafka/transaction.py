@@ -6,49 +6,22 @@ Dropping the last reference leaves the transaction open, for the driver to end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaException
 
-from exactly_once.deadline import Deadline
-from exactly_once.errors import (
-    ExactlyOnceError,
-    InvalidOption,
-    InvalidRecord,
-    InvalidTransactionTimeout,
-    NotAuthorized,
-    PrepareFailed,
-)
+from exactly_once.errors import PrepareFailed
 from exactly_once.failpoints import reach
-from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.sender import Sender
 from exactly_once.protocol.records import PreparedTransaction
 
 #: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
 OPEN_BUDGET_S = 30.0
 
-#: How long a full send queue may stand still before the task gives up: longer than any leader election.
-STALLED_S = 60.0
 
-Headers = Sequence[tuple[str, bytes | None]] | None
-
-
-def check_settings(connection: Connection, producer_config: Mapping[str, str]) -> None:
-    """Make sure that librdkafka takes these settings, before a task finds out.
-
-    Raises
-    ------
-    InvalidOption
-    """
-    try:
-        Producer({**producer_config, **connection.librdkafka(), "logger": librdkafka_log})
-    except KafkaException as e:
-        raise InvalidOption(
-            f"the Kafka client refuses a setting: {e.args[0].str()}", "Correct the kafka.* option of that name"
-        ) from e
-
-
-class PartTransaction:
+class PartTransaction(Sender):
     """An open transaction under a transactional id that no other living attempt uses.
 
     Parameters
@@ -76,23 +49,9 @@ class PartTransaction:
     ):
         self.transactional_id = transactional_id
         self._control = control
-        self._failed: list[tuple[KafkaError, str]] = []
-        self.records = 0
-        self.bytes = 0
-        self._producer: Producer | None = Producer(
-            {
-                **producer_config,
-                **connection.librdkafka(),
-                **FAST_CONNECT,
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": timeout_ms,
-                "acks": "all",
-                "partitioner": "murmur2_random",  # the Java client's: the same key goes where Spark's sink puts it
-                "delivery.report.only.error": True,  # a failed delivery is reported; prepare() checks that none is left
-                "on_delivery": self._on_delivery,
-                "logger": librdkafka_log,
-            }
-        )
+        fixed = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "acks": "all"}
+        super().__init__(connection, producer_config, fixed, transactional_id)
+        assert self._producer is not None
         reach("before-begin")
         try:
             self._producer.init_transactions(OPEN_BUDGET_S)
@@ -100,72 +59,6 @@ class PartTransaction:
             self._producer.begin_transaction()
         except KafkaException as e:
             raise self._named(e) from e
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | str | None,
-        value: bytes | str | None,
-        partition: int = -1,
-        headers: Headers = None,
-        timestamp_ms: int = 0,
-    ) -> None:
-        """Queue one record. ``partition`` -1 leaves the choice to the partitioner, ``timestamp_ms`` 0 is now.
-
-        Raises
-        ------
-        InvalidRecord
-            When it is too large, or the topic or partition does not exist.
-        PrepareFailed
-            When the brokers take nothing any more.
-        """
-        self._send_slowly(topic, key, value, partition, headers, timestamp_ms)
-        self.records += 1
-        self.bytes += len(key or b"") + len(value or b"")
-
-    def _send_slowly(
-        self,
-        topic: str,
-        key: bytes | str | None,
-        value: bytes | str | None,
-        partition: int = -1,
-        headers: Headers = None,
-        timestamp_ms: int = 0,
-    ) -> None:
-        producer = self._producer
-        assert producer is not None
-        deadline: Deadline | None = None
-        while True:
-            try:
-                producer.produce(topic, value, key, partition, timestamp=timestamp_ms, headers=headers or None)  # type: ignore[arg-type]
-                return
-            except BufferError:
-                deadline = deadline or Deadline(STALLED_S)
-                producer.poll(0.05)
-                self._raise_failure()
-                if deadline.over:
-                    raise PrepareFailed(
-                        f"{self.transactional_id}: the brokers took no record for {STALLED_S:g} s",
-                        "Look at the brokers' health; the stream may be started again at any time",
-                    ) from None
-            except KafkaException as e:
-                raise self._named(e, topic, key, value) from e
-
-    def send_many(
-        self, topic: str, keys: Sequence[bytes | str | None], values: Sequence[bytes | str | None], size: int
-    ) -> None:
-        """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of
-        any work for each record beyond librdkafka's own call.
-        """
-        assert self._producer is not None
-        produce = self._producer.produce
-        for value, key in zip(values, keys, strict=True):
-            try:
-                produce(topic, value, key)
-            except (BufferError, KafkaException):
-                self._send_slowly(topic, key, value)  # waits for room, or names the error
-        self.records += len(values)
-        self.bytes += size
 
     def prepare(self, part: int, timeout_s: float) -> PreparedTransaction:
         """Flush, verify every delivery, and return the handle. The transaction stays open on the broker.
@@ -175,15 +68,7 @@ class PartTransaction:
         PrepareFailed
             When a record was not acknowledged, or the broker does not confirm that this very transaction is open.
         """
-        assert self._producer is not None
-        left = self._producer.flush(timeout_s)
-        self._raise_failure()
-        if left:
-            raise PrepareFailed(
-                f"{self.transactional_id}: {left} of {self.records} records were not acknowledged within "
-                f"{timeout_s:g} s",
-                "Look at the brokers' health, or allow more with kafka.delivery.timeout.ms",
-            )
+        self.flush(timeout_s)
         reach("after-flush")
         seen = self._describe()
         if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (
@@ -199,7 +84,13 @@ class PartTransaction:
             )
         self._producer = None
         return PreparedTransaction(
-            self.transactional_id, seen.producer_id, seen.producer_epoch, part, self.records, self.bytes
+            self.transactional_id,
+            seen.producer_id,
+            seen.producer_epoch,
+            part,
+            self.records,
+            self.bytes,
+            self._digest.text,
         )
 
     def abort(self) -> None:
@@ -213,44 +104,3 @@ class PartTransaction:
 
     def _describe(self) -> Description:
         return self._control.renew(10.0).describe([self.transactional_id])[self.transactional_id]
-
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and not self._failed:
-            self._failed.append((error, f"{message.topic()}-{message.partition()}"))
-
-    def _raise_failure(self) -> None:
-        if self._failed:
-            error, where = self._failed[0]
-            raise self._named(KafkaException(error), where)
-
-    def _named(
-        self, e: KafkaException, topic: str = "", key: object = None, value: bytes | str | None = None
-    ) -> ExactlyOnceError:
-        error: KafkaError = e.args[0]
-        code = error.code()
-        if code == KafkaError.MSG_SIZE_TOO_LARGE:
-            size = len(value or b"")
-            return InvalidRecord(
-                f"a record of this part (topic {topic!r}, key {str(key)[:60]!r}, value of {size} "
-                "bytes) is "
-                "larger than max.request.size",
-                "Raise kafka.max.request.size here and max.message.bytes of the topic, or make the record smaller",
-            )
-        if code in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
-            return InvalidRecord(
-                f"a record names a topic or partition that does not exist ({topic or error.str()})",
-                "Create it, or correct the topic or partition column",
-            )
-        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return InvalidTransactionTimeout(
-                "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
-                "Lower the one or raise the other",
-            )
-        if "AUTHORIZATION" in error.name():
-            return NotAuthorized(
-                f"{self.transactional_id}: {error.str()}", "Grant the rights that the README lists under 'Rights'"
-            )
-        return PrepareFailed(
-            f"{self.transactional_id}: {error.str()} ({error.name()})",
-            "Start the stream again once the brokers are well",
-        )

@@ -43,6 +43,7 @@ def standing(found: Inspection, readers: Lag | None = None, stable: Lag | None =
     add(i.ABORTED, log.tally.aborted)
     add(i.REPLAYS, log.tally.completed, kind="completed")
     add(i.REPLAYS, log.tally.drained, kind="drained")
+    add(i.REWRITTEN, log.tally.rewritten)
     for instrument, lag in ((i.READER_LAG, readers), (i.STABLE_LAG, stable)):
         for topic, offsets in (lag or {}).items():
             add(instrument, offsets, topic=topic)

@@ -147,6 +147,12 @@ REPLAYS = Instrument(
     "batches that were run again after their decision and wrote nothing",
     ("sink", "kind"),
 )
+REWRITTEN = Instrument(
+    "exactly_once.part.rewrites",
+    Kind.TOTAL,
+    "{part}",
+    "Over the sink's life: decided parts that were lost before their commit and have been written again",
+)
 CLAIMS = Instrument(
     "exactly_once.sink.claims",
     Kind.TOTAL,
@@ -192,6 +198,7 @@ INSTRUMENTS = (
     UNPROVEN,
     UNPROVEN_AGE,
     REPLAYS,
+    REWRITTEN,
     CLAIMS,
     OWNER_ALIVE,
     READER_LAG,

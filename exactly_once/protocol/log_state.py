@@ -55,6 +55,10 @@ class LogState:
         """Whether the log holds the decision for this batch."""
         return any(d.query_id == query_id and d.batch_id == batch_id for d in self.decisions)
 
+    def is_decided_by(self, token: int, query_id: str, batch_id: int) -> bool:
+        """Whether the claim ``token`` decided this batch: then nothing that was prepared under it may be aborted."""
+        return any((d.token, d.query_id, d.batch_id) == (token, query_id, batch_id) for d in self.decisions)
+
     def open_before(self, token: int) -> tuple[Decision, ...]:
         """The open decisions that stand before the claim ``token``: all that its recovery may touch."""
         return tuple(d for d in self.open_decisions if d.token < token)

@@ -14,6 +14,8 @@ class Plan(Enum):
 
     WRITE = "write"
     DRAIN = "drain"
+    REPLAY = "replay"
+    """The batch is decided, and some of its parts are lost: those are written, the others drained."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,33 @@ never acts on a log that it half understands.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 from exactly_once.errors import CommitLogDamaged
 
 #: Raised when a change would mislead an older reader.
-FORMAT = 2
+FORMAT = 3
 
 #: Decisions of batches are kept under this many rotating keys, so that compaction bounds the topic. Only the last one
 #: is ever needed for safety; the others are the audit trail. Decisions of batch writes are kept for ever, a key each:
 #: they are what makes a second write with the same id write nothing.
 KEPT_DECISIONS = 64
 
+#: The name of the participant that every sink has.
+KAFKA = "kafka"
+
 #: Begins the query id of a batch write's decision; a Spark query's id is a UUID.
 WRITE = "write:"
+
+
+class Place(NamedTuple):
+    """Where a transaction has its first record, on one of its partitions."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,10 @@ class PreparedTransaction:
         Records acknowledged by the broker in this transaction, at least 1.
     bytes : int
         Their keys and values, in bytes.
+    digest : str
+        Of the records, whatever their order (:class:`exactly_once.digest.RowDigest`); "" when it is not known.
+    place : Place or None
+        Where to look for evidence of what became of the transaction; filled in right before the decision.
     """
 
     transactional_id: str
@@ -46,6 +62,46 @@ class PreparedTransaction:
     part: int
     records: int
     bytes: int = 0
+    digest: str = ""
+    place: Place | None = None
+
+    @property
+    def participant(self) -> str:
+        """Who prepared it."""
+        return KAFKA
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.transactional_id
+
+    def at(self, place: Place | None) -> PreparedTransaction:
+        """The handle with the place of its first record."""
+        return replace(self, place=place)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPart:
+    """The handle of one part that another participant than Kafka prepared.
+
+    Attributes
+    ----------
+    participant : str
+        Who prepared it.
+    name : str
+        The part's own name (:class:`exactly_once.participant.PartName` as text).
+    part, records, digest
+        As in :class:`PreparedTransaction`.
+    data : mapping
+        What the participant needs to finish the part after a restart: text and numbers, no secrets.
+    """
+
+    participant: str
+    name: str
+    part: int
+    records: int
+    digest: str = ""
+    data: Mapping[str, str | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +130,10 @@ class Decision:
 
     ``offsets_digest`` is the SHA-256 of Spark's ``offsets/<batch id>``; ``end_txn_version`` is the version that every
     EndTxn for these handles must use, retries included. ``began_ms`` is when the first of the transactions began, by
-    its coordinator's clock; 0 without one.
+    its coordinator's clock; 0 without one. ``others`` are the handles of other participants than Kafka. ``rewritten``
+    names the parts (``participant/part``) that were lost after an earlier decision of the same batch and have been
+    written again. ``topic_ids`` are the brokers' ids of ``topics`` (KIP-516), where they have them: a topic that was
+    deleted and made again has another one.
     """
 
     query_id: str
@@ -87,6 +146,22 @@ class Decision:
     run_id: str = ""
     topics: tuple[str, ...] = ()
     began_ms: int = 0
+    others: tuple[PreparedPart, ...] = ()
+    rewritten: tuple[str, ...] = ()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> tuple[PreparedTransaction | PreparedPart, ...]:
+        """The handles of all participants."""
+        return (*self.handles, *self.others)
+
+    @property
+    def by_participant(self) -> dict[str, tuple[PreparedTransaction | PreparedPart, ...]]:
+        """The handles of each participant that has some."""
+        found: dict[str, tuple[PreparedTransaction | PreparedPart, ...]] = {}
+        for handle in self.parts:
+            found[handle.participant] = (*found.get(handle.participant, ()), handle)
+        return found
 
     @property
     def write_id(self) -> str:
@@ -130,16 +205,25 @@ class Tally:
         Undecided transactions that were swept.
     drained : int
         Batches that were run again after their decision; their rows were read and not written.
+    rewritten : int
+        Decided parts that were lost and written again.
     """
 
     token: int
     completed: int = 0
     aborted: int = 0
     drained: int = 0
+    rewritten: int = 0
 
-    def plus(self, token: int, completed: int = 0, aborted: int = 0, drained: int = 0) -> Tally:
+    def plus(self, token: int, completed: int = 0, aborted: int = 0, drained: int = 0, rewritten: int = 0) -> Tally:
         """The tally after some more."""
-        return Tally(token, self.completed + completed, self.aborted + aborted, self.drained + drained)
+        return Tally(
+            token,
+            self.completed + completed,
+            self.aborted + aborted,
+            self.drained + drained,
+            self.rewritten + rewritten,
+        )
 
 
 Record = Claim | Decision | Completed | Tally
@@ -172,7 +256,8 @@ def encode(record: Record) -> bytes:
     body = asdict(record)
     if isinstance(record, Decision):  # a list of lists: a fifth of the size when a batch has a thousand parts
         body["handles"] = [
-            [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes] for h in record.handles
+            [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place]
+            for h in record.handles
         ]
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
 
@@ -195,8 +280,9 @@ def decode(value: bytes) -> Record:
             )
         kind = _KINDS[body.pop("kind")]
         if kind is Decision:
-            body["handles"] = tuple(PreparedTransaction(*h) for h in body["handles"])
-            body["topics"] = tuple(body["topics"])
+            body["handles"] = tuple(_handle(*h) for h in body["handles"])
+            body["others"] = tuple(PreparedPart(**h) for h in body.get("others", ()))
+            body["topics"], body["rewritten"] = tuple(body["topics"]), tuple(body.get("rewritten", ()))
         record: Record = kind(**body)
         return record
     except (KeyError, TypeError, ValueError) as e:
@@ -204,3 +290,8 @@ def decode(value: bytes) -> Record:
             f"the commit log holds {value[:80]!r}, which is no record of a sink ({e})",
             "Find out who wrote to the topic; only the sink may",
         ) from e
+
+
+def _handle(*fields: Any) -> PreparedTransaction:
+    handle = PreparedTransaction(*fields[:7])
+    return handle.at(Place(*fields[7])) if len(fields) > 7 and fields[7] else handle

@@ -12,12 +12,13 @@ timestamp     timestamp (an addition: Spark's sink        the time of sending
               ignores it)
 ============  ==========================================  ==========================================
 
-Other columns are ignored, as by Spark's sink.
+Other columns are ignored, as by Spark's sink. With a schema registry, the id of the schema is put before each value
+(and key); a null stays null.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -33,21 +34,26 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
-from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.kafka.sender import Sender
+from exactly_once.schema_registry import Framing, Registry
 
 _BYTES = "string or binary"
+_UNFRAMED = Framing()
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns a schema has, and the topic that the option gives."""
+    """Which columns a schema has, the topic that the option gives, and what stands before keys and values: None until
+    the registry that frames them was asked, so that nothing is ever sent without its id.
+    """
 
     topic: str | None
     names: frozenset[str]
+    framing: Framing | None = _UNFRAMED
 
     @classmethod
-    def of(cls, schema: StructType, topic: str | None) -> Columns:
-        """Check ``schema``.
+    def of(cls, schema: StructType, topic: str | None, registry: Registry | None = None) -> Columns:
+        """Check ``schema``; with ``registry``, that the columns it frames are there; then call :meth:`framed`.
 
         Raises
         ------
@@ -59,6 +65,11 @@ class Columns:
             raise InvalidSchema(
                 f"there is no column 'value' among {', '.join(types) or 'no columns'}",
                 "Name the column that holds the record's value 'value' (string or binary)",
+            )
+        if registry is not None and registry.frames("key") and "key" not in types:
+            raise InvalidSchema(
+                "there is no column 'key', and the options key.schema* say what its schema is",
+                "Leave them out, or add a column named key",
             )
         if topic is None and "topic" not in types:
             raise InvalidSchema(
@@ -73,28 +84,34 @@ class Columns:
         _check(types, "timestamp", (TimestampType,), "timestamp")
         if "headers" in types and not _is_headers(types["headers"]):
             _refuse("headers", types["headers"], "array<struct<key:string,value:binary>>")
-        return cls(topic, frozenset(types) & {"value", "key", "topic", "partition", "headers", "timestamp"})
+        names = frozenset(types) & {"value", "key", "topic", "partition", "headers", "timestamp"}
+        return cls(topic, names, None if registry is not None else _UNFRAMED)
+
+    def framed(self, framing: Framing) -> Columns:
+        """The same columns, with ``framing`` before keys and values."""
+        return replace(self, framing=framing)
 
     @property
     def plain(self) -> bool:
         """Only keys and values, all to one topic."""
         return self.topic is not None and not self.names & {"partition", "headers", "timestamp"}
 
-    def send(self, batch: pa.RecordBatch, transaction: PartTransaction, topics: set[str]) -> None:
+    def send(self, batch: pa.RecordBatch, sender: Sender, topics: set[str]) -> None:
         """Send every row of ``batch``; adds the topics that were written to ``topics``.
 
         Raises
         ------
         InvalidRecord, PrepareFailed
         """
-        values = _binary(batch, "value")
-        keys = _binary(batch, "key") if "key" in self.names else None
+        assert self.framing is not None, "the schema registry was not asked"
+        values = _prefixed(_binary(batch, "value"), self.framing.value)
+        keys = _prefixed(_binary(batch, "key"), self.framing.key) if "key" in self.names else None
         value_list = values.to_pylist()
         key_list = keys.to_pylist() if keys is not None else [None] * batch.num_rows
         if self.plain:
             assert self.topic is not None
             topics.add(self.topic)
-            transaction.send_many(self.topic, key_list, value_list, _size(values) + (_size(keys) if keys else 0))
+            sender.send_many(self.topic, key_list, value_list, _size(values) + (_size(keys) if keys else 0))
             return
         rows = zip(
             self._topics(batch, topics),
@@ -106,7 +123,7 @@ class Columns:
             strict=True,
         )
         for topic, key, value, partition, headers, timestamp_ms in rows:
-            transaction.send(topic, key, value, partition, headers, timestamp_ms)
+            sender.send(topic, key, value, partition, headers, timestamp_ms)
 
     def _topics(self, batch: pa.RecordBatch, topics: set[str]) -> list[str]:
         if self.topic is not None:
@@ -176,6 +193,14 @@ def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:
     if pa.types.is_large_string(column.type):
         return column.cast(pa.large_binary())
     return column
+
+
+def _prefixed(column: pa.Array, prefix: bytes) -> pa.Array:
+    """``prefix`` before each value, for the whole column at once; null stays null."""
+    if not prefix:
+        return column
+    start, between = pa.scalar(prefix, column.type), pa.scalar(b"", column.type)
+    return pc.binary_join_element_wise(start, column, between, null_handling="emit_null")
 
 
 def _size(column: pa.Array) -> int:

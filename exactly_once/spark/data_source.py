@@ -8,12 +8,10 @@ share memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -23,17 +21,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from exactly_once.batch import Write, abort_write, commit_write, plan_write
-from exactly_once.errors import ProtocolViolation, UnsupportedMode
-from exactly_once.failpoints import reach
-from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.options import SinkOptions
-from exactly_once.protocol.names import attempt_of, part_id
+from exactly_once.delivery import DeliveryCommitter, plan_delivery
+from exactly_once.driver_state import FileStore
+from exactly_once.errors import UnsupportedMode
+from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.planning import Plan
-from exactly_once.protocol.records import PreparedTransaction
+from exactly_once.schema_registry import resolve, resolve_once
 from exactly_once.sink import Committer, Part, Ticket, plan
 from exactly_once.spark.columns import Columns
+from exactly_once.spark.tasks import check_batch, kafka_output, write_part
 
 FORMAT = "kafka_exactly_once"
 
@@ -82,8 +78,14 @@ class KafkaExactlyOnce(DataSource):
                 "Use outputMode('append') (with a watermark, for aggregations)",
             )
         options = SinkOptions.parse(self.options)
-        columns = Columns.of(schema, options.topic)
-        return Writer(options, columns, None if self._committing else plan(options))
+        columns = Columns.of(schema, options.topic, options.registry)
+        if self._committing:
+            return Writer(options, columns, None)
+        store = FileStore(options.sink_id, options.checkpoint)
+        strict = options.guarantee is Guarantee.EXACTLY_ONCE
+        ticket = plan(options, store) if strict else plan_delivery(options, store)
+        # after the claim: a registry that is down must not hold up the commit of what is decided
+        return Writer(replace(options, registry=None), _framed(columns, options, ticket), ticket)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer for one batch write, which the option ``write.id`` names.
@@ -98,8 +100,9 @@ class KafkaExactlyOnce(DataSource):
                 "mode Overwrite would have to delete records, which a log cannot", "Use mode('append')"
             )
         options = SinkOptions.parse(self.options, batch=True)
-        columns = Columns.of(schema, options.topic)
-        return BatchWriter(options, columns, plan_write(options))
+        columns = Columns.of(schema, options.topic, options.registry)
+        write = plan_write(options)
+        return BatchWriter(replace(options, registry=None), _framed(columns, options, write.ticket), write)
 
 
 class Writer(DataSourceStreamArrowWriter):
@@ -112,15 +115,9 @@ class Writer(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare one part: all rows in one transaction, flushed and verified. Without rows there is no transaction."""
-        ticket = self._ticket
-        assert ticket is not None
-        batch_id = _task().getLocalProperty("streaming.sql.batchId")
-        if batch_id != str(ticket.batch.batch_id):
-            raise ProtocolViolation(
-                f"Spark runs batch {batch_id}, and the checkpoint names batch {ticket.batch.batch_id}",
-                "Use trigger(processingTime=...) or trigger(availableNow=True); other modes are not supported",
-            )
-        return PartMessage(_write_part(self._options, self._columns, ticket, iterator))
+        assert self._ticket is not None
+        check_batch(self._ticket)
+        return PartMessage(_write_part(self._options, self._columns, self._ticket, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Decide and complete the batch; see :meth:`exactly_once.sink.Committer.commit`."""
@@ -152,84 +149,31 @@ class BatchWriter(DataSourceArrowWriter):
         abort_write(self._options, self._write, [p for p in _parts(messages) if p is not None])
 
 
+def _framed(columns: Columns, options: SinkOptions, ticket: Ticket) -> Columns:
+    """``columns`` with the schema ids of the registry, which is not asked where nothing will be written."""
+    if options.registry is None or ticket.plan is Plan.DRAIN:
+        return columns
+    if not options.checkpoint:  # a batch write: each try is a start of its own
+        return columns.framed(resolve(options.registry))
+    return columns.framed(resolve_once(options.registry, options.sink_id, options.checkpoint))
+
+
 def _parts(messages: list[WriterCommitMessage | None]) -> list[Part | None]:
     return [m.part if isinstance(m, PartMessage) else None for m in messages]
 
 
-def _task() -> TaskContext:
-    context = TaskContext.get()
-    assert context is not None
-    return context
+def _write_part(options: SinkOptions, columns: Columns, ticket: Ticket, rows: Iterator[pa.RecordBatch]) -> Part:
+    return write_part(options.sink_id, ticket, [kafka_output(options, columns, ticket)], rows)
 
 
-def _write_part(options: SinkOptions, columns: Columns, ticket: Ticket, iterator: Iterator[pa.RecordBatch]) -> Part:
-    context = _task()
-    attempt = attempt_of(context.attemptNumber(), context.taskAttemptId())
-    handle, topics = None, set[str]()
-    if ticket.plan is Plan.DRAIN:
-        for _ in iterator:
-            pass
-    else:
-        name = part_id(options.sink_id, ticket.token, context.partitionId(), attempt)
-        handle = _prepare(options, columns, iterator, name, context.partitionId(), ticket.timeout_ms, topics)
-    return Part(
-        ticket.execution,
-        ticket.token,
-        ticket.batch.batch_id,
-        ticket.batch.query_id,
-        context.getLocalProperty("spark.jobGroup.id") or "",
-        context.partitionId(),
-        attempt,
-        ticket.plan,
-        ticket.batch.offsets_digest,
-        handle,
-        tuple(sorted(topics)),
-    )
+_committers: dict[str, Committer | DeliveryCommitter] = {}
 
 
-def _prepare(
-    options: SinkOptions,
-    columns: Columns,
-    iterator: Iterator[pa.RecordBatch],
-    transactional_id: str,
-    part: int,
-    timeout_ms: int,
-    topics: set[str],
-) -> PreparedTransaction | None:
-    transaction = None
-    try:
-        for batch in iterator:
-            if batch.num_rows == 0:
-                continue
-            if transaction is None:
-                producer = {
-                    **options.producer,
-                    # librdkafka refuses a delivery timeout above the transaction's
-                    "delivery.timeout.ms": str(min(int(options.delivery_timeout_s * 1000), timeout_ms)),
-                }
-                control = _control(options.connection)
-                transaction = PartTransaction(options.connection, producer, transactional_id, timeout_ms, control)
-            columns.send(batch, transaction, topics)
-            reach("mid-write")
-        return transaction.prepare(part, options.delivery_timeout_s) if transaction is not None else None
-    except BaseException:
-        if transaction is not None:
-            transaction.abort()
-        raise
-
-
-_committers: dict[str, Committer] = {}
-
-
-def _committer(options: SinkOptions) -> Committer:
+def _committer(options: SinkOptions) -> Committer | DeliveryCommitter:
     """The committer of this process, kept over batches: opening its connections costs more than a commit."""
     key = repr((options, options.connection.sasl_password, options.connection.ssl_key_password))
     if key not in _committers:
-        _committers[key] = Committer(options)
+        store = FileStore(options.sink_id, options.checkpoint)
+        strict = options.guarantee is Guarantee.EXACTLY_ONCE
+        _committers[key] = Committer(options, store) if strict else DeliveryCommitter(store)
     return _committers[key]
-
-
-@lru_cache(maxsize=4)
-def _control(connection: Connection) -> Control:
-    """The control connection of this worker process, kept over batches."""
-    return Control(connection)

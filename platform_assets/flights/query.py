@@ -1,6 +1,4 @@
-"""The streaming query: ``flights`` in, ``flight_delays`` and ``flight_delays_rejected`` out, in one transaction per
-part.
-"""
+"""Streaming queries over ``flights``: how each of them reads, and how it writes, in one transaction per part."""
 
 from __future__ import annotations
 
@@ -17,13 +15,13 @@ from platform_assets.streaming.windows import OBSERVATION, REJECTED
 from resources.spark import kafka_source_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """How the query runs.
+    """How a query runs.
 
     ``trigger_interval_s`` None: until the input of this moment is done. ``start_from`` is where a query without a
     checkpoint begins, see :func:`platform_assets.flights.start.start_time_ms`.
@@ -37,21 +35,31 @@ class QueryPlan:
 
 
 def start_query(spark: SparkSession, connection: Connection, plan: QueryPlan) -> StreamingQuery:
-    """Start it. ``spark`` must know ``format("kafka_exactly_once")`` and work in UTC."""
+    """Start ``flight_delays``. ``spark`` must know ``format("kafka_exactly_once")`` and work in UTC."""
     from pyspark.sql import functions as F
 
-    source = (
+    source = read_flights(spark, connection, plan)
+    records = flight_delays(source, lookup(spark, airline_names()), lookup(spark, airport_names()))
+    rejected = F.count(F.when(F.col("topic") == FLIGHT_DELAYS_REJECTED, 1))
+    return start_writing(records.observe(OBSERVATION, rejected.alias(REJECTED)), FLIGHT_DELAYS, connection, plan)
+
+
+def read_flights(spark: SparkSession, connection: Connection, plan: QueryPlan) -> DataFrame:
+    """The input as a stream, with the columns of Spark's Kafka source."""
+    return (
         spark.readStream.format("kafka")
         .options(**kafka_source_options(connection, FLIGHTS, plan.max_offsets_per_trigger))
         .option("startingOffsets", _starting_offsets(spark, connection, plan.start_from))
         .load()
     )
-    records = flight_delays(source, lookup(spark, airline_names()), lookup(spark, airport_names()))
-    rejected = F.count(F.when(F.col("topic") == FLIGHT_DELAYS_REJECTED, 1))
+
+
+def start_writing(records: DataFrame, name: str, connection: Connection, plan: QueryPlan) -> StreamingQuery:
+    """Start the query ``name``, which writes ``records`` (topic, key, value, headers) in append mode."""
     writer = (
-        records.observe(OBSERVATION, rejected.alias(REJECTED))
-        .writeStream.queryName(FLIGHT_DELAYS)
+        records.writeStream.queryName(name)
         .format("kafka_exactly_once")
+        .outputMode("append")
         .options(**connection.spark())
         .option("sink.id", plan.sink_id)
         .option("checkpointLocation", plan.checkpoint)

@@ -14,7 +14,7 @@ from platform_assets.config import RecoveryConfig
 from platform_assets.constants import RECOVERY_JOB, RECOVERY_OP, TRANSACTIONS
 from platform_assets.recovery import tables
 from platform_assets.recovery.work import NotAtRest, SinkBusy, Work, counts
-from platform_assets.watch import STREAM
+from platform_assets.watch import stream_of
 from resources.run_process import RunProcess, runs_on, tag_run
 from resources.transactions import TransactionAdmin
 from sensors.history import read_history
@@ -51,7 +51,7 @@ def inspect(
     before = counts(found)
     context.log_event(
         dg.AssetObservation(
-            TRANSACTIONS,
+            _asset_of(config.sink_id),
             description=f"Recovery of {config.sink_id} by {by}: {'a dry run' if config.dry_run else 'it begins'}.",
             metadata={
                 "recovery": "dry run" if config.dry_run else "began",
@@ -88,16 +88,21 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
             context.log.info(f"Sink {work.sink_id} was never used: nothing to do.")
             return dg.Output(work, metadata={"completed": tables.completed([])})
         try:
-            done = engine.complete_decided(connection, work.sink_id, claim.token, budget_s)
+            found = engine.complete_decided(connection, work.sink_id, claim.token, budget_s)
         except Fenced:
             return _superseded(context, work, claim.token)
         except ExactlyOnceError:
             _sweep_all_the_same(context, transactions, work.sink_id, claim.token)
             raise
+    done = found.completed
     batches = tuple(d.write_id or str(d.batch_id) for d in done)
-    context.log.info(f"Completed {_batches(batches)}." if done else "Nothing decided was open.")
+    for loss in found.losses:
+        context.log.warning(str(loss.error(work.sink_id)))
+    awaited = tuple(x.decision.write_id or str(x.decision.batch_id) for x in found.losses)
+    if not awaited:
+        context.log.info(f"Completed {_batches(batches)}." if done else "Nothing decided was open.")
     return dg.Output(
-        Work(**{**vars(work), "token": claim.token, "completed": batches}),
+        Work(**{**vars(work), "token": claim.token, "completed": batches, "awaited": awaited}),
         metadata={"claim": claim.token, "completed_batches": len(done), "completed": tables.completed(done)},
     )
 
@@ -139,16 +144,19 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     with classified():
         found = engine.verify(connection, work.sink_id, transactions.budget_s)
         after = inspect_sink(connection, work.sink_id, transactions.budget_s)
-    at_rest = not (found.left_open or found.open_decisions)
+    open_decisions = [d for d in found.open_decisions if (d.write_id or str(d.batch_id)) not in work.awaited]
+    at_rest = not (found.left_open or open_decisions)
     said = [
         f"completed {_batches(work.completed)}" if work.completed else "no batch was to be completed",
         f"aborted {len(work.aborted)} undecided transactions",
     ]
+    if work.awaited:
+        said.append(f"the next start writes the lost parts of {_batches(work.awaited)} again")
     if work.superseded:
         said.append("a newer owner took the sink and goes on")
     if found.blocked:
         said.append(f"readers wait on {', '.join(f'{t}-{p}' for t, p in found.blocked)}")
-    if not (work.completed or work.aborted or work.superseded) and at_rest:
+    if not (work.completed or work.aborted or work.awaited or work.superseded) and at_rest:
         said = ["it was at rest: nothing decided was open, nothing undecided was left", *said[2:]]
     sentence = f"Sink {work.sink_id}: {'; '.join(said)}."
     context.log.info(sentence)
@@ -160,7 +168,7 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     }
     context.log_event(
         dg.AssetObservation(
-            TRANSACTIONS,
+            _asset_of(work.sink_id),
             description=sentence,
             metadata={
                 "recovery": "ended",
@@ -193,20 +201,28 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     )
 )
 def restart(context: dg.OpExecutionContext, work: Work) -> None:
-    newest = read_history(context.instance, STREAM).stream if work.sink_id == STREAM.sink_id else None
+    stream = stream_of(work.sink_id)
+    newest = read_history(context.instance, stream).stream if stream else None
+    job = stream.job if stream else "the job that writes it"
     if not work.restart:
-        sentence = f"No restart was asked for. Launch {STREAM.job} when its output is wanted."
+        sentence = f"No restart was asked for. Launch {job} when its output is wanted."
     elif newest is None:
-        sentence = f"{STREAM.job} has no run on sink {work.sink_id} whose configuration could be used again; launch it."
+        sentence = f"There is no run on sink {work.sink_id} whose configuration could be used again; launch {job}."
     else:
         run_id = context.run.tags.get(TAG_RESTART_OF, newest.run_id)
         context.instance.add_run_tags(context.run_id, {TAG_RESTART_OF: run_id})
         sentence = (
-            f"{STREAM.job} is wanted again with the configuration of run {run_id[:8]}: the sensor liveness starts it "
-            "within seconds, or when the restart policy says so. Is that sensor off? Then launch the job by hand."
+            f"{job} is wanted again with the configuration of run {run_id[:8]}: its sensor liveness starts it within "
+            "seconds, or when the restart policy says so. Is that sensor off? Then launch the job by hand."
         )
     context.log.info(sentence)
     context.add_output_metadata({"restart": work.restart, "sentence": sentence})
+
+
+def _asset_of(sink_id: str) -> str:
+    """Where the audit trail of a sink is kept; that of a sink without a stream beside the first stream's."""
+    stream = stream_of(sink_id)
+    return stream.asset if stream else TRANSACTIONS
 
 
 def _refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:

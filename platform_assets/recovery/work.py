@@ -41,6 +41,8 @@ class Work:
         Somebody claimed the sink after us, and goes on with what we began.
     completed, aborted : tuple of str
         What was done: batches by their number (a write by its id), transactional ids.
+    awaited : tuple of str
+        Decided batches with lost parts: they stay open until the next start of the stream has written these again.
     """
 
     sink_id: str
@@ -53,6 +55,7 @@ class Work:
     superseded: bool = False
     completed: tuple[str, ...] = ()
     aborted: tuple[str, ...] = ()
+    awaited: tuple[str, ...] = ()
 
 
 def counts(found: Inspection) -> dict[str, int]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from exactly_once.protocol.records import Decision
 
-#: Name of the observation in the query, and of its column: malformed events of a batch.
-OBSERVATION = "flight_delays"
+#: Name of the observation in a query, and of its column: malformed events of a batch.
+OBSERVATION = "input"
 REJECTED = "rejected"
 
 #: Rows of the table of batches in one window; the newest are kept.
@@ -27,7 +27,8 @@ class Batch:
 
     ``batch_ms`` is Spark's duration of the whole batch, ``sink_ms`` of reading, transforming, preparing and committing;
     ``commit_ms`` runs from the decision until Spark marked the batch as done. None for a batch that an earlier run
-    decided.
+    decided. ``late`` are rows that came behind the watermark and were dropped, as the state store counts them: partial
+    sums, each of one event or more.
     """
 
     batch_id: int
@@ -37,6 +38,7 @@ class Batch:
     batch_ms: int | None
     sink_ms: int | None
     commit_ms: int | None
+    late: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,13 @@ class Window:
 
     @property
     def rejected(self) -> int:
-        """Those of them that are malformed events."""
+        """Malformed events in the input of these batches."""
         return sum(b.rejected for b in self.batches)
+
+    @property
+    def late(self) -> int:
+        """Rows that came behind the watermark and were dropped."""
+        return sum(b.late for b in self.batches)
 
     def sentence(self) -> str:
         """The window in one line for the run log."""
@@ -137,6 +144,7 @@ def committed_batches(
                 # A batch that an earlier run decided was drained by this one: the time between the two is no commit
                 # time.
                 commit_ms if batch_ms is not None and commit_ms <= batch_ms else None,
+                _late(event) if event else 0,
             )
         )
     return tuple(found)
@@ -150,3 +158,7 @@ def _mean(values: Iterable[int | None]) -> int | None:
 def _rejected(event: Mapping[str, Any]) -> int:
     row = (event.get("observedMetrics") or {}).get(OBSERVATION)
     return int(row[REJECTED] or 0) if row is not None else 0
+
+
+def _late(event: Mapping[str, Any]) -> int:
+    return sum(int(operator["numRowsDroppedByWatermark"]) for operator in event.get("stateOperators") or ())

@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
+from platform_assets.constants import DELAY_BY_HOUR, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.definitions import defs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,13 +41,13 @@ def test_the_workspace_is_valid_for_dagster(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_both_outputs_come_from_the_input():
+def test_all_outputs_come_from_the_input():
     graph = defs.resolve_asset_graph()
-    for topic in (FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED):
+    for topic in (FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, DELAY_BY_HOUR):
         assert graph.get(dg.AssetKey(topic)).parent_keys == {dg.AssetKey(FLIGHTS)}
 
 
-@pytest.mark.parametrize("job", ["flights_feed", "flight_delays_stream", "recovery"])
+@pytest.mark.parametrize("job", ["flights_feed", "flight_delays_stream", "delay_by_hour_stream", "recovery"])
 def test_every_job_runs_in_one_process(job):
     """Terminate then has one hop less to go, and one JVM is one process less to lose."""
     found = defs.resolve_job_def(job)
@@ -57,9 +57,13 @@ def test_every_job_runs_in_one_process(job):
 def test_one_run_of_a_writer_at_a_time():
     pools = {
         j: {node.definition.pool for node in defs.resolve_job_def(j).nodes}
-        for j in ("flight_delays_stream", "flights_feed")
+        for j in ("flight_delays_stream", "delay_by_hour_stream", "flights_feed")
     }
-    assert pools == {"flight_delays_stream": {"stream_flight_delays_stream"}, "flights_feed": {"feed_flights"}}
+    assert pools == {
+        "flight_delays_stream": {"stream_flight_delays_stream"},
+        "delay_by_hour_stream": {"stream_delay_by_hour_stream"},
+        "flights_feed": {"feed_flights"},
+    }
 
 
 @pytest.fixture
@@ -108,7 +112,17 @@ def test_secrets_are_references_and_their_values_are_nowhere_in_the_location():
     assert "KAFKA_SASL_PASSWORD" in done.stdout and "hunter2" not in done.stdout
 
 
-def test_the_stream_and_the_backfill_are_watched() -> None:
+@pytest.mark.parametrize("config", [{}, {"watermark_delay_h": 0.5, "mode": "caught_up"}])
+def test_the_second_stream_has_a_watermark_and_a_sink_of_its_own(config, brokers_in_environment):
+    """With the first stream's sink id as its default it would fence that one."""
+    job = defs.resolve_job_def("delay_by_hour_stream")
+    found = dg.validate_run_config(job, {"ops": {"stream_delay_by_hour": {"config": config}}})
+    assert found["ops"]["stream_delay_by_hour"]["config"]["sink_id"] == "delay-by-hour"
+    with pytest.raises(dg.DagsterInvalidConfigError):
+        dg.validate_run_config(defs.resolve_job_def("flight_delays_stream"), stream(watermark_delay_h=1.0))
+
+
+def test_the_streams_and_the_backfill_are_watched() -> None:
     """A backfill that was killed holds back the readers of the live topic; a sink that nobody watches stays so."""
     from platform_assets.definitions import defs
 
@@ -120,5 +134,9 @@ def test_the_stream_and_the_backfill_are_watched() -> None:
         "stale_backfill_transactions",
         "run_failure",
         "liveness",
+        "delay_by_hour_progress",
+        "delay_by_hour_stale_transactions",
+        "delay_by_hour_run_failure",
+        "delay_by_hour_liveness",
     }
     assert "flight-delays-backfill" in repository.get_sensor_def("stale_backfill_transactions").description

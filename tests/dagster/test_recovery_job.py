@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -18,6 +19,7 @@ from exactly_once.kafka.control import Control
 from platform_assets.constants import RECOVERY_OP, SINK_ID, STREAM_JOB, TRANSACTIONS
 from platform_assets.definitions import defs
 from platform_assets.recovery import steps
+from platform_assets.watch import STREAM
 from resources.run_process import TAG_SINK, tag_run
 from sensors.history import classify
 from sensors.stream import TAG_RESTART_OF
@@ -217,7 +219,7 @@ def test_a_recovery_whose_claim_is_taken_by_another_one_steps_back(instance, dea
 
 def test_a_wish_for_a_restart_is_left_for_the_sensor(instance, monkeypatch, dead):
     """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
-    monkeypatch.setattr(steps, "STREAM", steps.STREAM.__class__(**{**vars(steps.STREAM), "sink_id": dead.sink_id}))
+    monkeypatch.setattr(steps, "stream_of", lambda sink_id: replace(STREAM, sink_id=sink_id))
     failed = create_run_for_test(
         instance, job_name=STREAM_JOB, status=dg.DagsterRunStatus.FAILURE, tags={TAG_SINK: dead.sink_id}
     )

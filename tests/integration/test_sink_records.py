@@ -114,6 +114,45 @@ def test_a_timestamp_column_becomes_the_records_time(bench: Bench, warm: SparkDr
         assert m.timestamp_ms == 1_000_000_000_000 + n if n % 2 == 0 else m.timestamp_ms > 1_700_000_000_000
 
 
+def test_what_belongs_to_a_row_stays_together_and_the_rows_of_a_key_keep_their_order(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against columns that slip against each other by a row where some are null, and against a tombstone that
+    overtakes the value it deletes, or is overtaken by it: over four parts of two batches, topics and partitions.
+    """
+    other = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-b", partitions=4)
+    columns = [
+        f"if(n % 7 = 0, '{other}', '{bench.topic}') topic",
+        "if(n % 11 = 3, null, concat('k', (n % 200) div 50, '.', n % 7)) key",  # a key stays in one part of a batch
+        "if(n % 5 = 0, null, value) value",
+        "if(n % 7 = 1, 2, null) partition",
+        "array(named_struct('key', 'n', 'value', cast(value as binary)),"
+        " named_struct('key', 'n', 'value', if(n % 2 = 0, null, cast('' as binary)))) headers",
+        "timestamp_millis(1000000000000 + n) timestamp",
+    ]
+    warm.complete(number_rows(bench, columns, topic=None))
+
+    oracle.assert_settled(bench.connection, bench.sink_id, [bench.topic, other])
+    found = oracle.read(bench.connection, [bench.topic, other])
+    rows = [(int(m.headers[0][1] or b"-1"), m) for m in found]
+    assert sorted(n for n, _ in rows) == list(range(ROWS))
+    for n, m in rows:
+        assert m.topic == (other if n % 7 == 0 else bench.topic)
+        assert m.key == (None if n % 11 == 3 else f"k{n % 200 // 50}.{n % 7}")
+        assert m.value == (None if n % 5 == 0 else str(n))
+        assert m.headers == (("n", str(n).encode()), ("n", None if n % 2 == 0 else b""))
+        assert m.timestamp_ms == 1_000_000_000_000 + n
+        assert n % 7 != 1 or m.partition == 2
+    by_key: dict[str, list[tuple[int, Message]]] = {}
+    for n, m in rows:
+        if m.key is not None:
+            by_key.setdefault(m.key, []).append((n, m))
+    assert len(by_key) == 28
+    for key, of_key in by_key.items():
+        assert len({(m.topic, m.partition) for _, m in of_key}) == 1, key
+        assert [n for n, _ in of_key] == sorted(n for n, _ in of_key), f"{key} is out of order"
+
+
 def test_batches_and_parts_without_rows_open_no_transaction(bench: Bench, warm: SparkDriver) -> None:
     """Guards against the commit of an empty transaction, which the broker refuses, and against a batch that is never
     finished because it has nothing to commit.

@@ -46,7 +46,16 @@ class Driver:
         if job["transform"]:
             module, _, function = job["transform"].partition(":")
             df = getattr(importlib.import_module(module), function)(df, **job["arguments"])
-        writer = df.writeStream.format(job["format"]).options(**job["options"]).outputMode(job["output_mode"])
+        writer = df.writeStream.outputMode(job["output_mode"])
+        if job["participants"] is None:
+            writer = writer.format(job["format"]).options(**job["options"])
+        else:
+            import exactly_once
+
+            options = dict(job["options"])
+            checkpoint = options.pop("query.checkpoint", options["checkpointLocation"])
+            sink = exactly_once.foreach_batch(options, *(_made(p) for p in job["participants"]))
+            writer = writer.foreachBatch(sink).option("checkpointLocation", checkpoint)
         if job["trigger"]:
             writer = writer.trigger(**job["trigger"])
         if job["name"]:
@@ -76,11 +85,27 @@ class Driver:
     def unset(self, name: str) -> None:
         self.spark.conf.unset(name)
 
+    def state(self, checkpoint: str, options: dict[str, str]) -> list[str]:
+        """What a query's state store holds after its last batch: JSON, with ``key.<field>``, ``value.<field>``."""
+        df = self.spark.read.format("statestore").options(path=checkpoint, **options).load()
+        # field by field: the rows of a join's side have one that their schema does not name, and to_json falls over it
+        names = [f"{c.name}.{f}" for c in df.schema for f in getattr(c.dataType, "names", ())]
+        flat = [
+            f"{name} `{name}`" for name in [*names, *(c.name for c in df.schema if not hasattr(c.dataType, "names"))]
+        ]
+        return [row[0] for row in df.selectExpr(f"to_json(struct({', '.join(flat)}))").collect()]
+
     def write_batch(self, options: dict[str, str], rows: int, parts: int, mode: str) -> None:
         """A batch write of the rows ``w-0``, ``w-1``, ..."""
         self.register()
         df = self.spark.range(0, rows, 1, parts).selectExpr("concat('k', id) key", "concat('w-', id) value")
         df.write.format("kafka_exactly_once").options(**options).mode(mode).save()
+
+
+def _made(description: dict[str, Any]) -> Any:
+    """An object from ``class`` (``module:name``) and its arguments."""
+    module, _, name = description["class"].partition(":")
+    return getattr(importlib.import_module(module), name)(**{k: v for k, v in description.items() if k != "class"})
 
 
 def main() -> None:

@@ -102,6 +102,9 @@ class Job:
         ``module:function``, applied to the selected DataFrame with ``arguments``.
     register : bool
         Call ``exactly_once.register`` first (once for each driver).
+    participants : list of dict, optional
+        Then the batches go through ``exactly_once.foreach_batch``: each with ``class`` (``module:name``) and its
+        arguments.
     """
 
     source: dict[str, Any]
@@ -114,6 +117,7 @@ class Job:
     output_mode: str = "append"
     name: str = ""
     register: bool = True
+    participants: list[dict[str, Any]] | None = None
 
     def until_stopped(self) -> Job:
         """The same query, waiting for more input."""
@@ -269,6 +273,12 @@ class SparkDriver:
     ) -> Callable[[], Any]:
         """Begin to write a batch; call what comes back to wait for its end, which raises Refused when it failed."""
         return self.send("write_batch", options=options, rows=rows, parts=parts, mode=mode)
+
+    def state(self, checkpoint: Path, **options: str) -> list[dict[str, Any]]:
+        """What a query's state store holds after its last batch: the rows of ``format("statestore")``, their fields as
+        ``key.<field>`` and ``value.<field>``.
+        """
+        return [json.loads(row) for row in self.ask("state", checkpoint=str(checkpoint), options=options)]
 
     def ask(self, do: str, timeout_s: float = PATIENCE_S, **arguments: Any) -> Any:
         """Send a command and return its result."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,3 +49,37 @@ def selected(df: DataFrame, columns: list[str]) -> DataFrame:
 def where(df: DataFrame, condition: str) -> DataFrame:
     """The rows that satisfy ``condition``."""
     return df.where(condition)
+
+
+def reversed_after_the_first_time(df: DataFrame, marker: str) -> DataFrame:
+    """The rows of each part; once ``marker`` is there, in the opposite order."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = pa.Table.from_batches(list(batches)).combine_chunks()
+        order = range(found.num_rows)
+        yield from found.take(list(reversed(order) if Path(marker).exists() else order)).to_batches()
+
+    return df.mapInArrow(rows, df.schema)
+
+
+def hang_at(df: DataFrame, name: str) -> DataFrame:
+    """Stand still at the row that the file ``name`` holds, if it is there: no row of that part comes through. Says so
+    by a file ``<name>.<row>``.
+    """
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        wanted = Path(name)
+        for batch in batches:
+            row = wanted.read_text() if wanted.exists() else None
+            if row in batch.column("value").to_pylist():
+                wanted.with_name(f"{wanted.name}.{row}").touch()
+                while wanted.exists():
+                    time.sleep(0.1)
+            yield batch
+
+    return df.mapInArrow(rows, df.schema)
+
+
+def repartitioned(df: DataFrame, parts: int, column: str) -> DataFrame:
+    """Spread over so many parts; rows with the same value of ``column`` stay together."""
+    return df.repartition(parts, column)

@@ -139,7 +139,7 @@ def test_a_decided_transaction_of_a_dead_driver_is_to_be_committed():
     assert found.what == "Part 1 of batch 7 of sink s, 1,234 records."
     assert "it is gone" in found.owner
     assert found.state == "Ongoing for 30 s; after 1 min the broker aborts it (30 s are left). Verdict: decided."
-    assert "lost from batch 7 (EO-EXPIRED)" in found.by_itself
+    assert "missing from batch 7 until the stream is started" in found.by_itself
     assert commands(found) == [f"exactly-once transactions commit {ID}", "exactly-once recover s"]
 
 

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.schema_registry import Framing, Registry, Side
 from exactly_once.spark.columns import Columns
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -324,3 +325,65 @@ def test_only_keys_and_values_to_one_topic_take_the_fast_path(
 ) -> None:
     """On it partition, headers and time would be dropped without a word."""
     assert Columns.of(schema(**types), topic).plain is plain
+
+
+# -- framing --------------------------------------------------------------------------------------------------------
+
+FRAMING = Framing(key=b"\0\0\0\0\7", value=b"\0\1\2\3\4\0")
+
+
+@pytest.mark.parametrize("values", BYTES.values(), ids=BYTES)
+@pytest.mark.parametrize("plain", [True, False], ids=["fast", "general"])
+def test_the_schema_id_stands_before_every_key_and_value_and_null_stays_null(values: pa.Array, plain: bool) -> None:
+    """Guards against a tombstone of a few bytes, which deletes nothing, and against a path without the id."""
+    types: dict[str, DataType] = {"value": BinaryType(), "key": BinaryType()}
+    arrays = {"value": values, "key": values.take(pa.array([2, 1, 0]))}
+    if not plain:
+        types["partition"], arrays["partition"] = IntegerType(), pa.nulls(3, pa.int32())
+    producing, _ = send(Columns.of(schema(**types), "t").framed(FRAMING), **arrays)
+    assert producing.ways == {"fast" if plain else "general"}
+    umlaut = "ä€".encode()
+    assert producing.sent == [
+        Sent("t", FRAMING.key + umlaut, FRAMING.value + b"a"),
+        Sent("t", None, None),
+        Sent("t", FRAMING.key + b"a", FRAMING.value + umlaut),
+    ]
+    assert producing.bytes == sum(len(s.key or b"") + len(s.value or b"") for s in producing.sent)
+
+
+def test_an_empty_value_is_framed_it_is_a_message() -> None:
+    """A Protobuf message of defaults has no bytes; without its id it would be read as damaged."""
+    columns = Columns.of(schema(**VALUE), "t").framed(Framing(value=FRAMING.value))
+    producing, _ = send(columns, value=pa.array(["", None]))
+    assert [s.value for s in producing.sent] == [FRAMING.value, None]
+
+
+def test_a_slice_is_framed_as_that_slice_and_the_users_batch_is_left_alone() -> None:
+    """Arrow buffers are shared, with the rows beside the slice and with whoever handed them over."""
+    values = pa.array([b"x", b"a", None, b"y"]).slice(1, 2)
+    producing, _ = send(Columns.of(schema(**VALUE), "t").framed(FRAMING), value=values)
+    assert [s.value for s in producing.sent] == [FRAMING.value + b"a", None]
+    assert values.to_pylist() == [b"a", None]
+
+
+def test_keys_alone_are_framed_when_only_they_have_a_schema() -> None:
+    """Each side has its own switch."""
+    columns = Columns.of(schema(value=StringType(), key=StringType()), "t").framed(Framing(key=FRAMING.key))
+    producing, _ = send(columns, value=pa.array(["v"]), key=pa.array(["k"]))
+    assert producing.sent == [Sent("t", FRAMING.key + b"k", b"v")]
+
+
+def test_nothing_is_sent_before_the_registry_was_asked() -> None:
+    """Guards against an adapter that forgets to: its records would have no id, and no reader."""
+    columns = Columns.of(schema(**VALUE), "t", Registry("http://r", sides=(Side("value", "t-value"),)))
+    with pytest.raises(AssertionError, match="registry was not asked"):
+        send(columns, value=pa.array(["a"]))
+    send(columns.framed(FRAMING), value=pa.array(["a"]))
+
+
+def test_a_schema_for_keys_that_are_not_there_is_refused() -> None:
+    """The user believes that his keys are written."""
+    registry = Registry("http://r", sides=(Side("key", "t-key"), Side("value", "t-value")))
+    Columns.of(schema(value=StringType(), key=StringType()), "t", registry)
+    with pytest.raises(InvalidSchema, match="no column 'key'"):
+        Columns.of(schema(**VALUE), "t", registry)

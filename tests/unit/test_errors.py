@@ -27,10 +27,16 @@ CODES = {
     "EO-EXPIRING": "Expiring",
     "EO-UNFINISHED": "Unfinished",
     "EO-EXPIRED": "Expired",
+    "EO-LOST": "Lost",
+    "EO-PARTICIPANT": "ParticipantMissing",
+    "EO-TOPIC-RECREATED": "TopicRecreated",
+    "EO-STORE": "StoreRefused",
+    "EO-DATABASE": "DatabaseUnusable",
+    "EO-REGISTRY": "RegistryUnreachable",
     "EO-LOG": "CommitLogDamaged",
     "EO-PROTOCOL": "ProtocolViolation",
 }
-HEALS = {"EO-UNREACHABLE", "EO-PREPARE", "EO-EXPIRING", "EO-UNFINISHED"}
+HEALS = {"EO-UNREACHABLE", "EO-PREPARE", "EO-EXPIRING", "EO-UNFINISHED", "EO-LOST", "EO-REGISTRY"}
 ALL = all_errors()
 
 

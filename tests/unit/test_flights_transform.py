@@ -9,9 +9,10 @@ from itertools import islice
 import pytest
 
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
+from platform_assets.flights.by_hour import delay_by_hour
 from platform_assets.flights.departures import airline_names, airport_names, events
-from platform_assets.flights.expected import expected_delays
-from platform_assets.flights.transform import flight_delays, lookup
+from platform_assets.flights.expected import expected_delays, expected_hours
+from platform_assets.flights.transform import flight_delays, lookup, parse
 from resources.spark_home import fast_spark_home
 
 VALID = {
@@ -52,7 +53,7 @@ def spark(tmp_path_factory):
     session.stop()
 
 
-def transform(spark, values, key=b"k"):
+def source(spark, values, key=b"k"):
     import pyarrow as pa
 
     rows = pa.table(
@@ -63,7 +64,19 @@ def transform(spark, values, key=b"k"):
             "offset": pa.array(range(len(values)), pa.int64()),
         }
     )
-    return flight_delays(spark.createDataFrame(rows), lookup(spark, airline_names()), lookup(spark, airport_names()))
+    return spark.createDataFrame(rows)
+
+
+def transform(spark, values):
+    return flight_delays(source(spark, values), lookup(spark, airline_names()), lookup(spark, airport_names()))
+
+
+def hours(spark, values):
+    """The records of ``delay_by_hour`` by window start and airport; each comes once."""
+    rows = delay_by_hour(parse(source(spark, values)), 1).collect()
+    found = {(body["window_start"], body["origin"]): body for body in (json.loads(row.value) for row in rows)}
+    assert len(found) == len(rows) and all(row.key.decode() == json.loads(row.value)["origin"] for row in rows)
+    return found
 
 
 def as_bytes(**changes):
@@ -155,3 +168,31 @@ def test_a_session_in_local_time_is_refused(spark):
             transform(spark, [as_bytes()])
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_the_hours_of_real_events_are_what_the_package_says(spark):
+    """A departure in the wrong hour, or in none, would be a loss that no count of records shows."""
+    count = 3_000
+    found = hours(spark, [e.value for e in islice(events(), count)])
+    assert found == expected_hours(count)
+    assert sum(h["departures"] for h in found.values()) == count
+    assert any(h["cancelled"] for h in found.values())
+
+
+def test_an_hour_begins_with_its_first_minute_and_ends_before_the_next_one(spark):
+    """A departure on the hour must not count twice, or in the hour before."""
+    values = [as_bytes(minute=m, time_hour=f"2013-01-01T{h}:00:00Z") for h, m in (("10", 0), ("10", 59), ("11", 0))]
+    counts = {start: h["departures"] for (start, _), h in hours(spark, values).items()}
+    assert counts == {"2013-01-01T10:00:00Z": 2, "2013-01-01T11:00:00Z": 1}
+
+
+def test_cancelled_and_malformed_departures_are_in_no_average(spark):
+    """A cancelled departure counted as one without delay would make a bad hour look good."""
+    values = [as_bytes(dep_delay=10), as_bytes(dep_delay=-5), as_bytes(dep_time=None, dep_delay=None)]
+    values += [as_bytes(minute=75), b"{broken", as_bytes(origin="JFK", dep_time=None, dep_delay=None)]
+    found = {origin: h for (_, origin), h in hours(spark, values).items()}
+    assert found.keys() == {"EWR", "JFK"}
+    assert (found["EWR"]["departures"], found["EWR"]["cancelled"]) == (3, 1)
+    assert found["EWR"]["average_departure_delay_min"] == 2.5
+    assert (found["JFK"]["departures"], found["JFK"]["cancelled"]) == (1, 1)
+    assert found["JFK"]["average_departure_delay_min"] is None

@@ -11,6 +11,7 @@ from kafka.errors import for_code
 from exactly_once.completion import complete, sweep
 from exactly_once.errors import ExactlyOnceError, Expired, NotAuthorized, Unfinished
 from exactly_once.kafka.control import Description, End, Listing, _name
+from exactly_once.kafka.evidence import Fate
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import Decision, PreparedTransaction
@@ -66,6 +67,10 @@ class Answers:
     def __init__(self, *outcomes: Outcome):
         self.outcomes = {h.transactional_id: o for h, o in zip(PARTS, outcomes, strict=True)}
         self.sent: list[tuple[End, bool, int]] = []
+        self.evidence = {LOST: Fate.ABORTED, UNKNOWN: Fate.UNKNOWN}
+
+    def fates(self, handles: Sequence[PreparedTransaction]) -> dict[str, Fate]:
+        return {h.transactional_id: self.evidence[self.outcomes[h.transactional_id]] for h in handles}
 
     def renew(self, budget_s: float) -> Answers:
         return self
@@ -90,7 +95,7 @@ def test_every_handle_is_committed_exactly_as_it_was_prepared() -> None:
 @pytest.mark.parametrize(
     ("outcomes", "error"),
     [
-        ((DONE, DONE, DONE, LOST), Expired),
+        ((UNKNOWN, LOST, DONE, DONE), Expired),
         ((UNKNOWN, DONE, DONE, DONE), Expired),
         ((DONE, RETRY, DONE, DONE), Unfinished),
         ((DONE, DONE, DENIED, DONE), NotAuthorized),
@@ -114,14 +119,33 @@ def test_a_lost_part_does_not_hide_one_that_may_still_be_committed(gone: Outcome
         completing(DONE, gone, waiting, DONE)
 
 
-def test_what_is_lost_is_named_with_its_part_records_and_the_way_out() -> None:
+def test_a_part_that_is_proven_lost_is_handed_back_to_be_written_again() -> None:
+    """Guards against a stop where the rows can be written again, and against one more part than was lost."""
+    assert completing(DONE, LOST, DONE, LOST) == [PARTS[1], PARTS[3]]
+
+
+def test_evidence_of_a_commit_is_a_commit() -> None:
+    """Guards against a part that is written twice because its coordinator has forgotten it."""
+    control = Answers(DONE, UNKNOWN, DONE, LOST)
+    control.evidence = dict.fromkeys((LOST, UNKNOWN), Fate.COMMITTED)
+    assert complete("job", DECISION, control, 5.0) == []  # type: ignore[arg-type]
+
+
+def test_a_part_whose_markers_are_still_to_come_is_waited_for() -> None:
+    """Guards against a verdict on a transaction that is just about to be committed."""
+    control = Answers(DONE, UNKNOWN, DONE, DONE)
+    control.evidence = {UNKNOWN: Fate.OPEN}
+    with pytest.raises(Unfinished):
+        complete("job", DECISION, control, 5.0)  # type: ignore[arg-type]
+
+
+def test_what_is_in_doubt_is_named_with_its_part_records_and_the_way_out() -> None:
     """The person who repairs it needs to know which rows."""
     with pytest.raises(Expired) as error:
-        completing(DONE, LOST, UNKNOWN, DONE)
+        completing(DONE, UNKNOWN, UNKNOWN, DONE)
     text = str(error.value)
-    assert "2 of its 4 transactions" in text
+    assert "2 of its parts are in doubt" in text
     assert f"part 1 (11 records, {PARTS[1].transactional_id})" in text
-    assert "of 1 of these the broker can no longer tell" in text
     assert "offsets/12" in text and "offsets/11" in text and "sink.accept.lost=12" in text
 
 

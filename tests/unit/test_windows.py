@@ -35,6 +35,14 @@ def test_a_drained_batch_counts_once_and_its_downtime_is_no_commit_duration():
     assert batch.records == 100 and batch.commit_ms is None
 
 
+def test_rows_behind_the_watermark_are_counted_over_all_stateful_operators():
+    """They are in no window: a number that nobody sees would be a silent loss."""
+    operators = [{"numRowsDroppedByWatermark": 2}, {"numRowsDroppedByWatermark": 1}]
+    told = {4: {**progress(4), "stateOperators": operators}, 5: progress(5)}
+    window = Window(committed_batches([decision(4), decision(5)], {4: 1_060, 5: 1_060}, told), 0, 0, 1.0)
+    assert [b.late for b in window.batches] == [3, 0] and window.late == 3
+
+
 def test_a_batch_without_progress_has_no_durations():
     (batch,) = committed_batches([decision(4)], {4: 1_060}, {})
     assert (batch.batch_ms, batch.commit_ms, batch.rejected) == (None, None, 0)

@@ -1,0 +1,133 @@
+"""What grows over many batches: transactional ids, the commit log, memory of driver, workers and broker."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from kafka.structs import TopicPartition
+
+from benchmarks.common import OURS, Bench
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.raw import EARLIEST, LATEST
+from exactly_once.protocol.names import commit_log_topic, namespace
+
+#: Ten records in two parts: what is measured is batches, not records.
+ROWS, PARTS = 10, 2
+
+_MIB = 1024 * 1024
+
+#: The generations of the serial, the parallel and the G1 collector.
+_USED = re.compile(r"(?:def new generation|tenured generation|PSYoungGen|ParOldGen|garbage-first heap) .*?used (\d+)K")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look. Memory in MiB; heaps after a full collection."""
+
+    batch: int
+    seconds: float
+    ids: int
+    log_records: int
+    driver_heap: float
+    driver_rss: float
+    workers_rss: float
+    workers: int
+    broker_heap: float
+    broker_rss: float
+    threads: int
+    files: int
+
+
+def measure(bench: Bench, batches: int, samples: int, show: Callable[[Sample], None]) -> list[Sample]:
+    """Run a stream for so many batches, as fast as they go, and look at it now and then."""
+    topic = bench.topic("endurance", PARTS)
+    rows = (
+        bench.spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", ROWS)
+        .option("numPartitions", PARTS)
+        .load()
+        .selectExpr("cast(value as string) key", "concat('row-', value) value")
+    )
+    query = bench.writer(OURS, rows, topic).queryName("endurance").trigger(processingTime="0 seconds").start()
+    checkpoint = max((bench.folder / "checkpoints").iterdir(), key=lambda p: p.stat().st_ctime)
+    sink_id = f"bench-{checkpoint.name}"
+    begun, found = time.monotonic(), []
+    for target in _targets(batches, samples):
+        while (done := _last(checkpoint / "commits")) < target:
+            if not query.isActive:
+                raise RuntimeError(f"the query ended: {query.exception()}")
+            time.sleep(0.5)
+        sample = _look(bench, sink_id, done, time.monotonic() - begun)
+        found.append(sample)
+        show(sample)
+    query.stop()
+    return found
+
+
+def _targets(batches: int, samples: int) -> Iterator[int]:
+    """The first look is after the JIT and the caches have warmed up a little."""
+    yield min(200, batches - 1)
+    for n in range(1, samples + 1):
+        if (target := batches * n // samples - 1) > 200:
+            yield target
+
+
+def _last(commits: Path) -> int:
+    if not commits.exists():
+        return -1
+    return max((int(f.name) for f in commits.iterdir() if f.name.isdigit()), default=-1)
+
+
+def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> Sample:
+    me = psutil.Process()
+    children = me.children(recursive=True)
+    broker = next(p for p in children if "kafka.Kafka" in " ".join(_command(p)) and "java" in _name(p))
+    driver = next(p for p in children if "SparkSubmit" in " ".join(_command(p)) and "java" in _name(p))
+    workers = [p for p in driver.children(recursive=True) if "python" in _name(p)]
+    with Control(bench.connection, 30) as control:
+        ids = control.list_transactions(namespace(sink_id), ())
+        log = [TopicPartition(commit_log_topic(sink_id), 0)]
+        low, high = (control._list_offsets(log, spec, "read_uncommitted")[log[0]].offset for spec in (EARLIEST, LATEST))
+    read_log(bench.connection, sink_id)
+    return Sample(
+        batch,
+        round(seconds, 1),
+        len(ids),
+        high - low,
+        _heap(driver.pid),
+        driver.memory_info().rss / _MIB,
+        sum(p.memory_info().rss for p in workers) / _MIB,
+        len(workers),
+        _heap(broker.pid),
+        broker.memory_info().rss / _MIB,
+        driver.num_threads(),
+        driver.num_fds(),
+    )
+
+
+def _heap(pid: int) -> float:
+    """Used heap of a JVM after a full collection, MiB."""
+    subprocess.run(["jcmd", str(pid), "GC.run"], capture_output=True, check=True)
+    out = subprocess.run(["jcmd", str(pid), "GC.heap_info"], capture_output=True, check=True, text=True).stdout
+    return sum(int(used) for used in _USED.findall(out)) / 1024
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):
+        command: list[str] = process.cmdline()
+        return command
+    return []
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return str(process.name())
+    return ""

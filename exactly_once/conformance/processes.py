@@ -1,0 +1,142 @@
+"""Steps of a test in a process of their own that SIGKILL ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from exactly_once.participant import Participant, PartName
+
+#: A step of a test takes milliseconds; an output that does not answer for this long, in seconds, fails the test.
+_PATIENCE_S = 60
+
+_START = (
+    "import sys, pickle; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "from exactly_once.conformance.processes import _end; _end()"
+)
+
+
+class Ended(NamedTuple):
+    """How a step in another process came out.
+
+    ``lines`` is how many lines of the participant it ran through; ``finished`` is False when it was killed before its
+    end, ``result`` None then.
+    """
+
+    finished: bool
+    result: Any
+    lines: int
+
+
+def elsewhere(step: Callable[..., Any], *args: Any, kill_at: int | None = None, count: bool = False) -> Ended:
+    """Run ``step(*args)`` in a new process that SIGKILL ends: when the step is through, or before.
+
+    Parameters
+    ----------
+    step : callable
+        Of a module that can be imported; travels by pickle, as do ``args``. A participant among the arguments tells
+        whose lines are counted: those of the modules in the folders of its class and of the classes it extends.
+    kill_at : int, optional
+        Kill the process right before this line of the participant's, the first being 1.
+    count : bool
+        Count the lines.
+
+    Raises
+    ------
+    Whatever the step raises.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer"
+        limit = kill_at if kill_at is not None else 0 if count else None
+        job = pickle.dumps(sys.path) + pickle.dumps((step, args, limit, str(answer)))
+        ended = subprocess.run([sys.executable, "-c", _START], input=job, timeout=_PATIENCE_S)
+        assert ended.returncode == -signal.SIGKILL, f"the process of the step ended by itself: {ended.returncode}"
+        if not answer.exists():
+            assert kill_at is not None, "the process of the step was killed by somebody else"
+            return Ended(False, None, kill_at)
+        error, result, lines = pickle.loads(answer.read_bytes())
+    if error is not None:
+        raise error
+    return Ended(True, result, lines)
+
+
+def _end() -> None:
+    """In the other process: the step, its answer, the end."""
+    step, args, limit, answer = pickle.load(sys.stdin.buffer)
+    counted = _Lines(args, limit)
+    error = result = None
+    try:
+        with counted:
+            result = step(*args)
+    except Exception as e:
+        error = e
+    part = Path(f"{answer}.part")
+    part.write_bytes(pickle.dumps((error, result, counted.lines)))
+    part.rename(answer)
+    _kill()
+
+
+def _kill() -> None:
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Lines:
+    """Counts the lines that run in the folder of a participant, and kills the process before one of them."""
+
+    def __init__(self, args: Iterable[Any], limit: int | None):
+        self.limit, self.lines = limit, 0
+        classes = [c for a in args if isinstance(a, Participant) for c in type(a).__mro__ if issubclass(c, Participant)]
+        files = [sys.modules[c.__module__].__file__ for c in classes if c is not Participant]
+        self.folders = {os.path.dirname(file) for file in files if file}
+
+    def __enter__(self) -> None:
+        if self.limit is not None:
+            threading.settrace(self._call)
+            sys.settrace(self._call)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+        threading.settrace(None)
+
+    def _call(self, frame: FrameType, event: str, arg: object) -> Any:
+        return self._line if os.path.dirname(frame.f_code.co_filename) in self.folders else None
+
+    def _line(self, frame: FrameType, event: str, arg: object) -> Any:
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.limit:
+                _kill()
+        return self._line
+
+
+def prepare(participant: Participant[Any], name: PartName, rows: Sequence[pa.RecordBatch]) -> Any:
+    """A step: what a task does with one part. Returns the handle."""
+    writer = participant.begin(name)
+    for batch in rows:
+        writer.write(batch)
+    return writer.pre_commit()
+
+
+def write_only(participant: Participant[Any], name: PartName, rows: Sequence[pa.RecordBatch]) -> None:
+    """A step: a task that does not come to ``pre_commit``."""
+    writer = participant.begin(name)
+    for batch in rows:
+        writer.write(batch)
+
+
+def call(participant: Participant[Any], method: str, argument: Any) -> Any:
+    """A step: what the driver, or a recovery, does."""
+    result = getattr(participant, method)(argument)
+    return list(result) if result is not None else None

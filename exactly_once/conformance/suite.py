@@ -1,0 +1,336 @@
+"""The tests."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+
+from exactly_once.conformance.output import Output
+from exactly_once.conformance.processes import call, elsewhere, prepare, write_only
+from exactly_once.conformance.rows import key
+from exactly_once.participant import PartName, Scope
+
+#: Above the claims of all tests: a scope before it covers them.
+_LATER = 1_000
+
+
+class ParticipantConformance(Output):
+    """The contract of :class:`~exactly_once.participant.Participant`, as tests. Subclass it and override what
+    :class:`~exactly_once.conformance.output.Output` lists as yours.
+    """
+
+    def test_check_accepts_the_rows_and_writes_none(self) -> None:
+        """A check that leaves something behind would show rows, or stop the next start."""
+        self.checked()
+        self.checked()
+        self.assert_visible()
+        self.assert_left()
+
+    def test_nothing_is_visible_before_commit(self) -> None:
+        """Rows of a batch that is run again would be there twice."""
+        participant, name = self.checked(), self.name()
+        writer = participant.begin(name)
+        for batch in self.rows(name):
+            writer.write(batch)
+            self.assert_visible()
+        assert writer.pre_commit() is not None
+        self.assert_visible()
+        self.assert_left(name)
+
+    def test_a_committed_batch_is_visible_once_and_leaves_nothing_staged(self) -> None:
+        """The plain way."""
+        participant = self.checked()
+        names, handles = self.batch()
+        assert list(participant.gone(handles)) == []
+        assert list(participant.commit(handles)) == []
+        self.assert_visible(*names)
+        self.assert_left()
+
+    def test_every_value_is_kept(self) -> None:
+        """A null that becomes empty text, or a number that is rounded, is a lost value."""
+        participant, name = self.checked(), self.name()
+        rows = self.rows(name, 40)
+        assert list(participant.commit([self.stored(prepare(participant, name, rows))])) == []
+        want, seen = sorted(key(r) for b in rows for r in b.to_pylist()), sorted(key(r) for r in self.visible())
+        assert seen == want, next((pair for pair in zip(seen, want, strict=False) if pair[0] != pair[1]), "a row more")
+
+    def test_the_handle_tells_part_records_and_digest(self) -> None:
+        """They prove that a part written again is the same; a wrong figure stops the stream, or lets another pass."""
+        participant, name = self.checked(), self.name(part=5)
+        rows = self.rows(name, 9)
+        handle = self.stored(prepare(participant, name, rows))
+        assert (handle.participant, handle.part, handle.records) == (participant.name, 5, 9)
+        assert handle.digest == self.digest(rows)
+        assert handle == self.stored(handle), "the commit log must give back what it was given"
+
+    def test_an_empty_part_has_no_handle_and_leaves_nothing(self) -> None:
+        """What a task without rows leaves behind, nobody would ever end."""
+        participant = self.checked()
+        assert participant.begin(self.name(part=0)).pre_commit() is None
+        none = pa.RecordBatch.from_pylist([], schema=self.schema)
+        assert prepare(participant, self.name(part=1), [none, none]) is None
+        self.assert_left()
+        self.assert_visible()
+
+    def test_the_participant_travels_by_pickle_before_and_after_use(self) -> None:
+        """Spark sends it to every task; an open connection in it would break there, not at the start."""
+        participant = pickle.loads(pickle.dumps(self.checked()))
+        names, handles = self.batch()
+        used = pickle.loads(pickle.dumps(participant))
+        assert list(participant.commit(handles)) == []
+        assert list(pickle.loads(pickle.dumps(participant)).commit(handles)) == []
+        assert used.name == participant.name == self.participant().name
+        self.assert_visible(*names)
+
+    def test_commit_is_idempotent(self) -> None:
+        """A driver that does not know whether it committed does it again."""
+        participant = self.checked()
+        names, handles = self.batch()
+        for one in (participant, participant, self.participant()):
+            assert list(one.commit(handles)) == []
+            self.assert_visible(*names)
+        assert elsewhere(call, self.participant(), "recover_and_commit", handles).result == []
+        self.assert_visible(*names)
+        self.assert_left()
+
+    def test_parts_are_committed_in_any_order(self) -> None:
+        """The decision lists them as the tasks' answers arrived."""
+        participant = self.checked()
+        names, handles = self.batch()
+        assert list(participant.commit(handles[::-1])) == []
+        assert list(self.participant().commit(handles[1:] + handles[:1])) == []
+        self.assert_visible(*names)
+
+    def test_batches_are_committed_one_after_the_other(self) -> None:
+        """The next batch may be prepared while the last one commits."""
+        participant = self.checked()
+        names, handles = self.batch(7)
+        more_names, more = self.batch(8)
+        assert list(participant.commit(handles)) == []
+        self.assert_visible(*names)
+        self.assert_left(*more_names)
+        assert list(participant.commit(more)) == []
+        assert list(self.participant().recover_and_commit(handles)) == []
+        self.assert_visible(*names, *more_names)
+        self.assert_left()
+
+    def test_the_same_batch_number_of_a_later_query_is_another_batch(self) -> None:
+        """Batch numbers begin anew with a new checkpoint; "batch 7 is there already" would lose its rows."""
+        participant = self.checked()
+        names, handles = self.batch(7, token=3)
+        assert list(participant.commit(handles)) == []
+        more_names, more = self.batch(7, token=9)
+        assert list(participant.commit(more)) == []
+        for again in (handles, more):
+            assert list(self.participant().recover_and_commit(again)) == []
+        self.assert_visible(*names, *more_names)
+
+    def test_a_task_killed_before_pre_commit_is_swept(self) -> None:
+        """Half a part that is published, or stays for ever."""
+        self.checked()
+        name, again = self.name(), self.name(attempt="1.2")
+        elsewhere(write_only, self.participant(), name, self.rows(name))
+        self.assert_visible()
+        handles = self.prepared(again)
+        swept = self.participant().recover_and_abort(Scope(self.sink_id, 0, own=3, spare=frozenset({str(again)})))
+        assert set(swept) <= {str(name)}
+        self.assert_left(again)
+        assert list(self.participant().commit(handles)) == []
+        self.assert_visible(again)
+
+    def test_a_task_killed_right_after_pre_commit_has_kept_its_word(self) -> None:
+        """From pre_commit on the rows are the driver's: nothing may end with the process or its connection."""
+        self.checked()
+        names = [self.name(part) for part in range(2)]
+        handles = [self.stored(elsewhere(prepare, self.participant(), n, self.rows(n)).result) for n in names]
+        self.assert_visible()
+        assert list(self.participant().gone(handles)) == []
+        assert elsewhere(call, self.participant(), "commit", handles).result == []
+        self.assert_visible(*names)
+        self.assert_left()
+
+    def test_a_task_killed_anywhere_leaves_nothing_after_the_sweep(self) -> None:
+        """Each line of begin, write and pre_commit is one at which an executor may die."""
+        participant, names = self.checked(), list[PartName]()
+        first = self.name(batch=0)
+        for batch, line in enumerate(self.points(self.lines(prepare, first, self.rows(first))), 1):
+            died, again = self.name(batch=batch), self.name(batch=batch, attempt="1.2")
+            elsewhere(prepare, self.participant(), died, self.rows(died), kill_at=line)
+            self.assert_visible(*names)
+            handles = self.prepared(again)
+            participant.recover_and_abort(Scope(self.sink_id, _LATER, spare=frozenset({str(again)})))
+            self.assert_left(again)
+            assert list(participant.commit(handles)) == []
+            names.append(again)
+            self.assert_visible(*names)
+
+    def test_a_commit_killed_anywhere_is_completed_once(self) -> None:
+        """A decided batch is committed by whoever comes next: every part, and none twice."""
+        self.checked()
+        names, handles = self.batch(0)
+        for batch, line in enumerate(self.points(self.lines(call, "commit", handles)), 1):
+            more, handles = self.batch(batch)
+            elsewhere(call, self.participant(), "commit", handles, kill_at=line)
+            spare = frozenset(map(str, more))
+            assert self.participant().recover_and_abort(Scope(self.sink_id, _LATER, spare=spare)) == [], "decided"
+            assert list(self.participant().recover_and_commit(handles)) == [], f"killed at line {line}"
+            names += more
+            self.assert_visible(*names)
+            self.assert_left()
+
+    def test_a_part_is_aborted_before_pre_commit(self) -> None:
+        """A task that fails tidies up, or the next sweep does."""
+        participant = self.checked()
+        for part, rows in enumerate(([], self.rows(self.name(part=1)))):
+            writer = participant.begin(self.name(part))
+            for batch in rows:
+                writer.write(batch)
+            writer.abort()
+            writer.abort()
+        participant.recover_and_abort(Scope(self.sink_id, _LATER))
+        self.assert_left()
+        self.assert_visible()
+
+    def test_prepared_parts_are_aborted_however_often(self) -> None:
+        """An undecided batch is rolled back by its driver and, after a crash of that one, by the next."""
+        participant = self.checked()
+        _, handles = self.batch(7)
+        names, decided = self.batch(8)
+        for one in (participant, participant, self.participant()):
+            assert one.abort(handles) is None
+            self.assert_left(*names)
+        elsewhere(call, self.participant(), "abort", handles)
+        self.assert_visible()
+        assert list(participant.commit(decided)) == []
+        self.assert_visible(*names)
+
+    def test_an_abort_killed_anywhere_is_finished_by_the_next(self) -> None:
+        """A part that only half of an abort has seen must not block the rest."""
+        participant = self.checked()
+        _, handles = self.batch(0)
+        for batch, line in enumerate(self.points(self.lines(call, "abort", handles)), 1):
+            _, handles = self.batch(batch)
+            elsewhere(call, self.participant(), "abort", handles, kill_at=line)
+            participant.abort(handles)
+            self.assert_left()
+        self.assert_visible()
+
+    def test_no_abort_undoes_a_commit(self) -> None:
+        """Spark calls abort after a commit that raised; a sweep meets decisions that were dropped from the log."""
+        participant = self.checked()
+        names, handles = self.batch()
+        assert list(participant.commit(handles)) == []
+        participant.abort(handles)
+        assert participant.recover_and_abort(Scope(self.sink_id, _LATER, own=3)) == []
+        self.assert_visible(*names)
+        assert list(participant.recover_and_commit(handles)) == []
+        self.assert_visible(*names)
+
+    def test_a_sweep_touches_only_what_its_scope_covers(self) -> None:
+        """A sweep that goes too far loses what is decided, or breaks a neighbour; one that is too shy leaves a mess."""
+        participant = self.checked()
+        old, decided, own, newer = (self.name(part, token=t) for part, t in enumerate((2, 2, 3, 4)))
+        like = self.sink_id.replace("_", "X").replace("-", "X")
+        sinks = {"payments", f"{self.sink_id}-late", f"{self.sink_id}.2", f"{self.sink_id}0", like} - {self.sink_id}
+        others = [self.name(10 + i, token=1, sink=sink) for i, sink in enumerate(sorted(sinks))]
+        _, (kept, *_), theirs = self.prepared(old), self.prepared(decided, own, newer), self.prepared(*others)
+        strange = self.foreign()
+        left: list[PartName | str] = [decided, own, newer, *others, *strange]
+        self.assert_left(old, *left)
+        spare = frozenset({str(decided)})
+        for found in ([str(old)], []):
+            assert self.participant().recover_and_abort(Scope(self.sink_id, 3, spare=spare)) == found
+            self.assert_left(*left)
+        for found in ([str(own)], []):
+            assert elsewhere(call, participant, "recover_and_abort", Scope(self.sink_id, 3, 3, spare)).result == found
+            self.assert_left(decided, newer, *others, *strange)
+        assert list(participant.recover_and_commit([kept])) == []
+        for handle in theirs:
+            assert list(participant.commit([handle])) == []
+        self.assert_visible(decided, *others)
+        self.assert_left(newer, *strange)
+
+    def test_a_sweep_killed_anywhere_is_finished_by_the_next(self) -> None:
+        """The driver that sweeps may die of the same cause as the one before."""
+        participant = self.checked()
+        scope = Scope(self.sink_id, _LATER)
+        self.batch(0)
+        for batch, line in enumerate(self.points(self.lines(call, "recover_and_abort", scope)), 1):
+            self.batch(batch)
+            elsewhere(call, self.participant(), "recover_and_abort", scope, kill_at=line)
+            participant.recover_and_abort(scope)
+            self.assert_left()
+        self.assert_visible()
+
+    def test_of_two_attempts_of_a_part_only_the_decided_one_is_visible(self) -> None:
+        """Spark runs a task again while the first attempt still breathes; both prepare."""
+        participant = self.checked()
+        loser, winner = self.name(), self.name(attempt="1.2")
+        lost, won = self.prepared(loser, winner)
+        assert list(participant.commit([won])) == []
+        self.assert_visible(winner)
+        self.assert_left(loser)
+        assert participant.recover_and_abort(Scope(self.sink_id, 0, own=3)) == [str(loser)]
+        self.assert_left()
+        participant.abort([lost])
+        self.assert_visible(winner)
+
+    def test_a_prepared_part_that_is_lost_is_named_before_the_decision(self) -> None:
+        """A decision over a part that is gone cannot be kept."""
+        participant = self.checked()
+        _, handles = self.batch()
+        self.lose(handles[1])
+        assert [h.part for h in participant.gone(handles)] == [1]
+        participant.abort(handles)
+        self.assert_left()
+        self.assert_visible()
+
+    def test_a_decided_part_that_is_lost_is_named_and_written_again(self) -> None:
+        """Flink logs it and goes on; here the part comes again, and the others are not doubled."""
+        participant = self.checked()
+        names, handles = self.batch()
+        self.lose(handles[1])
+        for one in (participant, self.participant()):
+            assert [h.part for h in one.recover_and_commit(handles)] == [1]
+            self.assert_visible(names[0], names[2])
+        again = self.name(1, token=3, attempt="1.2")
+        (new,) = self.prepared(again)
+        for one in (participant, self.participant()):
+            assert list(one.recover_and_commit([handles[0], new, handles[2]])) == []
+            self.assert_visible(names[0], again, names[2])
+        self.assert_left()
+
+    def test_a_batch_whose_parts_are_all_lost_is_written_again(self) -> None:
+        """Then there is nothing to keep."""
+        participant = self.checked()
+        _, handles = self.batch(parts=2)
+        for handle in handles:
+            self.lose(handle)
+        assert sorted(h.part for h in participant.commit(handles)) == [0, 1]
+        self.assert_visible()
+        again = [self.name(part, attempt="1.2") for part in range(2)]
+        assert list(participant.commit(self.prepared(*again))) == []
+        self.assert_visible(*again)
+        self.assert_left()
+
+    def test_a_commit_of_what_was_written_again_killed_anywhere_is_completed_once(self) -> None:
+        """The second commit of a batch meets parts that the first has published."""
+
+        def after_a_loss(batch: int) -> tuple[list[PartName], list[Any]]:
+            names, handles = self.batch(batch)
+            self.lose(handles[1])
+            assert [h.part for h in self.participant().commit(handles)] == [1]
+            again = self.name(1, batch, attempt="1.2")
+            return [names[0], again, names[2]], [handles[0], *self.prepared(again), handles[2]]
+
+        self.checked()
+        names, handles = after_a_loss(0)
+        for batch, line in enumerate(self.points(self.lines(call, "commit", handles)), 1):
+            more, handles = after_a_loss(batch)
+            elsewhere(call, self.participant(), "commit", handles, kill_at=line)
+            assert list(self.participant().recover_and_commit(handles)) == [], f"killed at line {line}"
+            names += more
+            self.assert_visible(*names)
+            self.assert_left()

@@ -1,0 +1,36 @@
+"""Records without transactions: the producers of ``at_least_once`` and ``none``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError, Message
+
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.sender import Sender
+
+log = logging.getLogger(__name__)
+
+
+class AcknowledgedSender(Sender):
+    """``at_least_once``: an idempotent producer, flushed before the part is done."""
+
+    def __init__(self, connection: Connection, producer_config: Mapping[str, str], name: str):
+        super().__init__(connection, producer_config, {"enable.idempotence": True, "acks": "all"}, name)
+
+
+class UnacknowledgedSender(Sender):
+    """``none``: nothing is waited for. It lives as long as its process, which goes on sending after a part is done."""
+
+    def __init__(self, connection: Connection, producer_config: Mapping[str, str], name: str):
+        super().__init__(connection, producer_config, {"enable.idempotence": False, "acks": "1"}, name)
+
+    def serve(self) -> None:
+        """Take what the brokers have answered so far."""
+        assert self._producer is not None
+        self._producer.poll(0)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            log.warning("%s: a record for %s was not delivered: %s", self.name, message.topic(), error)

@@ -1,0 +1,201 @@
+"""Records on their way to the brokers: librdkafka's producer, as every guarantee uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from exactly_once.deadline import Deadline
+from exactly_once.digest import RowDigest
+from exactly_once.errors import (
+    ExactlyOnceError,
+    InvalidOption,
+    InvalidRecord,
+    InvalidTransactionTimeout,
+    NotAuthorized,
+    PrepareFailed,
+)
+from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+
+#: How long a full send queue may stand still before the task gives up: longer than any leader election.
+STALLED_S = 60.0
+
+Headers = Sequence[tuple[str, bytes | None]] | None
+
+
+def check_settings(connection: Connection, producer_config: Mapping[str, str]) -> None:
+    """Make sure that librdkafka takes these settings, before a task finds out.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    try:
+        Producer({**producer_config, **connection.librdkafka(), "logger": librdkafka_log})
+    except KafkaException as e:
+        raise InvalidOption(
+            f"the Kafka client refuses a setting: {e.args[0].str()}", "Correct the kafka.* option of that name"
+        ) from e
+
+
+class Sender:
+    """Sends records and keeps count of them.
+
+    Parameters
+    ----------
+    producer_config : mapping
+        librdkafka settings of the user, without the connection and without what the guarantee fixes.
+    fixed : mapping
+        What the guarantee fixes.
+    name : str
+        For errors.
+    """
+
+    def __init__(self, connection: Connection, producer_config: Mapping[str, str], fixed: Mapping[str, Any], name: str):
+        self.name = name
+        self.records = 0
+        self.bytes = 0
+        self._digest = RowDigest()
+        self._failed: list[tuple[KafkaError, str]] = []
+        self._producer: Producer | None = Producer(
+            {
+                **producer_config,
+                **connection.librdkafka(),
+                **FAST_CONNECT,
+                **fixed,
+                "partitioner": "murmur2_random",  # the Java client's: the same key goes where Spark's sink puts it
+                "delivery.report.only.error": True,  # a failed delivery is reported; flush() checks that none is left
+                "on_delivery": self._on_delivery,
+                "logger": librdkafka_log,
+            }
+        )
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | str | None,
+        value: bytes | str | None,
+        partition: int = -1,
+        headers: Headers = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Queue one record. ``partition`` -1 leaves the choice to the partitioner, ``timestamp_ms`` 0 is now.
+
+        Raises
+        ------
+        InvalidRecord
+            When it is too large, or the topic or partition does not exist.
+        PrepareFailed
+            When the brokers take nothing any more.
+        """
+        self._send_slowly(topic, key, value, partition, headers, timestamp_ms)
+        self._digest.add(
+            topic.encode(), _bytes(key), _bytes(value), repr((partition, headers or None, timestamp_ms)).encode()
+        )
+        self.records += 1
+        self.bytes += len(key or b"") + len(value or b"")
+
+    def _send_slowly(
+        self,
+        topic: str,
+        key: bytes | str | None,
+        value: bytes | str | None,
+        partition: int = -1,
+        headers: Headers = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        producer = self._producer
+        assert producer is not None
+        deadline: Deadline | None = None
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, timestamp=timestamp_ms, headers=headers or None)  # type: ignore[arg-type]
+                return
+            except BufferError:
+                deadline = deadline or Deadline(STALLED_S)
+                producer.poll(0.05)
+                self._raise_failure()
+                if deadline.over:
+                    raise PrepareFailed(
+                        f"{self.name}: the brokers took no record for {STALLED_S:g} s",
+                        "Look at the brokers' health; the stream may be started again at any time",
+                    ) from None
+            except KafkaException as e:
+                raise self._named(e, topic, key, value) from e
+
+    def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
+        """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of
+        any work for each record beyond librdkafka's own call.
+        """
+        assert self._producer is not None
+        produce = self._producer.produce
+        for value, key in zip(values, keys, strict=True):
+            try:
+                produce(topic, value, key)
+            except (BufferError, KafkaException):
+                self._send_slowly(topic, key, value)  # waits for room, or names the error
+        self._digest.add_pairs(keys, values)
+        self.records += len(values)
+        self.bytes += size
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until every record is acknowledged.
+
+        Raises
+        ------
+        PrepareFailed, InvalidRecord, NotAuthorized
+            When one was not.
+        """
+        assert self._producer is not None
+        left = self._producer.flush(timeout_s)
+        self._raise_failure()
+        if left:
+            raise PrepareFailed(
+                f"{self.name}: {left} of {self.records} records were not acknowledged within {timeout_s:g} s",
+                "Look at the brokers' health, or allow more with kafka.delivery.timeout.ms",
+            )
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and not self._failed:
+            self._failed.append((error, f"{message.topic()}-{message.partition()}"))
+
+    def _raise_failure(self) -> None:
+        if self._failed:
+            error, where = self._failed[0]
+            raise self._named(KafkaException(error), where)
+
+    def _named(
+        self, e: KafkaException, topic: str = "", key: object = None, value: bytes | str | None = None
+    ) -> ExactlyOnceError:
+        error: KafkaError = e.args[0]
+        code = error.code()
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            size = len(value or b"")
+            return InvalidRecord(
+                f"a record of this part (topic {topic!r}, key {str(key)[:60]!r}, value of {size} "
+                "bytes) is "
+                "larger than max.request.size",
+                "Raise kafka.max.request.size here and max.message.bytes of the topic, or make the record smaller",
+            )
+        if code in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+            return InvalidRecord(
+                f"a record names a topic or partition that does not exist ({topic or error.str()})",
+                "Create it, or correct the topic or partition column",
+            )
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return InvalidTransactionTimeout(
+                "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
+                "Lower the one or raise the other",
+            )
+        if "AUTHORIZATION" in error.name():
+            return NotAuthorized(f"{self.name}: {error.str()}", "Grant the rights that the README lists under 'Rights'")
+        return PrepareFailed(
+            f"{self.name}: {error.str()} ({error.name()})",
+            "Start the stream again once the brokers are well",
+        )
+
+
+def _bytes(cell: bytes | str | None) -> bytes | None:
+    return cell.encode() if isinstance(cell, str) else cell

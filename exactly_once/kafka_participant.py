@@ -1,0 +1,135 @@
+"""Kafka as a participant: one transaction for each part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import pyarrow as pa
+
+from exactly_once.completion import commit_transactions, older_slots, open_of, sweep
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.evidence import Evidence
+from exactly_once.kafka.sender import Sender
+from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
+from exactly_once.participant import Participant, PartName, PartWriter, Scope
+from exactly_once.protocol.names import SLOTS, attempt_of, part_id, slot_of
+from exactly_once.protocol.records import KAFKA, Decision, PreparedTransaction
+
+#: For ending the transactions of one batch, and for finding those that were left.
+BUDGET_S = 60.0
+
+
+class Rows(Protocol):
+    """Rows as records (:class:`exactly_once.spark.columns.Columns`)."""
+
+    def send(self, batch: pa.RecordBatch, sender: Sender, topics: set[str]) -> None:
+        """Send every row of ``batch``; adds the topics that were written to ``topics``."""
+
+
+class KafkaParticipant(Participant[PreparedTransaction]):
+    """Kafka, under the options of a sink.
+
+    The engine itself completes and sweeps Kafka's transactions with connections that it keeps
+    (:mod:`exactly_once.completion`); the methods here do the same with connections of their own.
+    """
+
+    name = KAFKA
+
+    def __init__(self, options: SinkOptions, rows: Rows, timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS):
+        self._options = options
+        self._rows = rows
+        self._timeout_ms = timeout_ms
+
+    def begin(self, part: PartName) -> KafkaPart:
+        """Begin with the first row: a transaction without records cannot be committed."""
+        return KafkaPart(self._options, self._rows, self._timeout_ms, part)
+
+    def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
+        """Those that are not open any more, by their coordinators' word."""
+        with Control(self._options.connection, BUDGET_S) as control:
+            found = {d.transactional_id for d in open_of(handles, control)}
+        return [h for h in handles if h.transactional_id not in found]
+
+    def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
+        """EndTxn for each, and evidence from the output where its answer tells nothing."""
+        with Evidence(self._options.connection, BUDGET_S) as control:
+            decision = Decision("", 0, 0, tuple(handles), "", control.end_txn_version(), 0)
+            name = f"a batch of sink {self._options.sink_id!r}"
+            return commit_transactions(self._options.sink_id, name, decision, control, BUDGET_S)
+
+    def abort(self, handles: Sequence[PreparedTransaction]) -> None:
+        """Abort exactly these, as far as they are open."""
+        with Control(self._options.connection, BUDGET_S) as control:
+            control.end_all([d.end for d in open_of(handles, control)], False, control.end_txn_version())
+
+    def recover_and_abort(self, scope: Scope) -> list[str]:
+        """The slots of older claims; see :func:`exactly_once.completion.sweep`."""
+        spare = scope.spare | {_id_of(part) for name in scope.spare if (part := PartName.parse(name)) is not None}
+        slots = older_slots(scope.before, SLOTS) | ({slot_of(scope.own)} if scope.own is not None else set())
+        with Control(self._options.connection, BUDGET_S) as control:
+            swept = sweep(
+                scope.sink_id,
+                control,
+                control.end_txn_version(),
+                lambda p: p.slot in slots and part_id(*p) not in spare,
+            )
+        return [d.transactional_id for d in swept]
+
+
+class KafkaPart(PartWriter[PreparedTransaction]):
+    """One part: a transaction that begins with its first row. ``topics`` are those that were written."""
+
+    def __init__(self, options: SinkOptions, rows: Rows, timeout_ms: int, part: PartName):
+        self._options = options
+        self._rows = rows
+        self._timeout_ms = timeout_ms
+        self._part = part
+        self._transaction: PartTransaction | None = None
+        self.topics: set[str] = set()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Send the rows."""
+        if rows.num_rows:
+            self._transaction = self._transaction or self._begin()
+            self._rows.send(rows, self._transaction, self.topics)
+
+    def pre_commit(self) -> PreparedTransaction | None:
+        """Flush, verify every delivery, and leave the transaction open for the driver."""
+        if self._transaction is None:
+            return None
+        return self._transaction.prepare(self._part.part, self._options.delivery_timeout_s)
+
+    def abort(self) -> None:
+        """Abort at once, so that readers are not blocked until a sweep."""
+        if self._transaction is not None:
+            self._transaction.abort()
+
+    def _begin(self) -> PartTransaction:
+        producer = {
+            **self._options.producer,
+            # librdkafka refuses a delivery timeout above the transaction's
+            "delivery.timeout.ms": str(min(int(self._options.delivery_timeout_s * 1000), self._timeout_ms)),
+        }
+        return PartTransaction(
+            self._options.connection,
+            producer,
+            _id_of(self._part),
+            self._timeout_ms,
+            _control(self._options.connection),
+        )
+
+
+def _id_of(part: PartName) -> str:
+    """The transactional id of a part: bounded in number, so it tells less than the name."""
+    task_attempt, _, task_attempt_id = part.attempt.partition(".")
+    return part_id(part.sink_id, part.token, part.part, attempt_of(int(task_attempt), int(task_attempt_id)))
+
+
+@lru_cache(maxsize=4)
+def _control(connection: Connection) -> Control:
+    """The control connection of this worker process, kept over batches."""
+    return Control(connection)

@@ -1,0 +1,232 @@
+"""The contract of the two-phase commit: what an output must offer to take part in a batch.
+
+One decision in the sink's commit log covers all participants of a batch. Kafka is one of them
+(:class:`exactly_once.kafka_participant.KafkaParticipant`), files and PostgreSQL are others
+(:mod:`exactly_once.participants`); the conformance suite in :mod:`exactly_once.conformance` tells whether one of your
+own keeps the contract.
+
+The life of one part of a batch::
+
+    task        begin -> write ... -> pre_commit          a handle travels to the driver
+    driver      gone (is every handle still there?)       no: the batch is aborted and run again
+                THE DECISION, one durable record          from here on the batch will be committed
+                commit
+    after a crash, in the next driver:
+                recover_and_commit                        what was decided
+                recover_and_abort                         everything else that older drivers left
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+
+import pyarrow as pa
+
+_NAME = re.compile(r"eo:(?P<sink>[^:]+):(?P<token>\d+):(?P<batch>\d+):(?P<part>\d+):(?P<attempt>\d+\.\d+)")
+
+
+class PartName(NamedTuple):
+    """The name of one attempt of one part: never used twice, whatever fails, restarts or is superseded.
+
+    ``str(name)`` is ``eo:<sink id>:<claim>:<batch>:<part>:<attempt>``. A sink id has no ``:``, so no sink's names begin
+    like another's. ``token`` is the claim of the driver that planned the attempt.
+    """
+
+    sink_id: str
+    token: int
+    batch_id: int
+    part: int
+    attempt: str
+
+    def __str__(self) -> str:
+        return f"eo:{self.sink_id}:{self.token}:{self.batch_id}:{self.part}:{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The name that ``text`` is; None when it is not one."""
+        m = _NAME.fullmatch(text)
+        return cls(m["sink"], int(m["token"]), int(m["batch"]), int(m["part"]), m["attempt"]) if m else None
+
+
+def prefix(sink_id: str) -> str:
+    """What the names of all parts of the sink begin with, and no others."""
+    return f"eo:{sink_id}:"
+
+
+class Handle(Protocol):
+    """What ``pre_commit`` returns and the commit log keeps: all that another process, on another machine, after any
+    restart, needs to finish the part. No secrets: it is stored and shown.
+    """
+
+    @property
+    def participant(self) -> str:
+        """The participant's name."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls the part's transaction."""
+
+    @property
+    def part(self) -> int:
+        """The number of the part in its batch."""
+
+    @property
+    def records(self) -> int:
+        """Rows in it, at least 1."""
+
+    @property
+    def digest(self) -> str:
+        """Of its rows, whatever their order (:class:`exactly_once.digest.RowDigest`); "" when it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which undecided parts a sweep may abort.
+
+    Attributes
+    ----------
+    sink_id : str
+    before : int
+        Parts of claims before this token: their drivers are superseded.
+    own : int or None
+        Also parts of this claim: the driver's own, when nothing of it is under way.
+    spare : frozenset of str
+        Names that a decision holds, whose parts are to be committed.
+    """
+
+    sink_id: str
+    before: int
+    own: int | None = None
+    spare: frozenset[str] = frozenset()
+
+    def covers(self, name: str) -> bool:
+        """Whether the part with this name is to be aborted. False for everything foreign."""
+        part = PartName.parse(name)
+        return (
+            part is not None
+            and part.sink_id == self.sink_id
+            and (part.token < self.before or part.token == self.own)
+            and name not in self.spare
+        )
+
+
+H = TypeVar("H", bound=Handle)
+
+
+class PartWriter(ABC, Generic[H]):
+    """One attempt of one part, in a task: opened by :meth:`Participant.begin`, used by one thread."""
+
+    @abstractmethod
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take some rows; nothing of them may be visible to a reader. After an error the part is aborted.
+
+        Raises
+        ------
+        InvalidRecord
+            A row that the output cannot take: trying again would not help. Also of :meth:`pre_commit`.
+        PrepareFailed
+            The task is tried again, under another name.
+        """
+
+    @abstractmethod
+    def pre_commit(self) -> H | None:
+        """Make everything that was written durable, so that :meth:`Participant.commit` can no longer fail for a reason
+        that lies in the rows, and let go of it: from here on the part belongs to the driver.
+
+        Returns
+        -------
+        The handle; None when no row was written, and nothing is left behind then.
+
+        Raises
+        ------
+        PrepareFailed
+            The task is tried again, under another name.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Give up before ``pre_commit`` returned: leave nothing behind, or leave it to ``recover_and_abort``. Never
+        raises.
+        """
+
+
+class Participant(ABC, Generic[H]):
+    """One output of a batch.
+
+    It travels to the tasks by pickle: keep settings in it, open connections where they are used. All methods but
+    ``begin`` run on the driver (or in a recovery), one at a time.
+
+    A driver calls ``check`` before its first ``begin``; a recovery calls no ``check``. What is decided is committed
+    before anything is swept. Two participants of one sink get the same part names: a place that they share needs the
+    participant's name beside it. The handles are :class:`~exactly_once.protocol.records.PreparedPart`; Kafka alone has
+    its own kind.
+
+    Everything may be called again with the same arguments, by the same or by another process, at any time after a
+    crash: ``commit``, ``abort`` and both ``recover_...`` are idempotent. When they return, what they did is durable.
+
+    They raise
+
+    ``Unfinished``
+        The output does not answer now. Nothing is lost; the next start tries again. Say in ``safe`` what is safe, where
+        the parts are not decided yet.
+    ``Expired``
+        It cannot be told whether a decided part was committed. The stream stops until a person has looked.
+    any other :class:`~exactly_once.errors.ExactlyOnceError`
+        The stream stops; what is decided stays decided, and the next start goes on with it.
+    """
+
+    #: Names the participant in decisions: unique in its sink, the same over restarts. ``kafka`` is taken.
+    name: str
+
+    def check(self, sink_id: str, schema: pa.Schema) -> None:
+        """Refuse, before anything is written, what cannot work: settings, rights, columns.
+
+        Raises
+        ------
+        ExactlyOnceError
+        """
+
+    @abstractmethod
+    def begin(self, part: PartName) -> PartWriter[H]:
+        """Begin one attempt of one part. Called for parts that have rows only.
+
+        Whatever it makes that outlives the task must carry ``str(part)``, so that ``recover_and_abort`` finds it.
+        """
+
+    def gone(self, handles: Sequence[H]) -> Iterable[H]:
+        """Those of the prepared, undecided ``handles`` that can no longer be committed. Asked right before the
+        decision.
+        """
+        return ()
+
+    @abstractmethod
+    def commit(self, handles: Sequence[H]) -> Iterable[H]:
+        """Publish the decided parts, of one batch. A part that is committed already is left as it is.
+
+        Returns
+        -------
+        Those that are proven to be rolled back and whose rows are not visible: they are written again from the same
+        micro-batch. Empty when all went well.
+        """
+
+    @abstractmethod
+    def abort(self, handles: Sequence[H]) -> None:
+        """Roll back prepared parts of an undecided batch. What is gone already is left alone."""
+
+    def recover_and_commit(self, handles: Sequence[H]) -> Iterable[H]:
+        """:meth:`commit` in a later driver: its own ``commit`` may have been cut off anywhere, or never begun."""
+        return self.commit(handles)
+
+    @abstractmethod
+    def recover_and_abort(self, scope: Scope) -> list[str]:
+        """Find everything that begun or prepared parts left behind, and roll back what ``scope`` covers: nothing else.
+
+        Returns
+        -------
+        list of str
+            The names of what was rolled back.
+        """

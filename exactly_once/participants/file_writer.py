@@ -1,0 +1,123 @@
+"""Writing the file of one part, in a task."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from typing import IO, Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from exactly_once.digest import RowDigest
+from exactly_once.errors import InvalidRecord, PrepareFailed
+from exactly_once.participant import PartWriter
+from exactly_once.participants.stores import Store
+from exactly_once.protocol.records import PreparedPart
+
+Format = Literal["jsonl", "parquet"]
+
+
+class FileWriter(PartWriter[PreparedPart]):
+    """One file: made with the first row, durable when its handle is made.
+
+    Parameters
+    ----------
+    store : Store
+    path : str
+        Of the file.
+    format : {"jsonl", "parquet"}
+    columns : sequence of str or None
+        Which to write; None: all.
+    handle : callable
+        Makes the handle of: records, their digest, size in bytes.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        format: Format,
+        columns: Sequence[str] | None,
+        handle: Callable[[int, str, int], PreparedPart],
+    ):
+        self.store, self.path, self.format, self.columns, self.handle = store, path, format, columns, handle
+        self.digest, self.records = RowDigest(), 0
+        self.file: IO[bytes] | None = None
+        self.parquet: pq.ParquetWriter | None = None
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows == 0:
+            return
+        if self.columns is not None:
+            rows = rows.select(self.columns)
+        with self._preparing():
+            self.file = self.file or self.store.create(self.path)
+            if self.format == "jsonl":
+                self.file.write(b"".join(map(_line, rows.to_pylist())))
+            else:
+                self.parquet = self.parquet or pq.ParquetWriter(self.file, rows.schema)
+                self.parquet.write_batch(rows)
+        self.digest.add_batch(rows)
+        self.records += rows.num_rows
+
+    def pre_commit(self) -> PreparedPart | None:
+        if self.file is None:
+            return None
+        with self._preparing():
+            if self.parquet is not None:
+                self.parquet.close()
+            self.store.seal(self.file)
+            self.store.sync(self.path.rpartition("/")[0])
+            size = self.store.size(self.path)
+            if size is None:
+                raise FileNotFoundError(f"{self.path} was deleted")
+        self.file = None  # the driver's now: an abort that comes late finds nothing
+        return self.handle(self.records, self.digest.text, size)
+
+    def abort(self) -> None:
+        if self.parquet is not None:
+            with suppress(Exception):
+                self.parquet.close()
+        if self.file is not None:
+            with suppress(Exception):
+                self.file.close()
+            with suppress(Exception):
+                self.store.remove(self.path)
+
+    @contextmanager
+    def _preparing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as e:
+            raise PrepareFailed(
+                f"{self.path} could not be written below {self.store.root} ({e})",
+                "Look at the place: space, rights, and whether the executors see the same files as the driver",
+            ) from e
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    try:
+        return _JSON.encode(row).encode() + b"\n"
+    except (TypeError, ValueError) as e:
+        raise InvalidRecord(
+            f"a row cannot be a JSON object ({e})", "Replace NaN and infinite numbers before the sink, or write Parquet"
+        ) from e
+
+
+def _text(value: object) -> str:
+    """What JSON has no type for."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dt.date | dt.time):  # a datetime is a date
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_text)

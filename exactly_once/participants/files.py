@@ -1,0 +1,256 @@
+"""Files, one for each part, of which a batch becomes visible as a whole.
+
+Below the root that the user names::
+
+    _staging/eo~<sink>~<claim>~<batch>~<part>~<attempt>.<participant>.<format>    begun and prepared parts
+    _staging/batch=<batch>-<digest>/...                                            decided ones, being gathered
+    batch=<batch>-<digest>/...                                                      published: one rename
+
+A file moves downwards only, by renames, so a look in this order never misses it. The digest is that of the decided
+files' names, which are never used twice: the directory belongs to exactly these handles, whatever else had the same
+batch number (a later query, another sink). Readers that know Hive's layout (Spark, Arrow) see a column
+``batch`` and pass over ``_staging``.
+
+A published directory stays where it is at least until the next batch is committed: what is neither staged nor published
+counts as lost, and is written again.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+
+import pyarrow as pa
+
+from exactly_once.errors import Expired, InvalidOption, InvalidSchema, PrepareFailed, StoreRefused, Unfinished
+from exactly_once.failpoints import reach
+from exactly_once.participant import Participant, PartName, Scope
+from exactly_once.participants.file_writer import FileWriter, Format
+from exactly_once.participants.stores import Store, store_of
+from exactly_once.protocol.records import PreparedPart
+
+STAGING = "_staging"
+
+#: A directory of one file, whose name tells this place from others: a disk that is not mounted, another URL.
+_IDENTITY = f"{STAGING}/_id"
+
+#: Names a published directory, and so the column that readers derive from it.
+BATCH = "batch"
+
+_FILE = re.compile(r"(?P<name>eo~.+~\d+\.\d+)\.[A-Za-z0-9_-]+\.(jsonl|parquet)")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+#: A superseded driver may still be publishing the same batch, and each step of it can make one of ours fail once.
+_LOOKS = 10
+
+
+class FileParticipant(Participant[PreparedPart]):
+    """Writes the rows as files, JSON lines or Parquet; a reader sees all files of a batch or none.
+
+    After a loss in the output (somebody deleted a decided file), the rest of the batch is published first and what was
+    lost when it has been written again.
+
+    Parameters
+    ----------
+    name : str
+        Of the participant: letters, digits, ``_``, ``-``.
+    url : str
+        Of the root: a path that driver and executors share (a relative one is taken from the working directory of the
+        process that makes the participant), or a URL of one of :data:`~exactly_once.participants.stores.ATOMIC_RENAME`,
+        without secrets in it.
+    format : {"jsonl", "parquet"}
+        JSON lines: UTF-8, an object for each row with every column; null is null, a time ISO 8601 (with an offset where
+        the column has a time zone), binary is base64, a decimal is text, a map is a list of pairs. NaN and infinite
+        numbers, which JSON has not, are refused.
+    columns : sequence of str, optional
+        Which columns to write; the digest covers these. Default: all.
+    """
+
+    def __init__(self, name: str, url: str, format: Format = "jsonl", columns: Sequence[str] | None = None):
+        if not _NAME.fullmatch(name):
+            raise InvalidOption(f"{name!r} cannot name a participant", "Use up to 40 letters, digits, '_' or '-'")
+        if format not in ("jsonl", "parquet"):
+            raise InvalidOption(f"{name} has format {format!r}", "Use 'jsonl' or 'parquet'")
+        self.name, self.format = name, format
+        self.url = url if "://" in url else store_of(url).root
+        self.columns = list(columns) if columns is not None else None
+
+    def check(self, sink_id: str, schema: pa.Schema) -> None:
+        """Refuse a store without atomic rename, one that cannot be written, and columns that are missing or that
+        readers would confuse with that of the directories.
+        """
+        missing = set(self.columns or ()) - set(schema.names)
+        if missing or BATCH in (self.columns or schema.names):
+            raise InvalidSchema(
+                f"{self.name}: the rows have no column {', '.join(sorted(missing))}"
+                if missing
+                else f"{self.name}: a column {BATCH!r} would be hidden by that of the published directories",
+                "Name the columns to write, or rename one of the DataFrame",
+            )
+        probe = f"_probe-{uuid.uuid4().hex}"
+        try:
+            store = store_of(self.url)
+            store.make(f"{STAGING}/{probe}")
+            store.move(f"{STAGING}/{probe}", probe)
+            store.remove_empty(probe)
+            if not store.names(_IDENTITY):
+                _identify(store)
+        except OSError as e:
+            raise StoreRefused(
+                f"{self.name}: a directory cannot be made in {self.url}/{STAGING} and renamed to {self.url} ({e})",
+                "Give the driver and the executors the right to write there, and let both be on one file system",
+            ) from e
+
+    def begin(self, part: PartName) -> FileWriter:
+        try:
+            store = store_of(self.url)
+            identity = next(iter(store.names(_IDENTITY)))
+        except (OSError, StopIteration) as e:
+            raise PrepareFailed(
+                f"{self.name}: {self.url} is not the place that the driver has checked ({e})",
+                "Let the executors see the same files as the driver: a shared or distributed file system",
+            ) from e
+        file = f"{str(part).replace(':', '~')}.{self.name}.{self.format}"
+
+        def handle(records: int, digest: str, size: int) -> PreparedPart:
+            data: dict[str, str | int] = {"store": identity, "file": file, "bytes": size}
+            return PreparedPart(self.name, str(part), part.part, records, digest, data)
+
+        return FileWriter(store, f"{STAGING}/{file}", self.format, self.columns, handle)
+
+    def gone(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
+        with self._answering():
+            store = store_of(self.url)
+            return [h for h in handles if not _there(store, STAGING, h)]
+
+    def commit(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
+        if not handles:
+            return []
+        with self._answering("The batch is decided and will be committed by the next start"):
+            store = store_of(self.url)
+            for look in range(_LOOKS):
+                try:
+                    lost = _publish(store, handles)
+                    break
+                except OSError:
+                    if look + 1 == _LOOKS:
+                        raise
+            here = store.names(_IDENTITY)
+        if any(h.data["store"] not in here for h in lost):
+            raise Expired(
+                f"{self.name}: decided parts are not in {store.root}, which is not the place where they were prepared: "
+                "another URL, a disk that is not mounted, or a _staging that was deleted",
+                "Bring the place back and start again",
+                "Nothing was deleted",
+            )
+        return lost
+
+    def abort(self, handles: Sequence[PreparedPart]) -> None:
+        with self._answering():
+            store = store_of(self.url)
+            removed = [store.remove(f"{STAGING}/{_file(h)}") for h in handles]
+            if any(removed):
+                store.sync(STAGING)
+
+    def recover_and_abort(self, scope: Scope) -> list[str]:
+        """Also what was gathered for a decision that is no more; the files of a live one are spared by name."""
+        swept = dict[str, None]()
+        with self._answering():
+            store = store_of(self.url)
+            entries = store.names(STAGING)
+            gathered = [entry for entry in entries if entry.startswith(f"{BATCH}=")]
+            for folder in (STAGING, *(f"{STAGING}/{entry}" for entry in gathered)):
+                for file in store.names(folder) if folder != STAGING else entries:
+                    name = part_of(file)
+                    if name is not None and scope.covers(name) and store.remove(f"{folder}/{file}"):
+                        swept[name] = None
+                if folder != STAGING:
+                    store.remove_empty(folder)
+            if entries:
+                store.sync(STAGING)
+        return list(swept)
+
+    @contextmanager
+    def _answering(self, safe: str = "Nothing is decided by it, and nothing is lost") -> Iterator[None]:
+        try:
+            yield
+        except OSError as e:
+            raise Unfinished(f"{self.name}: {self.url} did not do what it was asked ({e})", "Start again", safe) from e
+
+
+def _identify(store: Store) -> None:
+    """Give the place its identity: the first of several that try at once."""
+    identity = uuid.uuid4().hex
+    made = f"{STAGING}/_id-{identity}"
+    store.make(made)
+    store.seal(store.create(f"{made}/{identity}"))
+    store.sync(made)
+    try:
+        store.move(made, _IDENTITY)
+    except OSError:
+        if not store.names(_IDENTITY):
+            raise
+        store.remove(f"{made}/{identity}")
+        store.remove_empty(made)
+    store.sync(STAGING)
+
+
+def part_of(file: str) -> str | None:
+    """The name of the part whose file this is; None for others."""
+    m = _FILE.fullmatch(file)
+    return m["name"].replace("~", ":") if m else None
+
+
+def _file(handle: PreparedPart) -> str:
+    return str(handle.data["file"])
+
+
+def _there(store: Store, folder: str, handle: PreparedPart) -> bool:
+    """Whether the part's file is in ``folder``, whole."""
+    return store.size(f"{folder}/{_file(handle)}") == handle.data["bytes"]
+
+
+def directory_of(handles: Sequence[PreparedPart]) -> str:
+    """The directory in which exactly these parts are published."""
+    part = PartName.parse(handles[0].name)
+    assert part is not None, handles[0].name
+    digest = sha256("\n".join(sorted(map(_file, handles))).encode()).hexdigest()
+    return f"{BATCH}={part.batch_id:020d}-{digest[:16]}"
+
+
+def _publish(store: Store, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
+    """Gather what is staged and rename the directory; returns what is lost. OSError: somebody else is at it, or the
+    store does not answer.
+    """
+    final = directory_of(handles)
+    gather = f"{STAGING}/{final}"
+    # each file is looked for where it comes from before where it goes to: it may be moved meanwhile
+    staged = [h for h in handles if _there(store, STAGING, h)]
+    gathered = [h for h in handles if h not in staged and _there(store, gather, h)]
+    missing = [h for h in handles if h not in staged and h not in gathered]
+    published = set(store.names(final)) if missing else set()
+    if not {_file(h) for h in missing} <= published:  # or by an earlier commit, before other parts were written again
+        batch = final.rpartition("-")[0] + "-"
+        published.update(file for d in store.names("") if d.startswith(batch) for file in store.names(d))
+    if published.intersection(store.names(final)):  # what had been lost has turned up after all
+        for folder, found in ((STAGING, staged), (gather, gathered)):
+            for handle in found:
+                store.move(f"{folder}/{_file(handle)}", f"{final}/{_file(handle)}")
+        store.sync(final)
+        store.remove_empty(gather)
+    elif staged or gathered:
+        store.make(gather)
+        for handle in staged:
+            store.move(f"{STAGING}/{_file(handle)}", f"{gather}/{_file(handle)}")
+        for broken in set(store.names(gather)) - {_file(h) for h in (*staged, *gathered)}:
+            store.remove(f"{gather}/{broken}")
+        store.sync(gather)
+        store.sync(STAGING)
+        reach("files-gathered")
+        store.move(gather, final)
+        store.sync(STAGING)
+    store.sync("")  # whoever renamed it may have died before this
+    return [h for h in missing if _file(h) not in published]

@@ -1,0 +1,250 @@
+"""PostgreSQL as an output: a part is a transaction that PREPARE TRANSACTION makes durable and COMMIT PREPARED shows.
+
+Needs the extra ``postgres`` (psycopg 3) on the driver and on the executors, PostgreSQL 13 or later with
+``max_prepared_transactions`` of at least the parts of a batch, and connections of its own: no pooler between.
+
+How is a part proven committed or lost? The handle keeps its transaction's id. When the gid is no longer there,
+``pg_xact_status`` tells how it ended, in the same database and on the same timeline: a standby that takes over gives
+transaction ids out again, so there nothing is concluded from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+
+from exactly_once.deadline import Deadline
+from exactly_once.digest import RowDigest
+from exactly_once.errors import DatabaseUnusable, Expired, InvalidOption, InvalidRecord, InvalidSchema, Unfinished
+from exactly_once.participant import Participant, PartName, PartWriter, Scope, prefix
+from exactly_once.protocol.records import PreparedPart
+
+try:
+    import psycopg
+    from psycopg import sql
+
+    from exactly_once.participants import postgres_session as server
+    from exactly_once.participants.postgres_checks import refuse
+except ImportError as e:
+    raise InvalidOption(
+        f"the PostgreSQL participant needs psycopg, which cannot be imported here ({e})",
+        "Install the extra on the driver and on every executor: pip install 'pyspark-kafka-exactly-once[postgres]'",
+    ) from None
+
+#: A session that is told to end does so within milliseconds, unless its process hangs in the kernel.
+END_S = 5
+
+#: The server refuses a gid of 200 bytes or more.
+GID_BYTES = 199
+
+#: The server cuts application_name after this many bytes. A task whose part has a longer name is not found by a sweep
+#: before it has prepared; the server ends it when its connection breaks.
+APPLICATION_BYTES = 63
+
+#: The longest name that is planned for: a billion claims, a trillion batches, a million parts.
+_LONGEST = (10**9 - 1, 10**12 - 1, 10**6 - 1, "999.999999999999")
+
+_UNDECIDED = "The batch is not decided; nothing of it is visible"
+_DECIDED = "What is decided stays decided"
+
+
+class PostgresParticipant(Participant[PreparedPart]):
+    """Rows into one table of PostgreSQL.
+
+    Lists become arrays; structs and maps (and lists of them) become JSON, in which what JSON has no word for is text.
+    Strings go into any type that reads them (``uuid``, ``jsonb``, enums).
+
+    Parameters
+    ----------
+    name : str
+        The participant's name in decisions.
+    dsn : str
+        A connection string or URI of libpq. Better without a password: libpq takes it from PGPASSWORD, PGPASSFILE or a
+        service file, which must then be on every executor. One that is in it is never shown.
+    table : str
+        ``table`` or ``schema.table``, spelled as in the catalog: no quotes, capitals count.
+    columns : sequence of str, optional
+        The rows' columns to write. Default: all, by name.
+
+    Raises
+    ------
+    InvalidOption
+        When ``dsn`` cannot be read.
+    """
+
+    def __init__(self, name: str, dsn: str, table: str, columns: Sequence[str] | None = None):
+        self.name = name
+        self.table = table
+        self.columns = None if columns is None else list(columns)
+        self.database = server.Database(dsn)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r}, dsn={self.database.shown!r}, table={self.table!r})"
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The table as SQL has it."""
+        return sql.Identifier(*self.table.split("."))
+
+    def check(self, sink_id: str, schema: pa.Schema) -> None:
+        too_long = len(str(PartName(sink_id, *_LONGEST))) - GID_BYTES
+        if too_long > 0:
+            raise InvalidOption(
+                f"sink.id {sink_id} is too long for PostgreSQL, whose transactions have names of {GID_BYTES} bytes",
+                f"Use one that is {too_long} characters shorter",
+            )
+        columns = schema.names if self.columns is None else self.columns
+        if len(set(columns) & set(schema.names)) < len(columns):
+            raise InvalidSchema(
+                f"of the columns {', '.join(columns)} for the table {self.table}, one is not in the rows, or twice",
+                f"Name each once; the rows have {', '.join(schema.names)}",
+            )
+        refuse(self.database, self.identifier, columns)
+
+    def begin(self, part: PartName) -> PartWriter[PreparedPart]:
+        return _Writer(self, part)
+
+    def gone(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
+        with self.database.driver("tell what is prepared", _UNDECIDED) as session:
+            there = {gid for (gid,) in session.run(server.PREPARED, "")}
+        return [h for h in handles if h.data["gid"] not in there]
+
+    def commit(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
+        with self.database.driver("commit what is decided", Unfinished.default_safe) as session:
+            database, timeline = session.row("SELECT" + server.ORIGIN)
+            if foreign := [h for h in handles if h.data["database"] != database]:
+                raise DatabaseUnusable(
+                    f"PostgreSQL ({self.database.shown}) is not the database in which {foreign[0].name} was prepared: "
+                    f"this is {database}, that was {foreign[0].data['database']} (system identifier/database)",
+                    "Point dsn at the database it was prepared in, and start again",
+                    _DECIDED,
+                )
+            missing = [h for h in handles if not self._finish(session, "COMMIT", h)]
+            fates = {h.name: self._fate(session, h, timeline) for h in missing}
+        if unknown := [h for h in missing if fates[h.name] is None]:
+            names = [f"{h.name} ({h.records} records, xid {h.data['xid']})" for h in unknown]
+            raise Expired(
+                f"PostgreSQL ({self.database.shown}) does not know how {len(unknown)} decided transactions ended, "
+                f"after a failover, a restore or a long time: {', '.join(names[:5])}{', ...' if names[5:] else ''}",
+                f"Find out whether the table {self.table} holds their rows, write what is missing, then set the option "
+                "sink.accept.lost to the batch for one start",
+            )
+        if waiting := [h for h in missing if fates[h.name] == "in progress"]:
+            raise Unfinished(
+                f"PostgreSQL ({self.database.shown}) is still ending {waiting[0].name} and {len(waiting) - 1} more",
+                "Start the stream (or the recovery) again",
+            )
+        return [h for h in missing if fates[h.name] == "aborted"]
+
+    def abort(self, handles: Sequence[PreparedPart]) -> None:
+        with self.database.driver("roll back what is undecided", _UNDECIDED) as session:
+            for h in handles:
+                self._finish(session, "ROLLBACK", h)
+
+    def recover_and_abort(self, scope: Scope) -> list[str]:
+        with self.database.driver("be swept", _DECIDED) as session:
+            # first the tasks that a lost driver left writing: they hold locks, and might prepare while we look
+            names = self._end_sessions(session, scope)
+            for (gid,) in session.run(server.PREPARED, prefix(scope.sink_id)).fetchall():
+                if scope.covers(gid) and self._finish(session, "ROLLBACK", gid):
+                    names.add(gid)
+        return sorted(names)
+
+    def _end_sessions(self, session: server.Session, scope: Scope) -> set[str]:
+        def alive() -> list[tuple[int, str, bool]]:
+            return [s for s in session.run(server.SESSIONS, prefix(scope.sink_id)) if scope.covers(s[1])]
+
+        found = alive()
+        for pid, name, _ in found:
+            session.run(server.END_SESSION, pid, name)
+        if found:
+            any(not alive() for _ in Deadline(END_S).tries())
+        return {name for _, name, begun in found if begun}
+
+    def _finish(self, session: server.Session, verb: str, handle: PreparedPart | str) -> bool:
+        """COMMIT or ROLLBACK PREPARED; False when there is no such transaction."""
+        gid = handle if isinstance(handle, str) else handle.data["gid"]
+        command = sql.SQL("COMMIT PREPARED {}" if verb == "COMMIT" else "ROLLBACK PREPARED {}").format(gid)
+        try:
+            session.run(command)
+        except psycopg.errors.UndefinedObject:
+            return False
+        except psycopg.errors.InsufficientPrivilege:
+            owner, role = session.row(server.OWNER, gid) or ("unknown", "this one")
+            raise self.database.denied(
+                f"role {role} may not end the prepared transaction {gid} of role {owner}",
+                f"Connect as {owner}, or have it (or a superuser) say {command.as_string()}",
+                _DECIDED,
+            ) from None
+        return True
+
+    def _fate(self, session: server.Session, handle: PreparedPart, timeline: str) -> str | None:
+        """How the transaction ended: committed, aborted, in progress; None when nobody can tell."""
+        if handle.data["timeline"] != timeline:
+            return None
+        try:
+            fate: str | None = session.row("SELECT pg_xact_status(%s::xid8)", handle.data["xid"])[0]
+        except psycopg.errors.InvalidParameterValue:  # an id of the future: the server was set back to before it
+            return None
+        return fate
+
+
+class _Writer(PartWriter[PreparedPart]):
+    def __init__(self, of: PostgresParticipant, part: PartName):
+        self._of = of
+        self._part = part
+        self._digest = RowDigest()
+        self._records = 0
+        name = str(part)
+        with self._task():
+            self._session = of.database.connect(name if len(name) <= APPLICATION_BYTES else "exactly-once task")
+            self._session.run(sql.SQL("SET statement_timeout = {}").format(f"{server.STATEMENT_S}s"))
+            self._session.run("BEGIN")
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if self._of.columns is not None:
+            rows = rows.select(self._of.columns)
+        with self._task():
+            # one COPY for each batch: while the task computes the next one, no statement is under a deadline
+            taken = self._session.copy(self._of.identifier, rows) if rows.num_rows else 0
+            if taken != rows.num_rows:
+                raise InvalidRecord(
+                    f"table {self._of.table} took {taken} of {rows.num_rows} rows of {self._part}: a trigger drops",
+                    "Drop such rows in the query, or change the trigger",
+                    _UNDECIDED,
+                )
+        self._digest.add_batch(rows)
+        self._records += taken
+
+    def pre_commit(self) -> PreparedPart | None:
+        if not self._records and not self._session.closed:
+            self.abort()
+            return None
+        gid = str(self._part)
+        with self._task():
+            self._session.run("SET CONSTRAINTS ALL IMMEDIATE")  # PREPARE would check them without the server's deadline
+            xid, *origin = self._session.row("SELECT pg_current_xact_id()::text," + server.ORIGIN)
+            done = self._session.run(sql.SQL("PREPARE TRANSACTION {}").format(gid)).statusmessage
+            if done != "PREPARE TRANSACTION":  # a transaction that had failed answers ROLLBACK, and no error
+                raise psycopg.OperationalError(f"PREPARE TRANSACTION was answered by {done}")
+        self._session.close()
+        data = {"gid": gid, "xid": xid, "database": origin[0], "timeline": origin[1]}
+        return PreparedPart(self._of.name, gid, self._part.part, self._records, self._digest.text, data)
+
+    def abort(self) -> None:
+        with suppress(Exception):
+            try:
+                self._session.run("ROLLBACK")  # so that its locks are gone when this returns
+            finally:
+                self._session.close()
+
+    @contextmanager
+    def _task(self) -> Iterator[None]:
+        try:
+            with self._of.database.task(str(self._part)):
+                yield
+        except BaseException:  # nothing can follow: some of the rows are missing
+            self.abort()
+            raise

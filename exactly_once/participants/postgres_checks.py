@@ -1,0 +1,82 @@
+"""What PostgreSQL must be, and its table, so that parts can be prepared, kept and committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+
+from exactly_once.errors import BrokerUnreachable
+from exactly_once.participants.postgres_session import ORIGIN, Database
+
+#: A row (what is wrong, the way out) for each reason not to use the server.
+_SERVER: LiteralString = """
+    SELECT 'is read-only: a standby, or default_transaction_read_only',
+           'Connect to the primary (target_session_attrs=read-write)'
+    WHERE pg_is_in_recovery() OR current_setting('transaction_read_only')::bool
+    UNION ALL
+    SELECT 'has max_prepared_transactions = 0, so nothing can be prepared',
+           'Set it to at least the number of parts of a batch (each takes a slot until it is committed), '
+           'for all streams together, and restart the server'
+    WHERE current_setting('max_prepared_transactions')::int = 0
+    UNION ALL
+    SELECT 'runs with fsync off, so a crash loses what it promised to keep', 'Set fsync = on'
+    WHERE NOT current_setting('fsync')::bool
+"""
+
+#: The same for the table.
+_TABLE: LiteralString = """
+    WITH t AS (SELECT oid, relname, relkind, relpersistence FROM pg_class WHERE oid = to_regclass(%(table)s)),
+         x AS (TABLE t UNION SELECT oid, relname, relkind, relpersistence FROM pg_class
+               WHERE oid IN (SELECT relid FROM t, pg_partition_tree(t.oid))),
+         a AS (SELECT a.*, ty.typdefault FROM pg_attribute a JOIN t ON a.attrelid = t.oid
+               JOIN pg_type ty ON ty.oid = a.atttypid WHERE a.attnum > 0 AND NOT a.attisdropped)
+    SELECT 'does not exist', 'Create it, or name it as schema.table' WHERE NOT EXISTS (SELECT FROM t)
+    UNION ALL SELECT 'is no table', 'Name a table' FROM t WHERE relkind NOT IN ('r', 'p')
+    UNION ALL SELECT 'is temporary, unlogged or foreign, or has such a partition (' || relname
+                     || '): it loses rows, or cannot be prepared', 'ALTER TABLE ... SET LOGGED, or name another table'
+              FROM x WHERE relpersistence <> 'p' OR relkind = 'f'
+    UNION ALL SELECT 'has row-level security, which COPY does not support', 'Use a role that bypasses it'
+              FROM t WHERE row_security_active(oid)
+    UNION ALL SELECT 'has no column ' || n, 'Add it, or choose other ones with columns='
+              FROM t, unnest(%(columns)s::text[]) n WHERE n NOT IN (SELECT attname FROM a)
+    UNION ALL SELECT 'computes its column ' || attname || ' itself', 'Leave it out with columns='
+              FROM a WHERE attgenerated <> '' AND attname = ANY (%(columns)s::text[])
+    UNION ALL SELECT 'demands a value for its column ' || attname, 'Write one, or give the column a default'
+              FROM a WHERE attnotnull AND NOT atthasdef AND attidentity = '' AND typdefault IS NULL
+              AND attname <> ALL (%(columns)s::text[])
+    UNION ALL SELECT 'may not be written by role ' || current_user,
+                     'GRANT INSERT ON ' || %(table)s || ' TO ' || quote_ident(current_user)
+              FROM a WHERE attname = ANY (%(columns)s::text[]) AND NOT has_column_privilege(attrelid, attnum, 'INSERT')
+"""
+
+
+def refuse(database: Database, table: sql.Identifier, columns: Sequence[str]) -> None:
+    """Refuse a server, a role or a table with which it cannot work.
+
+    Raises
+    ------
+    BrokerUnreachable, DatabaseUnusable, NotAuthorized
+    """
+    try:
+        session = database.connect("exactly-once check")
+    except psycopg.Error as e:
+        raise BrokerUnreachable(
+            f"PostgreSQL ({database.shown}) cannot be reached: {database.said(e)}", "Check dsn, password and server"
+        ) from None
+    with session:
+        try:
+            if session.version < 130000:
+                raise database.unusable("is older than PostgreSQL 13", "Upgrade it")
+            if wrong := session.row(_SERVER):
+                raise database.unusable(*wrong)
+            name = table.as_string()
+            if wrong := session.row(_TABLE, {"table": name, "columns": list(columns)}):
+                raise database.unusable(f"cannot take rows: the table {name} {wrong[0]}", wrong[1])
+            session.row("SELECT" + ORIGIN)  # every part will ask for it
+        except psycopg.errors.InsufficientPrivilege as e:
+            raise database.denied(database.said(e), "Grant it to the role", "Nothing was written") from None
+        except psycopg.Error as e:
+            raise database.unusable(f"could not be asked: {database.said(e)}", "Check the server") from None

@@ -1,0 +1,250 @@
+"""The PostgreSQL participant's connections: statements that end, rows as COPY takes them, errors without secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import date, datetime, time
+from decimal import Decimal
+from threading import Timer
+from typing import Any, LiteralString, Self
+
+import psycopg
+import pyarrow as pa
+from psycopg import conninfo, sql
+
+from exactly_once.errors import (
+    DatabaseUnusable,
+    InvalidOption,
+    InvalidRecord,
+    NotAuthorized,
+    PrepareFailed,
+    Unfinished,
+)
+
+#: libpq waits for ever by default; a server that is up accepts in milliseconds, one behind a failover in seconds.
+CONNECT_S = 10
+
+#: For one statement. A COPY takes one Arrow batch (10,000 rows by Spark's default), a COMMIT PREPARED milliseconds:
+#: what takes a minute waits for a lock that nobody releases, or for a disk that stands still.
+STATEMENT_S = 60
+
+#: How much later than the server's own deadline the client hangs up: only a server that does not answer gets there.
+GRACE_S = 5
+
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+
+#: Two columns: this database, whatever address it is reached at; the timeline that its transaction ids belong to.
+ORIGIN: LiteralString = """
+    (SELECT system_identifier FROM pg_control_system()) || '/' ||
+    (SELECT oid FROM pg_database WHERE datname = current_database()), left(pg_walfile_name(pg_current_wal_lsn()), 8)
+"""
+
+#: The name of a task's session is that of its part, when the server has room for it; it shows a role only its own.
+SESSIONS: LiteralString = """
+    SELECT pid, application_name, xact_start IS NOT NULL FROM pg_stat_activity WHERE datname = current_database()
+    AND usename = current_user AND pid <> pg_backend_pid() AND starts_with(application_name, %s)
+"""
+
+PREPARED: LiteralString = """
+    SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)
+"""
+
+END_SESSION: LiteralString = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s
+"""
+
+OWNER: LiteralString = "SELECT owner::text, current_user::text FROM pg_prepared_xacts WHERE gid = %s"
+
+
+class Session:
+    """A connection in autocommit; its statements end after :data:`STATEMENT_S`, whether the server answers or not.
+
+    Raises
+    ------
+    psycopg.Error
+        As do all methods. The connection is good for nothing then but :meth:`close`.
+    """
+
+    def __init__(self, dsn: str, application: str):
+        limit = conninfo.conninfo_to_dict(dsn).get("connect_timeout", CONNECT_S)
+        self._hung_up = False
+        self._psycopg = psycopg.connect(
+            dsn,
+            autocommit=True,
+            prepare_threshold=None,
+            client_encoding="utf8",
+            application_name=application,
+            connect_timeout=limit,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def version(self) -> int:
+        """The server's, such as 160014."""
+        return self._psycopg.info.server_version
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or broke."""
+        return self._psycopg.closed
+
+    def run(self, statement: LiteralString | sql.Composed, *values: Any) -> psycopg.Cursor[Any]:
+        """Run one statement; ``values`` stand for its ``%s``, or are one mapping."""
+        named = values[0] if values and isinstance(values[0], dict) else values or None
+        with self._limit():
+            return self._psycopg.execute(statement, named)
+
+    def row(self, statement: LiteralString | sql.Composed, *values: Any) -> Any:
+        """The first row of the answer; None when it has none."""
+        return self.run(statement, *values).fetchone()
+
+    def copy(self, table: sql.Composable, rows: pa.RecordBatch) -> int:
+        """Append rows by the names of their columns; return how many the server took."""
+        names = sql.SQL(", ").join(map(sql.Identifier, rows.schema.names))
+        columns = [_column(rows.column(i)) for i in range(rows.num_columns)]
+        with self._limit(), self._psycopg.cursor() as cursor:
+            with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, names)) as copy:
+                for row in zip(*columns, strict=True):
+                    copy.write_row(row)
+            return cursor.rowcount
+
+    def close(self) -> None:
+        """Let go; what is not prepared is rolled back by the server. Never raises."""
+        with suppress(Exception):
+            self._psycopg.close()
+
+    @contextmanager
+    def _limit(self) -> Iterator[None]:
+        # the server's statement_timeout does not help when the server itself stands still, or the net is cut
+        timer = Timer(STATEMENT_S + GRACE_S, self._hang_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except psycopg.OperationalError as e:
+            if self._hung_up:
+                raise psycopg.OperationalError(f"no answer for {STATEMENT_S + GRACE_S} s") from e
+            raise
+        finally:
+            timer.cancel()
+            timer.join()
+
+    def _hang_up(self) -> None:
+        self._hung_up = True
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._psycopg.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
+
+class Database:
+    """Where the table is, and what goes wrong there, told without a secret.
+
+    Raises
+    ------
+    InvalidOption
+        When ``dsn`` cannot be read.
+    """
+
+    def __init__(self, dsn: str):
+        self.dsn = dsn
+        try:
+            known = conninfo.conninfo_to_dict(dsn)
+            if "://" in dsn and any("@" in str(known.get(k, ""))[1:] for k in ("host", "port", "dbname")):
+                raise psycopg.ProgrammingError  # "@" or "/" in a password: the rest of it is taken for the host
+        except psycopg.Error:  # its text may hold a piece of the password
+            raise InvalidOption(
+                "dsn is no connection string of libpq",
+                "Write it as 'host=... dbname=... user=...' or postgresql://user@host/dbname (percent-encoded)",
+            ) from None
+        self._secrets = [str(known.pop(k)) for k in _SECRETS if known.get(k)]
+        self.shown = conninfo.make_conninfo("", **known)
+
+    def connect(self, application: str) -> Session:
+        """Raises psycopg.Error."""
+        return Session(self.dsn, application)
+
+    @contextmanager
+    def driver(self, what: str, safe: str) -> Iterator[Session]:
+        """A session of the driver's; an error of the server is :class:`Unfinished`."""
+        try:
+            with self.connect("exactly-once driver") as session:
+                # the server's own deadline would end COMMIT PREPARED's wait for a standby, and call it a success
+                session.run("SET statement_timeout = 0")
+                yield session
+        except psycopg.Error as e:
+            raise Unfinished(
+                f"PostgreSQL ({self.shown}) could not {what}: {self.said(e)}",
+                "Start the stream (or the recovery) again when it answers",
+                safe,
+            ) from None
+
+    @contextmanager
+    def task(self, part: str) -> Iterator[None]:
+        """What a task asks of the server; its errors as the contract has them."""
+        where = f"of {part} in PostgreSQL ({self.shown})"
+        safe = "The batch is not decided; nothing of it is visible"
+        try:
+            yield
+        except psycopg.errors.InsufficientPrivilege as e:
+            raise self.denied(f"{self.said(e)} ({part})", "Grant it to the role", safe) from None
+        except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, TypeError, ValueError) as e:
+            raise InvalidRecord(
+                f"the rows {where} cannot be written: {self.said(e)}", "Correct them or the table", safe
+            ) from None
+        except psycopg.NotSupportedError as e:
+            raise self.unusable(f"cannot prepare {part}: {self.said(e)}", "Take it out of the triggers") from None
+        except psycopg.Error as e:
+            raise PrepareFailed(
+                f"the rows {where} could not be prepared: {self.said(e)}",
+                "The task is tried again. Without a free slot for it, raise max_prepared_transactions",
+                safe,
+            ) from None
+
+    def said(self, e: Exception) -> str:
+        """What the server (or libpq) says."""
+        text = str(e)
+        if isinstance(e, psycopg.Error) and e.diag.message_primary:
+            text = f"{e.diag.message_primary} ({e.diag.context})" if e.diag.context else e.diag.message_primary
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def unusable(self, what: str, way_out: str) -> DatabaseUnusable:
+        """The error of a server that has to be changed."""
+        return DatabaseUnusable(f"PostgreSQL ({self.shown}) {what}", way_out)
+
+    def denied(self, what: str, way_out: str, safe: str) -> NotAuthorized:
+        """The error of a role that lacks a right."""
+        return NotAuthorized(f"PostgreSQL ({self.shown}): {what}", way_out, safe)
+
+
+def _column(column: pa.Array) -> Sequence[Any]:
+    """The values as psycopg writes them; structs and maps, and lists of them, as JSON."""
+    values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+    if not _has_fields(column.type):
+        return values
+    return [None if v is None else json.dumps(v, ensure_ascii=False, default=_word) for v in values]
+
+
+def _has_fields(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return True
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return is_list and _has_fields(kind.value_type)
+
+
+def _word(value: object) -> str:
+    """What JSON has no word for."""
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"JSON has no word for a {type(value).__name__} inside a struct or a map")

@@ -1,0 +1,190 @@
+"""File systems on which a directory can be published in one step.
+
+:class:`exactly_once.participants.files.FileParticipant` stands on that: renaming a directory is atomic, and what was
+renamed stays renamed. Object stores copy and delete the objects of a "directory" one by one, so a reader would see a
+part of a batch, and a crash would leave one.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Mapping
+from typing import IO, Any, Protocol
+
+from exactly_once.errors import StoreRefused
+
+#: Why a rename there is one step, and durable. Everything else is refused: also sftp, whose rename is atomic, but whose
+#: client has no way to make a file durable before it is decided.
+ATOMIC_RENAME: Mapping[str, str] = {
+    "file": "rename(2), and fsync of files and directories; so is NFS",
+    "hdfs": "one rename in the name node's journal (fsspec's mv is one call of pyarrow's move); close() waits for the "
+    "replicas",
+}
+
+
+class Store(Protocol):
+    """What is done with files; paths are below ``root``. Raises OSError."""
+
+    root: str
+
+    def make(self, path: str) -> None:
+        """Make the directory and those above it, durably; it may be there."""
+
+    def create(self, path: str) -> IO[bytes]:
+        """A new file."""
+
+    def seal(self, file: IO[bytes]) -> None:
+        """Make the file's bytes durable, and close it."""
+
+    def size(self, path: str) -> int | None:
+        """In bytes; None when there is no such file."""
+
+    def names(self, path: str) -> list[str]:
+        """What the directory holds; empty when there is no such directory."""
+
+    def move(self, old: str, new: str) -> None:
+        """Rename a file or a directory in one step."""
+
+    def remove(self, path: str) -> bool:
+        """Remove the file; False when it was gone."""
+
+    def remove_empty(self, path: str) -> None:
+        """Remove the directory if it is there and empty."""
+
+    def sync(self, path: str) -> None:
+        """Make durable which names the directory holds."""
+
+
+def store_of(url: str) -> Store:
+    """The store that ``url`` names; a path is one of a local, or mounted, file system.
+
+    Raises
+    ------
+    StoreRefused
+        It has no atomic rename of directories, or fsspec is not installed.
+    """
+    protocol, separator, path = url.rpartition("://")
+    if not separator or protocol in ("file", "local"):
+        return LocalStore(path)
+    if protocol not in ATOMIC_RENAME:
+        raise StoreRefused(
+            f"{url!r} is on {protocol!r}, where a directory cannot be renamed in one step and for good: readers would "
+            "see part of a batch",
+            f"Write to one of: {', '.join(ATOMIC_RENAME)}; or send the rows to Kafka, and have them stored from there",
+        )
+    try:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+    except ImportError as e:
+        raise StoreRefused(f"{url!r} needs fsspec, which is not installed", "Install the extra 'files'") from e
+    return FsspecStore(*url_to_fs(url))
+
+
+class LocalStore:
+    """The operating system's files."""
+
+    def __init__(self, root: str):
+        self.root = os.path.abspath(root)
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self.root, path)
+
+    def make(self, path: str) -> None:
+        place = self._at(path).rstrip("/")
+        if not os.path.isdir(place):
+            above = os.path.dirname(place)
+            self.make(above)
+            os.makedirs(place, exist_ok=True)
+            self.sync(above)
+
+    def create(self, path: str) -> IO[bytes]:
+        return open(self._at(path), "xb")
+
+    def seal(self, file: IO[bytes]) -> None:
+        file.flush()
+        os.fsync(file.fileno())
+        file.close()
+
+    def size(self, path: str) -> int | None:
+        try:
+            return os.stat(self._at(path)).st_size
+        except FileNotFoundError:
+            return None
+
+    def names(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._at(path)))
+        except FileNotFoundError:
+            return []
+
+    def move(self, old: str, new: str) -> None:
+        os.rename(self._at(old), self._at(new))
+
+    def remove(self, path: str) -> bool:
+        try:
+            os.unlink(self._at(path))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove_empty(self, path: str) -> None:
+        try:
+            os.rmdir(self._at(path))
+        except OSError:  # it is gone, or not empty
+            return
+
+    def sync(self, path: str) -> None:
+        directory = os.open(self._at(path), os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+class FsspecStore:
+    """A file system of fsspec that :data:`ATOMIC_RENAME` names: what it confirms, it keeps."""
+
+    def __init__(self, fs: Any, root: str):
+        self.fs, self.root = fs, root.rstrip("/")
+
+    def _at(self, path: str) -> str:
+        return posixpath.join(self.root, path).rstrip("/")
+
+    def make(self, path: str) -> None:
+        self.fs.makedirs(self._at(path), exist_ok=True)
+
+    def create(self, path: str) -> IO[bytes]:
+        file: IO[bytes] = self.fs.open(self._at(path), "wb")
+        return file
+
+    def seal(self, file: IO[bytes]) -> None:
+        file.close()
+
+    def size(self, path: str) -> int | None:
+        try:
+            return int(self.fs.info(self._at(path))["size"] or 0)
+        except FileNotFoundError:
+            return None
+
+    def names(self, path: str) -> list[str]:
+        try:
+            return sorted(posixpath.basename(p.rstrip("/")) for p in self.fs.ls(self._at(path), detail=False))
+        except FileNotFoundError:
+            return []
+
+    def move(self, old: str, new: str) -> None:
+        self.fs.mv(self._at(old), self._at(new))
+
+    def remove(self, path: str) -> bool:
+        if self.size(path) is None:
+            return False
+        self.fs.rm_file(self._at(path))
+        return True
+
+    def remove_empty(self, path: str) -> None:
+        """In two steps, since HDFS has no such request: only for directories that nobody fills any more."""
+        if not self.names(path) and self.fs.isdir(self._at(path)):
+            self.fs.rmdir(self._at(path))
+
+    def sync(self, path: str) -> None:
+        """Nothing: each call that returned is durable."""

@@ -1,0 +1,397 @@
+"""Confluent Schema Registry: which schema id stands before each key and value.
+
+The registry is asked on the driver alone, once for each driver, before any task of a batch that writes begins, and
+after the claim: a registry that is down refuses new rows, and never holds up the commit of decided ones. Tasks, commit
+and recovery get the ids and know no registry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
+
+log = logging.getLogger(__name__)
+
+#: Kafka's name of what a schema is written in. NONE: the column is written as it is.
+TYPES = ("AVRO", "JSON", "PROTOBUF", "NONE")
+
+REGISTRY_OPTIONS = tuple(f"schema.registry.{o}" for o in ("url", "basic.auth.user.info", "ssl.ca.location"))
+SIDE_OPTIONS = ("schema", "schema.type", "schema.subject", "schema.register", "schema.message.indexes")
+
+#: Of one request. The client's own default is to wait for ever, which would hang the start.
+REQUEST_TIMEOUT_S = 10.0
+
+#: A registry that restarts behind a balancer answers within these; a start does not take longer than half a minute for
+#: each URL.
+_RETRIES = {"max.retries": 2, "retries.wait.ms": 500, "retries.max.wait.ms": 2000}
+
+#: Answers after which the same request may succeed.
+_PASSING = frozenset({408, 425, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What the user says of the keys, or of the values.
+
+    Attributes
+    ----------
+    column : str
+        ``key`` or ``value``.
+    subject : str
+    schema : str or None
+        Its text; None: the latest version of the subject.
+    type : str or None
+        AVRO, JSON or PROTOBUF; None: that of the latest version.
+    register : bool
+        Register ``schema`` where it is not; else it must be there.
+    indexes : tuple of int
+        Which message of a Protobuf file: its number, then those of messages inside it.
+    """
+
+    column: str
+    subject: str
+    schema: str | None = None
+    type: str | None = None
+    register: bool = False
+    indexes: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Where the registry is, and what to ask it. The secret never appears in ``repr``."""
+
+    url: str
+    user_info: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    sides: tuple[Side, ...] = ()
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], topic: str | None) -> Registry | None:
+        """Read ``schema.registry.*``, ``value.schema*`` and ``key.schema*`` (names in lower case).
+
+        Values are framed once there is a registry, unless ``value.schema.type`` is NONE; keys when an option
+        ``key.schema*`` asks for it.
+
+        Returns
+        -------
+        Registry or None
+            None without ``schema.registry.url``.
+
+        Raises
+        ------
+        InvalidOption
+            With the name of the option, before anything connects.
+        """
+        known = {*REGISTRY_OPTIONS, *(f"{c}.{o}" for c in ("key", "value") for o in SIDE_OPTIONS)}
+        ours = [o for o in options if o.startswith(("schema.registry.", "value.schema", "key.schema"))]
+        if unknown := [o for o in ours if o not in known]:
+            raise InvalidOption(f"{unknown[0]} is not an option of this sink", f"Use one of {', '.join(sorted(known))}")
+        url = options.get("schema.registry.url", "").strip()
+        if not url:
+            if ours:
+                raise InvalidOption(f"{ours[0]} is set, and schema.registry.url is not", "Set schema.registry.url")
+            return None
+        _check_url(url)
+        user_info = options.get("schema.registry.basic.auth.user.info") or None
+        if user_info is not None and ":" not in user_info:
+            raise InvalidOption(
+                "schema.registry.basic.auth.user.info is not of the form user:password", "Write it as user:password"
+            )
+        ca = options.get("schema.registry.ssl.ca.location") or None
+        if ca is not None and not Path(ca).exists():
+            raise InvalidOption(
+                f"schema.registry.ssl.ca.location={ca!r} does not exist on the driver",
+                "Name a PEM file with the certificates that the driver shall trust",
+            )
+        sides = tuple(s for column in ("key", "value") if (s := _side(options, column, topic)) is not None)
+        return cls(url, user_info, ca, sides)
+
+    def frames(self, column: str) -> bool:
+        """Whether ``key`` or ``value`` gets an id."""
+        return any(s.column == column for s in self.sides)
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """What stands before every key and value: magic byte, schema id and, for Protobuf, which message. Empty: nothing.
+
+    Travels to the tasks inside the pickled writer.
+    """
+
+    key: bytes = b""
+    value: bytes = b""
+
+
+def resolve(registry: Registry) -> Framing:
+    """Ask the registry for the ids.
+
+    Raises
+    ------
+    RegistryUnreachable
+        No answer within the time budget, or one that says "later".
+    InvalidSchema
+        A subject or schema is unknown, or may not follow the versions that are there.
+    NotAuthorized, InvalidOption
+    """
+    if not registry.sides:
+        return Framing()
+    client = _client(registry)
+    try:
+        return Framing(**{side.column: _prefix_of(client, registry, side) for side in registry.sides})
+    finally:
+        client.close()
+
+
+def resolve_once(registry: Registry, sink_id: str, checkpoint: str) -> Framing:
+    """The ids of this driver (Spark application): asked for once, then kept for its life.
+
+    So a batch that this driver runs again is framed as before, whatever the subject's latest version is by then, and
+    a registry that dies does not stop a stream. Other options ask anew.
+
+    Without a schema's text, the next driver takes the version that is the latest by then, also for a batch that this
+    one did not decide: nothing of it was visible. A lost part of a decided batch is never written under another id; its
+    digest tells.
+
+    Raises
+    ------
+    RegistryUnreachable, InvalidSchema, NotAuthorized, InvalidOption
+    """
+    path = _kept_at(registry, sink_id, checkpoint)
+    if path is not None:
+        try:
+            kept = json.loads(path.read_text(encoding="ascii"))
+            return Framing(bytes.fromhex(kept["key"]), bytes.fromhex(kept["value"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            pass
+    framing = resolve(registry)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(f".{os.getpid()}.new")
+        new.write_text(json.dumps({"key": framing.key.hex(), "value": framing.value.hex()}), encoding="ascii")
+        new.replace(path)
+    return framing
+
+
+def prefix(schema_id: int, schema_type: str, indexes: tuple[int, ...] = (0,)) -> bytes:
+    """Confluent's wire format: a zero, the id in four bytes, big end first; for PROTOBUF the path to the message."""
+    start = b"\0" + schema_id.to_bytes(4, "big")
+    if schema_type != "PROTOBUF":
+        return start
+    if indexes == (0,):  # the first message of the file has this short form
+        return start + b"\0"
+    return start + b"".join(map(_varint, (len(indexes), *indexes)))
+
+
+def _varint(number: int) -> bytes:
+    """A number from 0 on as Confluent writes it: zigzag (doubled), seven bits to a byte, the low ones first."""
+    left, out = number * 2, bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*out, left])
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def _check_url(url: str) -> None:
+    for one in url.split(","):
+        if "@" in one.split("//", 1)[-1].split("/", 1)[0]:  # not shown: it holds a password
+            raise InvalidOption(
+                "schema.registry.url holds a user name",
+                "Put it into schema.registry.basic.auth.user.info, which is never shown",
+            )
+        if not one.strip().startswith(("http://", "https://")):
+            raise InvalidOption(
+                f"schema.registry.url names {one.strip()!r}, which is no http:// or https:// address",
+                "Separate several addresses by commas",
+            )
+
+
+def _side(options: Mapping[str, str], column: str, topic: str | None) -> Side | None:
+    name = f"{column}.schema"
+    given = {o: options[f"{column}.{o}"] for o in SIDE_OPTIONS if options.get(f"{column}.{o}")}
+    kind = given["schema.type"].upper() if "schema.type" in given else None
+    if kind is not None and kind not in TYPES:
+        raise InvalidOption(f"{name}.type={given['schema.type']!r} is not known", f"Use one of {', '.join(TYPES)}")
+    if kind == "NONE" or (column == "key" and not given):
+        if rest := [o for o in given if o != "schema.type"]:
+            raise InvalidOption(
+                f"{column}.{rest[0]} is set, and {name}.type is NONE", f"Leave out {column}.{rest[0]}, or {name}.type"
+            )
+        return None
+    schema = given.get("schema")
+    register = given.get("schema.register", "false").lower()
+    if register not in ("true", "false"):
+        raise InvalidOption(f"{name}.register={register!r} is neither true nor false", "Set it to true or false")
+    if register == "true" and schema is None:
+        raise InvalidOption(f"{name}.register is true, and {name} is missing", f"Set {name} to the schema's text")
+    subject = given.get("schema.subject") or (f"{topic}-{column}" if topic else None)
+    if subject is None:
+        raise InvalidOption(
+            f"{name}.subject is missing, and without the option topic there is no <topic>-{column}",
+            f"Set {name}.subject",
+        )
+    indexes = _indexes(f"{name}.message.indexes", given.get("schema.message.indexes", "0"))
+    kind = kind or ("AVRO" if schema is not None else None)
+    if indexes != (0,) and kind not in (None, "PROTOBUF"):
+        raise InvalidOption(f"{name}.message.indexes is set, and {name}.type is {kind}", "Only PROTOBUF has messages")
+    return Side(column, subject, schema, kind, register == "true", indexes)
+
+
+def _indexes(name: str, text: str) -> tuple[int, ...]:
+    numbers = [n.strip() for n in text.split(",")]
+    if not all(n.isascii() and n.isdigit() for n in numbers):
+        raise InvalidOption(
+            f"{name}={text!r} is not a list of numbers",
+            "Number the messages of the file from 0; 1 is the second, 1,0 the first inside the second",
+        )
+    return tuple(map(int, numbers))
+
+
+# -- asking -----------------------------------------------------------------------------------------------------------
+
+
+def _client(registry: Registry) -> Any:
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as e:
+        raise InvalidOption(
+            f"schema.registry.url needs packages that are not installed on the driver ({e})",
+            "Install pyspark-kafka-exactly-once[schema-registry]",
+        ) from e
+    conf: dict[str, Any] = {"url": registry.url, "timeout": REQUEST_TIMEOUT_S, **_RETRIES}
+    if registry.user_info is not None:
+        conf["basic.auth.user.info"] = registry.user_info
+    if registry.ca is not None:
+        conf["ssl.ca.location"] = registry.ca
+    try:
+        return SchemaRegistryClient(conf)
+    except (OSError, ValueError, TypeError) as e:  # ssl.SSLError is an OSError: no certificate in the file
+        raise InvalidOption(
+            _without_secret(registry, f"the registry's client refuses a setting: {e}"),
+            "Correct the schema.registry.* option that it names",
+        ) from None
+
+
+def _prefix_of(client: Any, registry: Registry, side: Side) -> bytes:
+    from confluent_kafka.schema_registry import Schema
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    try:
+        if side.schema is None:
+            found = client.get_latest_version(side.subject)
+        elif side.register:
+            found = client.register_schema_full_response(side.subject, Schema(side.schema, side.type))
+        else:
+            found = client.lookup_schema(side.subject, Schema(side.schema, side.type))
+    except SchemaRegistryError as e:
+        raise _refusal(registry, side, e) from None
+    except Exception as e:  # the HTTP library's own errors; their text may show what was sent
+        raise _unreachable(registry, e) from None
+    schema_id = found.schema_id
+    if not isinstance(schema_id, int) or not 0 <= schema_id < 2**31:
+        raise InvalidOption(
+            f"{registry.url} answers for subject {side.subject!r} without a schema id",
+            "Let schema.registry.url name a Confluent Schema Registry, or the compatible path of another one",
+        )
+    kind = side.type or found.schema.schema_type or "AVRO"
+    if side.schema is None:
+        _check_latest(side, found.schema.schema_type or "AVRO")
+    log.info("%ss are framed with schema id %d (%s, subject %s)", side.column, schema_id, kind, side.subject)
+    return prefix(schema_id, kind, side.indexes)
+
+
+def _check_latest(side: Side, found: str) -> None:
+    """The user's word against the registry's: a wrong one frames in a way that no reader understands."""
+    if side.type not in (None, found):
+        raise InvalidSchema(
+            f"the latest version of subject {side.subject!r} is of type {found}, and {side.column}.schema.type says "
+            f"{side.type}",
+            f"Correct {side.column}.schema.type or {side.column}.schema.subject",
+        )
+    if side.indexes != (0,) and found != "PROTOBUF":
+        raise InvalidSchema(
+            f"the latest version of subject {side.subject!r} is of type {found}, which has no messages",
+            f"Leave out {side.column}.schema.message.indexes",
+        )
+
+
+def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
+    """What an answer of the registry means."""
+    status, code = int(e.http_status_code), e.error_code
+    said = _without_secret(registry, str(e.error_message))[:400]
+    name = f"{side.column}.schema"
+    if status >= 500 or status in _PASSING:
+        return RegistryUnreachable(
+            f"the schema registry at {registry.url} answers {status}: {said}",
+            "Look at the registry's health; the stream may be started again at any time",
+        )
+    if status in (401, 403):
+        return NotAuthorized(
+            f"the schema registry at {registry.url} refuses access to subject {side.subject!r} ({status})",
+            "Correct schema.registry.basic.auth.user.info, or grant its user the right to "
+            f"{'write' if side.register else 'read'} the subject",
+        )
+    if code in (40401, 40402):
+        way = f"Register one, correct {name}.subject, or set {name} and {name}.register"
+        return InvalidSchema(f"subject {side.subject!r} has no schema in {registry.url}: {said}", way)
+    if code == 40403:
+        return InvalidSchema(
+            f"the text in {name} ({side.type}) is not registered under subject {side.subject!r}: {said}",
+            f"Register it first, or set {name}.register to true",
+        )
+    if status == 409:
+        return InvalidSchema(
+            f"the text in {name} is incompatible with the versions of subject {side.subject!r}: {said}",
+            "Change the schema so that the subject's readers can follow, or the subject's compatibility rule",
+        )
+    if status == 422:
+        return InvalidSchema(f"the registry does not accept {name} as {side.type}: {said}", f"Correct {name}")
+    return InvalidOption(
+        f"{registry.url} answers {status} for subject {side.subject!r}: {said}",
+        "Let schema.registry.url name a Confluent Schema Registry, or the compatible path of another one",
+    )
+
+
+def _unreachable(registry: Registry, e: BaseException) -> ExactlyOnceError:
+    cause: BaseException | None = e
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return InvalidOption(
+                f"the certificate of the schema registry at {registry.url} is not trusted: {cause.verify_message}",
+                "Set schema.registry.ssl.ca.location to a PEM file with the certificate of its authority",
+            )
+        cause = cause.__cause__ or cause.__context__
+    return RegistryUnreachable(
+        f"the schema registry at {registry.url} gives no answer: "
+        f"{_without_secret(registry, str(e) or type(e).__name__)[:400]}",
+        "Check schema.registry.url and the registry's health; the stream may be started again at any time",
+    )
+
+
+def _without_secret(registry: Registry, text: str) -> str:
+    """``text`` as it may be shown, should a server or a library repeat what it was given."""
+    if registry.user_info is None:
+        return text
+    for secret in (registry.user_info, registry.user_info.split(":", 1)[1]):
+        text = text.replace(secret, "***") if secret else text
+    return text
+
+
+def _kept_at(registry: Registry, sink_id: str, checkpoint: str) -> Path | None:
+    """A file that lives as long as this driver; None where Spark names no folder of its own."""
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    if not folder:
+        return None
+    asked = json.dumps([sink_id, checkpoint, registry.url, [astuple(s) for s in registry.sides]])
+    return Path(folder) / f"exactly-once-{hashlib.sha256(asked.encode()).hexdigest()[:24]}.schemas.json"

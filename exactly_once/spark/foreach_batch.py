@@ -1,0 +1,145 @@
+"""``foreachBatch`` over the engine: for Update mode, and for several outputs of one batch under one decision.
+
+Spark calls a Python function in the driver's own process for each micro-batch, so planning, deciding and completing
+happen in one place here. The tasks run as one action over the batch: a second one would read the input again.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from exactly_once.claim import Others
+from exactly_once.delivery import DeliveryCommitter, plan_delivery
+from exactly_once.driver_state import MemoryStore
+from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
+from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.participant import Participant
+from exactly_once.protocol.planning import Plan
+from exactly_once.protocol.records import KAFKA
+from exactly_once.schema_registry import Framing, resolve
+from exactly_once.sink import Committer, Ticket, plan
+from exactly_once.spark.columns import Columns
+from exactly_once.spark.tasks import check_batch, kafka_output, write_part
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+_PART = "part binary"
+
+
+class ForeachBatch:
+    """A function for ``foreachBatch``: one batch, one decision, in every participant.
+
+    Parameters
+    ----------
+    options : mapping
+        As of ``format("kafka_exactly_once")``, ``checkpointLocation`` included: the same as the query's.
+    participants
+        Outputs beside Kafka. Every one gets all rows with all columns. Kafka gets them too when the option ``topic`` or
+        a column ``topic`` says where to; without both, the batch goes to the participants alone.
+
+    Raises
+    ------
+    ExactlyOnceError
+        For options that cannot work.
+    """
+
+    def __init__(self, options: Mapping[str, str], *participants: Participant[Any]):
+        self._options = SinkOptions.parse(options)
+        names = [p.name for p in participants]
+        if KAFKA in names or len(set(names)) < len(names):
+            raise InvalidOption(
+                f"the participants' names {', '.join(names)} are not unique, or one is {KAFKA!r}",
+                "Give each participant a name of its own that stays the same over restarts",
+            )
+        self._others: Others = {p.name: p for p in participants}
+        self._store = MemoryStore()
+        self._strict = self._options.guarantee is Guarantee.EXACTLY_ONCE
+        if participants and not self._strict:
+            raise InvalidOption(
+                f"sink.guarantee={self._options.guarantee.value} is for Kafka alone, and there are participants: "
+                f"{', '.join(names)}",
+                "Leave sink.guarantee out: several outputs of one batch need its one decision",
+            )
+        self._committer: Committer | DeliveryCommitter = (
+            Committer(self._options, self._store, self._others) if self._strict else DeliveryCommitter(self._store)
+        )
+        self._framing: Framing | None = None
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one batch.
+
+        Raises
+        ------
+        ExactlyOnceError
+        """
+        columns = self._check(df)
+        ticket = self._plan()
+        if ticket.batch.batch_id != batch_id:
+            raise ProtocolViolation(
+                f"Spark runs batch {batch_id}, and the checkpoint {self._options.checkpoint} names batch "
+                f"{ticket.batch.batch_id}",
+                "Give the query the same checkpointLocation as the sink's options",
+            )
+        try:
+            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket))
+            parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()]
+            self._committer.commit(parts, batch_id)
+        except BaseException:
+            self._abort(batch_id)
+            raise
+
+    def _plan(self) -> Ticket:
+        if self._strict:
+            return plan(self._options, self._store, self._others)
+        return plan_delivery(self._options, self._store)
+
+    def _check(self, df: DataFrame) -> Columns | None:
+        """Refuse rows that do not fit a participant; what Kafka gets of them, None when it gets nothing."""
+        if self._store.state is None:
+            schema = to_arrow_schema(df.schema)
+            for p in self._others.values():
+                p.check(self._options.sink_id, schema)
+        if self._options.topic is None and "topic" not in df.columns:
+            return None
+        return Columns.of(df.schema, self._options.topic, self._options.registry)
+
+    def _outputs(self, columns: Columns | None, ticket: Ticket) -> list[Participant[Any]]:
+        """Every participant. The registry is asked once, and not where nothing will be written."""
+        others = list(self._others.values())
+        if columns is None:
+            return others
+        registry = self._options.registry
+        if registry is not None and ticket.plan is not Plan.DRAIN:
+            self._framing = self._framing or resolve(registry)
+            columns = columns.framed(self._framing)
+        return [kafka_output(replace(self._options, registry=None), columns, ticket), *others]
+
+    def _abort(self, batch_id: int) -> None:
+        try:
+            self._committer.abort(batch_id)
+        except ExactlyOnceError as e:  # the next start sweeps; the error that brought us here is the one to report
+            log.warning("sink %s: batch %d was not aborted now: %s", self._options.sink_id, batch_id, e)
+
+
+class _Write:
+    """What the tasks run."""
+
+    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]]):
+        self._sink_id = sink_id
+        self._ticket = ticket
+        self._outputs = outputs
+
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_batch(self._ticket)
+        part = write_part(self._sink_id, self._ticket, self._outputs, rows)
+        yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})

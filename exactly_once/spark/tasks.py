@@ -1,0 +1,142 @@
+"""What a Spark task does with its part: begin, write and pre-commit in every participant, or drain."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from exactly_once.delivery import KafkaDelivery
+from exactly_once.errors import Expired, ProtocolViolation
+from exactly_once.failpoints import reach
+from exactly_once.kafka_participant import KafkaPart, KafkaParticipant
+from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.participant import Handle, Participant, PartName, PartWriter
+from exactly_once.protocol.planning import Plan
+from exactly_once.sink import Part, Ticket
+from exactly_once.spark.columns import Columns
+
+log = logging.getLogger(__name__)
+
+
+def check_batch(ticket: Ticket) -> None:
+    """Make sure that Spark runs the batch that was planned.
+
+    Raises
+    ------
+    ProtocolViolation
+    """
+    batch_id = _task().getLocalProperty("streaming.sql.batchId")
+    if batch_id != str(ticket.batch.batch_id):
+        raise ProtocolViolation(
+            f"Spark runs batch {batch_id}, and the checkpoint names batch {ticket.batch.batch_id}",
+            "Use trigger(processingTime=...) or trigger(availableNow=True); other modes are not supported",
+        )
+
+
+def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Participant[Any]:
+    """Kafka, under the guarantee of the options."""
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        return KafkaParticipant(options, columns, ticket.timeout_ms)
+    return KafkaDelivery(options, columns)
+
+
+def write_part(
+    sink_id: str, ticket: Ticket, participants: Sequence[Participant[Any]], rows: Iterator[pa.RecordBatch]
+) -> Part:
+    """Write one part to all participants, and pre-commit it; of a decided batch only what was lost, if anything.
+
+    Raises
+    ------
+    PrepareFailed, InvalidRecord
+    Expired
+        When a part that is written again is not what was lost.
+    """
+    context = _task()
+    attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
+    part = PartName(sink_id, ticket.token, ticket.batch.batch_id, context.partitionId(), attempt)
+    topics: set[str] = set()
+    handles = _prepare(part, [p for p in participants if _writes(ticket, p.name, part.part)], ticket, rows, topics)
+    return Part(
+        ticket.execution,
+        ticket.token,
+        ticket.batch.batch_id,
+        ticket.batch.query_id,
+        context.getLocalProperty("spark.jobGroup.id") or "",
+        part.part,
+        attempt,
+        ticket.plan,
+        ticket.batch.offsets_digest,
+        tuple(handles),
+        tuple(sorted(topics)),
+    )
+
+
+def _writes(ticket: Ticket, participant: str, part: int) -> bool:
+    return ticket.plan is Plan.WRITE or str(part) in ticket.replay.get(participant, {})
+
+
+def _prepare(
+    part: PartName,
+    participants: Sequence[Participant[Any]],
+    ticket: Ticket,
+    rows: Iterator[pa.RecordBatch],
+    topics: set[str],
+) -> list[Any]:
+    writers: list[PartWriter[Any]] = []
+    handles: list[Any] = []
+    try:
+        for batch in rows:  # to the end, also where nothing is written: state stores commit with the last row
+            if not batch.num_rows or not participants:
+                continue
+            if not writers:
+                for p in participants:
+                    writers.append(p.begin(part))
+            for writer in writers:
+                writer.write(batch)
+            reach("mid-write")
+        for p, writer in zip(participants, writers, strict=False):  # no writers without rows
+            reach(f"pre-commit-{p.name}")
+            handle = writer.pre_commit()
+            if isinstance(writer, KafkaPart):
+                topics |= writer.topics
+            if handle is not None:
+                handles.append(handle)
+                _compare(handle, ticket)
+        return handles
+    except BaseException:
+        for p, handle in zip(participants, handles, strict=False):
+            _roll_back(p, handle)
+        for writer in writers[len(handles) :]:
+            writer.abort()
+        raise
+
+
+def _compare(handle: Handle, ticket: Ticket) -> None:
+    """A part that is written again must be what was lost, by number and digest of its rows."""
+    lost = ticket.replay.get(handle.participant, {}).get(str(handle.part))
+    if lost is not None and [handle.records, handle.digest] != lost:
+        raise Expired(
+            f"batch {ticket.batch.batch_id} is decided, and its part {handle.part} ({handle.participant}) was rolled "
+            f"back before its commit. The same micro-batch now gives other rows: {handle.records} with digest "
+            f"{handle.digest}, where {lost[0]} with digest {lost[1]} were decided. These {lost[0]} records are in "
+            "doubt: the plan is not deterministic, or it or its partitions were changed",
+            f"Start the stream with the code and the settings it had; or write what is missing of part {handle.part} "
+            f"yourself, then set the option sink.accept.lost={ticket.batch.batch_id} for one start",
+        )
+
+
+def _roll_back(participant: Participant[Any], handle: Any) -> None:
+    try:
+        participant.abort([handle])
+    except Exception as e:  # the sweep finds it; the error that brought us here is the one to report
+        log.warning("%s is left to the sweep: %s", handle.name, e)
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None
+    return context

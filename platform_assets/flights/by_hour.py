@@ -1,0 +1,86 @@
+"""``delay_by_hour``: departures, cancellations and the average departure delay of each airport and hour.
+
+The one query here that keeps state. What it holds for the hours that are still open lies in the state store, under the
+checkpoint; an hour is written once, when the watermark has passed its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from exactly_once.kafka.connection import Connection
+from platform_assets.constants import DELAY_BY_HOUR, STATE_PARTITIONS
+from platform_assets.flights.query import QueryPlan, read_flights, start_writing
+from platform_assets.flights.transform import parse
+from platform_assets.streaming.windows import OBSERVATION, REJECTED
+from resources.spark import use_state_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def delay_by_hour(events: DataFrame, watermark_delay_h: float) -> DataFrame:
+    """The hours of each airport of origin, by scheduled departure (UTC).
+
+    Parameters
+    ----------
+    events : DataFrame
+        What :func:`platform_assets.flights.transform.parse` yields; malformed events are passed over.
+    watermark_delay_h : float
+        How far behind the newest departure a stream's event may be, in hours of event time. What is further behind is
+        dropped.
+
+    Returns
+    -------
+    DataFrame
+        topic, key (the airport) and value: JSON with ``origin``, ``window_start``, ``window_end``, ``departures``
+        (planned), ``cancelled`` (those that never left) and ``average_departure_delay_min``, null when none left. The
+        hours of an airport are in no particular order within a batch: Spark cannot sort a stream.
+    """
+    from pyspark.sql import functions as F
+
+    left = F.col("dep_time").isNotNull()
+    hours = (
+        events.where(F.col("reason").isNull())
+        .withWatermark("scheduled", f"{round(watermark_delay_h * 3_600_000)} milliseconds")
+        .groupBy(F.window("scheduled", "1 hour"), "origin")
+        .agg(
+            F.count(F.lit(1)).alias("departures"),
+            F.count(F.when(~left, 1)).alias("cancelled"),
+            F.avg(F.when(left, F.col("dep_delay"))).alias("average_departure_delay_min"),
+        )
+    )
+    record = F.struct(
+        "origin",
+        _utc("window.start").alias("window_start"),
+        _utc("window.end").alias("window_end"),
+        "departures",
+        "cancelled",
+        "average_departure_delay_min",
+    )
+    return hours.select(
+        F.lit(DELAY_BY_HOUR).alias("topic"),
+        F.col("origin").cast("binary").alias("key"),
+        F.to_json(record, {"ignoreNullFields": "false"}).cast("binary").alias("value"),
+    )
+
+
+def start_by_hour(
+    spark: SparkSession, connection: Connection, plan: QueryPlan, watermark_delay_h: float
+) -> StreamingQuery:
+    """Start the query. ``spark`` must know ``format("kafka_exactly_once")`` and work in UTC; its later stateful queries
+    get this one's state store.
+    """
+    from pyspark.sql import functions as F
+
+    use_state_store(spark, STATE_PARTITIONS)
+    events = parse(read_flights(spark, connection, plan))
+    observed = events.observe(OBSERVATION, F.count("reason").alias(REJECTED))
+    return start_writing(delay_by_hour(observed, watermark_delay_h), DELAY_BY_HOUR, connection, plan)
+
+
+def _utc(column: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss'Z'")

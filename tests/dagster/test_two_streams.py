@@ -1,0 +1,207 @@
+"""Two streams in one code location: each with its own pool, sensors, audit trail and recoveries, and none for the
+other's.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+import yaml
+from dagster._core.test_utils import create_run_for_test
+
+from exactly_once.kafka.commit_log import read_log
+from platform_assets.assets.delay_by_hour import DELAY_BY_HOUR_OP
+from platform_assets.assets.flight_delays import STREAM_OP
+from platform_assets.constants import (
+    DELAY_BY_HOUR,
+    DELAY_BY_HOUR_JOB,
+    DELAY_BY_HOUR_SINK_ID,
+    DELAY_BY_HOUR_TRANSACTIONS,
+    RECOVERY_JOB,
+    RECOVERY_OP,
+    SINK_ID,
+    STREAM_JOB,
+)
+from platform_assets.definitions import defs
+from platform_assets.watch import BY_HOUR, SENSORS, STREAM
+from resources.kafka import KafkaTransactionalProducerFactory
+from resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
+from sensors.history import read_history
+from sensors.settings import RestartPolicy, WatchPolicy
+from sensors.stream import TAG_RECOVERS, TAG_RESTART_OF
+from tests.dagster.story import BACK_S
+from tests.dagster.webserver import Dagster
+from tests.support import oracle
+from tests.support.daemon import Daemon
+from tests.support.flights import OUTPUTS, Feed
+from tests.support.processes import until
+
+ROOT = Path(__file__).resolve().parents[2]
+S = dg.DagsterRunStatus
+
+#: Two JVMs that start at the same moment on two cores take each other's time.
+TWO_STARTS_S = 2 * BACK_S
+
+
+@pytest.fixture(scope="module")
+def storage():
+    with dg.instance_for_test() as found:
+        yield found
+
+
+@pytest.fixture
+def instance(storage):
+    for run in storage.get_runs():
+        storage.delete_run(run.run_id)
+    return storage
+
+
+@pytest.fixture
+def daemon(instance):
+    resources = {
+        "kafka": KafkaTransactionalProducerFactory(bootstrap_servers="127.0.0.1:1"),
+        "restart_policy": RestartPolicy(strategy="fixed-delay", attempts=3, delay_s=0.0),
+        "watch_policy": WatchPolicy(),
+    }
+    return Daemon(instance, {s.name: (s, s.targets[0].job_name) for s in SENSORS}, resources)
+
+
+def new_run(instance, job, status, **tags):
+    return create_run_for_test(instance, job_name=job, status=status, tags=tags).run_id
+
+
+def dead():
+    """The tags of a run whose process is gone."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return {TAG_HOST: socket.gethostname(), TAG_PID: f"{process.pid}@0"}
+
+
+def test_two_streams_may_run_at_once_and_each_of_them_only_once():
+    """A pool or a tag in common would let the second stream wait for ever: the first one never ends."""
+    limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())["concurrency"]
+    assert limits["pools"] == {"granularity": "run", "default_limit": 1}
+    (tag,) = [t for t in limits["runs"]["tag_concurrency_limits"] if t["key"] == "streaming/job"]
+    assert tag["limit"] == 1 and tag["value"] == {"applyLimitPerUniqueValue": True}
+    jobs = [defs.resolve_job_def(name) for name in (STREAM_JOB, DELAY_BY_HOUR_JOB)]
+    assert len({node.definition.pool for job in jobs for node in job.nodes}) == 2
+    assert len({job.tags["streaming/job"] for job in jobs}) == 2
+
+
+def test_a_failure_is_recovered_on_the_sink_of_its_own_stream(instance, daemon):
+    """A recovery of the other sink would leave readers waiting, and restart what was not down."""
+    failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
+    assert "no run yet" in daemon.said("run_failure")
+    (request,) = daemon.tick("delay_by_hour_run_failure").run_requests
+    assert request.tags[TAG_RESTART_OF] == failed and request.tags[TAG_RECOVERS] == DELAY_BY_HOUR_SINK_ID
+    assert request.run_config["ops"][RECOVERY_OP]["config"]["sink_id"] == DELAY_BY_HOUR_SINK_ID
+
+    (recovery,) = instance.get_runs(dg.RunsFilter(job_name=RECOVERY_JOB))
+    instance.report_run_failed(recovery)  # any end: whose recovery it was is what is looked at
+    assert read_history(instance, STREAM).recoveries == ()
+    assert [r.run_id for r in read_history(instance, BY_HOUR).recoveries] == [recovery.run_id]
+
+
+def test_a_recovery_that_is_launched_with_its_defaults_is_the_first_stream_s_alone(instance):
+    """Before its first step it has named no sink, neither as a tag nor in its configuration. Taken for the other
+    stream's too, it would hold back that one's own recovery.
+    """
+    tags = defs.resolve_job_def(RECOVERY_JOB).tags
+    new_run(instance, RECOVERY_JOB, S.STARTED, **tags)
+    assert len(read_history(instance, STREAM).recoveries) == 1
+    assert read_history(instance, BY_HOUR).recoveries == ()
+
+
+def test_the_second_liveness_reports_the_dead_of_its_own_stream_alone(instance, daemon):
+    """Two sensors that report one death at the same moment would end a run twice."""
+    first = new_run(instance, STREAM_JOB, S.STARTED, **dead(), **{TAG_SINK: SINK_ID})
+    second = new_run(instance, DELAY_BY_HOUR_JOB, S.STARTED, **dead(), **{TAG_SINK: DELAY_BY_HOUR_SINK_ID})
+    feeding = new_run(instance, "flights_feed", S.STARTED, **dead())
+    said = daemon.said("delay_by_hour_liveness")
+    assert second[:8] in said and first[:8] not in said and feeding[:8] not in said
+    assert [instance.get_run_by_id(r).status for r in (first, second, feeding)] == [S.STARTED, S.FAILURE, S.STARTED]
+    said = daemon.said("liveness")
+    assert first[:8] in said and feeding[:8] in said
+
+
+def test_a_stream_that_lives_does_not_hold_back_the_other_one(instance, daemon):
+    """Both read the same input, and both are restarted by the same machinery."""
+    me = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}"}
+    new_run(instance, STREAM_JOB, S.STARTED, **me, **{TAG_SINK: SINK_ID})
+    failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
+    assert daemon.tick("delay_by_hour_run_failure").run_requests
+    (recovery,) = instance.get_runs(dg.RunsFilter(job_name=RECOVERY_JOB))
+    for kind in (dg.DagsterEventType.PIPELINE_START, dg.DagsterEventType.PIPELINE_SUCCESS):
+        event = dg.DagsterEvent(event_type_value=kind.value, job_name=RECOVERY_JOB)
+        instance.report_dagster_event(event, run_id=recovery.run_id)
+    (start,) = daemon.tick("delay_by_hour_liveness").run_requests
+    assert start.tags[TAG_RESTART_OF] == failed
+
+
+def test_a_recovery_keeps_the_audit_trail_of_its_sink_and_names_its_stream(instance, monkeypatch, bootstrap_servers):
+    """The person who looks at a stream's transactions must find who touched them, and what to launch."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
+    failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
+    config = {"sink_id": DELAY_BY_HOUR_SINK_ID, "restart": True}
+    result = defs.resolve_job_def(RECOVERY_JOB).execute_in_process(
+        instance=instance, run_config={"ops": {RECOVERY_OP: {"config": config}}}
+    )
+    observed = {
+        e.asset_observation_data.asset_observation.asset_key for e in result.all_events if e.is_asset_observation
+    }
+    assert observed == {dg.AssetKey(DELAY_BY_HOUR_TRANSACTIONS)}
+    assert instance.get_run_by_id(result.run_id).tags[TAG_RESTART_OF] == failed
+
+
+@pytest.mark.long
+def test_both_run_at_once_and_the_one_that_is_killed_comes_back_alone(site):
+    """Launched through Dagster's queue: a second stream that waits for a slot of the first would wait for ever, and a
+    recovery that fences or restarts the wrong one would be an outage of its own.
+    """
+    with Dagster(site) as dagster, Feed(site.bootstrap_servers) as feed:
+        feed.send(1_000)
+        first = dagster.launch(STREAM_JOB, {"ops": {STREAM_OP: {"config": {"report_interval_s": 1.0}}}})
+        by_hour = {"watermark_delay_h": 6.0, "report_interval_s": 1.0}
+        second = dagster.launch(DELAY_BY_HOUR_JOB, {"ops": {DELAY_BY_HOUR_OP: {"config": by_hour}}})
+        feed.trickle()
+        for sink_id in (SINK_ID, DELAY_BY_HOUR_SINK_ID):
+            await_batches(site, sink_id, 3)
+        assert [dagster.status(run) for run in (first, second)] == ["STARTED", "STARTED"]
+
+        dagster.kill_run(second, tree=True)
+        until("the restart", lambda: dagster.runs(DELAY_BY_HOUR_JOB)[0]["runId"] != second, BACK_S, every_s=0.5)
+        restarted = dagster.runs(DELAY_BY_HOUR_JOB)[0]
+        assert restarted["tags"][TAG_RESTART_OF] == second
+        dagster.wait_for(restarted["runId"], "STARTED", BACK_S)
+        for sink_id in (SINK_ID, DELAY_BY_HOUR_SINK_ID):
+            await_batches(site, sink_id, 2)
+        feed.pause()
+
+        (recovery,) = dagster.runs(RECOVERY_JOB)
+        assert recovery["tags"][TAG_SINK] == DELAY_BY_HOUR_SINK_ID
+        assert [run["runId"] for run in dagster.runs(STREAM_JOB)] == [first]
+        assert dagster.status(first) == "STARTED"
+        for run in (first, restarted["runId"]):
+            dagster.terminate(run)
+        for run in (first, restarted["runId"]):
+            dagster.wait_for(run, "CANCELED", 60)
+    hours = [(m.key, json.loads(m.value)["window_start"]) for m in oracle.read(site.connection, [DELAY_BY_HOUR])]
+    assert hours and len(set(hours)) == len(hours)
+    for sink_id, outputs in ((SINK_ID, OUTPUTS), (DELAY_BY_HOUR_SINK_ID, (DELAY_BY_HOUR,))):
+        oracle.assert_settled(site.connection, sink_id, outputs)
+
+
+def await_batches(site, sink_id, count):
+    """Wait for that many more decided batches of a sink."""
+
+    def newest():
+        return max((d.batch_id for d in read_log(site.connection, sink_id).decisions), default=-1)
+
+    first = newest()
+    until(f"batches of {sink_id}", lambda: newest() >= first + count, TWO_STARTS_S, every_s=0.5)

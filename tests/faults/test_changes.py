@@ -1,0 +1,126 @@
+"""What a user may change between two starts of a query, and what comes of it: the README's table."""
+
+from __future__ import annotations
+
+import pytest
+
+from exactly_once.kafka.control import Control
+from tests.support import oracle
+from tests.support.broker import create_topic
+from tests.support.fixtures import Bench, StartDriver
+from tests.support.stream import SparkDriver
+
+
+def killed_at_the_decision(bench: Bench, driver: SparkDriver) -> None:
+    """Batch 1 is decided, nothing of it is committed, and its driver is gone."""
+    bench.input.add()
+    run = driver.start(bench.job.until_stopped())
+    run.await_commit(0)
+    driver.arm("decided")
+    bench.input.add()
+    run.await_true("decided", lambda: driver.has_reached("decided"))
+    driver.kill9()
+
+
+@pytest.mark.parametrize("weaker", ["at_least_once", pytest.param("none", marks=pytest.mark.long)])
+def test_what_was_decided_is_finished_by_a_start_with_a_weaker_guarantee_and_the_way_back_is_open(
+    weaker: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a decided batch that nobody commits any more (loss), or that is written again beside it."""
+    killed_at_the_decision(bench, driver())
+    bench.input.add()
+
+    warm.complete(bench.job.having(sink_guarantee=weaker))
+
+    assert bench.log().open_decisions == ()
+    assert bench.decided_batches() == [0, 1]  # batch 2 was not decided, only written
+    bench.input.add()
+    warm.complete(bench.job)
+    assert bench.decided_batches() == [0, 1, 3]
+    bench.assert_exactly_once()
+
+
+def test_lost_parts_are_not_left_behind_by_a_weaker_guarantee(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a decided part that is gone for good because its stream was made at_least_once in between."""
+    killed_at_the_decision(bench, driver())
+    decision = bench.log().decisions[-1]
+    with Control(bench.connection) as control:
+        h = decision.handles[0]
+        control.end(h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+
+    ended = warm.run(bench.job.having(sink_guarantee="at_least_once"))
+
+    assert ended.code == "EO-LOST", ended.failure
+    assert "sink.guarantee=exactly_once" in ended.sentence
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
+def test_a_stream_that_was_at_least_once_becomes_exactly_once_by_consent(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a history that is taken for a rewound checkpoint for ever, and against silence about the batch in
+    flight.
+    """
+    bench.input.add(2)
+    warm.complete(bench.job.having(sink_guarantee="at_least_once"))
+    assert bench.log().owner is None
+    bench.input.add()
+
+    refused = warm.run(bench.job)
+
+    assert refused.code == "EO-REWOUND", refused.failure
+    assert "sink.adopt=true" in refused.sentence
+    warm.complete(bench.job.having(sink_adopt="true"))
+    bench.input.add()
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [2, 3]
+
+
+def test_another_sink_id_is_refused_until_somebody_says_go_on(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a new sink that writes the last batch of the old one again."""
+    bench.input.add()
+    warm.complete(bench.job)
+    bench.input.add()
+    other = f"{bench.sink_id}-new"
+
+    refused = warm.run(bench.job.having(sink_id=other))
+
+    assert refused.code == "EO-REWOUND", refused.failure
+    warm.complete(bench.job.having(sink_id=other, sink_adopt="true"))
+    bench.assert_exactly_once()
+
+
+def test_another_topic_gets_the_rows_from_the_next_undecided_batch_on(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a batch in both topics, or in neither: the decided one stays where it was decided to be."""
+    killed_at_the_decision(bench, driver())
+    new = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-new", partitions=4)
+    bench.input.add()
+
+    warm.complete(bench.job.having(topic=new))
+
+    bench.assert_exactly(bench.input.expected(slice(0, 2)))
+    oracle.assert_exactly(oracle.read(bench.connection, [new]), bench.input.expected(slice(2, 3)))
+
+
+def test_lost_parts_of_a_batch_for_the_old_topic_do_not_slip_into_the_new_one(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a batch that is torn over two topics."""
+    killed_at_the_decision(bench, driver())
+    decision = bench.log().decisions[-1]
+    with Control(bench.connection) as control:
+        h = decision.handles[3]
+        control.end(h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+    new = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-new", partitions=4)
+
+    ended = warm.run(bench.job.having(topic=new))
+
+    assert ended.code == "EO-EXPIRED", ended.failure
+    assert new in ended.sentence
+    assert oracle.read(bench.connection, [new]) == []
+    warm.complete(bench.job)
+    bench.assert_exactly_once()

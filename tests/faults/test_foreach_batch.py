@@ -1,0 +1,92 @@
+"""The sink under ``foreachBatch``: the same guarantees, Update mode, and everything in the driver's own process."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from tests.support.fixtures import Bench, StartDriver
+from tests.support.stream import Job, SparkDriver
+
+
+def under_foreach_batch(bench: Bench) -> Bench:
+    """The bench with its job under foreachBatch."""
+    bench.job = Job(**{**asdict(bench.job), "participants": []})
+    return bench
+
+
+def test_batches_under_foreach_batch_are_written_once_over_a_stop_and_a_start(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a second action over the batch, and against a start that writes the last batch again."""
+    under_foreach_batch(bench)
+    bench.input.add(2)
+    warm.complete(bench.job)
+    bench.input.add()
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("mid-write", marks=pytest.mark.long),
+        pytest.param("after-flush", marks=pytest.mark.long),
+        "all-prepared",
+        "decided",
+        pytest.param("some-ended", marks=pytest.mark.long),
+        pytest.param("all-ended", marks=pytest.mark.long),
+        "completed",
+    ],
+)
+def test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a decision in the driver's memory alone: it dies with it."""
+    under_foreach_batch(bench)
+    victim = driver()
+    bench.input.add()
+    run = victim.start(bench.job.until_stopped())
+    run.await_commit(0)
+    victim.arm(point)
+    bench.input.add()
+    run.await_true(point, lambda: victim.has_reached(point))
+    victim.kill9()
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+def test_a_batch_that_fails_is_aborted_at_once_and_the_next_start_writes_it(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against readers that wait for the transactions of a batch whose task failed: Spark calls no abort here."""
+    under_foreach_batch(bench)
+    bench.input.add()
+    warm.arm("after-flush", "raise")
+
+    ended = warm.run(bench.job)
+
+    assert ended.failure is not None
+    bench.assert_settled()
+    assert bench.visible() == []
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
+def test_another_checkpoint_than_the_querys_is_refused(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against batches that are judged by the wrong history: skipped, or written again."""
+    under_foreach_batch(bench)
+    bench.input.add(2)
+    warm.complete(bench.job)
+    other = Job(
+        **{**asdict(bench.job), "options": {**bench.job.options, "checkpointLocation": f"{bench.checkpoint}-2"}}
+    )
+    other.options["query.checkpoint"] = str(bench.checkpoint)  # see tests/support/driver.py
+    bench.input.add()
+
+    ended = warm.run(other)
+
+    assert ended.code in ("EO-CHECKPOINT", "EO-PROTOCOL"), ended.failure
+    bench.assert_settled()

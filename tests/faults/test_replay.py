@@ -1,0 +1,227 @@
+"""Decided transactions that are lost before their commit: their parts, and no others, are written again by the next
+start, by itself; where that cannot be proven right, the stream stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.protocol.outcomes import Outcome
+from exactly_once.protocol.records import Decision
+from exactly_once.recovery import recover
+from resources.embedded_broker import EmbeddedBroker
+from tests.support import oracle
+from tests.support.fixtures import Bench, StartDriver, make_bench
+from tests.support.processes import until
+from tests.support.stream import Job, SparkDriver
+
+
+def decided(bench: Bench, driver: SparkDriver, job: Job | None = None) -> Decision:
+    """Bring a stream to the decision of batch 1, of which nothing is committed yet; then kill it."""
+    job = job or bench.job
+    bench.input.add()
+    run = driver.start(job.until_stopped())
+    run.await_commit(0)
+    driver.arm("decided")
+    bench.input.add()
+    run.await_true("decided", lambda: driver.has_reached("decided"))
+    driver.kill9()
+    return bench.log().decisions[-1]
+
+
+def abort(bench: Bench, decision: Decision, *parts: int) -> None:
+    """Abort some transactions of a decision, as an operator may."""
+    with Control(bench.connection) as control:
+        for handle in decision.handles:
+            if handle.part in parts:
+                end = control.end(
+                    handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
+                )
+                assert end is Outcome.DONE
+
+
+def assert_rewritten(bench: Bench, *parts: int, batch: int = 1) -> None:
+    decision = next(d for d in bench.log().decisions if d.batch_id == batch)
+    assert decision.rewritten == tuple(f"kafka/{p}" for p in parts)
+    assert bench.log().tally.rewritten == len(parts)
+
+
+@pytest.mark.parametrize("parts", [(2,), (0, 1, 2, 3)], ids=["one part", "all parts"])
+def test_parts_that_an_operator_aborted_after_the_decision_are_written_again_and_no_others(
+    parts: tuple[int, ...], bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a lost part (loss), a part beside it that is written again (duplicate), and a torn batch."""
+    decision = decided(bench, driver())
+    abort(bench, decision, *parts)
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+    assert_rewritten(bench, *parts)
+    kept = {h.part: h for h in decision.handles if h.part not in parts}
+    assert {h.part: h for h in bench.log().decisions[1].handles if h.part in kept} == kept
+
+
+def test_a_driver_that_sees_the_loss_itself_says_so_and_its_next_start_makes_it_good(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against Flink's way: log the lost transaction and carry on."""
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    warm.arm("decided", "sleep 3")
+    bench.input.add()
+    run.await_true("decided", lambda: warm.has_reached("decided"))
+    abort(bench, bench.log().decisions[-1], 1)
+
+    ended = run.end()
+
+    assert ended.code == "EO-LOST", ended.failure
+    assert "part 1 (50 records" in ended.sentence
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+    assert_rewritten(bench, 1)
+
+
+def test_a_driver_that_was_away_past_the_transaction_timeout_loses_nothing(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against the loss that Flink documents: a stream that is down for longer than transaction.timeout.ms."""
+    job = bench.job.having(kafka_transaction_timeout_ms="20000")
+    decided(bench, driver(), job)
+    until("the brokers time the transactions out", lambda: bench.open_parts() == 0, 60)
+
+    warm.complete(job)
+
+    bench.assert_exactly_once()
+    assert_rewritten(bench, 0, 1, 2, 3)
+
+
+def test_a_recovery_leaves_lost_parts_to_the_next_start_and_says_so(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a recovery that marks a batch as completed of which a part is gone."""
+    decision = decided(bench, driver())
+    abort(bench, decision, 3)
+
+    report = recover(bench.connection, bench.sink_id)
+
+    assert [d.batch_id for d in report.to_rewrite] == [1] and report.completed == []
+    assert [d.batch_id for d in bench.log().open_decisions] == [1]
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+    assert_rewritten(bench, 3)
+
+
+@pytest.mark.parametrize("point", ["mid-write", "all-prepared", "decided", "some-ended", "completed"])
+def test_a_replay_that_is_killed_is_done_again_by_the_next_start(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a part that two replays commit (duplicate), and against one that the second takes for done."""
+    decision = decided(bench, driver())
+    abort(bench, decision, 0, 2)
+    second = driver()
+    second.arm(point)
+    second.start(bench.job).await_true(point, lambda: second.has_reached(point))
+    second.kill9()
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+@pytest.mark.long
+def test_a_replay_whose_transactions_are_lost_too_is_replayed(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against evidence that is taken from the first loss for the second one."""
+    abort(bench, decided(bench, driver()), 0, 2)
+    second = driver()
+    second.arm("decided")
+    second.start(bench.job).await_true("decided", lambda: second.has_reached("decided"))
+    second.kill9()
+    abort(bench, bench.log().decisions[-1], 2)
+
+    warm.complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.log().decisions[1].rewritten == ("kafka/0", "kafka/2")
+
+
+def test_rows_that_differ_from_what_was_decided_stop_the_stream_and_are_named(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against other rows under an old decision: a plan with rand() gives some twice and others never."""
+    bench.job.select[1] = "concat(split(value, '[|]')[1], '-', cast(rand() as string)) value"
+    decision = decided(bench, driver())
+    abort(bench, decision, 1)
+
+    ended = warm.run(bench.job)
+
+    assert ended.code == "EO-EXPIRED", ended.failure
+    assert "part 1" in ended.sentence and "50 records are in doubt" in ended.sentence
+    assert "sink.accept.lost=1" in ended.sentence
+    assert bench.open_parts() == 0
+    assert warm.run(bench.job).code == "EO-EXPIRED"
+    wrong = warm.run(bench.job.having(sink_accept_lost="0"))
+    assert wrong.code == "EO-EXPIRED", wrong.failure
+    warm.complete(bench.job.having(sink_accept_lost="1"))
+    bench.assert_settled()
+    assert len(bench.visible()) == 350
+
+
+@pytest.mark.long
+def test_the_same_rows_in_another_order_are_the_same_part(bench: Bench, driver: StartDriver, warm: SparkDriver) -> None:
+    """Guards against a replay that stops because a shuffle's blocks came in another order, which they may."""
+    job = Job(**{**vars(bench.job), "transform": "tests.support.transforms:reversed_after_the_first_time"})
+    job.arguments = {"marker": str(bench.checkpoint.parent / "marker")}
+    decision = decided(bench, driver(), job)
+    abort(bench, decision, 1)
+    (bench.checkpoint.parent / "marker").touch()
+
+    warm.complete(job)
+
+    bench.assert_settled()
+    assert sorted(bench.visible()) == sorted(bench.input.expected())
+    assert_rewritten(bench, 1)
+
+
+@pytest.mark.long
+def test_a_part_that_nobody_can_prove_lost_is_in_doubt(
+    own_broker: Callable[..., EmbeddedBroker], tmp_path: Path, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a replay of what may have been committed: an id that was initialised again, and an output whose
+    records are deleted, tell nothing.
+    """
+    connection = Connection.from_options({"kafka.bootstrap.servers": own_broker().bootstrap_servers})
+    bench = make_bench(connection, tmp_path / "bench")
+    decision = decided(bench, driver())
+    abort(bench, decision, 0)
+    delete_records(bench)
+
+    ended = warm.run(bench.job)
+
+    assert ended.code == "EO-EXPIRED", ended.failure
+    assert "part 0 (50 records" in ended.sentence and "in doubt" in ended.sentence
+
+
+def delete_records(bench: Bench) -> None:
+    """As retention does; up to the end of every partition that a reader can pass."""
+    with Control(bench.connection) as control:
+        ends = {p: m.last_stable for p, m in control.watermarks(bench.topic).items()}
+    admin = AdminClient({**bench.connection.librdkafka(), "log_level": 0})
+    wanted = [TopicPartition(bench.topic, p, end) for p, end in ends.items()]
+    for deleted in admin.delete_records(wanted).values():
+        deleted.result(30)
+    assert oracle.read(bench.connection, [bench.topic]) == []

@@ -1,0 +1,126 @@
+"""Ids and parts that change: rescaling over crashes, partitions that come, a topic that goes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from exactly_once.kafka.control import Control
+from exactly_once.protocol.names import SLOTS, VARIANTS, namespace
+from tests.support import oracle
+from tests.support.broker import create_topic, delete_topic
+from tests.support.fixtures import Bench, StartDriver
+from tests.support.stream import Job, SparkDriver
+
+
+def in_parts(bench: Bench, parts: int) -> Job:
+    """The bench's job, its rows spread over ``parts`` parts by their key."""
+    return Job(
+        **{
+            **asdict(bench.job),
+            "transform": "tests.support.transforms:repartitioned",
+            "arguments": {"parts": parts, "column": "key"},
+        }
+    )
+
+
+def ids_of(bench: Bench) -> list[str]:
+    """Every transactional id of the sink that the brokers remember, the commit log's own left out."""
+    with Control(bench.connection) as control:
+        listed = [x.transactional_id for x in control.list_transactions(namespace(bench.sink_id), ())]
+    return [i for i in listed if not i.endswith(":log")]
+
+
+def assert_all_rows_once(bench: Bench) -> None:
+    """In any order: a key's rows may change their part, and their partition, with the scale."""
+    bench.assert_settled()
+    assert sorted(bench.visible()) == sorted(bench.input.expected())
+
+
+def test_a_stream_rescaled_from_8_to_3_to_8_parts_over_crashes_loses_and_leaves_nothing(
+    bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against transactions of parts that exist no more: open for ever, as a start with fewer parts looks for
+    its own ids only; and against ids that grow with every change.
+    """
+    bench.input.add()
+    for parts, point, open_parts in ((8, "all-prepared", 8), (3, "all-prepared", 3), (8, "decided", 8)):
+        victim = driver()
+        victim.arm(point)
+        run = victim.start(in_parts(bench, parts).until_stopped())
+        run.await_true(point, lambda v=victim, p=point: v.has_reached(p))
+        victim.kill9()
+        assert bench.open_parts() == open_parts
+    assert len(bench.log().decisions[-1].handles) == 8
+
+    bench.input.add()
+    warm.complete(in_parts(bench, 3))
+    bench.input.add()
+    warm.complete(in_parts(bench, 8))
+
+    assert_all_rows_once(bench)
+    assert bench.decided_batches() == [0, 1, 2]
+    assert len(ids_of(bench)) <= 8 * SLOTS * VARIANTS
+
+
+def test_partitions_that_are_added_while_the_stream_runs_are_used_and_lose_nothing(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against rows for a partition that the producer does not know, and against a sweep that looks at the old
+    partitions only.
+    """
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    admin = AdminClient({**bench.connection.librdkafka(), "log_level": 0})
+    admin.create_partitions([NewPartitions(bench.topic, 8)])[bench.topic].result(30)
+    for batch in (1, 2, 3):
+        bench.input.add()
+        run.await_commit(batch)
+    run.stop()()
+
+    assert_all_rows_once(bench)
+    assert max(m.partition for m in oracle.read(bench.connection, [bench.topic])) > 3
+
+
+def test_a_topic_that_is_deleted_and_made_again_stops_the_stream_until_somebody_says_go_on(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against a stream that writes on into an empty topic as if nothing had happened: what it had committed
+    there is gone.
+    """
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    delete_topic(bench.connection.bootstrap_servers, bench.topic)
+    create_topic(bench.connection.bootstrap_servers, bench.topic, partitions=4)
+    bench.input.add()
+
+    ended = run.end()
+
+    assert ended.code == "EO-TOPIC-RECREATED", ended.failure
+    assert bench.topic in ended.sentence and "sink.adopt=true" in ended.sentence
+    assert bench.decided_batches() == [0]
+    assert warm.run(bench.job).code == "EO-TOPIC-RECREATED"
+    warm.complete(bench.job.having(sink_adopt="true"))
+    bench.input.add()
+    warm.complete(bench.job)
+    bench.assert_exactly(bench.input.expected(slice(1, None)))
+
+
+@pytest.mark.long
+def test_a_topic_that_is_gone_stops_the_stream_with_its_name(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a stream that waits for ever, or makes the topic itself."""
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    delete_topic(bench.connection.bootstrap_servers, bench.topic)
+    bench.input.add()
+
+    ended = run.end()
+
+    assert ended.code in ("EO-RECORD", "EO-TOPIC", "EO-PREPARE"), ended.failure
+    assert bench.topic in ended.sentence
+    assert bench.decided_batches() == [0]

@@ -1,0 +1,191 @@
+"""A batch that goes to Kafka, to files and to PostgreSQL under one decision: all or none, with kill -9 at every point
+between them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactly_once.protocol.records import KAFKA
+from tests.support import oracle
+from tests.support.fixtures import Bench, StartDriver
+from tests.support.postgres import PostgresServer
+from tests.support.stream import Job, Row, SparkDriver
+
+#: In the order in which tasks pre-commit and the driver commits.
+OUTPUTS = (KAFKA, "archive", "warehouse")
+
+BEFORE_THE_DECISION = ("mid-write", *(f"pre-commit-{o}" for o in OUTPUTS), "all-prepared")
+AFTER_THE_DECISION = ("decided", *(f"commit-{o}" for o in OUTPUTS), "all-ended", "completed")
+
+#: These stay in make test: one on either side of the decision, and one between two outputs.
+QUICK = ("pre-commit-warehouse", "commit-archive", "commit-warehouse")
+
+
+@dataclass
+class Outputs:
+    """The three outputs of a bench, read by clients that the sink does not use."""
+
+    bench: Bench
+    files: Path
+    server: PostgresServer
+    table: str
+
+    def in_kafka(self) -> list[Row]:
+        return sorted((m.key or "", m.value or "") for m in oracle.read(self.bench.connection, [self.bench.topic]))
+
+    def in_files(self) -> list[Row]:
+        rows = [json.loads(line) for f in self.files.glob("batch=*/*.jsonl") for line in f.read_text().splitlines()]
+        return sorted((r["key"], r["value"]) for r in rows)
+
+    def in_postgres(self) -> list[Row]:
+        return sorted(self.server.sql(f"SELECT key, value FROM {self.table}"))
+
+    def staged(self) -> list[Path]:
+        return [f for f in self.files.glob("_staging/**/eo~*") if f.is_file()]
+
+    def assert_all(self, expected: list[Row]) -> None:
+        """Every output holds these rows once, and nothing is left in any."""
+        wanted = sorted(expected)
+        assert self.in_kafka() == wanted
+        assert self.in_files() == wanted
+        assert self.in_postgres() == wanted
+        self.bench.assert_settled()
+        assert self.staged() == [] and self.server.prepared() == set()
+
+
+@pytest.fixture
+def outputs(bench: Bench, tmp_path: Path, postgres: PostgresServer) -> Iterator[Outputs]:
+    table = f"t_{bench.sink_id.replace('-', '_')}"
+    postgres.sql(f"CREATE TABLE {table} (key text, value text)")
+    files = tmp_path / "archive"
+    participants: list[dict[str, Any]] = [
+        {"class": "exactly_once.participants.files:FileParticipant", "name": "archive", "url": str(files)},
+        {
+            "class": "exactly_once.participants.postgres:PostgresParticipant",
+            "name": "warehouse",
+            "dsn": postgres.dsn(),
+            "table": table,
+        },
+    ]
+    bench.job = Job(**{**asdict(bench.job), "participants": participants})
+    yield Outputs(bench, files, postgres, table)
+
+
+def killed_at(point: str, bench: Bench, driver: SparkDriver) -> None:
+    """Run the stream until one of its processes is at ``point`` of batch 1; kill -9 everything."""
+    bench.input.add()
+    run = driver.start(bench.job.until_stopped())
+    run.await_commit(0)
+    driver.arm(point)
+    bench.input.add()
+    run.await_true(point, lambda: driver.has_reached(point))
+    driver.kill9()
+
+
+def mark(points: tuple[str, ...]) -> list[Any]:
+    return [p if p in QUICK else pytest.param(p, marks=pytest.mark.long) for p in points]
+
+
+def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Outputs, warm: SparkDriver) -> None:
+    """Guards against an output that is forgotten, or written again by the next start."""
+    bench = outputs.bench
+    for batches in (2, 1):
+        bench.input.add(batches)
+        warm.complete(bench.job)
+        outputs.assert_all(bench.input.expected())
+    assert {h.participant for d in bench.log().decisions for h in d.parts} == set(OUTPUTS)
+
+
+@pytest.mark.parametrize("point", mark(BEFORE_THE_DECISION))
+def test_what_is_not_decided_is_in_no_output_and_comes_with_the_next_start(
+    point: str, outputs: Outputs, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a batch that one output has and another has not: a file without its records, a row without its
+    file.
+    """
+    bench = outputs.bench
+    killed_at(point, bench, driver())
+    first = sorted(bench.input.expected(slice(0, 1)))
+    assert outputs.in_kafka() == outputs.in_files() == outputs.in_postgres() == first
+    assert bench.decided_batches() == [0]
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    outputs.assert_all(bench.input.expected())
+
+
+@pytest.mark.parametrize("point", mark(AFTER_THE_DECISION))
+def test_what_is_decided_comes_to_every_output_once_whoever_finishes_it(
+    point: str, outputs: Outputs, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a decided batch that stays in one output alone, and against one that another writes twice."""
+    bench = outputs.bench
+    killed_at(point, bench, driver())
+    assert bench.decided_batches() == [0, 1]
+    decision = bench.log().decisions[1]
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    outputs.assert_all(bench.input.expected())
+    assert bench.log().decisions[1] == decision
+
+
+def test_an_output_that_cannot_pre_commit_keeps_the_batch_out_of_all(outputs: Outputs, warm: SparkDriver) -> None:
+    """Guards against two of three: a constraint of the table is violated, so nobody may show the batch."""
+    bench = outputs.bench
+    bench.input.add()
+    warm.complete(bench.job)
+    refused = f"ALTER TABLE {outputs.table} ADD CONSTRAINT no_b1 CHECK (value NOT LIKE 'b1-p2-%')"
+    outputs.server.sql(refused)
+    bench.input.add()
+
+    ended = warm.run(bench.job)
+
+    assert ended.failure is not None and "no_b1" in ended.failure
+    outputs.assert_all(bench.input.expected(slice(0, 1)))
+    outputs.server.sql(f"ALTER TABLE {outputs.table} DROP CONSTRAINT no_b1")
+    warm.complete(bench.job)
+    outputs.assert_all(bench.input.expected())
+
+
+@pytest.mark.long
+def test_a_decided_part_that_one_output_lost_is_written_again_there_and_nowhere_else(
+    outputs: Outputs, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a replay that duplicates the outputs which have the part."""
+    bench = outputs.bench
+    killed_at("commit-warehouse", bench, driver())
+    lost = next(h for h in bench.log().decisions[1].others if h.participant == "warehouse" and h.part == 2)
+    outputs.server.sql(f"ROLLBACK PREPARED '{lost.name}'")
+
+    bench.input.add()
+    warm.complete(bench.job)
+
+    outputs.assert_all(bench.input.expected())
+    assert bench.log().decisions[1].rewritten == ("warehouse/2",)
+
+
+def test_a_start_without_an_output_that_has_decided_parts_is_refused_and_loses_nothing(
+    outputs: Outputs, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a batch that is marked as completed while one of its outputs still waits for its commit."""
+    bench = outputs.bench
+    killed_at("commit-archive", bench, driver())
+    assert bench.job.participants is not None
+    fewer = Job(**{**asdict(bench.job), "participants": bench.job.participants[1:]})
+
+    ended = warm.run(fewer)
+
+    assert ended.code == "EO-PARTICIPANT", ended.failure
+    assert "'archive'" in ended.sentence
+    warm.complete(bench.job)
+    outputs.assert_all(bench.input.expected())

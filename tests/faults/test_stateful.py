@@ -1,0 +1,243 @@
+"""Stateful queries on the RocksDB state store: kill -9 at every point of the protocol, and transactions that are lost
+after their decision. The output and the state are those of plain Python over the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.protocol.outcomes import Outcome
+from tests.support.fixtures import Bench, StartDriver, make_bench
+from tests.support.stateful import WINDOW_S
+from tests.support.stateful_oracle import (
+    Deduplication,
+    Join,
+    Operator,
+    State,
+    TransformWithState,
+    Windows,
+    parts_of,
+    watermark_s,
+)
+from tests.support.stream import SparkDriver
+
+#: Batches follow from the input alone: none is run for the watermark's sake.
+CONF = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+#: The batch that is killed, in which every query has output, and how many there are.
+KILLED, BATCHES = 2, 5
+
+OPERATORS = {
+    "windows": Windows(),
+    "join": Join(),
+    "deduplication": Deduplication(),
+    "transformWithState": TransformWithState(),
+}
+POINTS = ("before-begin", "mid-write", "after-flush", "all-prepared", "decided", "some-ended", "all-ended", "completed")
+DECIDED = POINTS[4:]
+QUICK = {
+    ("windows", "append", "all-prepared"),
+    ("windows", "append", "decided"),
+    ("windows", "update", "decided"),
+    ("transformWithState", "append", "decided"),
+}
+MATRIX = [
+    *(("windows", "append", p) for p in POINTS),
+    *((o, "append", p) for o in list(OPERATORS)[1:] for p in ("mid-write", "decided", "completed")),
+    *(("windows", "update", p) for p in ("mid-write", "all-prepared", "decided", "some-ended", "completed")),
+    *(("transformWithState", "update", p) for p in ("after-flush", "decided", "all-ended")),
+]
+
+
+class Case(NamedTuple):
+    """A stateful query on a bench of its own."""
+
+    bench: Bench
+    operator: Operator
+    mode: str
+
+    def add(self, batches: int = 1) -> None:
+        """Add micro-batches."""
+        for _ in range(batches):
+            self.bench.input.add_rows(parts_of(self.operator.rows(len(self.bench.input.batches))))
+
+    def assert_right(self, reader: SparkDriver) -> None:
+        """All of the output once, in the order of every key, and the state as it must be."""
+        output, state = self.operator.expected(len(self.bench.input.batches), self.mode)
+        self.bench.assert_exactly(output)
+        assert self.state(reader) == state
+
+    def state(self, reader: SparkDriver) -> State:
+        """What the state store holds."""
+        stores = [reader.state(self.bench.checkpoint, **store) for store in self.operator.stores]
+        return self.operator.read(stores)
+
+    def kill_at(self, point: str, victim: SparkDriver) -> None:
+        """Bring the query to ``point`` of batch KILLED; kill -9 everything."""
+        self.add(KILLED)
+        run = victim.start(self.bench.job.until_stopped())
+        run.await_commit(KILLED - 1)
+        victim.arm(point)
+        self.add()
+        run.await_true(point, lambda: victim.has_reached(point))
+        victim.kill9()
+        assert not run.is_committed(KILLED)
+
+    def abort(self, part: int) -> None:
+        """Abort the transaction of one part of the last decision, as an operator may."""
+        decision = self.bench.log().decisions[-1]
+        (handle,) = (h for h in decision.handles if h.part == part)
+        with Control(self.bench.connection) as control:
+            outcome = control.end(
+                handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
+            )
+        assert outcome is Outcome.DONE
+
+
+def make_case(connection: Connection, folder: Path, operator: str, mode: str) -> Case:
+    """A query in Append mode through the data source, in Update mode through foreachBatch."""
+    bench = make_bench(connection, folder / "bench", parts=2)
+    chosen = OPERATORS[operator]
+    bench.job = replace(
+        bench.job,
+        transform=chosen.transform,
+        arguments=chosen.arguments(mode),
+        output_mode=mode,
+        participants=[] if mode == "update" else None,
+    )
+    return Case(bench, chosen, mode)
+
+
+@pytest.fixture
+def rocks(warm: SparkDriver) -> Iterator[SparkDriver]:
+    """The driver that stays, with the state store of these tests."""
+    for name, value in CONF.items():
+        warm.ask("conf", name=name, value=value)
+    yield warm
+    for name in CONF:
+        warm.ask("unset", name=name)
+
+
+@pytest.mark.parametrize(
+    ("operator", "mode", "point"),
+    [pytest.param(*m, marks=[] if m in QUICK else pytest.mark.long, id="-".join(m)) for m in MATRIX],
+)
+def test_a_stateful_query_that_is_killed_goes_on_with_the_right_state(
+    operator: str,
+    mode: str,
+    point: str,
+    connection: Connection,
+    tmp_path: Path,
+    driver: StartDriver,
+    rocks: SparkDriver,
+) -> None:
+    """Guards against a state that holds a batch twice or not at all (wrong values in all later output), and against
+    output that is lost or written twice.
+    """
+    case = make_case(connection, tmp_path, operator, mode)
+    case.kill_at(point, driver(conf=CONF))
+    assert case.bench.decided_batches() == list(range(KILLED + (point in DECIDED)))
+
+    case.add(BATCHES - KILLED - 1)
+    rocks.complete(case.bench.job)
+
+    case.assert_right(rocks)
+    assert case.bench.decided_batches() == list(range(BATCHES))
+
+
+@pytest.mark.parametrize(
+    ("operator", "mode"),
+    [
+        ("windows", "append"),
+        pytest.param("windows", "update", marks=pytest.mark.long),
+        pytest.param("transformWithState", "append", marks=pytest.mark.long),
+        pytest.param("join", "append", marks=pytest.mark.long),
+    ],
+)
+def test_a_decided_batch_that_is_drained_brings_the_state_forward(
+    operator: str, mode: str, connection: Connection, tmp_path: Path, driver: StartDriver, rocks: SparkDriver
+) -> None:
+    """Guards against a drain that stops before the state store's commit: Spark would fail, or count on from an older
+    state.
+    """
+    case = make_case(connection, tmp_path, operator, mode)
+    case.kill_at("decided", driver(conf=CONF))
+    decision = case.bench.log().decisions[-1]
+
+    rocks.complete(case.bench.job)  # without more input
+
+    case.assert_right(rocks)
+    assert case.bench.log().decisions[-1] == decision
+    assert case.bench.log().tally.drained == 1
+    case.add(BATCHES - KILLED - 1)
+    rocks.complete(case.bench.job)
+    case.assert_right(rocks)
+
+
+@pytest.mark.parametrize(
+    ("operator", "mode"),
+    [
+        ("windows", "append"),
+        pytest.param("windows", "update", marks=pytest.mark.long),
+        pytest.param("transformWithState", "append", marks=pytest.mark.long),
+        pytest.param("join", "append", marks=pytest.mark.long),
+        pytest.param("deduplication", "append", marks=pytest.mark.long),
+    ],
+)
+def test_a_lost_part_of_a_stateful_batch_is_written_again_from_the_state_before_it(
+    operator: str, mode: str, connection: Connection, tmp_path: Path, driver: StartDriver, rocks: SparkDriver
+) -> None:
+    """Guards against a replay from a state that has the batch already: other rows than those decided, or none."""
+    case = make_case(connection, tmp_path, operator, mode)
+    case.kill_at("decided", driver(conf=CONF))
+    assert [h.part for h in case.bench.log().decisions[-1].handles] == [0, 1]
+    case.abort(1)
+
+    case.add(BATCHES - KILLED - 1)
+    rocks.complete(case.bench.job)
+
+    case.assert_right(rocks)
+    assert case.bench.log().decisions[KILLED].rewritten == ("kafka/1",)
+    assert case.bench.decided_batches() == list(range(BATCHES))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["mid-write", "some-ended"])  # only a batch with output comes there
+def test_a_batch_without_input_that_only_moves_the_watermark_is_killed_like_any_other(
+    point: str, connection: Connection, tmp_path: Path, driver: StartDriver, rocks: SparkDriver
+) -> None:
+    """Guards against windows that are lost or written twice because the batch that closes them has no input."""
+    no_input = "spark.sql.streaming.noDataMicroBatches.enabled"
+    case = make_case(connection, tmp_path, "windows", "append")
+    victim = driver(conf={**CONF, no_input: "true"})
+    victim.arm(point)
+    run = victim.start(case.bench.job.until_stopped())
+    case.add()
+    run.await_commit(1)
+    case.add()
+    run.await_true(point, lambda: victim.has_reached(point))
+    victim.kill9()
+    assert run.is_committed(2) and not run.is_committed(3)
+
+    case.add(BATCHES - 2)
+    rocks.ask("conf", name=no_input, value="true")
+    rocks.complete(case.bench.job)
+
+    output, state = case.operator.expected(BATCHES, "append")
+    closed = {w for w in state if int(w.partition("@")[2]) + WINDOW_S <= watermark_s(BATCHES)}
+    case.bench.assert_exactly([*output, *((w, str(state[w])) for w in closed)])
+    assert case.state(rocks) == {w: n for w, n in state.items() if w not in closed}

@@ -1,0 +1,131 @@
+"""Kafka as a participant: the conformance suite on a real broker, read with kafka-python.
+
+Kafka's ids are bounded, so they carry neither claim nor batch: the class keeps which id it was that a part used last.
+And an open transaction holds back all readers of its partitions, so each part has a partition of its own here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+from exactly_once.conformance import ParticipantConformance
+from exactly_once.digest import RowDigest
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.evidence import Evidence, with_places
+from exactly_once.kafka_participant import KafkaParticipant
+from exactly_once.options import SinkOptions
+from exactly_once.participant import PartName, Scope
+from exactly_once.protocol.names import attempt_of, part_id
+from exactly_once.protocol.outcomes import Outcome
+from exactly_once.protocol.records import PreparedTransaction
+from exactly_once.spark.columns import Columns
+from tests.support import oracle
+from tests.support.broker import create_topic, fresh_name
+from tests.support.processes import until
+
+PARTITIONS = 64
+
+
+def id_of(name: PartName) -> str:
+    """The transactional id that the part uses."""
+    task, _, attempt = name.attempt.partition(".")
+    return part_id(name.sink_id, name.token, name.part, attempt_of(int(task), int(attempt)))
+
+
+class Named(KafkaParticipant):
+    """Says the parts' names where Kafka says its ids."""
+
+    names: dict[str, str]
+
+    def recover_and_abort(self, scope: Scope) -> list[str]:
+        return [self.names[i] for i in super().recover_and_abort(scope)]
+
+
+class TestKafka(ParticipantConformance):
+    """One transaction for each part."""
+
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [pa.field("key", pa.string(), nullable=False), ("value", pa.string()), ("partition", pa.int32())]
+    )
+    crashes = 3
+
+    @pytest.fixture(autouse=True)
+    def output(self, connection: Connection) -> None:
+        self.connection = connection
+        # the sink's own, since the tests of one broker share its ids
+        type(self).sink_id = fresh_name("orders_1")
+        self.topic = create_topic(connection.bootstrap_servers, partitions=PARTITIONS)
+        with Control(connection) as control:
+            until("the topic to be known", lambda: self.topic in control.topic_ids([self.topic]), 20)
+        self.names: dict[str, str] = {}
+        self.partitions: dict[PartName, int] = {}
+
+    def participant(self) -> KafkaParticipant:
+        types = StructType().add("key", StringType()).add("value", StringType()).add("partition", IntegerType())
+        options = {
+            **self.connection.spark(),
+            "sink.id": self.sink_id,
+            "topic": self.topic,
+            "checkpointLocation": "/none",
+        }
+        participant = Named(SinkOptions.parse(options), Columns.of(types, self.topic), 60_000)
+        participant.names = self.names
+        return participant
+
+    def name(self, part: int = 0, batch: int = 7, token: int = 3, attempt: str = "0.1", sink: str = "") -> PartName:
+        task, _, number = attempt.partition(".")  # Spark's attempts have numbers of their own, in every batch
+        name = super().name(part, batch, token, f"{task}.{int(number) + batch}", sink)
+        self.names[id_of(name)] = str(name)
+        self.partitions.setdefault(name, len(self.partitions) % PARTITIONS)
+        return name
+
+    def rows(self, name: PartName, count: int = 3) -> list[pa.RecordBatch]:
+        own = pa.scalar(self.partitions[name], pa.int32())
+        return [b.set_column(2, self.schema.field(2), pa.repeat(own, b.num_rows)) for b in super().rows(name, count)]
+
+    def digest(self, rows: Sequence[pa.RecordBatch]) -> str:
+        digest = RowDigest()
+        for row in (row for batch in rows for row in batch.to_pylist()):
+            value = row["value"].encode() if row["value"] is not None else None
+            place = repr((row["partition"], None, 0)).encode()
+            digest.add(self.topic.encode(), row["key"].encode(), value, place)
+        return digest.text
+
+    def stored(self, handle: PreparedTransaction) -> Any:
+        """With the place of its records, as the driver notes it right before the decision."""
+        if handle.place is None:
+            with Evidence(self.connection) as evidence:
+                places = evidence.places(evidence.describe([handle.transactional_id]).values())
+            (handle,) = with_places([handle], places)
+        return super().stored(handle)
+
+    def visible(self) -> list[dict[str, Any]]:
+        with Control(self.connection) as control:
+            until("markers", lambda: not self._ending(control), 20)
+        return [
+            {"key": m.key, "value": m.value, "partition": m.partition}
+            for m in oracle.read(self.connection, [self.topic])
+        ]
+
+    def _ending(self, control: Control) -> list[Any]:
+        """Transactions of ours whose markers are still to come."""
+        listed = control.list_transactions("eo:", ("PrepareCommit", "PrepareAbort"))
+        return [x for x in listed if x.transactional_id in self.names]
+
+    def leftovers(self) -> set[str]:
+        with Control(self.connection) as control:
+            until("markers", lambda: not self._ending(control), 20)
+            listed = control.list_transactions("eo:", ("Ongoing",))
+        return {self.names[x.transactional_id] for x in listed if x.transactional_id in self.names}
+
+    def lose(self, handle: PreparedTransaction) -> None:
+        with Control(self.connection) as control:
+            version = control.end_txn_version()
+            end = control.end(handle.transactional_id, handle.producer_id, handle.epoch, False, version)
+        assert end is Outcome.DONE

@@ -1,0 +1,294 @@
+"""Every line of the table of what EndTxn answers, on a real broker: what the engine makes of it, and what readers see.
+
+For each version of EndTxn: a part is prepared, its place is noted as right before a decision, something happens, and
+then the decided batch is completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from kafka.protocol.producer.transaction import InitProducerIdRequest
+
+from exactly_once.completion import commit_transactions
+from exactly_once.errors import Expired
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.evidence import Evidence, with_places
+from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.protocol.names import part_id
+from exactly_once.protocol.outcomes import Outcome
+from exactly_once.protocol.records import Decision, PreparedTransaction
+from resources.embedded_broker import EmbeddedBroker
+from tests.support import oracle
+from tests.support.broker import create_topic, fresh_name
+from tests.support.processes import until
+
+ROWS = ["a", "b", "c"]
+
+#: Its ids are forgotten and its transactions time out within seconds.
+FORGETFUL = {
+    "transactional.id.expiration.ms": "2000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+}
+
+
+@dataclass
+class Cluster:
+    """A broker, a topic and one sink."""
+
+    connection: Connection
+    topic: str
+    sink_id: str
+    version: int
+
+    def prepare(self, timeout_ms: int = 60_000, part: int = 0) -> tuple[PreparedTransaction, Producer]:
+        """One part with :data:`ROWS`, and the producer that wrote it."""
+        with Control(self.connection) as control:
+            name = part_id(self.sink_id, 1, part, "0.0")
+            config = {"delivery.timeout.ms": str(min(timeout_ms, 60_000))}
+            transaction = PartTransaction(self.connection, config, name, timeout_ms, control)
+            producer = transaction._producer
+            for row in ROWS:
+                transaction.send(self.topic, None, f"{part}{row}".encode(), partition=part)
+            handle = transaction.prepare(part, 30)
+        with Evidence(self.connection) as evidence:
+            places = evidence.places(evidence.describe([handle.transactional_id]).values())
+        (placed,) = with_places([handle], places)
+        assert placed.place is not None
+        assert producer is not None
+        return placed, producer
+
+    def end(self, handle: PreparedTransaction, commit: bool, version: int | None = None) -> Outcome:
+        """EndTxn from somebody else's hand."""
+        with Control(self.connection) as control:
+            return control.end(
+                handle.transactional_id, handle.producer_id, handle.epoch, commit, version or self.version
+            )
+
+    @property
+    def other_version(self) -> int:
+        return 9 - self.version
+
+    def complete(self, *handles: PreparedTransaction) -> list[PreparedTransaction]:
+        """Complete the decision of these parts; what comes back is lost."""
+        decision = Decision("q", 0, 1, handles, "", self.version, 0)
+        with Evidence(self.connection) as control:
+            return commit_transactions(self.sink_id, "batch 0", decision, control, 20)
+
+    def init(self, handle: PreparedTransaction) -> None:
+        """Another InitProducerId on the id: what nobody may do while a decision names it."""
+        producer = Producer({**self.connection.librdkafka(), "transactional.id": handle.transactional_id})
+        producer.init_transactions(30)
+
+    def visible(self) -> list[str]:
+        """What a read_committed reader sees, markers of the last end awaited."""
+        with Control(self.connection) as control:
+            until("readers to pass", lambda: not oracle.held_back(control, [self.topic]), 10)
+        return [m.value or "" for m in oracle.read(self.connection, [self.topic])]
+
+    def state(self, handle: PreparedTransaction) -> str:
+        with Control(self.connection) as control:
+            return control.describe([handle.transactional_id])[handle.transactional_id].state
+
+    def answer(self, handle: PreparedTransaction) -> Outcome:
+        """The bare answer to the commit."""
+        return self.end(handle, True)
+
+
+@pytest.fixture(params=[4, 5], ids=["EndTxn v4", "EndTxn v5"])
+def cluster(request: pytest.FixtureRequest, connection: Connection, topic: str) -> Cluster:
+    return Cluster(connection, topic, fresh_name("sink"), request.param)
+
+
+def mine(part: int = 0) -> list[str]:
+    return [f"{part}{row}" for row in ROWS]
+
+
+def test_a_first_commit_and_every_retry_of_it_are_done(cluster: Cluster) -> None:
+    """Guards against a retry after a lost answer that is taken for a loss, and then written again (duplicate)."""
+    handle, _ = cluster.prepare()
+    for _ in range(3):
+        assert cluster.complete(handle) == []
+    assert cluster.visible() == mine()
+
+
+def test_a_commit_that_went_through_with_the_other_version_is_done(cluster: Cluster) -> None:
+    """Guards against FLINK-40689: after an upgrade or an operator's tool the retry looks fenced, or timed out."""
+    handle, _ = cluster.prepare()
+    assert cluster.end(handle, True, cluster.other_version) is Outcome.DONE
+    assert cluster.answer(handle) in (Outcome.UNKNOWN, Outcome.LOST)
+    assert cluster.complete(handle) == []
+    assert cluster.visible() == mine()
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["same version", "other version"])
+def test_an_abort_after_the_commit_changes_nothing(other: bool, cluster: Cluster) -> None:
+    """Guards against an abort whose NONE (an "empty abort" of version 5) is taken for a proof of loss (duplicate)."""
+    handle, _ = cluster.prepare()
+    assert cluster.complete(handle) == []
+    cluster.end(handle, False, cluster.other_version if other else None)
+    assert cluster.complete(handle) == []
+    assert cluster.visible() == mine()
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["same version", "other version"])
+def test_what_an_operator_aborted_is_proven_lost(other: bool, cluster: Cluster) -> None:
+    """Guards against a loss that is taken for done: nobody would write the part again."""
+    handle, _ = cluster.prepare()
+    second, _ = cluster.prepare(part=1)
+    assert cluster.end(handle, False, cluster.other_version if other else None) is Outcome.DONE
+    assert cluster.complete(handle, second) == [handle]
+    assert cluster.visible() == mine(1)
+
+
+def test_what_timed_out_is_proven_lost(cluster: Cluster) -> None:
+    """Guards against the silent loss of a driver that was away too long; version 4 cannot tell it from a fence."""
+    handle, _ = cluster.prepare(timeout_ms=1000)
+    until("the coordinator aborts it", lambda: cluster.state(handle) == "CompleteAbort", 30)
+    assert cluster.answer(handle) is {4: Outcome.UNKNOWN, 5: Outcome.LOST}[cluster.version]
+    assert cluster.complete(handle) == [handle]
+    assert cluster.visible() == []
+
+
+def test_what_was_committed_before_its_id_was_initialised_again_is_done(cluster: Cluster) -> None:
+    """Guards against a replay (duplicate) of a part whose coordinator only says PRODUCER_FENCED by now."""
+    handle, _ = cluster.prepare()
+    assert cluster.complete(handle) == []
+    cluster.init(handle)
+    assert cluster.answer(handle) is Outcome.UNKNOWN
+    assert cluster.complete(handle) == []
+    assert cluster.visible() == mine()
+
+
+def test_what_another_initialisation_aborted_is_proven_lost(cluster: Cluster) -> None:
+    """Guards against the same answer taken for done (loss)."""
+    handle, _ = cluster.prepare()
+    cluster.init(handle)
+    assert cluster.answer(handle) is Outcome.UNKNOWN
+    assert cluster.complete(handle) == [handle]
+    assert cluster.visible() == []
+
+
+def test_an_empty_transaction_is_never_taken_for_committed(cluster: Cluster) -> None:
+    """A part without rows has no handle. Were there one all the same, nothing could be proven of it."""
+    name = part_id(cluster.sink_id, 1, 0, "0.0")
+    with Control(cluster.connection) as control:
+        transaction = PartTransaction(cluster.connection, {}, name, 60_000, control)
+        producer_id, epoch = transaction._identity.producer_id, transaction._identity.producer_epoch
+        empty = PreparedTransaction(name, producer_id, epoch, 0, 1)
+    assert cluster.answer(empty) is Outcome.LOST
+    with pytest.raises(Expired, match="in doubt"):
+        cluster.complete(empty)
+
+
+@pytest.fixture(params=[4, 5], ids=["EndTxn v4", "EndTxn v5"])
+def forgetful(request: pytest.FixtureRequest, forgetful_connection: Connection) -> Cluster:
+    topic = create_topic(forgetful_connection.bootstrap_servers)
+    return Cluster(forgetful_connection, topic, fresh_name("sink"), request.param)
+
+
+@pytest.fixture(scope="module")
+def forgetful_connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    from tests.support.broker import test_broker
+
+    with test_broker(tmp_path_factory.mktemp("forgetful"), properties=FORGETFUL) as running:
+        assert isinstance(running, EmbeddedBroker)
+        yield Connection.from_options({"kafka.bootstrap.servers": running.bootstrap_servers})
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "timed out"])
+def test_an_id_that_the_brokers_have_forgotten_still_has_an_outcome(committed: bool, forgetful: Cluster) -> None:
+    """Guards against the answer INVALID_PRODUCER_ID_MAPPING, which is all that is left after a week without a start."""
+    handle, _ = forgetful.prepare(timeout_ms=60_000 if committed else 1000)
+    if committed:
+        assert forgetful.complete(handle) == []
+    until("the brokers forget the id", lambda: forgetful.state(handle) == "", 60)
+    assert forgetful.answer(handle) is Outcome.UNKNOWN
+    assert forgetful.complete(handle) == ([] if committed else [handle])
+    assert forgetful.visible() == (mine() if committed else [])
+
+
+def test_version_5_fences_the_task_that_prepared_a_part(connection: Connection, topic: str) -> None:
+    """Guards against a zombie: its later rows, and its own end of the transaction, must not become visible. With
+    version 4 they would (tried), so there the task's producer is dropped with the prepare and nothing else.
+    """
+    cluster = Cluster(connection, topic, fresh_name("sink"), 5)
+    handle, zombie = cluster.prepare()
+    assert cluster.complete(handle) == []
+    with pytest.raises((KafkaException, SystemError)):  # a fatal error inside a callback comes out as a SystemError
+        zombie.produce(cluster.topic, b"late", partition=0)
+        zombie.flush(15)
+        zombie.commit_transaction(10)
+    assert cluster.complete(handle) == []
+    assert cluster.visible() == mine()
+
+
+def test_the_task_may_say_commit_after_the_driver(cluster: Cluster) -> None:
+    """With version 4 it is a no-op that readies the producer, with version 5 the task is fenced; never a second end."""
+    handle, producer = cluster.prepare()
+    assert cluster.complete(handle) == []
+    try:
+        producer.commit_transaction(10)
+        assert cluster.version == 4
+    except KafkaException:
+        assert cluster.version == 5
+    assert cluster.visible() == mine()
+
+
+@pytest.mark.long
+def test_the_last_epochs_of_a_producer_id_and_the_first_of_the_next_lose_and_duplicate_nothing(
+    cluster: Cluster,
+) -> None:
+    """Guards against the rollover: from epoch 32,700 on through the change of the producer id, each part once; and a
+    retry of a commit whose id has a new producer id since.
+    """
+    name = part_id(cluster.sink_id, 1, 0, "0.0")
+    use_up_epochs(cluster.connection, name, 32_700)
+    ids, handles = set[int](), []
+    for n in range(80):
+        with Control(cluster.connection) as control:
+            transaction = PartTransaction(cluster.connection, {}, name, 60_000, control)
+            transaction.send(cluster.topic, None, f"{n}".encode(), partition=0)
+            handle = transaction.prepare(0, 30)
+        with Evidence(cluster.connection) as evidence:
+            places = evidence.places(evidence.describe([name]).values())
+        (handle,) = with_places([handle], places)
+        assert cluster.complete(handle) == []
+        assert cluster.complete(handle) == []
+        ids.add(handle.producer_id)
+        handles.append(handle)
+    assert len(ids) == 2 and max(h.epoch for h in handles) > 32_700
+    for handle in handles:  # each of them long since initialised again
+        assert cluster.complete(handle) == []
+    assert cluster.visible() == [str(n) for n in range(80)]
+
+
+def use_up_epochs(connection: Connection, transactional_id: str, until_epoch: int) -> None:
+    """InitProducerId again and again, raw: 32,700 of them take some 20 s."""
+
+    class Raw(Control):
+        def init(self, done: Callable[[int], bool]) -> None:
+            async def loop() -> None:
+                (node,) = (await self._coordinators([transactional_id])).values()
+                epoch = -1
+                while not done(epoch):
+                    answer = await self._admin._manager.send(
+                        InitProducerIdRequest(
+                            transactional_id=transactional_id,
+                            transaction_timeout_ms=60_000,
+                            producer_id=-1,
+                            producer_epoch=-1,
+                        ),
+                        node_id=node,
+                    )
+                    assert answer.error_code in (0, 51), answer  # 51: the last one is not over
+                    epoch = answer.producer_epoch if not answer.error_code else epoch
+
+            self._admin._manager.run(loop)
+
+    with Raw(connection, 300) as raw:
+        raw.init(lambda epoch: epoch >= until_epoch)

@@ -1,0 +1,171 @@
+"""Files as a participant: names, places and forms, without crashes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import pickle
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema, StoreRefused
+from exactly_once.participant import PartName
+from exactly_once.participants.files import FileParticipant, directory_of, part_of
+from exactly_once.participants.stores import ATOMIC_RENAME, LocalStore, store_of
+from exactly_once.protocol.records import PreparedPart
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def handle(part: int, batch: int = 7, token: int = 3, attempt: str = "0.1", sink: str = "orders") -> PreparedPart:
+    name = PartName(sink, token, batch, part, attempt)
+    return PreparedPart("files", str(name), part, 1, "", {"file": str(name).replace(":", "~"), "bytes": 1})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://b/x",
+        "gs://b/x",
+        "abfs://c/x",
+        "http://h/x",
+        "memory://x",
+        "sftp://h/x",
+        "simplecache::s3://b/x",
+        "zip://a::s3://b/x",
+    ],
+)
+def test_a_store_without_atomic_rename_is_refused_by_name(url: str) -> None:
+    """On an object store a directory is copied object by object: readers see half, and a crash leaves it so."""
+    with pytest.raises(StoreRefused, match=f"^EO-STORE: '{url}' is on .* Write to one of: file, hdfs"):
+        FileParticipant("files", url).check("orders", SCHEMA)
+    with pytest.raises(StoreRefused):
+        FileParticipant("files", url).begin(PartName("orders", 1, 1, 0, "0.1"))
+
+
+def test_local_paths_and_urls_are_the_same_place(tmp_path: Path) -> None:
+    """A restart with the other spelling would not find what is staged."""
+    for url in (str(tmp_path), f"file://{tmp_path}", f"local://{tmp_path}", f"{tmp_path}/"):
+        store = store_of(url)
+        assert isinstance(store, LocalStore) and store.root == str(tmp_path)
+    assert set(ATOMIC_RENAME) == {"file", "hdfs"}
+
+
+def test_a_relative_path_is_fixed_where_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task's working directory is not the driver's."""
+    monkeypatch.chdir(tmp_path)
+    participant = FileParticipant("files", "out")
+    monkeypatch.chdir("/")
+    assert pickle.loads(pickle.dumps(participant)).url == str(tmp_path / "out")
+
+
+def test_a_files_name_tells_its_part_and_no_others_is_taken_for_one() -> None:
+    """A sweep that cannot read a name leaves it for ever; one that reads too much deletes a person's file."""
+    name = str(PartName("orders_1.x-y", 3, 7, 0, "1.20"))
+    assert part_of(name.replace(":", "~") + ".files.jsonl") == name
+    assert part_of(name.replace(":", "~") + ".other-one.parquet") == name
+    for foreign in ("_id", "notes.txt", "batch=1-2", name, "eo~orders~3~7~0.files.jsonl", name.replace(":", "~")):
+        assert part_of(foreign) is None
+
+
+def test_a_directory_belongs_to_exactly_its_handles() -> None:
+    """Whatever has the same batch number - a later query, another sink, a part written again - is another batch."""
+    mine = [handle(0), handle(1)]
+    assert directory_of(mine) == directory_of(mine[::-1])
+    assert directory_of(mine).startswith("batch=00000000000000000007-")
+    others = [
+        [handle(0)],
+        [handle(0), handle(1, attempt="1.2")],
+        [handle(0, token=4), handle(1, token=4)],
+        [handle(0, sink="payments"), handle(1, sink="payments")],
+    ]
+    assert len({directory_of(handles) for handles in (mine, *others)}) == 5
+
+
+def test_directories_sort_as_their_batches() -> None:
+    """People, and readers that take the newest, look at the end of the listing."""
+    names = [directory_of([handle(0, batch)]) for batch in (9, 10, 2**40)]
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize("wrong", [{"name": "a/b"}, {"name": ""}, {"name": "a.b"}, {"format": "csv"}])
+def test_what_cannot_work_is_refused_when_it_is_made(wrong: dict[str, Any], tmp_path: Path) -> None:
+    """A name becomes part of a file name."""
+    with pytest.raises(InvalidOption):
+        FileParticipant(**{"name": "files", "url": str(tmp_path), **wrong})
+
+
+def test_columns_that_are_missing_or_would_be_hidden_are_refused(tmp_path: Path) -> None:
+    """A reader would take the directory's name for the value of a column ``batch``."""
+    with pytest.raises(InvalidSchema, match="no column b, c"):
+        FileParticipant("files", str(tmp_path), columns=["id", "c", "b"]).check("orders", SCHEMA)
+    hidden = pa.schema([("id", pa.int64()), ("batch", pa.int64())])
+    with pytest.raises(InvalidSchema, match="'batch' would be hidden"):
+        FileParticipant("files", str(tmp_path)).check("orders", hidden)
+    FileParticipant("files", str(tmp_path), columns=["id"]).check("orders", hidden)
+
+
+def test_the_check_leaves_only_the_staging(tmp_path: Path) -> None:
+    """Each start checks; what it left would pile up beside the batches."""
+    root = tmp_path / "a" / "b"
+    for _ in range(3):
+        FileParticipant("files", str(root)).check("orders", SCHEMA)
+    assert [str(path.relative_to(root)) for path in sorted(root.rglob("*"))[:2]] == ["_staging", "_staging/_id"]
+    assert len(list(root.rglob("*"))) == 3
+
+
+def written(root: Path, column: pa.Array) -> str:
+    """The file of a part with one column ``x``."""
+    participant = FileParticipant("files", str(root))
+    participant.check("orders", pa.schema([("x", column.type)]))
+    writer = participant.begin(PartName("orders", 1, 1, 0, "0.1"))
+    writer.write(pa.record_batch([column], names=["x"]))
+    assert writer.pre_commit() is not None
+    (file,) = (root / "_staging").glob("eo~*")
+    return file.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("column", "lines"),
+    [
+        (pa.array(["ü\n\u2028", None, ""]), ['"ü\\n\u2028"', "null", '""']),
+        (pa.array([b"\x00\xff", None]), ['"AP8="', "null"]),
+        (pa.array([dt.datetime(2026, 1, 2, 3, 4, 5, 6)]), ['"2026-01-02T03:04:05.000006"']),
+        (pa.array([0], pa.timestamp("us", "Europe/Berlin")), ['"1970-01-01T01:00:00+01:00"']),
+        (pa.array([dt.date(2026, 1, 2)]), ['"2026-01-02"']),
+        (pa.array([dt.time(1, 2, 3)]), ['"01:02:03"']),
+        (pa.array([Decimal("12345678901234567890.10")]), ['"12345678901234567890.10"']),
+        (pa.array([2**63 - 1]), ["9223372036854775807"]),
+        (pa.array([[1, None]]), ["[1,null]"]),
+        (pa.array([{"a": b"x", "b": None}]), ['{"a":"eA==","b":null}']),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), ['[["k",1]]']),
+        (pa.array([True, False]), ["true", "false"]),
+    ],
+)
+def test_json_lines_have_the_documented_form(column: pa.Array, lines: list[str], tmp_path: Path) -> None:
+    """A consumer parses by this; one object in a line, whatever is in the text."""
+    text = written(tmp_path, column)
+    assert text == "".join(f'{{"x":{line}}}\n' for line in lines)
+    assert [list(json.loads(line)) for line in text.split("\n")[:-1]] == [["x"]] * len(lines)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_json_cannot_say_is_refused(value: float, tmp_path: Path) -> None:
+    """``NaN`` in a file is no JSON, and null in its place is another value."""
+    with pytest.raises(InvalidRecord, match=r"EO-RECORD.*write Parquet"):
+        written(tmp_path, pa.array([1.0, value]))
+
+
+def test_an_abort_that_comes_after_pre_commit_leaves_the_part(tmp_path: Path) -> None:
+    """From pre_commit on the part is the driver's, which may have decided."""
+    participant = FileParticipant("files", str(tmp_path))
+    participant.check("orders", SCHEMA)
+    writer = participant.begin(PartName("orders", 1, 1, 0, "0.1"))
+    writer.write(pa.record_batch([pa.array([1])], names=["id"]))
+    prepared = writer.pre_commit()
+    writer.abort()
+    assert prepared is not None and participant.gone([prepared]) == []
