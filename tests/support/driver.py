@@ -89,10 +89,11 @@ class Driver:
         """What a query's state store holds after its last batch: JSON, with ``key.<field>``, ``value.<field>``."""
         df = self.spark.read.format("statestore").options(path=checkpoint, **options).load()
         # field by field: the rows of a join's side have one that their schema does not name, and to_json falls over it
-        names = [f"{c.name}.{f}" for c in df.schema for f in getattr(c.dataType, "names", ())]
-        flat = [
-            f"{name} `{name}`" for name in [*names, *(c.name for c in df.schema if not hasattr(c.dataType, "names"))]
-        ]
+        names: list[str] = []
+        for column in df.schema:
+            fields = getattr(column.dataType, "names", None)
+            names += [f"{column.name}.{f}" for f in fields] if fields else [column.name]
+        flat = [f"{name} `{name}`" for name in names]
         return [row[0] for row in df.selectExpr(f"to_json(struct({', '.join(flat)}))").collect()]
 
     def write_batch(self, options: dict[str, str], rows: int, parts: int, mode: str) -> None:
