@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from exactly_once.errors import ExactlyOnceError, UnsupportedMode
+from exactly_once.errors import ExactlyOnceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,12 +33,9 @@ def register(spark: SparkSession) -> None:
         With spark.speculation, whose copies of a task would each hold a transaction open.
     """
     from exactly_once.spark.data_source import KafkaExactlyOnce
+    from exactly_once.spark.modes import check_session
 
-    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
-        raise UnsupportedMode(
-            "spark.speculation=true runs copies of a task, and each copy would write a transaction of its own",
-            "Start the session with spark.speculation=false",
-        )
+    check_session(spark)
     spark.dataSource.register(KafkaExactlyOnce)
 
 

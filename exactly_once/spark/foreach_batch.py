@@ -26,6 +26,7 @@ from exactly_once.protocol.records import KAFKA
 from exactly_once.schema_registry import Framing, resolve
 from exactly_once.sink import Committer, Ticket, plan
 from exactly_once.spark.columns import Columns
+from exactly_once.spark.modes import check_session
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class ForeachBatch:
     def _check(self, df: DataFrame) -> Columns | None:
         """Refuse rows that do not fit a participant; what Kafka gets of them, None when it gets nothing."""
         if self._store.state is None:
+            check_session(df.sparkSession)
             schema = to_arrow_schema(df.schema)
             for p in self._others.values():
                 p.check(self._options.sink_id, schema)

@@ -102,7 +102,24 @@ def test_it_completes_what_is_decided_sweeps_what_is_not_and_shows_both(instance
     assert (ended["recovery_completed_batches"], ended["recovery_aborted_transactions"]) == (1, 1)
 
 
-def test_a_batch_that_is_lost_is_raised_and_the_rest_is_swept_all_the_same(instance, dead, connection):
+def test_a_batch_with_lost_parts_is_left_to_the_next_start_which_is_wanted(instance, dead, connection):
+    """A recovery that failed here would keep the stream down, and only its start can write the parts again."""
+    lost, kept, undecided = (dead.open_part(n) for n in range(3))
+    dead.decide(lost, kept, placed=True)
+    with Control(connection) as control:
+        found = control.describe([lost])[lost]
+        control.end(lost, found.producer_id, found.producer_epoch, commit=False, version=control.end_txn_version())
+    result = recover(instance, dead.sink_id, restart=True)
+    assert result.success
+    assert dead.visible() == ["part 1"]
+    assert [d.batch_id for d in dead.read().open_decisions] == [0]
+    assert "writes the lost parts of batch 0 again" in output(result, "verify")["sentence"].value
+    assert output(result, "verify")["at_rest"].value is True
+    with Control(connection) as control:
+        assert "Abort" in control.describe([undecided])[undecided].state
+
+
+def test_a_batch_that_is_in_doubt_is_raised_and_the_rest_is_swept_all_the_same(instance, dead, connection):
     """Readers wait for what is undecided too; and no sensor may try the same again for ever."""
     lost, undecided = dead.open_part(0), dead.open_part(1)
     dead.decide(lost)

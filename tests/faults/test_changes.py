@@ -40,6 +40,7 @@ def test_what_was_decided_is_finished_by_a_start_with_a_weaker_guarantee_and_the
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_lost_parts_are_not_left_behind_by_a_weaker_guarantee(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_stream_that_was_at_least_once_becomes_exactly_once_by_consent(bench: 
     assert bench.decided_batches() == [2, 3]
 
 
+@pytest.mark.long
 def test_another_sink_id_is_refused_until_somebody_says_go_on(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a new sink that writes the last batch of the old one again."""
     bench.input.add()
@@ -92,6 +94,7 @@ def test_another_sink_id_is_refused_until_somebody_says_go_on(bench: Bench, warm
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_another_topic_gets_the_rows_from_the_next_undecided_batch_on(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -106,6 +109,7 @@ def test_another_topic_gets_the_rows_from_the_next_undecided_batch_on(
     oracle.assert_exactly(oracle.read(bench.connection, [new]), bench.input.expected(slice(2, 3)))
 
 
+@pytest.mark.long
 def test_lost_parts_of_a_batch_for_the_old_topic_do_not_slip_into_the_new_one(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:

@@ -16,6 +16,7 @@ def under_foreach_batch(bench: Bench) -> Bench:
     return bench
 
 
+@pytest.mark.long
 def test_batches_under_foreach_batch_are_written_once_over_a_stop_and_a_start(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a second action over the batch, and against a start that writes the last batch again."""
     under_foreach_batch(bench)
@@ -32,11 +33,11 @@ def test_batches_under_foreach_batch_are_written_once_over_a_stop_and_a_start(be
     [
         pytest.param("mid-write", marks=pytest.mark.long),
         pytest.param("after-flush", marks=pytest.mark.long),
-        "all-prepared",
+        pytest.param("all-prepared", marks=pytest.mark.long),
         "decided",
         pytest.param("some-ended", marks=pytest.mark.long),
         pytest.param("all-ended", marks=pytest.mark.long),
-        "completed",
+        pytest.param("completed", marks=pytest.mark.long),
     ],
 )
 def test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing(
@@ -75,6 +76,7 @@ def test_a_batch_that_fails_is_aborted_at_once_and_the_next_start_writes_it(benc
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_another_checkpoint_than_the_querys_is_refused(bench: Bench, warm: SparkDriver) -> None:
     """Guards against batches that are judged by the wrong history: skipped, or written again."""
     under_foreach_batch(bench)

@@ -53,7 +53,10 @@ def assert_rewritten(bench: Bench, *parts: int, batch: int = 1) -> None:
     assert bench.log().tally.rewritten == len(parts)
 
 
-@pytest.mark.parametrize("parts", [(2,), (0, 1, 2, 3)], ids=["one part", "all parts"])
+@pytest.mark.parametrize(
+    "parts",
+    [pytest.param((2,), id="one part"), pytest.param((0, 1, 2, 3), id="all parts", marks=pytest.mark.long)],
+)
 def test_parts_that_an_operator_aborted_after_the_decision_are_written_again_and_no_others(
     parts: tuple[int, ...], bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -71,6 +74,7 @@ def test_parts_that_an_operator_aborted_after_the_decision_are_written_again_and
     assert {h.part: h for h in bench.log().decisions[1].handles if h.part in kept} == kept
 
 
+@pytest.mark.long
 def test_a_driver_that_sees_the_loss_itself_says_so_and_its_next_start_makes_it_good(
     bench: Bench, warm: SparkDriver
 ) -> None:
@@ -106,6 +110,7 @@ def test_a_driver_that_was_away_past_the_transaction_timeout_loses_nothing(
     assert_rewritten(bench, 0, 1, 2, 3)
 
 
+@pytest.mark.long
 def test_a_recovery_leaves_lost_parts_to_the_next_start_and_says_so(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -122,6 +127,7 @@ def test_a_recovery_leaves_lost_parts_to_the_next_start_and_says_so(
     assert_rewritten(bench, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["mid-write", "all-prepared", "decided", "some-ended", "completed"])
 def test_a_replay_that_is_killed_is_done_again_by_the_next_start(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver

@@ -65,6 +65,7 @@ def test_a_stream_rescaled_from_8_to_3_to_8_parts_over_crashes_loses_and_leaves_
     assert len(ids_of(bench)) <= 8 * SLOTS * VARIANTS
 
 
+@pytest.mark.long
 def test_partitions_that_are_added_while_the_stream_runs_are_used_and_lose_nothing(
     bench: Bench, warm: SparkDriver
 ) -> None:

@@ -24,8 +24,8 @@ OUTPUTS = (KAFKA, "archive", "warehouse")
 BEFORE_THE_DECISION = ("mid-write", *(f"pre-commit-{o}" for o in OUTPUTS), "all-prepared")
 AFTER_THE_DECISION = ("decided", *(f"commit-{o}" for o in OUTPUTS), "all-ended", "completed")
 
-#: These stay in make test: one on either side of the decision, and one between two outputs.
-QUICK = ("pre-commit-warehouse", "commit-archive", "commit-warehouse")
+#: These stay in make test: one on either side of the decision, between two outputs.
+QUICK = ("pre-commit-warehouse", "commit-archive")
 
 
 @dataclass
@@ -174,6 +174,7 @@ def test_a_decided_part_that_one_output_lost_is_written_again_there_and_nowhere_
     assert bench.log().decisions[1].rewritten == ("warehouse/2",)
 
 
+@pytest.mark.long
 def test_a_start_without_an_output_that_has_decided_parts_is_refused_and_loses_nothing(
     outputs: Outputs, driver: StartDriver, warm: SparkDriver
 ) -> None:

@@ -60,6 +60,7 @@ class TestJsonLines(Files):
         return [_typed(json.loads(line)) for line in lines if line]
 
 
+@pytest.mark.long
 class TestParquet(Files):
     """Read as a dataset by Arrow, as any engine would."""
 
@@ -82,6 +83,7 @@ class _ThroughFsspec(FsspecStore):
         super().__init__(ArrowFSWrapper(LocalFileSystem()), str(root))
 
 
+@pytest.mark.long
 class TestThroughFsspec(TestJsonLines):
     """The store for HDFS. Its processes are killed in :class:`TestJsonLines`; here they only run."""
 

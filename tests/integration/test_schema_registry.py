@@ -194,6 +194,7 @@ def test_json_values_are_read_by_confluents_own_reader_after_the_start_has_regis
     assert registry.versions(f"{bench.topic}-value") == [1]
 
 
+@pytest.mark.long
 def test_protobuf_values_are_read_by_confluents_own_reader(
     bench: Bench, warm: SparkDriver, registry: RegistryProcess
 ) -> None:
@@ -220,6 +221,7 @@ def test_protobuf_values_are_read_by_confluents_own_reader(
     assert {m.value()[5:7] for m in messages} == {b"\x02\x02"}, "one number follows, and it is 1"
 
 
+@pytest.mark.long
 def test_rows_that_name_their_topic_partition_headers_and_time_are_framed_as_well(
     bench: Bench, warm: SparkDriver, registry: RegistryProcess
 ) -> None:
@@ -244,6 +246,7 @@ def test_rows_that_name_their_topic_partition_headers_and_time_are_framed_as_wel
     assert ids(found) == {schema_id}
 
 
+@pytest.mark.long
 def test_a_batch_write_is_framed_and_a_second_try_of_it_asks_no_registry(
     bench: Bench, warm: SparkDriver, registry: RegistryProcess, door: Door
 ) -> None:
@@ -269,6 +272,7 @@ def test_a_batch_write_is_framed_and_a_second_try_of_it_asks_no_registry(
 # -- which version --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_latest_version_is_asked_for_once_and_kept_until_another_driver_starts(
     bench: Bench, driver: StartDriver, warm: SparkDriver, registry: RegistryProcess, door: Door
 ) -> None:
@@ -350,6 +354,7 @@ def test_what_the_registry_refuses_is_refused_before_anything_is_written(
 # -- a registry that dies -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_registry_that_dies_stops_no_stream_and_refuses_the_next_start_until_it_is_back(
     bench: Bench, driver: StartDriver, warm: SparkDriver, own_registry: RegistryProcess
 ) -> None:
