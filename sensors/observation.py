@@ -30,6 +30,7 @@ def transactions(asset: str, situation: Situation, state: str, sentence: str) ->
         "oldest_transaction_age_s": round(found.oldest_s, 1),
         "lso_lag": situation.waiting,
         "decided_not_proven": len(found.decided),
+        "lost_parts_written_again": found.log.tally.rewritten,
         "open": open_table(found),
         "recent": recent_table(found),
     }
