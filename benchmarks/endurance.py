@@ -35,7 +35,7 @@ class Sample:
     batch: int
     seconds: float
     ids: int
-    log_records: int
+    log_offsets: int
     driver_heap: float
     driver_rss: float
     workers_rss: float
