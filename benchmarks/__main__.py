@@ -45,8 +45,8 @@ def main() -> None:
             raw["commit"] = [asdict(r) for r in runs]
             for r in runs:
                 print(
-                    f"  {r.parts:3d} parts: alive {r.alive_ms:.1f}, decide {r.decide_ms:.1f}, end {r.end_ms:.1f}, mark "
-                    f"{r.mark_ms:.1f}; opening one part {r.open_ms:.1f}",
+                    f"  {r.parts:3d} parts: alive {r.alive_ms:.1f}, place {r.place_ms:.1f}, decide {r.decide_ms:.1f}, "
+                    f"end {r.end_ms:.1f}, mark {r.mark_ms:.1f}; opening one part {r.open_ms:.1f}",
                     flush=True,
                 )
         if args.only in (None, "throughput"):

@@ -10,7 +10,7 @@ from benchmarks.common import Bench, median
 from exactly_once.completion import complete
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.commit_log import CommitLog, now_ms
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.evidence import Evidence, with_places
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Completed, Decision
@@ -19,11 +19,14 @@ from exactly_once.recovery import recover
 
 @dataclass(frozen=True)
 class Run:
-    """Medians in ms: opening one part, asking whether all are alive, deciding, ending all, marking."""
+    """Medians in ms: opening one part, asking whether all are alive, noting topics and places, deciding, ending all,
+    marking.
+    """
 
     parts: int
     open_ms: float
     alive_ms: float
+    place_ms: float
     decide_ms: float
     end_ms: float
     mark_ms: float
@@ -39,7 +42,7 @@ def measure(bench: Bench, parts: int, repeats: int) -> Run:
         times.setdefault(name, []).append((now - since) * 1000)
         return now
 
-    with Control(bench.connection) as control:
+    with Evidence(bench.connection) as control:
         version = control.end_txn_version()
         log = CommitLog(bench.connection, sink_id)
         _, claim = log.claim(lambda _: Claim(1, "bench", now_ms(), "stream", "bench", 0), Deadline(30))
@@ -54,9 +57,12 @@ def measure(bench: Bench, parts: int, repeats: int) -> Run:
                 transaction.send(topic, b"key", b"value")
                 handles.append(transaction.prepare(part, 10))
             t = time.perf_counter()
-            control.renew(10).describe(h.transactional_id for h in handles)
+            described = control.renew(10).describe(h.transactional_id for h in handles)
             t = timed("alive", t)
-            decision = Decision("bench", batch, claim.token, tuple(handles), "", version, now_ms())
+            control.topic_ids([topic])
+            placed = with_places(handles, control.places(described.values()))
+            t = timed("place", t)
+            decision = Decision("bench", batch, claim.token, placed, "", version, now_ms())
             log.append(decision, Deadline(30), {topic: {0: batch}})  # with an input offset, as a stream from Kafka has
             t = timed("decide", t)
             complete(sink_id, decision, control, 30)
@@ -65,4 +71,4 @@ def measure(bench: Bench, parts: int, repeats: int) -> Run:
             timed("mark", t)
         log.close()
     recover(bench.connection, sink_id, 30)
-    return Run(parts, *(median(times[name][1:]) for name in ("open", "alive", "decide", "end", "mark")))
+    return Run(parts, *(median(times[name][1:]) for name in ("open", "alive", "place", "decide", "end", "mark")))

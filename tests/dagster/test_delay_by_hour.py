@@ -111,6 +111,7 @@ def test_the_next_run_closes_the_open_hours_from_the_state_of_the_one_before(sit
     assert len((found.keys() - before.keys()) & seen_before) >= 3, "no hour came out of restored state"
 
 
+@pytest.mark.long
 def test_a_departure_that_is_too_late_opens_no_closed_hour_again_and_is_told(site, feed, first):
     """A second end of the same hour would be a duplicate; a departure that is dropped without a word, a loss."""
     before = read_log(site.connection, DELAY_BY_HOUR_SINK_ID).decisions

@@ -50,7 +50,6 @@ OPERATORS = {
 POINTS = ("before-begin", "mid-write", "after-flush", "all-prepared", "decided", "some-ended", "all-ended", "completed")
 DECIDED = POINTS[4:]
 QUICK = {
-    ("windows", "append", "all-prepared"),
     ("windows", "append", "decided"),
     ("windows", "update", "decided"),
     ("transformWithState", "append", "decided"),
@@ -162,7 +161,7 @@ def test_a_stateful_query_that_is_killed_goes_on_with_the_right_state(
 @pytest.mark.parametrize(
     ("operator", "mode"),
     [
-        ("windows", "append"),
+        pytest.param("windows", "append", marks=pytest.mark.long),
         pytest.param("windows", "update", marks=pytest.mark.long),
         pytest.param("transformWithState", "append", marks=pytest.mark.long),
         pytest.param("join", "append", marks=pytest.mark.long),
