@@ -93,6 +93,8 @@ class SinkOptions:
     adopt, takeover, accept_lost
         A person's word, for one start: continue a checkpoint with history; take the sink from that query id; go past
         that batch although some of its parts are lost.
+    guarantee : Guarantee
+        How often a row is in the output, whatever fails.
     registry : Registry or None
         The schema registry whose ids stand before keys and values; None: they are written as they are.
     """
