@@ -59,6 +59,10 @@ def checkpoint(site):
     return site.folder / "checkpoints" / cluster / DELAY_BY_HOUR_SINK_ID
 
 
+# the whole file takes three minutes; what needs no broker is tested beside the transformation
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(scope="module")
 def feed(site):
     with Feed(site.bootstrap_servers) as feed:
@@ -111,7 +115,6 @@ def test_the_next_run_closes_the_open_hours_from_the_state_of_the_one_before(sit
     assert len((found.keys() - before.keys()) & seen_before) >= 3, "no hour came out of restored state"
 
 
-@pytest.mark.long
 def test_a_departure_that_is_too_late_opens_no_closed_hour_again_and_is_told(site, feed, first):
     """A second end of the same hour would be a duplicate; a departure that is dropped without a word, a loss."""
     before = read_log(site.connection, DELAY_BY_HOUR_SINK_ID).decisions
@@ -126,7 +129,6 @@ def test_a_departure_that_is_too_late_opens_no_closed_hour_again_and_is_told(sit
     assert sum(d.records for d in after) == sum(d.records for d in before)
 
 
-@pytest.mark.long
 def test_a_run_that_is_killed_in_the_middle_leaves_each_closed_hour_once_and_right(site, feed, first, tmp_path):
     """Undecided, the batch is run again, and must start from the state before it. Decided, its rows are drained, and
     the state must go on all the same: else its hours are lost, or come twice.

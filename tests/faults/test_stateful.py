@@ -55,10 +55,8 @@ QUICK = {
     ("transformWithState", "append", "decided"),
 }
 MATRIX = [
-    *(("windows", "append", p) for p in POINTS),
-    *((o, "append", p) for o in list(OPERATORS)[1:] for p in ("mid-write", "decided", "completed")),
-    *(("windows", "update", p) for p in ("mid-write", "all-prepared", "decided", "some-ended", "completed")),
-    *(("transformWithState", "update", p) for p in ("after-flush", "decided", "all-ended")),
+    *((operator, "append", point) for operator in OPERATORS for point in POINTS),
+    *((operator, "update", point) for operator in ("windows", "transformWithState") for point in POINTS),
 ]
 
 
