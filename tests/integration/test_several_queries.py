@@ -200,9 +200,9 @@ def test_queries_may_end_and_begin_while_others_of_the_session_go_on(make: MakeB
     staying.await_commit(0)
     ending.await_commit(0)
 
-    warm.arm("before-begin", "sleep 2")
+    warm.arm("mid-write", "sleep 2")
     ends.input.add()
-    ending.await_true("a task", lambda: warm.has_reached("before-begin"))
+    ending.await_true("a task", lambda: warm.has_reached("mid-write"))
     stop(ending)  # in the middle of its batch 1
     begins.input.add()
     beginning = warm.start(begins.job.until_stopped())
