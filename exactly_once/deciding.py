@@ -118,12 +118,12 @@ class Decider:
         slot = slot_of(state.token)
         control = self.control().renew(ABORT_BUDGET_S)
         aborted = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot == slot)
-        self.sweep_others(state.token, own=True)
+        self.sweep_others(state.token)
         return aborted
 
-    def sweep_others(self, token: int, own: bool, spare: frozenset[str] = frozenset()) -> list[str]:
-        """Roll back what older claims, and this one with ``own``, left undecided in the participants beside Kafka."""
-        scope = Scope(self._options.sink_id, token, token if own else None, spare)
+    def sweep_others(self, token: int) -> list[str]:
+        """Roll back what this claim and older ones left undecided in the participants beside Kafka."""
+        scope = Scope(self._options.sink_id, token, token)
         return [name for p in self._others.values() for name in p.recover_and_abort(scope)]
 
     def abandon(self, handles: Sequence[Handle], state: DriverState) -> list[Description]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -114,9 +113,7 @@ class _DeliveredPart(PartWriter[PreparedTransaction]):
         self._options = options
         self._rows = rows
         waits = options.guarantee is Guarantee.AT_LEAST_ONCE
-        self._sender = (
-            AcknowledgedSender(options.connection, options.producer, name) if waits else _unacknowledged(_Key(options))
-        )
+        self._sender = AcknowledgedSender(options.connection, options.producer, name) if waits else _lasting(options)
         self._topics: set[str] = set()
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -132,21 +129,13 @@ class _DeliveredPart(PartWriter[PreparedTransaction]):
         pass
 
 
-class _Key:
-    """Options as a key of a cache: those of a process's only sink or two."""
-
-    def __init__(self, options: SinkOptions):
-        self.options = options
-        self._key = repr((options, options.connection.sasl_password, options.connection.ssl_key_password))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and other._key == self._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+_unacknowledged: dict[str, UnacknowledgedSender] = {}
 
 
-@lru_cache(maxsize=4)
-def _unacknowledged(key: _Key) -> UnacknowledgedSender:
+def _lasting(options: SinkOptions) -> UnacknowledgedSender:
     """The producer of this worker process, kept over parts: it goes on sending after each."""
-    return UnacknowledgedSender(key.options.connection, key.options.producer, f"sink {key.options.sink_id!r}")
+    key = options.cache_key
+    if key not in _unacknowledged:
+        name = f"sink {options.sink_id!r}"
+        _unacknowledged[key] = UnacknowledgedSender(options.connection, options.producer, name)
+    return _unacknowledged[key]

@@ -114,6 +114,11 @@ class SinkOptions:
     registry: Registry | None = None
 
     @property
+    def cache_key(self) -> str:
+        """Tells these options from others in a process's cache; holds secrets, so never show it."""
+        return repr((self, self.connection.sasl_password, self.connection.ssl_key_password))
+
+    @property
     def delivery_timeout_s(self) -> float:
         """The user's delivery.timeout.ms, in seconds."""
         return int(self.producer.get("delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)) / 1000

@@ -196,7 +196,7 @@ class Committer:
         control = self._decider.control().renew(DECIDE_BUDGET_S)
         try:
             found = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot in slots)
-            swept = [*(d.transactional_id for d in found), *self._decider.sweep_others(state.token, own=True)]
+            swept = [*(d.transactional_id for d in found), *self._decider.sweep_others(state.token)]
             if swept:
                 count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), aborted=len(swept))
                 log.warning("sink %s: aborted %d transactions of failed attempts", self._options.sink_id, len(swept))
@@ -250,7 +250,7 @@ def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], stat
     name = f"batch {decision.batch_id} of sink {sink_id!r}"
     written = {(h.participant, str(h.part)) for p in parts for h in p.handles}
     lost = {(participant, part) for participant, wanted in state.replay.items() for part in wanted}
-    handles = [h for some in decision.by_participant.values() for h in some if (h.participant, str(h.part)) in lost]
+    handles = [h for h in decision.parts if (h.participant, str(h.part)) in lost]
     if missing := [h for h in handles if (h.participant, str(h.part)) not in written]:
         raise in_doubt(name, decision, missing, "rolled back, and the same micro-batch has no rows in them now")
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):

@@ -171,7 +171,7 @@ _committers: dict[str, Committer | DeliveryCommitter] = {}
 
 def _committer(options: SinkOptions) -> Committer | DeliveryCommitter:
     """The committer of this process, kept over batches: opening its connections costs more than a commit."""
-    key = repr((options, options.connection.sasl_password, options.connection.ssl_key_password))
+    key = options.cache_key
     if key not in _committers:
         store = FileStore(options.sink_id, options.checkpoint)
         strict = options.guarantee is Guarantee.EXACTLY_ONCE
