@@ -16,7 +16,7 @@ from exactly_once.claim import KAFKA_ALONE, Others, claim_for_stream, count
 from exactly_once.completion import in_doubt, older_slots, sweep
 from exactly_once.deadline import Deadline
 from exactly_once.deciding import ABORT_BUDGET_S, DECIDE_BUDGET_S, Decider
-from exactly_once.driver_state import DriverState, FileStore, Replay, Store
+from exactly_once.driver_state import DriverState, Replay, Store
 from exactly_once.errors import ExactlyOnceError, Fenced, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.commit_log import now_ms
 from exactly_once.kafka.control import Description
@@ -99,9 +99,9 @@ def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ti
 class Committer:
     """Decides, completes and aborts batches of one sink; keeps its connections for the life of the process."""
 
-    def __init__(self, options: SinkOptions, store: Store | None = None, others: Others = KAFKA_ALONE):
+    def __init__(self, options: SinkOptions, store: Store, others: Others = KAFKA_ALONE):
         self._options = options
-        self._store = store or FileStore(options.sink_id, options.checkpoint)
+        self._store = store
         self._decider = Decider(options, others)
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from exactly_once.deadline import Deadline
-from exactly_once.digest import RowDigest
 from exactly_once.errors import (
     ExactlyOnceError,
     InvalidOption,
@@ -57,7 +56,6 @@ class Sender:
         self.name = name
         self.records = 0
         self.bytes = 0
-        self._digest = RowDigest()
         self._failed: list[tuple[KafkaError, str]] = []
         self._producer: Producer | None = Producer(
             {
@@ -91,9 +89,6 @@ class Sender:
             When the brokers take nothing any more.
         """
         self._send_slowly(topic, key, value, partition, headers, timestamp_ms)
-        self._digest.add(
-            topic.encode(), _bytes(key), _bytes(value), repr((partition, headers or None, timestamp_ms)).encode()
-        )
         self.records += 1
         self.bytes += len(key or b"") + len(value or b"")
 
@@ -136,7 +131,6 @@ class Sender:
                 produce(topic, value, key)
             except (BufferError, KafkaException):
                 self._send_slowly(topic, key, value)  # waits for room, or names the error
-        self._digest.add_pairs(keys, values)
         self.records += len(values)
         self.bytes += size
 
@@ -195,7 +189,3 @@ class Sender:
             f"{self.name}: {error.str()} ({error.name()})",
             "Start the stream again once the brokers are well",
         )
-
-
-def _bytes(cell: bytes | str | None) -> bytes | None:
-    return cell.encode() if isinstance(cell, str) else cell

@@ -6,15 +6,16 @@ Dropping the last reference leaves the transaction open, for the driver to end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaException
 
+from exactly_once.digest import RowDigest
 from exactly_once.errors import PrepareFailed
 from exactly_once.failpoints import reach
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
-from exactly_once.kafka.sender import Sender
+from exactly_once.kafka.sender import Headers, Sender
 from exactly_once.protocol.records import PreparedTransaction
 
 #: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
@@ -49,6 +50,7 @@ class PartTransaction(Sender):
     ):
         self.transactional_id = transactional_id
         self._control = control
+        self._digest = RowDigest()
         fixed = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "acks": "all"}
         super().__init__(connection, producer_config, fixed, transactional_id)
         assert self._producer is not None
@@ -59,6 +61,25 @@ class PartTransaction(Sender):
             self._producer.begin_transaction()
         except KafkaException as e:
             raise self._named(e) from e
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | str | None,
+        value: bytes | str | None,
+        partition: int = -1,
+        headers: Headers = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """As :meth:`Sender.send`; the digest counts all that the row chose."""
+        super().send(topic, key, value, partition, headers, timestamp_ms)
+        place = repr((partition, headers or None, timestamp_ms)).encode()
+        self._digest.add(topic.encode(), _bytes(key), _bytes(value), place)
+
+    def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
+        """As :meth:`Sender.send_many`; the digest counts keys and values."""
+        super().send_many(topic, keys, values, size)
+        self._digest.add_pairs(keys, values)
 
     def prepare(self, part: int, timeout_s: float) -> PreparedTransaction:
         """Flush, verify every delivery, and return the handle. The transaction stays open on the broker.
@@ -104,3 +125,7 @@ class PartTransaction(Sender):
 
     def _describe(self) -> Description:
         return self._control.renew(10.0).describe([self.transactional_id])[self.transactional_id]
+
+
+def _bytes(cell: bytes | str | None) -> bytes | None:
+    return cell.encode() if isinstance(cell, str) else cell
