@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, Entry, Tally, key_of
+from exactly_once.protocol.records import WRITE, Aborted, Claim, Completed, Decision, Entry, Tally, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class LogState:
         (query id, batch id) -> when the decision was written, by the brokers' clock, in ms.
     tally : Tally
         Of the sink's life.
+    aborted : Aborted or None
+        The last execution that ended without a decision.
     end : int
         The offset after the last record that was read.
     last_timestamp_ms : int
@@ -37,6 +39,7 @@ class LogState:
     tally: Tally = field(default_factory=lambda: Tally(0))
     end: int = 0
     last_timestamp_ms: int = -1
+    aborted: Aborted | None = None
 
     @property
     def open_decisions(self) -> tuple[Decision, ...]:
@@ -71,6 +74,7 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
     grow.
     """
     owner, tally, end, last_ms = start.owner, start.tally, start.end, start.last_timestamp_ms
+    aborted = start.aborted
     decisions = {key_of(d): d for d in start.decisions}
     decided_ms, marks = dict(start.decided_ms), dict(start.marks)
     for entry in entries:
@@ -85,6 +89,8 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
             marks[record.query_id, record.batch_id] = record
         elif isinstance(record, Tally):
             tally = record
+        elif isinstance(record, Aborted):
+            aborted = record
         end, last_ms = entry.offset + 1, entry.timestamp_ms
     kept = [(d.query_id, d.batch_id) for d in decisions.values()]
     return LogState(
@@ -95,4 +101,5 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
         tally,
         end,
         last_ms,
+        aborted,
     )

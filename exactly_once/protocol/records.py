@@ -1,4 +1,4 @@
-"""What the commit log holds: claims, decisions, completed marks and a running tally, and their JSON form.
+"""What the commit log holds: claims, decisions, completed marks, the last abort, a running tally; and their JSON form.
 
 The JSON carries a format number; a reader refuses a higher one than it knows, so that an older version of this package
 never acts on a log that it half understands.
@@ -7,14 +7,14 @@ never acts on a log that it half understands.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from exactly_once.errors import CommitLogDamaged
 
 #: Raised when a change would mislead an older reader.
-FORMAT = 3
+FORMAT = 4
 
 #: Decisions of batches are kept under this many rotating keys, so that compaction bounds the topic. Only the last one
 #: is ever needed for safety; the others are the audit trail. Decisions of batch writes are kept for ever, a key each:
@@ -133,7 +133,9 @@ class Decision:
     its coordinator's clock; 0 without one. ``others`` are the handles of other participants than Kafka. ``rewritten``
     names the parts (``participant/part``) that were lost after an earlier decision of the same batch and have been
     written again. ``topic_ids`` are the brokers' ids of ``topics`` (KIP-516), where they have them: a topic that was
-    deleted and made again has another one.
+    deleted and made again has another one. ``offsets`` is the text of Spark's ``offsets/<batch id>``, for a checkpoint
+    in which that file is torn; "" for a batch write, or when it is too long to keep. ``totals`` stand in for the
+    handles of a completed decision that has been written again without them: participant -> [parts, records, bytes].
     """
 
     query_id: str
@@ -149,6 +151,8 @@ class Decision:
     others: tuple[PreparedPart, ...] = ()
     rewritten: tuple[str, ...] = ()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    offsets: str = ""
+    totals: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[PreparedTransaction | PreparedPart, ...]:
@@ -192,6 +196,40 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
+class Aborted:
+    """An execution of a batch ended without a decision, and its driver has aborted what it prepared.
+
+    A task that reads this of its own execution is too late and aborts its transaction itself.
+
+    Attributes
+    ----------
+    query_id, batch_id, offsets_digest
+        The batch.
+    token : int
+        The claim under which it ran.
+    execution : str
+        The run of the batch's tasks that ended.
+    aborted_ms : int
+        When, by the driver's clock.
+    took_ms, limit_ms : int
+        How long the execution had run, and how long it might have before its transactions were too old to decide.
+    too_long : int
+        How many executions of this very batch, one after the other, took longer than their limit; 0 when this one ended
+        for another reason.
+    """
+
+    query_id: str
+    batch_id: int
+    offsets_digest: str
+    token: int
+    execution: str
+    aborted_ms: int
+    took_ms: int = 0
+    limit_ms: int = 0
+    too_long: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """What went otherwise than planned, counted over the life of the sink.
 
@@ -226,8 +264,14 @@ class Tally:
         )
 
 
-Record = Claim | Decision | Completed | Tally
-_KINDS: dict[str, type] = {"claim": Claim, "decision": Decision, "completed": Completed, "tally": Tally}
+Record = Claim | Decision | Completed | Aborted | Tally
+_KINDS: dict[str, type] = {
+    "claim": Claim,
+    "decision": Decision,
+    "completed": Completed,
+    "aborted": Aborted,
+    "tally": Tally,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +284,10 @@ class Entry:
 
 
 def key_of(record: Record) -> str:
-    """The compaction key: one claim, one tally, the last :data:`KEPT_DECISIONS` decisions of batches with their marks,
-    and every decision of a batch write with its mark.
+    """The compaction key: one claim, one tally, one abort, the last :data:`KEPT_DECISIONS` decisions of batches with
+    their marks, and every decision of a batch write with its mark.
     """
-    if isinstance(record, Claim | Tally):
+    if isinstance(record, Claim | Aborted | Tally):
         return next(k for k, t in _KINDS.items() if isinstance(record, t))
     kind = "decision" if isinstance(record, Decision) else "completed"
     place = record.query_id if record.query_id.startswith(WRITE) else record.batch_id % KEPT_DECISIONS

@@ -12,6 +12,7 @@ from exactly_once.protocol.records import (
     FORMAT,
     KEPT_DECISIONS,
     WRITE,
+    Aborted,
     Claim,
     Completed,
     Decision,
@@ -41,6 +42,9 @@ RECORDS: dict[str, Record] = {
     "decision of a batch write": WRITTEN,
     "completed": COMPLETED,
     "completed with its durations": replace(COMPLETED, prepare_ms=300, decide_ms=9, complete_ms=4),
+    "decision with its offsets file": replace(DECISION, offsets='v1\n{"batchWatermarkMs":0}\n{"in":{"0":7}}'),
+    "decision without its handles": replace(DECISION, handles=(), totals={"kafka": [2, 10_001, 1_234_568]}),
+    "aborted": Aborted("8f3c", 12, "ab" * 32, 7, "run-1", 1_700_000_000_003, 650_000, 630_000, 2),
     "tally": Tally(7, 1, 2, 3),
 }
 
