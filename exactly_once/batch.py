@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from exactly_once.claim import claim_for_write, count
+from exactly_once.claim import CONTACT_BUDGET_S, claim_for_write, count
 from exactly_once.deadline import Deadline
 from exactly_once.deciding import ABORT_BUDGET_S, DECIDE_BUDGET_S, Decider
 from exactly_once.driver_state import DriverState
@@ -25,10 +25,12 @@ from exactly_once.sink import Part, Ticket, earlier_decision, proposal
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One try of a batch write: what its tasks and its commit need to know."""
+    """One try of a batch write: what its tasks and its commit need to know. ``state`` is None when the write was
+    decided and proven committed before: then nobody claims, and nobody is fenced.
+    """
 
     ticket: Ticket
-    state: DriverState
+    state: DriverState | None
 
 
 def written(connection: Connection, sink_id: str, write_id: str, timeout_s: float = 10.0) -> Decision | None:
@@ -45,18 +47,22 @@ def written(connection: Connection, sink_id: str, write_id: str, timeout_s: floa
 
 
 def plan_write(options: SinkOptions) -> Write:
-    """Claim the sink for this try.
+    """Claim the sink for this try, unless the write is done.
 
     Raises
     ------
     ExactlyOnceError
         Whatever has to be refused; nothing is written then.
     """
-    state = claim_for_write(options)
     execution = uuid.uuid4().hex
+    log_state = read_log(options.connection, options.sink_id, CONTACT_BUDGET_S)
+    done = log_state.write(options.write_id)
+    if done is not None and done not in log_state.open_decisions:
+        return Write(Ticket(Batch(done.query_id, 0, ""), Plan.DRAIN, done.token, execution, 0), None)
+    state = claim_for_write(options)
     plan = Plan.WRITE if state.last_batch < 0 else Plan.REPLAY if state.replay else Plan.DRAIN
     batch = Batch(state.query_id, 0, "")
-    ticket = Ticket(batch, plan, state.token, execution, state.timeout_ms, state.replay)
+    ticket = Ticket(batch, plan, state.token, execution, state.timeout_ms, state.replay, state.replayed)
     return Write(ticket, replace(state, execution=execution))
 
 
@@ -67,6 +73,9 @@ def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None
     ------
     Fenced, Expiring, Expired, Lost, Unfinished, ProtocolViolation
     """
+    state = write.state
+    if state is None:
+        return None
     done = [p for p in parts if p is not None]
     if len(done) < len(parts) or any(p.execution != write.ticket.execution for p in done):
         raise ProtocolViolation(
@@ -76,14 +85,14 @@ def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None
     decider = Decider(options)
     try:
         if write.ticket.plan is Plan.DRAIN:
-            count(decider.log, write.state.token, Deadline(DECIDE_BUDGET_S), drained=1)
+            count(decider.log, state.token, Deadline(DECIDE_BUDGET_S), drained=1)
             return None
         done = done or [_empty_part(write.ticket)]
         again = write.ticket.plan is Plan.REPLAY
-        amended = earlier_decision(options.sink_id, decider, done, write.state) if again else None
-        decision = decider.decide_and_complete(proposal(done, write.state), write.state, amended)
+        amended = earlier_decision(options.sink_id, decider, done, state) if again else None
+        decision = decider.decide_and_complete(proposal(done, state), state, amended)
         if any(not p.attempt.startswith("0.") for p in done):
-            decider.abort_own(write.state)  # what failed attempts left open
+            decider.abort_own(state)  # what failed attempts left open
         return decision
     finally:
         decider.close()
@@ -91,13 +100,16 @@ def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None
 
 def abort_write(options: SinkOptions, write: Write, parts: Sequence[Part]) -> None:
     """Abort what this try prepared, unless it is decided."""
+    state = write.state
+    if state is None:
+        return
     decider = Decider(options)
     try:
-        log_state = decider.log.own(write.state.token, Deadline(ABORT_BUDGET_S))
-        if not log_state.is_decided_by(write.state.token, write.state.query_id, 0):
-            decider.abort_own(write.state)
+        log_state = decider.log.own(state.token, Deadline(ABORT_BUDGET_S))
+        if not log_state.is_decided_by(state.token, state.query_id, 0):
+            decider.abort_own(state)
     except Fenced:
-        decider.abandon([h for p in parts for h in p.handles], write.state)
+        decider.abandon([h for p in parts for h in p.handles], state)
     finally:
         decider.close()
 

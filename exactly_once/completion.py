@@ -57,7 +57,7 @@ def complete(
         When some outcome could not be proven within ``budget_s`` seconds.
     ParticipantMissing
     """
-    name = f"batch {decision.batch_id} of sink {sink_id!r}"
+    name = decision.title(sink_id)
     lost: list[Handle] = []
     failures: list[ExactlyOnceError] = []
     for participant in decision.by_participant:
@@ -77,8 +77,12 @@ def complete(
         except ExactlyOnceError as e:
             failures.append(e)
     for failure in sorted(failures, key=lambda e: isinstance(e, Expired)):
-        if isinstance(failure, Expired) and lost:  # whoever accepts the one loss accepts the other
-            raise Expired(f"{failure.what}; and {len(lost)} more are rolled back: {_list(lost)}", failure.way_out)
+        if isinstance(failure, Expired):
+            # whoever accepts the one loss accepts the other; a participant does not know the word for it
+            more = f"; and {len(lost)} more are rolled back: {_list(lost)}" if lost else ""
+            word = f"sink.accept.lost={decision.word}"
+            then = "" if word in failure.way_out else f". Then set the option {word} for one start"
+            raise Expired(f"{failure.what}{more}", f"{failure.way_out}{then}", failure.safe)
         raise failure  # what may still be committed comes first: only when nothing else is left may a loss be accepted
     failpoints.reach("all-ended")
     return lost
@@ -123,23 +127,28 @@ def commit_transactions(
     return [handles[i] for i, fate in fates.items() if fate is Fate.ABORTED]
 
 
-def lost_parts(name: str, handles: Sequence[Handle]) -> Lost:
-    """The error of a decided batch of which ``handles`` are proven to be lost."""
+def lost_parts(sink_id: str, decision: Decision, handles: Sequence[Handle]) -> Lost:
+    """The error of a decided batch, or write, of which ``handles`` are proven to be lost."""
+    again = (
+        f"Run the write {decision.write_id!r} again: it writes exactly these parts again"
+        if decision.write_id
+        else "Start the stream again: it writes exactly these parts again, from the same micro-batch"
+    )
     return Lost(
-        f"{name} is decided, but {len(handles)} of its parts were rolled back before their commit, by a timeout or by "
-        f"an operator: {_list(handles)}",
-        "Start the stream again: it writes exactly these parts again, from the same micro-batch",
+        f"{decision.title(sink_id)} is decided, but {len(handles)} of its parts were rolled back before their commit, "
+        f"by a timeout or by an operator: {_list(handles)}",
+        again,
     )
 
 
 def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str) -> Expired:
     """The error of a decided batch of which nobody can tell, or make good, what became of ``handles``."""
-    word = decision.write_id or decision.batch_id
-    origin = f"the write {word}" if decision.write_id else f"the input {_range(decision.batch_id)} of the checkpoint"
+    batch_id, write_id = decision.batch_id, decision.write_id
+    origin = f"the write {write_id!r}" if write_id else f"the input {_range(batch_id)} of the checkpoint"
     return Expired(
         f"{name} is decided, but {len(handles)} of its parts are in doubt: {why}: {_list(handles)}",
         f"Their rows come from {origin}: find out whether the output holds them, write what is missing from there, "
-        f"then set the option sink.accept.lost={word} for one start",
+        f"then set the option sink.accept.lost={decision.word} for one start",
     )
 
 

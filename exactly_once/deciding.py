@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from exactly_once.claim import COMPLETE_BUDGET_S, KAFKA_ALONE, Loss, Others, check_topics
-from exactly_once.completion import complete, open_of, sweep
+from exactly_once.claim import COMPLETE_BUDGET_S, KAFKA_ALONE, Others, check_topics
+from exactly_once.completion import complete, lost_parts, open_of, sweep
+from exactly_once.consent import Consent
 from exactly_once.deadline import Deadline
 from exactly_once.driver_state import DriverState
 from exactly_once.errors import BrokerUnreachable, Expiring
@@ -103,7 +104,7 @@ class Decider:
         if decision.by_participant:
             lost = complete(self._options.sink_id, decision, self.control(), COMPLETE_BUDGET_S, self._others)
             if lost:
-                raise Loss(decision, lost).error(self._options.sink_id)
+                raise lost_parts(self._options.sink_id, decision, lost)
         durations = prepare_ms, _ms(started, decided), _ms(decided, time.monotonic())
         done = Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
         try:
@@ -200,7 +201,7 @@ class Decider:
     def _placed(self, proposed: Decision, described: Iterable[Description], state: DriverState) -> Decision:
         """The decision with where its transactions begin, after making sure that its topics are the ones they were."""
         last = self.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(proposed.query_id)
-        ids = check_topics(self.control(), last, list(proposed.topics), self._options.adopt)
+        ids = check_topics(self.control(), last, list(proposed.topics), Consent.of(self._options))
         places = self.control().renew(PLACES_BUDGET_S).places(described)
         topic_ids = {**(last.topic_ids if last else {}), **ids}
         return replace(proposed, handles=with_places(proposed.handles, places), topic_ids=topic_ids)

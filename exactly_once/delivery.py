@@ -56,7 +56,7 @@ def _settled(options: SinkOptions, batch: Batch) -> DriverState:
         with Control(options.connection, CONTACT_BUDGET_S) as control:
             version, timeout_ms = check_cluster(options, control.renew(CLAIM_BUDGET_S))
         return DriverState(0, batch.query_id, version, timeout_ms, 0)
-    state = claim_for_stream(replace(options, adopt=True), batch, KAFKA_ALONE)
+    state = claim_for_stream(options, batch, KAFKA_ALONE, adopts_all=True)
     if state.replay:
         raise Lost(
             f"batch {batch.batch_id} of sink {options.sink_id!r} is decided, and parts of it are lost",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -54,6 +55,12 @@ _TEXT = frozenset({"compression.type", "client.id"})
 _WITHOUT_EFFECT = frozenset(  # the Java client's own affairs: they change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
+#: A batch of a query, or the id of a topic.
+_ADOPTED = re.compile(r"[0-9a-fA-F-]{36}(/\d+)?")
+
+#: The batch or the write, and when it was decided, in ms.
+_DECIDED = re.compile(r".+@\d+")
+
 _SINK = frozenset(
     {"sink.id", "sink.guarantee", "sink.adopt", "sink.takeover", "sink.accept.lost", "sink.input.offsets"}
 )
@@ -91,8 +98,7 @@ class SinkOptions:
     producer : dict
         librdkafka settings.
     adopt, takeover, accept_lost
-        A person's word, for one start: continue a checkpoint with history; take the sink from that query id; go past
-        that batch although some of its parts are lost.
+        A person's words for one start, each of which names what it accepts (:mod:`exactly_once.consent`).
     guarantee : Guarantee
         How often a row is in the output, whatever fails.
     registry : Registry or None
@@ -105,7 +111,7 @@ class SinkOptions:
     checkpoint: str
     timeout_ms: int | None = None
     producer: dict[str, str] = field(default_factory=dict)
-    adopt: bool = False
+    adopt: tuple[str, ...] = ()
     takeover: str | None = None
     accept_lost: str | None = None
     input_offsets: bool = True
@@ -160,9 +166,9 @@ class SinkOptions:
             "" if batch else o["checkpointlocation"],
             timeout,
             producer,
-            _boolean("sink.adopt", o.get("sink.adopt", "false")),
+            _adopt(o.get("sink.adopt", "")),
             o.get("sink.takeover") or None,
-            _accept_lost(o.get("sink.accept.lost") or None, batch),
+            _accept_lost(o.get("sink.accept.lost") or None),
             _boolean("sink.input.offsets", o.get("sink.input.offsets", "true")),
             o.get("write.id", ""),
             _guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch),
@@ -183,8 +189,23 @@ def _guarantee(value: str, batch: bool) -> Guarantee:
     return guarantee
 
 
-def _accept_lost(value: str | None, batch: bool) -> str | None:
-    return value if value is None or batch else str(_number("sink.accept.lost", value))
+def _adopt(value: str) -> tuple[str, ...]:
+    words = tuple(w.strip() for w in value.split(",") if w.strip())
+    if wrong := [w for w in words if not _ADOPTED.fullmatch(w)]:
+        raise InvalidOption(
+            f"sink.adopt={wrong[0]} does not say what is to be adopted",
+            "Leave it out, and start: EO-REWOUND or EO-TOPIC-RECREATED names the value, if one is needed",
+        )
+    return words
+
+
+def _accept_lost(value: str | None) -> str | None:
+    if value is not None and not _DECIDED.fullmatch(value):
+        raise InvalidOption(
+            f"sink.accept.lost={value} does not name a decision",
+            "Leave it out, and start: EO-EXPIRED names the value, if one is needed",
+        )
+    return value
 
 
 def _check_write(options: Mapping[str, str]) -> None:

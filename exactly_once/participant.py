@@ -174,7 +174,8 @@ class Participant(ABC, Generic[H]):
         The output does not answer now. Nothing is lost; the next start tries again. Say in ``safe`` what is safe, where
         the parts are not decided yet.
     ``Expired``
-        It cannot be told whether a decided part was committed. The stream stops until a person has looked.
+        It cannot be told whether a decided part was committed. The stream stops until a person has looked; the engine
+        adds to the way out which option then goes past it.
     any other :class:`~exactly_once.errors.ExactlyOnceError`
         The stream stops; what is decided stays decided, and the next start goes on with it.
     """

@@ -9,6 +9,7 @@ from typing import Any
 
 from exactly_once import claim
 from exactly_once.completion import open_transactions
+from exactly_once.consent import Consent
 from exactly_once.deadline import Deadline
 from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.commit_log import CommitLog, now_ms, read_log
@@ -130,9 +131,9 @@ def complete_decided(
     ------
     BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
     """
-    found = claim.Resolved()
     with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
-        claim.complete_decided(token, commit_log, control, None, deadline, others, found)
+        found = claim.complete_decided(token, commit_log, control, Consent(), deadline, others)
+    _raise_first(found)
     return found
 
 
@@ -184,11 +185,17 @@ def recover(
     if mine is None:
         return RecoveryReport(sink_id)
     with _step(connection, sink_id, max(1.0, deadline.left)) as (commit_log, control, left):
-        did = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), None, left, others)
+        did = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), Consent(), left, others)
+    _raise_first(did)
     found = verify(connection, sink_id, min(10.0, max(1.0, deadline.left)))
     return RecoveryReport(
         sink_id, mine, did.completed, did.aborted, found.left_open, found.blocked, [x.decision for x in did.losses]
     )
+
+
+def _raise_first(found: claim.Resolved) -> None:
+    for _, failure in found.failures:
+        raise failure
 
 
 @contextmanager

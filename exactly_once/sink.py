@@ -41,6 +41,7 @@ class Ticket:
     execution: str
     timeout_ms: int
     replay: Replay = field(default_factory=dict)
+    replayed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ti
         uuid.uuid4().hex,
         state.timeout_ms,
         state.replay,
+        state.replayed,
     )
     ends = kafka_offsets(batch.sources) if options.input_offsets else {}
     store.save(state.planned(ticket.execution, ends))
@@ -247,7 +249,7 @@ def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], stat
             f"batch {parts[0].batch_id} was planned as a replay, and the commit log has no decision of it",
             "Start the stream again; if it repeats, report it with this message",
         )
-    name = f"batch {decision.batch_id} of sink {sink_id!r}"
+    name = decision.title(sink_id)
     written = {(h.participant, str(h.part)) for p in parts for h in p.handles}
     lost = {(participant, part) for participant, wanted in state.replay.items() for part in wanted}
     handles = [h for h in decision.parts if (h.participant, str(h.part)) in lost]

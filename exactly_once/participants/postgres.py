@@ -128,8 +128,7 @@ class PostgresParticipant(Participant[PreparedPart]):
             raise Expired(
                 f"PostgreSQL ({self.database.shown}) does not know how {len(unknown)} decided transactions ended, "
                 f"after a failover, a restore or a long time: {', '.join(names[:5])}{', ...' if names[5:] else ''}",
-                f"Find out whether the table {self.table} holds their rows, write what is missing, then set the option "
-                "sink.accept.lost to the batch for one start",
+                f"Find out whether the table {self.table} holds their rows, and write what is missing",
             )
         if waiting := [h for h in missing if fates[h.name] == "in progress"]:
             raise Unfinished(

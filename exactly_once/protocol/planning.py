@@ -29,6 +29,11 @@ class Batch:
     sources: tuple[str, ...] = ()
 
 
+def history_word(batch: Batch) -> str:
+    """What ``sink.adopt`` says to continue a checkpoint at ``batch``, and at no later one."""
+    return f"{batch.query_id}/{batch.batch_id}"
+
+
 def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -> Plan:
     """Decide what happens to ``batch``.
 
@@ -50,8 +55,8 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
                 f"the checkpoint is at batch {batch.batch_id}, but sink {sink_id!r} has no decision of query "
                 f"{batch.query_id}: the commit log was deleted, or the checkpoint comes from another sink",
                 "If this query never wrote with this sink id (a switch from another sink), set the option "
-                "sink.adopt=true for one start. If the commit log was lost, first make sure that the output does not "
-                f"already hold batch {batch.batch_id}",
+                f"sink.adopt={history_word(batch)} for one start. If the commit log was lost, first make sure that the "
+                f"output does not already hold batch {batch.batch_id}",
             )
         return Plan.WRITE
     if batch.batch_id > last.batch_id:

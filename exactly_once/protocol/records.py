@@ -173,6 +173,16 @@ class Decision:
         return self.query_id.removeprefix(WRITE) if self.query_id.startswith(WRITE) else ""
 
     @property
+    def word(self) -> str:
+        """Names this very decision in ``sink.accept.lost``: the batch or the write, and when it was decided."""
+        return f"{self.write_id or self.batch_id}@{self.decided_ms}"
+
+    def title(self, sink_id: str) -> str:
+        """What an error calls it."""
+        subject = f"write {self.write_id!r}" if self.write_id else f"batch {self.batch_id}"
+        return f"{subject} of sink {sink_id!r}"
+
+    @property
     def records(self) -> int:
         """Records in all parts."""
         return sum(h.records for h in self.handles)

@@ -125,7 +125,7 @@ def _compare(handle: Handle, ticket: Ticket) -> None:
             f"{handle.digest}, where {lost[0]} with digest {lost[1]} were decided. These {lost[0]} records are in "
             "doubt: the plan is not deterministic, or it or its partitions were changed",
             f"Start the stream with the code and the settings it had; or write what is missing of part {handle.part} "
-            f"yourself, then set the option sink.accept.lost={ticket.batch.batch_id} for one start",
+            f"yourself, then set the option sink.accept.lost={ticket.replayed} for one start",
         )
 
 

@@ -153,5 +153,10 @@ def test_a_checkpoint_with_history_is_not_adopted_by_a_sink_without_any(bench: B
     refused = warm.run(renamed)
 
     assert refused.code == "EO-REWOUND", refused.failure
-    warm.complete(renamed.having(sink_adopt="true"))
+    word = refused.word("sink.adopt")
+    warm.complete(renamed.having(**word))
     bench.assert_exactly_once()
+
+    bench.input.add()
+    lost = renamed.having(sink_id=f"{bench.sink_id}-3", **word)
+    assert warm.run(lost).code == "EO-REWOUND", "the word named one batch, and must not adopt a later one"

@@ -146,7 +146,7 @@ def test_what_is_in_doubt_is_named_with_its_part_records_and_the_way_out() -> No
     text = str(error.value)
     assert "2 of its parts are in doubt" in text
     assert f"part 1 (11 records, {PARTS[1].transactional_id})" in text
-    assert "offsets/12" in text and "offsets/11" in text and "sink.accept.lost=12" in text
+    assert "offsets/12" in text and "offsets/11" in text and "sink.accept.lost=12@" in text
 
 
 def test_a_decided_batch_that_waits_says_that_it_is_safe() -> None:
