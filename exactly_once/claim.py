@@ -15,7 +15,7 @@ from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, now_ms
 from exactly_once.kafka.control import Control, Description
 from exactly_once.kafka.evidence import Evidence
-from exactly_once.kafka.sender import check_settings
+from exactly_once.kafka_participant import check_producer
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.owner import make_claim
 from exactly_once.participant import Handle, Participant, Scope
@@ -220,7 +220,6 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
     ------
     InvalidOption, UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
     """
-    check_settings(options.connection, options.producer)
     version = control.end_txn_version()
     if options.topic is not None:
         control.topic_partitions([options.topic])
@@ -231,7 +230,9 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
             f"kafka.transaction.timeout.ms={wanted} is above the brokers' transaction.max.timeout.ms={longest}",
             f"Lower it to {longest}, or raise the brokers' maximum",
         )
-    return version, wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
+    timeout_ms = wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
+    check_producer(options, timeout_ms)
+    return version, timeout_ms
 
 
 def resolve(
