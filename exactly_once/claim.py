@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from exactly_once.completion import complete, in_doubt, lost_parts, older_slots, sweep
@@ -20,7 +20,7 @@ from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.owner import make_claim
 from exactly_once.participant import Handle, Participant, Scope
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import SLOTS, part_id
+from exactly_once.protocol.names import SLOTS, incarnation, part_id
 from exactly_once.protocol.planning import Batch, check_binding, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedPart
 
@@ -132,6 +132,7 @@ def _claim(
         reach("claimed")
         found = resolve(claim.token, commit_log, control, version, options.accept_lost, deadline, others)
         last = commit_log.own(claim.token, deadline).last_decision(query_id)
+        log_incarnation = incarnation_of(commit_log, control) if others else ""
         commit_log.close()
     replay = _replay(options, batch, found.losses)
     if found.completed or found.aborted or replay:
@@ -153,6 +154,7 @@ def _claim(
         last.offsets_digest if last else "",
         # swept_ms 0: the first batch sweeps again, since a task of the driver before may have outlived it by seconds
         replay=replay,
+        incarnation=log_incarnation,
     )
 
 
@@ -314,11 +316,20 @@ def sweep_undecided(
     control.renew(max(1.0, deadline.left))
     aborted = sweep(commit_log.sink_id, control, version, lambda p: p.slot in slots and part_id(*p) not in decided)
     spare = frozenset(h.name for d in state.open_before(token) for h in d.others)
-    swept = [
-        name for p in others.values() for name in p.recover_and_abort(Scope(commit_log.sink_id, token, spare=spare))
-    ]
+    log_incarnation = incarnation_of(commit_log, control) if others else ""
+    swept = sweep_others(others, Scope(commit_log.sink_id, token, spare=spare, incarnation=log_incarnation))
     count(commit_log, token, deadline, aborted=len(aborted) + len(swept))
     return aborted
+
+
+def sweep_others(others: Others, scope: Scope) -> list[str]:
+    """Have each participant roll back what ``scope`` covers of its own parts."""
+    return [name for p in others.values() for name in p.recover_and_abort(replace(scope, participant=p.name))]
+
+
+def incarnation_of(commit_log: CommitLog, control: Control) -> str:
+    """The commit log's own name in the names of parts; see :class:`~exactly_once.participant.PartName`."""
+    return incarnation(*control.cluster_and_topic_id(commit_log.topic))
 
 
 def count(

@@ -51,6 +51,8 @@ class DriverState:
         Topic -> partition (as text) -> where the input of the batch in flight ends.
     replay : Replay
         What the batch in flight must write again, and nothing else of it.
+    incarnation : str
+        Of the commit log, in the names of parts; "" when there are no outputs beside Kafka.
     """
 
     token: int
@@ -65,6 +67,7 @@ class DriverState:
     swept_ms: int = 0
     input_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
     replay: Replay = field(default_factory=dict)
+    incarnation: str = ""
 
     def planned(self, execution: str, input_offsets: dict[str, dict[int, int]]) -> DriverState:
         """The state while ``execution`` is under way, of a batch whose input ends at ``input_offsets``."""
