@@ -234,7 +234,7 @@ def test_two_sinks_and_two_participants_share_a_place(at: Place) -> None:
     found = []
     for participant, part in (("a", name), ("b", name), ("a", at.name(sink="payments"))):
         one = FileParticipant(participant, str(at.root))
-        writer = one.begin(part)
+        writer = one.begin(part._replace(participant=participant))
         for batch in rows:
             writer.write(batch)
         found.append((one, writer.pre_commit()))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from exactly_once.errors import InvalidOption
@@ -48,3 +51,34 @@ def test_a_linger_beyond_the_time_for_deliveries_is_refused_at_the_start() -> No
 def test_what_no_guarantee_needs_is_not_asked_for() -> None:
     """Without acknowledgements there are no retries to insist on."""
     check(kafka_retries="0", sink_guarantee="none")
+
+
+_OFFERED = """
+import os, psutil, sys
+from exactly_once.kafka import sender
+from exactly_once.kafka.delivery import AcknowledgedSender
+from exactly_once.options import SinkOptions
+sender.STALLED_S = 0.5
+options = SinkOptions.parse(dict(pair.split("=") for pair in sys.argv[1:]))
+part = AcknowledgedSender(options.connection, options.producer, "part")
+before, record = psutil.Process().memory_info().rss, os.urandom(10_000)
+ended = "all were taken"
+try:
+    for _ in range(30_000):
+        part.send("out", None, record)
+except Exception as e:
+    ended = type(e).__name__
+print(ended, (psutil.Process().memory_info().rss - before) // 1_000_000, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_task_whose_brokers_take_nothing_stays_small() -> None:
+    """300 MB of records are offered. A worker that takes them all is killed for its memory, with every task of its
+    executor; a broker that is slow for a minute was enough.
+    """
+    arguments = [f"{k}={v}" for k, v in GOOD.items()]
+    done = subprocess.run([sys.executable, "-c", _OFFERED, *arguments], capture_output=True, text=True, timeout=60)
+    ended, _, grown_mb = done.stdout.rpartition(" ")
+    assert ended == "PrepareFailed", done.stderr or done.stdout
+    assert 30 <= int(grown_mb) < 90, "the buffer's 32 MiB, and what librdkafka needs beside them"
