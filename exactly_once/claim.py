@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from exactly_once.completion import COMMITTED, complete, decided_error, in_doubt, lost_parts, older_slots, sweep
@@ -16,12 +16,12 @@ from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, now_ms
 from exactly_once.kafka.control import Control, Description, End
 from exactly_once.kafka.evidence import Evidence
-from exactly_once.kafka.sender import check_settings
+from exactly_once.kafka_participant import check_producer
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.owner import make_claim
 from exactly_once.participant import Handle, Participant, Scope
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import SLOTS
+from exactly_once.protocol.names import SLOTS, incarnation
 from exactly_once.protocol.planning import Batch, check_binding, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedPart
 
@@ -139,6 +139,7 @@ def _claim(
         found = resolve(claim.token, commit_log, control, version, consent, deadline, others)
         _raise_own(options, batch, found)
         last = commit_log.own(claim.token, deadline).last_decision(query_id)
+        log_incarnation = incarnation_of(commit_log, control) if others else ""
         commit_log.close()
     replay = _replay(options, batch, found.losses)
     consent.say_unneeded(options.sink_id)
@@ -162,6 +163,7 @@ def _claim(
         # swept_ms 0: the first batch sweeps again, since a task of the driver before may have outlived it by seconds
         replay=replay,
         replayed=next((x.decision.word for x in found.losses if x.decision.query_id == query_id), ""),
+        incarnation=log_incarnation,
     )
 
 
@@ -248,7 +250,6 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
     ------
     InvalidOption, UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
     """
-    check_settings(options.connection, options.producer)
     version = control.end_txn_version()
     if options.topic is not None:
         control.topic_partitions([options.topic])
@@ -259,7 +260,9 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
             f"kafka.transaction.timeout.ms={wanted} is above the brokers' transaction.max.timeout.ms={longest}",
             f"Lower it to {longest}, or raise the brokers' maximum",
         )
-    return version, wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
+    timeout_ms = wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
+    check_producer(options, timeout_ms)
+    return version, timeout_ms
 
 
 def resolve(
@@ -344,11 +347,20 @@ def sweep_undecided(
     control.renew(max(1.0, deadline.left))
     aborted = sweep(commit_log.sink_id, control, version, lambda p: p.slot in slots, decided)
     spare = frozenset(h.name for d in state.open_before(token) for h in d.others)
-    swept = [
-        name for p in others.values() for name in p.recover_and_abort(Scope(commit_log.sink_id, token, spare=spare))
-    ]
+    log_incarnation = incarnation_of(commit_log, control) if others else ""
+    swept = sweep_others(others, Scope(commit_log.sink_id, token, spare=spare, incarnation=log_incarnation))
     count(commit_log, token, deadline, aborted=len(aborted) + len(swept))
     return aborted
+
+
+def sweep_others(others: Others, scope: Scope) -> list[str]:
+    """Have each participant roll back what ``scope`` covers of its own parts."""
+    return [name for p in others.values() for name in p.recover_and_abort(replace(scope, participant=p.name))]
+
+
+def incarnation_of(commit_log: CommitLog, control: Control) -> str:
+    """The commit log's own name in the names of parts; see :class:`~exactly_once.participant.PartName`."""
+    return incarnation(*control.cluster_and_topic_id(commit_log.topic))
 
 
 def count(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from exactly_once.claim import COMPLETE_BUDGET_S, KAFKA_ALONE, Others, check_topics, count
+from exactly_once.claim import COMPLETE_BUDGET_S, KAFKA_ALONE, Others, check_topics, count, sweep_others
 from exactly_once.completion import COMMITTED, complete, decided_error, lost_parts, open_of, sweep
 from exactly_once.consent import Consent
 from exactly_once.deadline import Deadline
@@ -137,13 +137,13 @@ class Decider:
         slot = slot_of(state.token)
         control = self.control().renew(ABORT_BUDGET_S)
         aborted = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot == slot)
-        self.sweep_others(state.token)
+        self.sweep_others(state)
         return aborted
 
-    def sweep_others(self, token: int) -> list[str]:
+    def sweep_others(self, state: DriverState) -> list[str]:
         """Roll back what this claim and older ones left undecided in the participants beside Kafka."""
-        scope = Scope(self._options.sink_id, token, token)
-        return [name for p in self._others.values() for name in p.recover_and_abort(scope)]
+        scope = Scope(self._options.sink_id, state.token, state.token, incarnation=state.incarnation)
+        return sweep_others(self._others, scope)
 
     def abandon(self, handles: Sequence[Handle], state: DriverState) -> list[Description]:
         """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now.

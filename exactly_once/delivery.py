@@ -15,7 +15,7 @@ import pyarrow as pa
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.claim import CLAIM_BUDGET_S, CONTACT_BUDGET_S, KAFKA_ALONE, check_cluster, claim_for_stream
 from exactly_once.driver_state import DriverState, Store
-from exactly_once.errors import Lost, ProtocolViolation
+from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.delivery import AcknowledgedSender, UnacknowledgedSender
@@ -73,7 +73,18 @@ class DeliveryCommitter:
         self._store = store
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> None:
-        """Everything is with the brokers already, as far as the guarantee goes."""
+        """Everything is with the brokers already, as far as the guarantee goes.
+
+        Raises
+        ------
+        UnsupportedMode
+            When a task has no result: it has sent nothing.
+        """
+        if any(part is None for part in parts):
+            raise UnsupportedMode(
+                "Spark asks for the commit of a batch without results of its tasks, as it does in continuous mode",
+                "Use trigger(processingTime=...) or trigger(availableNow=True)",
+            )
         state = self._store.load()
         if state is None:
             raise ProtocolViolation("this driver has planned no batch", "Start the stream again")

@@ -53,6 +53,8 @@ class DriverState:
         What the batch in flight must write again, and nothing else of it.
     replayed : str
         The decision whose parts these are, by its word for ``sink.accept.lost``.
+    incarnation : str
+        Of the commit log, in the names of parts; "" when there are no outputs beside Kafka.
     """
 
     token: int
@@ -68,6 +70,7 @@ class DriverState:
     input_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
     replay: Replay = field(default_factory=dict)
     replayed: str = ""
+    incarnation: str = ""
 
     def planned(self, execution: str, input_offsets: dict[str, dict[int, int]]) -> DriverState:
         """The state while ``execution`` is under way, of a batch whose input ends at ``input_offsets``."""

@@ -11,12 +11,13 @@ import pyarrow as pa
 from exactly_once.completion import commit_transactions, older_slots, open_of, sweep
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
+from exactly_once.kafka.delivery import ACKNOWLEDGED, UNACKNOWLEDGED
 from exactly_once.kafka.evidence import Evidence
-from exactly_once.kafka.sender import Sender
-from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
+from exactly_once.kafka.sender import Sender, check_settings
+from exactly_once.kafka.transaction import PartTransaction, fixed_settings
+from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
-from exactly_once.protocol.names import SLOTS, attempt_of, part_id, slot_of
+from exactly_once.protocol.names import SLOTS, attempt_of, namespace, part_id, slot_of
 from exactly_once.protocol.records import KAFKA, Decision, PreparedTransaction
 
 #: For ending the transactions of one batch, and for finding those that were left.
@@ -109,18 +110,34 @@ class KafkaPart(PartWriter[PreparedTransaction]):
             self._transaction.abort()
 
     def _begin(self) -> PartTransaction:
-        producer = {
-            **self._options.producer,
-            # librdkafka refuses a delivery timeout above the transaction's
-            "delivery.timeout.ms": str(min(int(self._options.delivery_timeout_s * 1000), self._timeout_ms)),
-        }
         return PartTransaction(
             self._options.connection,
-            producer,
+            _within(self._options, self._timeout_ms),
             _id_of(self._part),
             self._timeout_ms,
             _control(self._options.connection),
         )
+
+
+def check_producer(options: SinkOptions, timeout_ms: int) -> None:
+    """Make sure that librdkafka takes the user's settings beside those that the guarantee fixes.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    settings, fixed = options.producer, ACKNOWLEDGED
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        settings = _within(options, timeout_ms)
+        fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
+    elif options.guarantee is Guarantee.NONE:
+        fixed = UNACKNOWLEDGED
+    check_settings(options.connection, settings, fixed)
+
+
+def _within(options: SinkOptions, timeout_ms: int) -> dict[str, str]:
+    """The user's settings, but librdkafka refuses a delivery timeout above the transaction's."""
+    return {**options.producer, "delivery.timeout.ms": str(min(int(options.delivery_timeout_s * 1000), timeout_ms))}
 
 
 def _id_of(part: PartName) -> str:

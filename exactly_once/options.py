@@ -23,6 +23,10 @@ SHORTEST_TRANSACTION_TIMEOUT_MS = 5_000
 #: Kafka's Java default of delivery.timeout.ms.
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 
+#: What a producer holds of records that are not acknowledged: Kafka's Java default of buffer.memory. librdkafka's own
+#: is 1 GiB, in each task beside the JVM.
+DEFAULT_BUFFER_KBYTES = 32 * 1024
+
 #: It is part of a key of the commit log.
 LONGEST_WRITE_ID = 400
 
@@ -235,6 +239,8 @@ def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str
         elif not _is_harmless(name, value):
             shown = f"={value}" if name in ("acks", "enable.idempotence") else ""  # any other value may be a secret
             raise InvalidOption(f"kafka.{name}{shown} cannot be honoured by this sink", _way_out(name))
+    largest = -(-int(settings["message.max.bytes"]) // 1024)  # no record that may be sent is too large for the buffer
+    settings.setdefault("queue.buffering.max.kbytes", str(max(DEFAULT_BUFFER_KBYTES, largest)))
     if timeout is not None and timeout < SHORTEST_TRANSACTION_TIMEOUT_MS:
         raise InvalidTransactionTimeout(
             f"kafka.transaction.timeout.ms={timeout} is below what a batch needs to be flushed, decided and completed",
@@ -250,12 +256,15 @@ def _is_harmless(name: str, value: str) -> bool:
         or name.startswith("metrics.")
         or (name == "acks" and value in ("all", "-1"))
         or (name == "enable.idempotence" and value.lower() == "true")
+        or (name == "allow.auto.create.topics" and value.lower() == "false")
     )
 
 
 def _way_out(name: str) -> str:
     if name in ("transactional.id", "enable.idempotence", "acks"):
         return "Leave it out: the sink sets what exactly-once needs"
+    if name == "allow.auto.create.topics":
+        return "Leave it out: the sink makes no topic; create it with the number of partitions that you want"
     if name in ("key.serializer", "value.serializer"):
         return "Leave it out: keys and values are written as their columns hold them, as with Spark's sink"
     return "Leave it out, or use the option of the README's table that does what you need"

@@ -42,6 +42,7 @@ class Ticket:
     timeout_ms: int
     replay: Replay = field(default_factory=dict)
     replayed: str = ""
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ti
         state.timeout_ms,
         state.replay,
         state.replayed,
+        state.incarnation,
     )
     ends = kafka_offsets(batch.sources) if options.input_offsets else {}
     store.save(state.planned(ticket.execution, ends))
@@ -199,7 +201,7 @@ class Committer:
         control = self._decider.control().renew(DECIDE_BUDGET_S)
         try:
             found = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot in slots)
-            swept = [*(d.transactional_id for d in found), *self._decider.sweep_others(state.token)]
+            swept = [*(d.transactional_id for d in found), *self._decider.sweep_others(state)]
             if swept:
                 count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), aborted=len(swept))
                 log.warning("sink %s: aborted %d transactions of failed attempts", self._options.sink_id, len(swept))

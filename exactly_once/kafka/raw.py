@@ -214,6 +214,24 @@ class RawClient:
         ids = {t["name"]: str(t.get("topic_id") or "") for t in metadata["topics"] if not t["error_code"]}
         return {topic: i for topic, i in ids.items() if i.strip("-0")}
 
+    def cluster_and_topic_id(self, topic: str) -> tuple[str, str]:
+        """The cluster's id and the topic's; "" where these brokers have none.
+
+        Raises
+        ------
+        UnknownTopic
+            When the brokers do not know the topic within the budget: one of them may learn of it late.
+        """
+        for _ in self._deadline.tries():
+            metadata = self._retry(lambda: self._admin._get_cluster_metadata([topic]))
+            if not any(t["error_code"] for t in metadata["topics"]):
+                topic_id = str(metadata["topics"][0].get("topic_id") or "")
+                return str(metadata.get("cluster_id") or ""), topic_id if topic_id.strip("-0") else ""
+        raise UnknownTopic(
+            f"topic {topic!r} does not exist on {self._connection.bootstrap_servers} (or may not be described)",
+            "Start again; if it stays, grant the rights that the README lists under 'Rights'",
+        )
+
     # -- plumbing -------------------------------------------------------------------------------------------------
 
     def _sizes(self, topics: list[str]) -> dict[str, int]:

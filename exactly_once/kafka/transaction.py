@@ -7,6 +7,7 @@ Dropping the last reference leaves the transaction open, for the driver to end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaException
 
@@ -20,6 +21,11 @@ from exactly_once.protocol.records import PreparedTransaction
 
 #: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
 OPEN_BUDGET_S = 30.0
+
+
+def fixed_settings(transactional_id: str, timeout_ms: int) -> dict[str, Any]:
+    """What exactly-once fixes of a producer's settings."""
+    return {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "acks": "all"}
 
 
 class PartTransaction(Sender):
@@ -51,8 +57,7 @@ class PartTransaction(Sender):
         self.transactional_id = transactional_id
         self._control = control
         self._digest = RowDigest()
-        fixed = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "acks": "all"}
-        super().__init__(connection, producer_config, fixed, transactional_id)
+        super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
         assert self._producer is not None
         reach("before-begin")
         try:

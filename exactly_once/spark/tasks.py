@@ -57,7 +57,8 @@ def write_part(
     """
     context = _task()
     attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
-    part = PartName(sink_id, ticket.token, ticket.batch.batch_id, context.partitionId(), attempt)
+    number = context.partitionId()
+    part = PartName(sink_id, ticket.token, ticket.batch.batch_id, number, attempt, ticket.incarnation)
     topics: set[str] = set()
     handles = _prepare(part, [p for p in participants if _writes(ticket, p.name, part.part)], ticket, rows, topics)
     return Part(
@@ -94,7 +95,7 @@ def _prepare(
                 continue
             if not writers:
                 for p in participants:
-                    writers.append(p.begin(part))
+                    writers.append(p.begin(part._replace(participant=p.name)))
             for writer in writers:
                 writer.write(batch)
             reach("mid-write")

@@ -5,6 +5,7 @@ between them.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.records import KAFKA
 from tests.support import oracle
+from tests.support.broker import delete_topic
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.postgres import PostgresServer
 from tests.support.stream import Job, Row, SparkDriver
@@ -101,6 +104,49 @@ def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Output
         warm.complete(bench.job)
         outputs.assert_all(bench.input.expected())
     assert {h.participant for d in bench.log().decisions for h in d.parts} == set(OUTPUTS)
+
+
+def test_two_tables_of_one_server_take_part_in_one_batch(
+    bench: Bench, warm: SparkDriver, postgres: PostgresServer
+) -> None:
+    """Guards against names of prepared transactions that two outputs share: they are one server's, whatever the
+    database, so the second output could never prepare.
+    """
+    name = bench.sink_id.replace("-", "_")
+    postgres.sql(f"CREATE DATABASE d_{name}")
+    places = [(f"a_{name}", "postgres"), (f"b_{name}", "postgres"), (f"a_{name}", f"d_{name}")]
+    participants: list[dict[str, Any]] = []
+    for i, (table, database) in enumerate(places):
+        postgres.sql(f"CREATE TABLE {table} (key text, value text)", database=database)
+        kind = "exactly_once.participants.postgres:PostgresParticipant"
+        participants.append({"class": kind, "name": f"p{i}", "dsn": postgres.dsn(database), "table": table})
+    bench.job = Job(**{**asdict(bench.job), "participants": participants})
+    for _ in range(2):
+        bench.input.add()
+        warm.complete(bench.job)
+        for table, database in places:
+            seen = postgres.sql(f"SELECT key, value FROM {table}", database=database)
+            assert sorted(seen) == sorted(bench.input.expected())
+    bench.assert_exactly_once()
+    assert postgres.prepared() == set()
+
+
+@pytest.mark.long
+def test_a_sink_that_begins_anew_publishes_beside_the_files_of_before(outputs: Outputs, driver: StartDriver) -> None:
+    """Guards against names that come again with a commit log that was deleted: the folder of the first batch is taken,
+    so the stream could never publish it, and a lost file would pass for one of before.
+    """
+    bench = outputs.bench
+    bench.input.add()
+    for _ in range(2):  # new drivers, whose task attempts count from 0
+        spark = driver()
+        spark.complete(bench.job)
+        spark.kill9()
+        delete_topic(bench.connection.bootstrap_servers, commit_log_topic(bench.sink_id))
+        shutil.rmtree(bench.checkpoint)
+
+    assert outputs.in_files() == outputs.in_postgres() == outputs.in_kafka() == sorted(2 * bench.input.expected())
+    assert outputs.staged() == [] and outputs.server.prepared() == set()
 
 
 @pytest.mark.parametrize("point", mark(BEFORE_THE_DECISION))

@@ -36,7 +36,8 @@ def test_the_least_that_a_query_needs_is_enough() -> None:
     assert (o.sink_id, o.topic, o.checkpoint) == ("orders", "out", "/data/c")
     assert o.connection.bootstrap_servers == "localhost:9092"
     assert (o.timeout_ms, o.adopt, o.takeover, o.accept_lost) == (None, (), None, None)
-    assert o.producer == {"message.max.bytes": "1048576"}, "Kafka's default of max.request.size, not librdkafka's"
+    kafkas = {"message.max.bytes": "1048576", "queue.buffering.max.kbytes": "32768"}
+    assert o.producer == kafkas, "Kafka's defaults of max.request.size and buffer.memory, not librdkafka's"
     assert o.delivery_timeout_s == 120.0
 
 
@@ -95,6 +96,25 @@ def test_buffer_memory_is_bytes_there_and_kibibytes_here(bytes_: str, kbytes: st
     assert parse({"kafka.buffer.memory": bytes_}).producer["queue.buffering.max.kbytes"] == kbytes
 
 
+@pytest.mark.parametrize(
+    ("changes", "kbytes"),
+    [
+        ({}, "32768"),
+        ({"kafka.max.request.size": "8000000"}, "32768"),
+        ({"kafka.max.request.size": "67108865"}, "65537"),
+        ({"kafka.max.request.size": "67108865", "kafka.buffer.memory": "40000000"}, "39062"),
+        ({"kafka.queue.buffering.max.kbytes": "5"}, "5"),
+    ],
+)
+def test_a_task_buffers_what_the_java_client_does_and_any_record_that_may_be_sent(
+    changes: dict[str, str | None], kbytes: str
+) -> None:
+    """librdkafka's default is 1 GiB in every task, beside the JVM: a slow broker gets the executor killed. A record
+    that is larger than the buffer would wait for it for ever.
+    """
+    assert parse(changes).producer["queue.buffering.max.kbytes"] == kbytes
+
+
 def test_librdkafka_knows_every_setting_that_options_are_turned_into() -> None:
     """Else the first task fails with an error that names an option nobody has set."""
     numbers = dict.fromkeys(_PRODUCER.values(), "50000") | {"max.in.flight.requests.per.connection": "5"}
@@ -109,6 +129,7 @@ def test_librdkafka_knows_every_setting_that_options_are_turned_into() -> None:
         {"kafka.acks": "all"},
         {"kafka.acks": "-1"},
         {"kafka.enable.idempotence": "true"},
+        {"kafka.allow.auto.create.topics": "false"},
         {"kafka.max.block.ms": "1000"},
         {"kafka.metrics.num.samples": "3"},
         {"kafka.client.dns.lookup": "use_all_dns_ips"},
