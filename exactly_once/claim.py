@@ -23,6 +23,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import SLOTS, part_id
 from exactly_once.protocol.planning import Batch, check_binding, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedPart
+from exactly_once.protocol.too_long import times_too_long
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +132,8 @@ def _claim(
         ahead = commit_log.clock_ahead_ms
         reach("claimed")
         found = resolve(claim.token, commit_log, control, version, options.accept_lost, deadline, others)
-        last = commit_log.own(claim.token, deadline).last_decision(query_id)
+        after = commit_log.own(claim.token, deadline)
+        last, log_end = after.last_decision(query_id), commit_log.high_watermark
         commit_log.close()
     replay = _replay(options, batch, found.losses)
     if found.completed or found.aborted or replay:
@@ -153,6 +155,8 @@ def _claim(
         last.offsets_digest if last else "",
         # swept_ms 0: the first batch sweeps again, since a task of the driver before may have outlived it by seconds
         replay=replay,
+        log_end=log_end,
+        too_long=times_too_long(after, batch),
     )
 
 

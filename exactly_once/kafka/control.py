@@ -13,6 +13,7 @@ from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer.transaction import EndTxnRequest
+from kafka.structs import TopicPartition
 
 from exactly_once.kafka.raw import RawClient
 from exactly_once.protocol.outcomes import Outcome, read_answer
@@ -164,6 +165,15 @@ class Control(RawClient):
             return {t.transactional_id: self._description(node, t) for node, t in rows}
 
         return self._retry(ask) if ids else {}
+
+    def describe_beside(self, transactional_id: str, topic: str) -> tuple[Description, int]:
+        """The coordinator's view of one id, and the high watermark of partition 0 of ``topic``: both asked at once."""
+        asked = self._admin._manager.call_soon(lambda: self._high_watermark(TopicPartition(topic, 0)))
+        described = self.describe([transactional_id])[transactional_id]
+        try:
+            return described, int(self._admin._manager.run(lambda: asked))
+        except KafkaError:
+            return described, self.high_watermark(topic, 0)
 
     def _description(self, node: int, t: Any) -> Description:
         error = for_code(t.error_code)

@@ -16,7 +16,8 @@ from exactly_once.kafka_participant import KafkaPart, KafkaParticipant
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Handle, Participant, PartName, PartWriter
 from exactly_once.protocol.planning import Plan
-from exactly_once.sink import Part, Ticket
+from exactly_once.protocol.ticket import Ticket
+from exactly_once.sink import Part
 from exactly_once.spark.columns import Columns
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def check_batch(ticket: Ticket) -> None:
 def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Participant[Any]:
     """Kafka, under the guarantee of the options."""
     if options.guarantee is Guarantee.EXACTLY_ONCE:
-        return KafkaParticipant(options, columns, ticket.timeout_ms)
+        return KafkaParticipant(options, columns, ticket)
     return KafkaDelivery(options, columns)
 
 

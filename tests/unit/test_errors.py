@@ -25,6 +25,7 @@ CODES = {
     "EO-PREPARE": "PrepareFailed",
     "EO-FENCED": "Fenced",
     "EO-EXPIRING": "Expiring",
+    "EO-TOO-LONG": "BatchTooLong",
     "EO-UNFINISHED": "Unfinished",
     "EO-EXPIRED": "Expired",
     "EO-LOST": "Lost",
