@@ -24,6 +24,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import SLOTS, incarnation
 from exactly_once.protocol.planning import Batch, check_binding, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedPart
+from exactly_once.protocol.too_long import times_too_long
 
 log = logging.getLogger(__name__)
 
@@ -138,8 +139,9 @@ def _claim(
         reach("claimed")
         found = resolve(claim.token, commit_log, control, version, consent, deadline, others)
         _raise_own(options, batch, found)
-        last = commit_log.own(claim.token, deadline).last_decision(query_id)
         log_incarnation = incarnation_of(commit_log, control) if others else ""
+        after = commit_log.own(claim.token, deadline)
+        last, log_end = after.last_decision(query_id), commit_log.high_watermark
         commit_log.close()
     replay = _replay(options, batch, found.losses)
     consent.say_unneeded(options.sink_id)
@@ -164,6 +166,8 @@ def _claim(
         replay=replay,
         replayed=next((x.decision.word for x in found.losses if x.decision.query_id == query_id), ""),
         incarnation=log_incarnation,
+        log_end=log_end,
+        too_long=times_too_long(after, batch),
     )
 
 
@@ -341,9 +345,7 @@ def sweep_undecided(
     """
     state, slots = commit_log.own(token, deadline), older_slots(token, SLOTS)
     # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
-    decided = frozenset(
-        End(h.transactional_id, h.producer_id, h.epoch) for d in state.open_before(token) for h in d.handles
-    )
+    decided = frozenset(End.of(h) for d in state.open_before(token) for h in d.handles)
     control.renew(max(1.0, deadline.left))
     aborted = sweep(commit_log.sink_id, control, version, lambda p: p.slot in slots, decided)
     spare = frozenset(h.name for d in state.open_before(token) for h in d.others)

@@ -120,10 +120,7 @@ def commit_transactions(
     """
     handles = {h.transactional_id: h for h in decision.handles}
     first = open_ones(decision.handles, control) if recovering else frozenset()
-    ends = [
-        End(h.transactional_id, h.producer_id, h.epoch)
-        for h in sorted(decision.handles, key=lambda h: h.transactional_id not in first)
-    ]
+    ends = [End.of(h) for h in sorted(decision.handles, key=lambda h: h.transactional_id not in first)]
     control.renew(budget_s)
     outcomes: dict[str, Outcome] = {}
     if failpoints.armed("some-ended") and len(ends) > 1:  # only a test needs a moment at which some are ended

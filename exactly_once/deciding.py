@@ -12,23 +12,20 @@ from exactly_once.completion import COMMITTED, complete, decided_error, lost_par
 from exactly_once.consent import Consent
 from exactly_once.deadline import Deadline
 from exactly_once.driver_state import DriverState
-from exactly_once.errors import AlreadyDecided, BrokerUnreachable, ExactlyOnceError, Expiring
+from exactly_once.errors import AlreadyDecided, BatchTooLong, BrokerUnreachable, ExactlyOnceError, Expiring, Fenced
 from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, now_ms
-from exactly_once.kafka.control import Description
+from exactly_once.kafka.control import Description, End
 from exactly_once.kafka.evidence import Evidence, with_places
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Handle, Scope
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import slot_of
+from exactly_once.protocol.names import SLOTS, slot_of
 from exactly_once.protocol.planning import check_undecided
-from exactly_once.protocol.records import Completed, Decision, PreparedPart, PreparedTransaction
+from exactly_once.protocol.records import Completed, Decision, PreparedTransaction
+from exactly_once.protocol.too_long import SPARE, limit_ms, too_long_error
 
 log = logging.getLogger(__name__)
-
-#: A decision needs this part of the timeout still ahead, so that a driver which dies right after it leaves the next one
-#: time to start and complete.
-SPARE = 0.3
 
 #: At this part of the timeout a warning says that batches are getting too long for it.
 WARN = 0.5
@@ -43,6 +40,10 @@ ABORT_BUDGET_S = 10.0
 #: A decision keeps the ids of this many topics, those written last: more than one batch names, and with the longest
 #: names a third of a megabyte. A topic that was made again after so many others were written is not recognised.
 KEPT_TOPIC_IDS = 1_000
+
+#: A task that asked the log right before an abort was written there opens its transaction within this, or meets the
+#: abort when it prepares.
+LATE_S = 0.5
 
 
 class Decider:
@@ -86,11 +87,12 @@ class Decider:
         ------
         Fenced, AlreadyDecided, Expiring, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated,
         ParticipantMissing
+        Fenced, Expiring, BatchTooLong, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated, ParticipantMissing
         """
         reach("all-prepared")
         try:
             began_ms, left_s, proposed = self._check_alive(proposed, state)
-        except Expiring:
+        except (Expiring, BatchTooLong):
             self.log.close()  # look afresh: when a newer owner did this, that is the error to report
             self.log.own(state.token, Deadline(DECIDE_BUDGET_S))
             raise
@@ -132,6 +134,35 @@ class Decider:
         reach("completed")
         return decision
 
+    def abort_undecided(self, state: DriverState, reported: bool) -> list[Description]:
+        """Abort the execution of ``state``, which is not decided: say so in the log, then sweep.
+
+        The record comes first: a task that opens its transaction after the sweep reads it
+        (:mod:`exactly_once.kafka.late`).
+
+        Parameters
+        ----------
+        reported : bool
+            All tasks have handed in their results, so that none of them is alive.
+
+        Raises
+        ------
+        Fenced
+            When a later claim exists; nothing is swept then.
+        """
+        try:
+            self.log.append(state.aborted(now_ms()), Deadline(ABORT_BUDGET_S))
+        except Fenced:
+            raise
+        except ExactlyOnceError as e:  # late tasks are not told; what is open now can be ended all the same
+            log.warning("sink %s: the abort of batch %d was not recorded: %s", self._options.sink_id, state.batch_id, e)
+        marked = time.monotonic()
+        aborted = self.abort_own(state)
+        if not reported:
+            time.sleep(max(0.0, LATE_S - (time.monotonic() - marked)))
+            aborted += self.abort_own(state)
+        return aborted
+
     def abort_own(self, state: DriverState) -> list[Description]:
         """Abort everything that is open under the claim of ``state``, of which nothing open may be decided."""
         slot = slot_of(state.token)
@@ -146,22 +177,31 @@ class Decider:
         return sweep_others(self._others, scope)
 
     def abandon(self, handles: Sequence[Handle], state: DriverState) -> list[Description]:
-        """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now.
+        """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now,
+        and that knew no participant beside Kafka.
 
-        Exactly these transactions, by producer id and epoch, and only those that are not decided. The log's producer is
-        fenced, or the log has decided the batch otherwise, so no decision that names them can follow.
+        Exactly the transactions of ``handles``, by producer id and epoch; what else is open under this claim's slot, as
+        long as no later claim can have come round to it; and in the other participants the names of this claim, which
+        nobody uses again. Only what is not decided: the log producer of this driver is fenced, so no decision of its
+        own can follow.
         """
-        decided = [h for d in self.log.read(Deadline(ABORT_BUDGET_S)).decisions for h in d.parts]
-        ended = {(h.name, h.producer_id, h.epoch) for h in decided if isinstance(h, PreparedTransaction)}
-        transactions = [h for h in handles if isinstance(h, PreparedTransaction)]
-        mine = [h for h in transactions if (h.name, h.producer_id, h.epoch) not in ended]
-        names = {h.name for h in decided}
-        for name, participant in self._others.items():
-            rest = [h for h in handles if isinstance(h, PreparedPart) and h.participant == name and h.name not in names]
-            participant.abort(rest)
+        log_state = self.log.read(Deadline(ABORT_BUDGET_S))
+        decided = [h for d in log_state.decisions for h in d.parts]
+        spare = frozenset(End.of(h) for h in decided if isinstance(h, PreparedTransaction))
+        mine = [h for h in handles if isinstance(h, PreparedTransaction) and End.of(h) not in spare]
         control = self.control().renew(ABORT_BUDGET_S)
         found = open_of(mine, control)
         control.end_all([d.end for d in found], False, state.end_txn_version)
+        if log_state.owner is not None and log_state.owner.token - state.token < SLOTS // 2:  # its slot is not ours yet
+            slot = slot_of(state.token)
+            found += sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot == slot, spare)
+        names = frozenset(h.name for h in decided)
+        own = Scope(self._options.sink_id, 0, state.token, names, state.incarnation)
+        for name, participant in self._others.items():
+            try:
+                participant.recover_and_abort(own)
+            except ExactlyOnceError as e:  # the other participants are not to wait for it
+                log.warning("sink %s: participant %s: %s", self._options.sink_id, name, e)
         return found
 
     def _roll_back(self, handles: Sequence[Handle], state: DriverState) -> None:
@@ -189,16 +229,7 @@ class Decider:
             d = described[h.transactional_id]
             used = (broker_now - d.started_ms) / max(1, d.timeout_ms)
             if (d.state, d.producer_id, d.producer_epoch) != ("Ongoing", h.producer_id, h.epoch) or used > 1 - SPARE:
-                why = (
-                    f"has used {used:.0%} of its {d.timeout_ms} ms"
-                    if d.state == "Ongoing" and d.producer_epoch == h.epoch
-                    else f"is gone (the broker says {d.state or 'unknown'} at epoch {d.producer_epoch}, not {h.epoch})"
-                )
-                raise Expiring(
-                    f"the transaction {h.transactional_id} of part {h.part} {why}",
-                    "Make batches shorter (maxOffsetsPerTrigger, fewer rows) or raise kafka.transaction.timeout.ms; "
-                    "then start again",
-                )
+                raise self._expiring(h, d, broker_now, state)
             oldest = max(oldest, used)
             left_s = min(left_s, (d.timeout_ms - broker_now + d.started_ms) / 1000)
         if oldest > WARN:
@@ -212,6 +243,36 @@ class Decider:
             )
         began_ms = min((d.started_ms for d in described.values()), default=0)
         return began_ms, left_s, self._placed(proposed, described, state)
+
+    def _expiring(
+        self, h: PreparedTransaction, d: Description, broker_now: float, state: DriverState
+    ) -> ExactlyOnceError:
+        """The error of a prepared transaction that is too old to be decided, or gone."""
+        name = f"the transaction {h.transactional_id} of part {h.part}"
+        if (d.state, d.producer_id, d.producer_epoch) == ("Ongoing", h.producer_id, h.epoch):
+            took_ms = broker_now - d.started_ms
+            why = f"{name} has used {took_ms / 1000:.1f} s of its {d.timeout_ms / 1000:g} s"
+        else:
+            took_ms = now_ms() - state.planned_ms
+            why = f"{name} is gone (the broker says {d.state or 'unknown'} at epoch {d.producer_epoch}, not {h.epoch})"
+            if took_ms < limit_ms(state.timeout_ms):
+                return Expiring(
+                    why,
+                    "Start again. If it repeats, find out who ends transactions with this id: an operator, or another "
+                    "application",
+                )
+            why = f"{why}, {took_ms / 1000:.1f} s after the batch was planned"
+        longest = self.control().renew(PLACES_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
+        return too_long_error(
+            self._options.sink_id,
+            self._options.checkpoint,
+            state.batch,
+            why,
+            took_ms,
+            state.timeout_ms,
+            state.too_long,
+            int(longest) if longest else None,
+        )
 
     def _check_others(self, proposed: Decision) -> None:
         """The share of the participants beside Kafka in invariant 3."""

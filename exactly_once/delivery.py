@@ -16,7 +16,7 @@ from exactly_once.checkpoint import batch_in_flight
 from exactly_once.claim import CLAIM_BUDGET_S, CONTACT_BUDGET_S, KAFKA_ALONE, check_cluster, claim_for_stream
 from exactly_once.driver_state import DriverState, Store
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.commit_log import now_ms, read_log
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.delivery import AcknowledgedSender, UnacknowledgedSender
 from exactly_once.kafka_participant import Rows
@@ -24,7 +24,8 @@ from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA, PreparedTransaction
-from exactly_once.sink import Part, Ticket
+from exactly_once.protocol.ticket import Ticket
+from exactly_once.sink import Part
 
 
 def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
@@ -45,7 +46,7 @@ def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
         state = _settled(options, batch)
     decided = (state.last_batch, state.last_digest) == (batch.batch_id, batch.offsets_digest)
     execution = uuid.uuid4().hex
-    store.save(state.planned(execution, {}))
+    store.save(state.planned(execution, batch, now_ms(), {}))
     plan = Plan.DRAIN if decided else Plan.WRITE
     return Ticket(replace(batch, sources=()), plan, state.token, execution, state.timeout_ms)
 
@@ -90,7 +91,7 @@ class DeliveryCommitter:
             raise ProtocolViolation("this driver has planned no batch", "Start the stream again")
         self._store.save(replace(state, finished=True))
 
-    def abort(self, batch_id: int, parts: Sequence[Part] = ()) -> None:
+    def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> None:
         """What was sent cannot be taken back."""
 
 

@@ -166,6 +166,13 @@ class AlreadyDecided(ExactlyOnceError):
     )
 
 
+class BatchTooLong(ExactlyOnceError):
+    """The same batch took too long for its transactions twice in a row: running it again does not help."""
+
+    code = "EO-TOO-LONG"
+    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
+
+
 class Unfinished(ExactlyOnceError):
     """A batch is decided, but not every EndTxn could be proven within the budget."""
 

@@ -176,6 +176,11 @@ class CommitLog:
             )
         return self._state
 
+    @property
+    def high_watermark(self) -> int:
+        """Of the log behind this owner's last write, its end marker included; 0 when the log is not at hand."""
+        return self._state.end + 1 if self._producer is not None else 0
+
     def close(self) -> None:
         """Drop the writer; what it wrote is committed already."""
         self._discard()
@@ -243,7 +248,7 @@ class CommitLog:
     def _holds(self, record: Record) -> bool:
         if isinstance(record, Completed):
             return (record.query_id, record.batch_id) in self._state.marks
-        return record in self._state.decisions or record == self._state.tally
+        return record in (*self._state.decisions, self._state.tally, self._state.aborted)
 
     def _discard(self) -> None:
         self._producer = None

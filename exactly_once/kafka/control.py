@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer.transaction import EndTxnRequest
+from kafka.structs import TopicPartition
 
 from exactly_once.kafka.raw import IN_FLIGHT, RawClient
 from exactly_once.protocol.outcomes import Outcome, read_answer
+from exactly_once.protocol.records import PreparedTransaction
 
 #: In one request that names ids. A request is given up after a fixed time, so what it asks must not grow with a batch;
 #: a thousand take a broker some tens of milliseconds.
@@ -37,6 +39,11 @@ class End(NamedTuple):
     transactional_id: str
     producer_id: int
     epoch: int
+
+    @classmethod
+    def of(cls, handle: PreparedTransaction) -> Self:
+        """What ends the transaction of ``handle``."""
+        return cls(handle.transactional_id, handle.producer_id, handle.epoch)
 
 
 class Description(NamedTuple):
@@ -188,6 +195,15 @@ class Control(RawClient):
 
     def _send_describe(self, ids: list[str], node: int) -> Any:
         return self._admin._manager.send(DescribeTransactionsRequest(transactional_ids=ids), node_id=node)
+
+    def describe_beside(self, transactional_id: str, topic: str) -> tuple[Description, int]:
+        """The coordinator's view of one id, and the high watermark of partition 0 of ``topic``: both asked at once."""
+        asked = self._admin._manager.call_soon(lambda: self._high_watermark(TopicPartition(topic, 0)))
+        described = self.describe([transactional_id])[transactional_id]
+        try:
+            return described, int(self._admin._manager.run(lambda: asked))
+        except KafkaError:
+            return described, self.high_watermark(topic, 0)
 
     def _description(self, node: int, t: Any) -> Description:
         error = for_code(t.error_code)

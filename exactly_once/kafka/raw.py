@@ -81,6 +81,7 @@ class RawClient:
     def __init__(self, connection: Connection, budget_s: float = 10.0):
         self._connection = connection
         self._deadline = Deadline(budget_s)
+        self._led_by: dict[TopicPartition, int] = {}
         try:
             self._admin = _Admin(
                 client_id="exactly-once-control",
@@ -177,6 +178,10 @@ class RawClient:
         stable, high = (self._list_offsets(tps, LATEST, level) for level in ("read_committed", "read_uncommitted"))
         return {tp.partition: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
 
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The offset after the last record of a partition, committed or not, as its leader says: one request."""
+        return self._retry(lambda: self._high_watermark(TopicPartition(topic, partition)))
+
     def offsets_since(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """By partition, the first offset whose time stamp is at or after ``timestamp_ms``; None where there is none.
 
@@ -249,6 +254,18 @@ class RawClient:
             )
         )
         return found
+
+    async def _high_watermark(self, tp: TopicPartition) -> int:
+        if tp not in self._led_by:
+            leaders = await self._admin._async_get_leader_for_partitions([tp])
+            self._led_by |= {tp: leader for leader, led in leaders.items() for tp in led}
+        request = self._admin._list_partition_offsets_request({tp: LATEST}, 0)  # 0: read_uncommitted
+        try:
+            answer = await self._admin._manager.send(request, node_id=self._led_by[tp])
+            return int(self._admin._list_partition_offsets_process_response(answer)[tp].offset)
+        except KafkaError:
+            self._led_by.pop(tp, None)  # it may have moved
+            raise
 
     async def _brokers(self) -> list[int]:
         cluster = self._admin._manager.cluster

@@ -6,16 +6,18 @@ Dropping the last reference leaves the transaction open, for the driver to end.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException
 
 from exactly_once.digest import RowDigest
-from exactly_once.errors import PrepareFailed
+from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.failpoints import reach
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.sender import Headers, Sender
 from exactly_once.protocol.records import PreparedTransaction
 
@@ -39,11 +41,15 @@ class PartTransaction(Sender):
         transaction.timeout.ms; the broker aborts what is not ended by then.
     control : Control
         For the broker's own word on the transaction.
+    late : LateCheck, optional
+        Whether the task is too late, asked before the transaction begins and when it is prepared.
 
     Raises
     ------
     PrepareFailed
         When the transaction cannot be opened.
+    Fenced, PrepareFailed
+        When the task is too late.
     """
 
     def __init__(
@@ -53,9 +59,11 @@ class PartTransaction(Sender):
         transactional_id: str,
         timeout_ms: int,
         control: Control,
+        late: LateCheck | None = None,
     ):
         self.transactional_id = transactional_id
         self._control = control
+        self._late = late
         self._digest = RowDigest()
         super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
         assert self._producer is not None
@@ -64,6 +72,7 @@ class PartTransaction(Sender):
             self._producer.init_transactions(OPEN_BUDGET_S)
             self._identity = self._describe()
             self._producer.begin_transaction()
+            self._began = time.monotonic()
         except KafkaException as e:
             raise self._named(e) from e
 
@@ -86,6 +95,11 @@ class PartTransaction(Sender):
         super().send_many(topic, keys, values, size)
         self._digest.add_pairs(keys, values)
 
+    @property
+    def age_ms(self) -> float:
+        """How long it has been open, by this process's clock; the broker's begins with the first record."""
+        return (time.monotonic() - self._began) * 1000
+
     def prepare(self, part: int, timeout_s: float) -> PreparedTransaction:
         """Flush, verify every delivery, and return the handle. The transaction stays open on the broker.
 
@@ -93,6 +107,8 @@ class PartTransaction(Sender):
         ------
         PrepareFailed
             When a record was not acknowledged, or the broker does not confirm that this very transaction is open.
+        Fenced, PrepareFailed
+            When the task is too late.
         """
         self.flush(timeout_s)
         reach("after-flush")
@@ -128,8 +144,21 @@ class PartTransaction(Sender):
         except KafkaException:  # the sweep finds what is left
             pass
 
+    def longest_timeout_ms(self) -> int | None:
+        """The brokers' transaction.max.timeout.ms, if this principal may know it."""
+        try:
+            longest = self._control.renew(5.0).broker_config().get("transaction.max.timeout.ms")
+        except ExactlyOnceError:
+            return None
+        return int(longest) if longest else None
+
     def _describe(self) -> Description:
-        return self._control.renew(10.0).describe([self.transactional_id])[self.transactional_id]
+        control = self._control.renew(10.0)
+        if self._late is None:
+            return control.describe([self.transactional_id])[self.transactional_id]
+        described, high = control.describe_beside(self.transactional_id, self._late.topic)
+        self._late.judge(high, control)
+        return described
 
 
 def _bytes(cell: bytes | str | None) -> bytes | None:

@@ -23,8 +23,9 @@ from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import KAFKA
+from exactly_once.protocol.ticket import Ticket
 from exactly_once.schema_registry import Framing, resolve
-from exactly_once.sink import Committer, Ticket, plan
+from exactly_once.sink import Committer, Part, empty_part, plan
 from exactly_once.spark.columns import Columns
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
@@ -91,12 +92,13 @@ class ForeachBatch:
                 f"{ticket.batch.batch_id}",
                 "Give the query the same checkpointLocation as the sink's options",
             )
+        parts: list[Part] = []
         try:
             write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket))
-            parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()]
+            parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
             self._committer.commit(parts, batch_id)
         except BaseException:
-            self._abort(batch_id)
+            self._abort(batch_id, parts)
             raise
 
     def _plan(self) -> Ticket:
@@ -126,9 +128,9 @@ class ForeachBatch:
             columns = columns.framed(self._framing)
         return [kafka_output(replace(self._options, registry=None), columns, ticket), *others]
 
-    def _abort(self, batch_id: int) -> None:
+    def _abort(self, batch_id: int, parts: list[Part]) -> None:
         try:
-            self._committer.abort(batch_id)
+            self._committer.abort(batch_id, parts)
         except ExactlyOnceError as e:  # the next start sweeps; the error that brought us here is the one to report
             log.warning("sink %s: batch %d was not aborted now: %s", self._options.sink_id, batch_id, e)
 

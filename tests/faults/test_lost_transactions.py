@@ -57,3 +57,25 @@ def test_a_batch_whose_topic_is_made_again_before_its_decision_is_not_decided_wi
     assert bench.decided_batches() == []
     warm.complete(bench.job)
     bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_batch_that_is_too_long_at_every_start_is_left_to_a_person_after_the_second(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against a stream that is restarted for ever over a batch which Spark runs again as it was."""
+    job = bench.job.having(kafka_transaction_timeout_ms="8000")
+    bench.input.add()
+    warm.complete(job)
+    bench.input.add()
+    codes = []
+    for _ in range(3):
+        warm.arm("mid-write", "sleep 6.5")
+        ended = warm.run(job)
+        codes.append(ended.code)
+        assert bench.decided_batches() == [0] and bench.open_parts() == 0
+        assert "raise kafka.transaction.timeout.ms to 16000" in ended.sentence, ended.failure
+    assert codes == ["EO-EXPIRING", "EO-TOO-LONG", "EO-TOO-LONG"]
+    assert f"checkpoint repair {bench.checkpoint} --sink {bench.sink_id}" in ended.sentence
+    warm.complete(job.having(kafka_transaction_timeout_ms="16000"))
+    bench.assert_exactly_once()

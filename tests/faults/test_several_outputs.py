@@ -15,6 +15,7 @@ import pytest
 
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.records import KAFKA
+from exactly_once.recovery import recover
 from tests.support import oracle
 from tests.support.broker import delete_topic
 from tests.support.fixtures import Bench, StartDriver
@@ -201,6 +202,33 @@ def test_an_output_that_cannot_pre_commit_keeps_the_batch_out_of_all(outputs: Ou
     outputs.server.sql(f"ALTER TABLE {outputs.table} DROP CONSTRAINT no_b1")
     warm.complete(bench.job)
     outputs.assert_all(bench.input.expected())
+
+
+@pytest.mark.parametrize("with_kafka", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_driver_that_a_recovery_has_superseded_rolls_back_what_it_prepared_in_every_output(
+    with_kafka: bool, outputs: Outputs, warm: SparkDriver
+) -> None:
+    """Guards against prepared rows that nobody rolls back: the recovery knows no output but Kafka and is gone, and a
+    prepared transaction of PostgreSQL has no timeout, so its locks stay.
+    """
+    bench = outputs.bench
+    job = bench.job if with_kafka else bench.job.having(topic=None)
+    bench.input.add()
+    run = warm.start(job.until_stopped())
+    run.await_commit(0)
+    warm.arm("mid-write", "sleep 4")
+    bench.input.add()
+    run.await_true("mid-write", lambda: warm.has_reached("mid-write"))
+    recover(bench.connection, bench.sink_id)
+
+    ended = run.end()
+
+    assert ended.code == "EO-FENCED", ended.failure
+    assert outputs.staged() == [] and outputs.server.prepared() == set()
+    bench.assert_settled()
+    assert outputs.in_postgres() == outputs.in_files() == sorted(bench.input.expected(slice(0, 1)))
+    warm.complete(job)
+    assert outputs.in_postgres() == outputs.in_files() == sorted(bench.input.expected())
 
 
 @pytest.mark.long

@@ -26,6 +26,7 @@ CODES = {
     "EO-FENCED": "Fenced",
     "EO-EXPIRING": "Expiring",
     "EO-DECIDED": "AlreadyDecided",
+    "EO-TOO-LONG": "BatchTooLong",
     "EO-UNFINISHED": "Unfinished",
     "EO-EXPIRED": "Expired",
     "EO-LOST": "Lost",
