@@ -130,9 +130,10 @@ class Decider:
         """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now.
 
         Exactly these transactions, by producer id and epoch, and only those that this driver has not decided. Its log
-        producer is fenced, so no decision of its own can follow.
+        producer is fenced, so no decision of its own can follow; those before are all in what is read, to the log's
+        end. The handles of one that is proven may be gone from there: then nothing of it is open.
         """
-        decided = [h for d in self.log.read(Deadline(ABORT_BUDGET_S)).decisions for h in d.parts]
+        decided = [h for d in self.log.read(Deadline(ABORT_BUDGET_S), whole=True).decisions for h in d.parts]
         ended = {(h.name, h.producer_id, h.epoch) for h in decided if isinstance(h, PreparedTransaction)}
         transactions = [h for h in handles if isinstance(h, PreparedTransaction)]
         mine = [h for h in transactions if (h.name, h.producer_id, h.epoch) not in ended]

@@ -171,6 +171,11 @@ class RawClient:
         stable, high = (self._list_offsets(tps, LATEST, level) for level in ("read_committed", "read_uncommitted"))
         return {tp.partition: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
 
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The offset after the last record of the partition that every replica in sync has, committed or not."""
+        tp = TopicPartition(topic, partition)
+        return int(self._list_offsets([tp], LATEST, "read_uncommitted")[tp].offset)
+
     def offsets_since(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """By partition, the first offset whose time stamp is at or after ``timestamp_ms``; None where there is none.
 

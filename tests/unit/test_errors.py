@@ -34,9 +34,11 @@ CODES = {
     "EO-DATABASE": "DatabaseUnusable",
     "EO-REGISTRY": "RegistryUnreachable",
     "EO-LOG": "CommitLogDamaged",
+    "EO-LOG-BLOCKED": "CommitLogBlocked",
+    "EO-LOG-SIZE": "DecisionTooLarge",
     "EO-PROTOCOL": "ProtocolViolation",
 }
-HEALS = {"EO-UNREACHABLE", "EO-PREPARE", "EO-EXPIRING", "EO-UNFINISHED", "EO-LOST", "EO-REGISTRY"}
+HEALS = {"EO-UNREACHABLE", "EO-PREPARE", "EO-EXPIRING", "EO-UNFINISHED", "EO-LOST", "EO-REGISTRY", "EO-LOG-BLOCKED"}
 ALL = all_errors()
 
 
