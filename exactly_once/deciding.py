@@ -183,9 +183,10 @@ class Decider:
         Exactly the transactions of ``handles``, by producer id and epoch; what else is open under this claim's slot, as
         long as no later claim can have come round to it; and in the other participants the names of this claim, which
         nobody uses again. Only what is not decided: the log producer of this driver is fenced, so no decision of its
-        own can follow.
+        own can follow; those before are all in what is read, to the log's end. The handles of one that is proven may be
+        gone from there: then nothing of it is open.
         """
-        log_state = self.log.read(Deadline(ABORT_BUDGET_S))
+        log_state = self.log.read(Deadline(ABORT_BUDGET_S), whole=True)
         decided = [h for d in log_state.decisions for h in d.parts]
         spare = frozenset(End.of(h) for h in decided if isinstance(h, PreparedTransaction))
         mine = [h for h in handles if isinstance(h, PreparedTransaction) and End.of(h) not in spare]

@@ -222,6 +222,20 @@ class CommitLogDamaged(ExactlyOnceError):
     code = "EO-LOG"
 
 
+class CommitLogBlocked(ExactlyOnceError):
+    """Somebody else's open transaction on the commit log hides what stands behind it, perhaps a claim or a decision."""
+
+    code = "EO-LOG-BLOCKED"
+    restart_heals = True
+
+
+class DecisionTooLarge(ExactlyOnceError):
+    """The commit log's topic does not take a record of the size of this decision."""
+
+    code = "EO-LOG-SIZE"
+    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
+
+
 class ProtocolViolation(ExactlyOnceError):
     """An invariant that the code relies on does not hold: a bug, in Spark or here."""
 

@@ -66,7 +66,7 @@ class RecoveryReport:
             "claim": self.claim.token if self.claim else 0,
             "completed_batches": [d.batch_id for d in self.completed],
             "batches_with_lost_parts": [d.write_id or d.batch_id for d in self.to_rewrite],
-            "completed_transactions": sum(len(d.handles) for d in self.completed),
+            "completed_transactions": sum(d.part_count for d in self.completed),
             "aborted_transactions": [d.transactional_id for d in self.aborted],
             "left_open": [d.transactional_id for d in self.left_open],
             "blocked_partitions": [f"{t}-{p}" for t, p in self.blocked],
@@ -98,11 +98,11 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0) -> 
 
     Raises
     ------
-    BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    BrokerUnreachable, CommitLogDamaged, CommitLogBlocked, NotAuthorized
     """
     deadline = Deadline(budget_s)
     commit_log = CommitLog(connection, sink_id)
-    if commit_log.read(deadline).owner is None:
+    if commit_log.read(deadline, whole=True).owner is None:
         return None
 
     def make(state: LogState) -> Claim:
@@ -159,10 +159,10 @@ def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Veri
 
     Raises
     ------
-    BrokerUnreachable, NotAuthorized
+    BrokerUnreachable, CommitLogBlocked, NotAuthorized
     """
     deadline = Deadline(budget_s)
-    log = read_log(connection, sink_id, budget_s)
+    log = read_log(connection, sink_id, budget_s, whole=True)
     with Control(connection, budget_s) as control:
         left_open = open_transactions(sink_id, control, lambda p: True)
     topics = {t for d in log.decisions for t in d.topics} | {t for d in left_open for t, _ in d.partitions}

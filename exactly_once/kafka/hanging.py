@@ -15,7 +15,7 @@ from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
-from exactly_once.kafka.commit_log import now_ms
+from exactly_once.deadline import now_ms
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
 

@@ -36,6 +36,8 @@ CODES = {
     "EO-DATABASE": "DatabaseUnusable",
     "EO-REGISTRY": "RegistryUnreachable",
     "EO-LOG": "CommitLogDamaged",
+    "EO-LOG-BLOCKED": "CommitLogBlocked",
+    "EO-LOG-SIZE": "DecisionTooLarge",
     "EO-PROTOCOL": "ProtocolViolation",
 }
 HEALS = {
@@ -46,6 +48,7 @@ HEALS = {
     "EO-UNFINISHED",
     "EO-LOST",
     "EO-REGISTRY",
+    "EO-LOG-BLOCKED",
 }
 ALL = all_errors()
 
