@@ -51,6 +51,8 @@ class DriverState:
         Topic -> partition (as text) -> where the input of the batch in flight ends.
     replay : Replay
         What the batch in flight must write again, and nothing else of it.
+    offsets : str
+        The text of its ``offsets/N``, for its decision to keep; "" when that is too long.
     """
 
     token: int
@@ -65,11 +67,12 @@ class DriverState:
     swept_ms: int = 0
     input_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
     replay: Replay = field(default_factory=dict)
+    offsets: str = ""
 
-    def planned(self, execution: str, input_offsets: dict[str, dict[int, int]]) -> DriverState:
+    def planned(self, execution: str, input_offsets: dict[str, dict[int, int]], offsets: str = "") -> DriverState:
         """The state while ``execution`` is under way, of a batch whose input ends at ``input_offsets``."""
-        ends = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in input_offsets.items()}
-        return replace(self, execution=execution, finished=False, input_offsets=ends)
+        ends = {topic: {str(p): o for p, o in ends.items()} for topic, ends in input_offsets.items()}
+        return replace(self, execution=execution, finished=False, input_offsets=ends, offsets=offsets)
 
 
 class Store(Protocol):
