@@ -73,8 +73,8 @@ _SPARK = (
     (
         ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"),
         "SPARK-TWO-DRIVERS",
-        "Another driver runs on the same checkpoint: let one of them go on. Is there none? Then somebody deleted a file "
-        "of the checkpoint and left its checksum: run the job checkpoint_repair",
+        "Another driver runs on the same checkpoint: let one of them go on. Is there none? Then somebody deleted a "
+        "file of the checkpoint and left its checksum: run the job checkpoint_repair",
         False,
     ),
     (

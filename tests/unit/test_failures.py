@@ -49,10 +49,7 @@ def test_what_a_restart_cannot_heal_is_marked():
         ),
         ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log", "SPARK-TWO-DRIVERS"),
         ("Multiple streaming queries are concurrently using file:/c/commits.", "SPARK-TWO-DRIVERS"),
-        (
-            "Failed to read log file file:/c/commits/2. Incomplete log file in the offset commit",
-            "SPARK-CHECKPOINT-TORN",
-        ),
+        ("Failed to read log file file:/c/commits/2. Incomplete log file in the", "SPARK-CHECKPOINT-TORN"),
         ("[MALFORMED_LOG_FILE] Log file was malformed: failed to read correct log version", "SPARK-CHECKPOINT-TORN"),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", "SPARK-DENIED"),
         ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", "SPARK-UNREACHABLE"),
