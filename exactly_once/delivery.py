@@ -40,7 +40,7 @@ def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
     ExactlyOnceError
         Whatever has to be refused at start; nothing is written then.
     """
-    batch = batch_in_flight(options.checkpoint)
+    batch = batch_in_flight(options.checkpoint, options.sink_id)
     state = store.load()
     if state is None or not state.finished or state.query_id != batch.query_id:
         state = _settled(options, batch)
@@ -48,7 +48,7 @@ def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
     execution = uuid.uuid4().hex
     store.save(state.planned(execution, batch, now_ms(), {}))
     plan = Plan.DRAIN if decided else Plan.WRITE
-    return Ticket(replace(batch, sources=()), plan, state.token, execution, state.timeout_ms)
+    return Ticket(replace(batch, sources=(), offsets=""), plan, state.token, execution, state.timeout_ms)
 
 
 def _settled(options: SinkOptions, batch: Batch) -> DriverState:

@@ -64,6 +64,8 @@ class DriverState:
         The high watermark of the commit log after this driver's last write to it; 0 when it is not known.
     too_long : int
         How many executions of the batch in flight, one after the other, were too long before this one.
+    offsets : str
+        The text of its ``offsets/N``, for its decision to keep; "" when that is too long.
     """
 
     token: int
@@ -85,6 +87,7 @@ class DriverState:
     planned_ms: int = 0
     log_end: int = 0
     too_long: int = 0
+    offsets: str = ""
 
     def planned(
         self, execution: str, batch: Batch, planned_ms: int, input_offsets: dict[str, dict[int, int]]
@@ -99,6 +102,7 @@ class DriverState:
             planned_ms=planned_ms,
             finished=False,
             input_offsets=ends,
+            offsets=batch.offsets,
         )
 
     @property

@@ -59,7 +59,7 @@ def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ti
     ExactlyOnceError
         Whatever has to be refused; nothing is written then.
     """
-    batch = batch_in_flight(options.checkpoint)
+    batch = batch_in_flight(options.checkpoint, options.sink_id)
     state = store.load()
     wanted_ms = options.timeout_ms or (state.timeout_ms if state else None)
     # token 0: it ran under a weaker guarantee until now
@@ -73,7 +73,7 @@ def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ti
     last = _last_decision(state)
     may = plan_batch(options.sink_id, batch, last, adopt=True)  # the claim has asked for consent where it is needed
     ticket = Ticket(
-        replace(batch, sources=()),  # of no use to a task
+        replace(batch, sources=(), offsets=""),  # of no use to a task
         Plan.REPLAY if may is Plan.DRAIN and state.replay else may,
         state.token,
         uuid.uuid4().hex,
@@ -266,6 +266,7 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
         parts[0].run_id,
         tuple(sorted({t for p in parts for t in p.topics})),
         others=tuple(h for p in parts for h in p.handles if isinstance(h, PreparedPart)),
+        offsets=state.offsets,
     )
 
 

@@ -156,8 +156,8 @@ def _with_its_key(message: Message, e: CommitLogDamaged) -> CommitLogDamaged:
     else:
         way_out = (
             "Stop whoever wrote it; only the sink may. The sink's own record of this key may be lost: find out from "
-            "the output what the last batch wrote, then start with a new sink.id, and with the sink.adopt that EO-REWOUND "
-            "names"
+            "the output what the last batch wrote, then start with a new sink.id, and with the sink.adopt that "
+            "EO-REWOUND names"
         )
     return CommitLogDamaged(what, way_out)
 

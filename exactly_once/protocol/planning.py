@@ -21,13 +21,14 @@ class Plan(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch as Spark's checkpoint names it: the query, the batch id, the digest of ``offsets/<batch id>`` and
-    what it says of each source."""
+    """A micro-batch as Spark's checkpoint names it: the query, the batch id, the digest of ``offsets/<batch id>``,
+    what it says of each source, and all of its text ("" when that is too long for a decision to keep)."""
 
     query_id: str
     batch_id: int
     offsets_digest: str
     sources: tuple[str, ...] = ()
+    offsets: str = ""
 
 
 def history_word(batch: Batch) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from exactly_once.checkpoint import check_whole
 from exactly_once.claim import Others
 from exactly_once.delivery import DeliveryCommitter, plan_delivery
 from exactly_once.driver_state import MemoryStore
@@ -63,6 +64,7 @@ class ForeachBatch:
                 f"the participants' names {', '.join(names)} are not unique, or one is {KAFKA!r}",
                 "Give each participant a name of its own that stays the same over restarts",
             )
+        check_whole(self._options.checkpoint, self._options.sink_id)
         self._others: Others = {p.name: p for p in participants}
         self._store = MemoryStore()
         self._strict = self._options.guarantee is Guarantee.EXACTLY_ONCE
