@@ -221,8 +221,8 @@ class RawClient:
         NotAuthorized
         """
         [found] = self._retry(lambda: self._admin._get_cluster_metadata([topic]))["topics"]
-        may = found.get("authorized_operations")
-        if may is not None and (missing := [o for o in operations if o not in may]):
+        may = found.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
+        if may and (missing := [o for o in operations if o not in may]):
             raise NotAuthorized(
                 f"this principal has no {' and no '.join(missing)} right on topic {topic!r}",
                 f"Grant {' and '.join(missing)} on the topic {topic}; the README lists all under 'Rights'",

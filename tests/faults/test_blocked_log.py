@@ -45,9 +45,11 @@ def test_a_batch_that_is_decided_behind_a_foreign_transaction_is_not_written_aga
         second = driver()
         second.arm("all-prepared", "sleep 2")
         again = second.start(bench.job)
-        until(
-            "the start has fenced the first", lambda: control.describe([name])[name].producer_epoch > epoch, PATIENCE_S
-        )
+
+        def fenced() -> bool:
+            return control.renew(10).describe([name])[name].producer_epoch > epoch
+
+        until("the start has fenced the first", fenced, PATIENCE_S)
     for _ in Deadline(5).tries():  # it waits now, or goes on with what it sees
         if second.has_reached("all-prepared"):
             break
