@@ -25,7 +25,8 @@ def test_a_batch_that_is_decided_behind_a_foreign_transaction_is_not_written_aga
     first = driver()
     run = first.start(bench.job.until_stopped())
     run.await_commit(0)
-    foreign = Producer({**bench.connection.librdkafka(), "transactional.id": brokers.fresh_name("foreign")})
+    settings = {"transactional.id": brokers.fresh_name("foreign"), "transaction.timeout.ms": 600_000}
+    foreign = Producer({**bench.connection.librdkafka(), **settings})
     foreign.init_transactions(30)
     foreign.begin_transaction()
     foreign.produce(commit_log_topic(bench.sink_id), "stray", "stray", partition=0)
