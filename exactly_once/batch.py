@@ -37,6 +37,9 @@ class Write:
 def written(connection: Connection, sink_id: str, write_id: str, timeout_s: float = 10.0) -> Decision | None:
     """The decision of a batch write, None when its rows are not to be seen yet: then write them.
 
+    None is no proof: the decision may be on its way, or hidden from observers by somebody else's transaction on the
+    log. The write itself looks again, behind every other writer. A completed decision has totals in place of handles.
+
     A decided write may still have to be completed (see ``open_decisions`` of the log): the next write of the sink, or
     the recovery, does that.
 

@@ -257,6 +257,7 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
     version = control.end_txn_version()
     if options.topic is not None:
         control.topic_partitions([options.topic])
+        control.check_rights(options.topic, ("WRITE",))
     longest = int(control.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
     wanted = options.timeout_ms
     if wanted is not None and wanted > longest:

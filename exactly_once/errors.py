@@ -220,6 +220,7 @@ class CommitLogDamaged(ExactlyOnceError):
     """The commit log cannot be read to its end or holds what no driver of this version writes."""
 
     code = "EO-LOG"
+    default_safe = "What is decided stays decided; nothing of any other batch is visible to a read_committed reader"
 
 
 class CommitLogBlocked(ExactlyOnceError):
@@ -227,6 +228,7 @@ class CommitLogBlocked(ExactlyOnceError):
 
     code = "EO-LOG-BLOCKED"
     restart_heals = True
+    default_safe = "What is decided stays decided; nothing of any other batch is visible to a read_committed reader"
 
 
 class DecisionTooLarge(ExactlyOnceError):

@@ -27,6 +27,7 @@ from exactly_once.errors import (
     DecisionTooLarge,
     ExactlyOnceError,
     Fenced,
+    NotAuthorized,
     UnknownTopic,
 )
 from exactly_once.kafka import log_reader, log_topic
@@ -34,7 +35,7 @@ from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_l
 from exactly_once.kafka.input_offsets import InputOffsets, Offsets, OffsetsRefused
 from exactly_once.kafka.log_reader import PARTITION, LogLeader, Reading
 from exactly_once.protocol.log_state import LogState, fold
-from exactly_once.protocol.names import commit_log_id, commit_log_topic
+from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
 from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, encode, key_of
 
 T = TypeVar("T")
@@ -232,7 +233,6 @@ class CommitLog:
                     "transactional.id": commit_log_id(self.sink_id),
                     "transaction.timeout.ms": LOG_TRANSACTION_TIMEOUT_MS,
                     "message.max.bytes": LARGEST_RECORD_BYTES,
-                    "allow.auto.create.topics": False,  # with the brokers' defaults it would be no commit log
                     "linger.ms": 0,
                     "compression.type": "lz4",
                     "logger": librdkafka_log,
@@ -271,11 +271,8 @@ class CommitLog:
             producer.commit_transaction(deadline.left)
             if failed:
                 raise KafkaException(failed[0])
-        except KafkaException as e:
-            self._discard()  # its state is not known; the next use initialises again and reads what became of the write
-            raise (KafkaException(failed[0]) if failed else e) from e
         except BaseException:
-            self._discard()
+            self._discard()  # its state is not known; the next use initialises again and reads what became of the write
             raise
 
     def _note(self, record: Record, message: Message, sent_ms: int) -> None:
@@ -316,6 +313,12 @@ class CommitLog:
         )
 
     def _named(self, e: KafkaException) -> ExactlyOnceError:
+        if e.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            prefix = namespace(self.sink_id)
+            return NotAuthorized(
+                f"this principal may not use the transactional ids that begin with {prefix!r}",
+                f"Grant WRITE on the transactional ids with the prefix {prefix}",
+            )
         return log_reader.named(self._connection, self.topic, e)
 
 

@@ -90,7 +90,6 @@ def read(
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
-            "allow.auto.create.topics": False,  # with the brokers' defaults it would be no commit log
             "fetch.wait.max.ms": 20,  # the end of the log is asked for, not waited for
             "fetch.message.max.bytes": 16 * 1024 * 1024,
             "logger": librdkafka_log,
@@ -184,7 +183,7 @@ def named(connection: Connection, topic: str, e: KafkaException) -> ExactlyOnceE
     if "AUTHORIZATION" in error.name() or "AUTHENTICATION" in error.name():
         return NotAuthorized(
             f"this principal may not use the commit log {topic} ({error.str()})",
-            "Grant the rights that the README lists under 'Rights'",
+            f"Grant READ on the topic {topic}, and WRITE to whoever writes; the README lists all under 'Rights'",
         )
     return BrokerUnreachable(
         f"the commit log {topic} on {connection.bootstrap_servers}: {error.str()}",

@@ -6,7 +6,7 @@ import logging
 from typing import NamedTuple
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import CommitLogDamaged, UnknownTopic
+from exactly_once.errors import CommitLogDamaged, NotAuthorized, UnknownTopic
 from exactly_once.kafka.log_reader import PARTITION
 from exactly_once.kafka.raw import RawClient
 
@@ -63,7 +63,7 @@ def ensure(cluster: RawClient, topic: str, deadline: Deadline) -> Limit | None:
     except UnknownTopic:
         replication = min(3, cluster.broker_count())
         durable = {"min.insync.replicas": str(max(1, replication - 1))}
-        cluster.create_topic(topic, 1, replication, {**TOPIC_CONFIG, **durable})
+        _create(cluster, topic, replication, {**TOPIC_CONFIG, **durable})
         for _ in deadline.tries():
             try:
                 partitions = cluster.topic_partitions([topic])[topic]
@@ -72,6 +72,7 @@ def ensure(cluster: RawClient, topic: str, deadline: Deadline) -> Limit | None:
                 continue
         else:
             raise
+    cluster.check_rights(topic, ("READ", "WRITE"))
     config = cluster.topic_config(topic)
     for name, otherwise in _NEEDED.items():
         if config.get(name, TOPIC_CONFIG[name]) != TOPIC_CONFIG[name]:
@@ -83,6 +84,17 @@ def ensure(cluster: RawClient, topic: str, deadline: Deadline) -> Limit | None:
         _check_other_partitions(cluster, topic, partitions)
     limits = [Limit(int(config[name]), f"{name}={config[name]}") for name in _LIMITS if name in config]
     return min(limits, default=None)
+
+
+def _create(cluster: RawClient, topic: str, replication: int, config: dict[str, str]) -> None:
+    try:
+        cluster.create_topic(topic, 1, replication, config)
+    except NotAuthorized as e:
+        raise NotAuthorized(
+            f"the commit log {topic} does not exist, and this principal may not create it",
+            f"Grant CREATE on the topic {topic}, or create it with one partition and the settings that the README "
+            "lists under 'Rights'",
+        ) from e
 
 
 def warn_if_small(topic: str, limit: Limit | None) -> None:

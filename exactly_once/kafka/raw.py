@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
-from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownBrokerIdError
+from kafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError, UnknownBrokerIdError
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.producer.transaction import EndTxnRequest
 from kafka.structs import TopicPartition
@@ -161,7 +161,14 @@ class RawClient:
             When one of them does not exist, or may not be described.
         """
         wanted = list(topics)
-        found = self._sizes(wanted)
+        metadata = self._retry(lambda: self._admin._get_cluster_metadata(wanted))
+        found = {t["name"]: len(t["partitions"]) for t in metadata["topics"] if not t["error_code"]}
+        denied = [t["name"] for t in metadata["topics"] if t["error_code"] == TopicAuthorizationFailedError.errno]
+        if denied:
+            raise NotAuthorized(
+                f"this principal may not describe topic {denied[0]!r} of {self._connection.bootstrap_servers}",
+                f"Grant the rights on {denied[0]} that the README lists under 'Rights'",
+            )
         missing = [t for t in wanted if t not in found]
         if missing:
             raise UnknownTopic(
@@ -210,6 +217,22 @@ class RawClient:
             pass
         except KafkaError as e:
             raise self._named(e) from e
+
+    def check_rights(self, topic: str, operations: Iterable[str]) -> None:
+        """Make sure that this principal may do ``operations`` (READ, WRITE) on ``topic``, as far as brokers tell
+        (KIP-430).
+
+        Raises
+        ------
+        NotAuthorized
+        """
+        [found] = self._retry(lambda: self._admin._get_cluster_metadata([topic]))["topics"]
+        may = found.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
+        if may and (missing := [o for o in operations if o not in may]):
+            raise NotAuthorized(
+                f"this principal has no {' and no '.join(missing)} right on topic {topic!r}",
+                f"Grant {' and '.join(missing)} on the topic {topic}; the README lists all under 'Rights'",
+            )
 
     def topic_ids(self, topics: list[str]) -> dict[str, str]:
         """The ids of those of ``topics`` that exist and may be described (KIP-516); none from brokers before 2.8."""

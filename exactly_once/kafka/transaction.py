@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
@@ -134,6 +134,12 @@ class PartTransaction(Sender):
             self.bytes,
             self._digest.text,
         )
+
+    def _raise_failure(self) -> None:
+        # the client drops what it holds when a transaction may not go on, and does not say why: perhaps a missing right
+        if self._failed and self._failed[0][0].code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            self._control.renew(10.0).check_rights(self._failed[0][1].rpartition("-")[0], ("WRITE",))
+        super()._raise_failure()
 
     def abort(self) -> None:
         """Give up: abort at once, so that readers are not blocked until a sweep. Never raises."""

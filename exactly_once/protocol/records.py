@@ -22,7 +22,7 @@ FORMAT = 4
 KEPT_DECISIONS = 64
 
 #: A completed decision of a stream with more parts than this is written again without its handles. 64 decisions of a
-#: thousand parts are 7 MB in the log and 25 MB in memory, which every process that reads the log has to bear.
+#: thousand parts are 7 MB in the log and 35 MB in memory, which every process that reads the log has to bear.
 MANY_PARTS = 1_000
 
 #: The name of the participant that every sink has.
@@ -193,7 +193,7 @@ class Decision:
 
     @property
     def part_count(self) -> int:
-        """Parts with records in Kafka."""
+        """Parts with rows in Kafka."""
         return self.totals[KAFKA][0] if KAFKA in self.totals else len(self.handles)
 
     def without_handles(self, decided_ms: int) -> Decision:

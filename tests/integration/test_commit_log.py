@@ -98,7 +98,7 @@ def test_a_log_that_stays_blocked_is_an_error_that_names_who_blocks_it(connectio
             CommitLogBlocked,
             match=rf"EO-LOG-BLOCKED: .*'{name}' \(producer \d+, epoch 0, first offset \d+\).*kafka-tra",
         ):
-            CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(2))
+            CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(4))
     seen, _ = CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))
     assert (seen.owner, seen.decisions) == (claim(1), (decision(0),))
 
@@ -110,21 +110,22 @@ def test_a_recovery_of_a_log_that_is_hidden_from_its_first_record_does_not_call_
     brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), config=LOG_AS_README_SAYS)
     with foreign_transaction(connection, sink_id) as foreign:
         with pytest.raises(CommitLogBlocked):
-            recovery.claim_sink(connection, sink_id, budget_s=2)
+            recovery.claim_sink(connection, sink_id, budget_s=4)
         with pytest.raises(CommitLogBlocked):
-            recovery.verify(connection, sink_id, budget_s=2)
+            recovery.verify(connection, sink_id, budget_s=4)
         foreign.abort_transaction(30)
         foreign.begin_transaction()
     assert recovery.claim_sink(connection, sink_id) is None
 
 
+@pytest.mark.long
 def test_a_hanging_transaction_on_the_log_is_ended_by_its_name(own_broker) -> None:
     """Wedge: the error tells a way out that does not work for the log's own topic."""
     unverified = Connection(own_broker(properties=UNVERIFIED).bootstrap_servers)
     log = owned(unverified, "s")
     leave_hanging(unverified, log.topic, 0)
     with pytest.raises(CommitLogBlocked) as blocked:
-        CommitLog(unverified, "s").claim(lambda state: claim(2), Deadline(2))
+        CommitLog(unverified, "s").claim(lambda state: claim(2), Deadline(10))
     name = next(word for word in blocked.value.way_out.split() if word.startswith(f"{log.topic}-0@"))
     with pytest.raises(Refused) as refused:
         end_hanging(unverified, name, older_than_s=0)
