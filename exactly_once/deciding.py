@@ -116,21 +116,16 @@ class Decider:
             raise
         decided = time.monotonic()
         reach("decided")
-        if amended is not None:
-            again = len({*decision.rewritten} - {*amended.rewritten})
-            count(self.log, state.token, Deadline(DECIDE_BUDGET_S), rewritten=again)
-        if decision.by_participant:
-            lost = complete(self._options.sink_id, decision, self.control(), COMPLETE_BUDGET_S, self._others)
-            if lost:
-                raise lost_parts(self._options.sink_id, decision, lost)
+        lost = complete(self._options.sink_id, decision, self.control(), COMPLETE_BUDGET_S, self._others)
+        if lost:
+            raise lost_parts(self._options.sink_id, decision, lost)
         durations = prepare_ms, _ms(started, decided), _ms(decided, time.monotonic())
         done = Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
         try:
             self.log.append(done, Deadline(DECIDE_BUDGET_S))
-        except BrokerUnreachable as e:
-            raise BrokerUnreachable(e.what, e.way_out, safe=COMMITTED) from e
         except ExactlyOnceError as e:
             raise decided_error(e, COMMITTED) from e
+        count(self.log, state.token, Deadline(DECIDE_BUDGET_S), rewritten=len(decision.rewritten))
         reach("completed")
         return decision
 
