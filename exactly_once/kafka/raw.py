@@ -6,13 +6,14 @@ Every call retries what Kafka calls retriable until the budget of the object is 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownBrokerIdError
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.producer.transaction import EndTxnRequest
 from kafka.structs import TopicPartition
@@ -33,6 +34,10 @@ T = TypeVar("T")
 #: A single request may take this long before its connection is given up; a healthy broker answers in milliseconds, and
 #: the budget of a step (10 s and more) must leave room for a second coordinator.
 REQUEST_TIMEOUT_MS = 5_000
+
+#: Requests that go to one broker together: the EndTxn of a batch. The broker works them off one by one, so more would
+#: gain nothing.
+IN_FLIGHT = 100
 
 EARLIEST, LATEST = -2, -1
 
@@ -82,7 +87,8 @@ class RawClient:
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 bootstrap_timeout_ms=int(budget_s * 1000),
                 reconnect_backoff_max_ms=500,  # a broker that restarts must not cost the default's 30 s of silence
-                max_in_flight_requests_per_connection=100,  # the EndTxn of a batch go out together
+                # the client refuses what goes beyond: metadata, say, which it asks for by itself
+                max_in_flight_requests_per_connection=IN_FLIGHT + 20,
                 **connection.kafka_python(),
             )
         except (KafkaError, OSError, ValueError) as e:
@@ -248,6 +254,10 @@ class RawClient:
             try:
                 answer: T = self._admin._manager.run(coro)
                 return answer
+            except UnknownBrokerIdError as e:  # it joined after the client's last look at the cluster
+                failure = e
+                with contextlib.suppress(KafkaError):
+                    self._admin._manager.run(self._admin._manager.cluster.refresh_metadata)
             except KafkaError as e:
                 if not e.retriable:
                     raise self._named(e) from e
@@ -261,7 +271,7 @@ class RawClient:
                 f"{self._connection.bootstrap_servers} refuses this principal: {e}",
                 "Grant the right that the README lists under 'Rights', or correct the credentials",
             )
-        if isinstance(e, KafkaError) and not e.retriable:
+        if isinstance(e, KafkaError) and not e.retriable and not isinstance(e, UnknownBrokerIdError):
             return BrokerRefused(
                 f"{self._connection.bootstrap_servers} refuses a request: {e}",
                 "Correct what the answer names, in the options or on the brokers",
