@@ -162,10 +162,10 @@ class Decision:
     @property
     def by_participant(self) -> dict[str, tuple[PreparedTransaction | PreparedPart, ...]]:
         """The handles of each participant that has some."""
-        found: dict[str, tuple[PreparedTransaction | PreparedPart, ...]] = {}
+        found: dict[str, list[PreparedTransaction | PreparedPart]] = {}
         for handle in self.parts:
-            found[handle.participant] = (*found.get(handle.participant, ()), handle)
-        return found
+            found.setdefault(handle.participant, []).append(handle)
+        return {participant: tuple(handles) for participant, handles in found.items()}
 
     @property
     def write_id(self) -> str:
