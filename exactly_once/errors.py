@@ -149,11 +149,21 @@ class Fenced(ExactlyOnceError):
 
 
 class Expiring(ExactlyOnceError):
-    """A prepared transaction is gone, or would be gone too soon to decide."""
+    """A prepared transaction or its records are gone, or it would be gone too soon to decide."""
 
     code = "EO-EXPIRING"
     restart_heals = True
     default_safe = "The batch is not decided; nothing of it is visible, and its rows will be written by the next start"
+
+
+class AlreadyDecided(ExactlyOnceError):
+    """A batch was about to be decided that the commit log has decided already."""
+
+    code = "EO-DECIDED"
+    restart_heals = True
+    default_safe = (
+        "The batch is decided already, and what this driver prepared is rolled back; nothing is written twice"
+    )
 
 
 class Unfinished(ExactlyOnceError):

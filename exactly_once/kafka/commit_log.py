@@ -113,12 +113,18 @@ class CommitLog:
                 return state, claim
         raise failure or self._timed_out(deadline)
 
-    def append(self, record: Record, deadline: Deadline, offsets: Offsets | None = None) -> None:
+    def append(
+        self,
+        record: Record,
+        deadline: Deadline,
+        offsets: Offsets | None = None,
+        check: Callable[[LogState], None] | None = None,
+    ) -> None:
         """Write ``record``, which carries the caller's token, durably and as the owner.
 
         ``offsets``, by topic and partition, are committed in the same transaction to the consumer group
         :func:`~exactly_once.protocol.names.offsets_group`, for lag tools. Without the right to do so the record is
-        written alone.
+        written alone. ``check`` may raise to refuse: it gets the very state behind which the record is written.
 
         Raises
         ------
@@ -128,9 +134,11 @@ class CommitLog:
         """
         failure: ExactlyOnceError | None = None
         for _ in deadline.tries(first_pause_s=0.2):
-            self.own(record.token, deadline)
+            state = self.own(record.token, deadline)
             if self._holds(record):
                 return
+            if check is not None:
+                check(state)
             try:
                 self._write(record, deadline, offsets if self._may_commit_offsets else None)
                 return

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from exactly_once.errors import CheckpointRewound, SinkOwned
+from exactly_once.errors import AlreadyDecided, CheckpointRewound, SinkOwned
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Decision
 
 
@@ -77,6 +78,37 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
         "new "
         "sink.id",
         safe="The output is right up to the decided batch; nothing was written again",
+    )
+
+
+def check_undecided(sink_id: str, proposed: Decision, state: LogState, amended: Decision | None = None) -> None:
+    """Make sure that ``proposed`` may be written to a log of this state: invariant 2, by the log itself.
+
+    The plan was made minutes ago, by another process, from what it could read then.
+
+    Parameters
+    ----------
+    amended : Decision or None
+        The decision of the same batch of which ``proposed`` replaces lost parts.
+
+    Raises
+    ------
+    AlreadyDecided
+        When the batch, or a later one of its query, is decided; or when ``amended`` is not the last word any more.
+    """
+    last = state.last_decision(proposed.query_id)
+    if last is None or last.batch_id < proposed.batch_id:
+        return
+    mark = state.marks.get((last.query_id, last.batch_id))
+    if amended is not None and last.batch_id == proposed.batch_id and last.parts == amended.parts and mark is None:
+        return
+    what = f"write {last.write_id!r}" if last.write_id else f"batch {last.batch_id}"
+    raise AlreadyDecided(
+        f"{what} of sink {sink_id!r} is decided already, under claim {last.token}"
+        + (f", so batch {proposed.batch_id} may not be decided" if last.batch_id > proposed.batch_id else ""),
+        "Run the write again: it finds the decision and writes nothing"
+        if last.write_id
+        else "Start the stream again: the next start finds the decision and drains the batch",
     )
 
 

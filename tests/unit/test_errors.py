@@ -25,6 +25,7 @@ CODES = {
     "EO-PREPARE": "PrepareFailed",
     "EO-FENCED": "Fenced",
     "EO-EXPIRING": "Expiring",
+    "EO-DECIDED": "AlreadyDecided",
     "EO-UNFINISHED": "Unfinished",
     "EO-EXPIRED": "Expired",
     "EO-LOST": "Lost",
@@ -36,7 +37,15 @@ CODES = {
     "EO-LOG": "CommitLogDamaged",
     "EO-PROTOCOL": "ProtocolViolation",
 }
-HEALS = {"EO-UNREACHABLE", "EO-PREPARE", "EO-EXPIRING", "EO-UNFINISHED", "EO-LOST", "EO-REGISTRY"}
+HEALS = {
+    "EO-UNREACHABLE",
+    "EO-PREPARE",
+    "EO-EXPIRING",
+    "EO-DECIDED",
+    "EO-UNFINISHED",
+    "EO-LOST",
+    "EO-REGISTRY",
+}
 ALL = all_errors()
 
 
