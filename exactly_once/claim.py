@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from exactly_once.completion import complete, in_doubt, lost_parts, older_slots, sweep
+from exactly_once.completion import COMMITTED, complete, decided_error, in_doubt, lost_parts, older_slots, sweep
 from exactly_once.consent import Consent
 from exactly_once.deadline import Deadline
 from exactly_once.driver_state import DriverState, Replay
 from exactly_once.errors import ExactlyOnceError, Expired, InvalidTransactionTimeout, SinkOwned, TopicRecreated
 from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, now_ms
-from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.control import Control, Description, End
 from exactly_once.kafka.evidence import Evidence
 from exactly_once.kafka.sender import check_settings
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.owner import make_claim
 from exactly_once.participant import Handle, Participant, Scope
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import SLOTS, part_id
+from exactly_once.protocol.names import SLOTS
 from exactly_once.protocol.planning import Batch, check_binding, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedPart
 
@@ -317,7 +317,10 @@ def complete_decided(
                     continue
                 log.warning("%s: going past its parts that are in doubt, as asked", decision.title(sink_id))
             done = Completed(decision.query_id, decision.batch_id, token, now_ms())
-            commit_log.append(done, deadline)
+            try:
+                commit_log.append(done, deadline)
+            except ExactlyOnceError as e:
+                raise decided_error(e, COMMITTED) from e
             found.completed.append(decision)
     finally:
         count(commit_log, token, deadline, completed=len(found.completed))
@@ -334,9 +337,12 @@ def sweep_undecided(
     Fenced, NotAuthorized, Unfinished
     """
     state, slots = commit_log.own(token, deadline), older_slots(token, SLOTS)
-    decided = {h.transactional_id for d in state.open_before(token) for h in d.handles}
+    # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
+    decided = frozenset(
+        End(h.transactional_id, h.producer_id, h.epoch) for d in state.open_before(token) for h in d.handles
+    )
     control.renew(max(1.0, deadline.left))
-    aborted = sweep(commit_log.sink_id, control, version, lambda p: p.slot in slots and part_id(*p) not in decided)
+    aborted = sweep(commit_log.sink_id, control, version, lambda p: p.slot in slots, decided)
     spare = frozenset(h.name for d in state.open_before(token) for h in d.others)
     swept = [
         name for p in others.values() for name in p.recover_and_abort(Scope(commit_log.sink_id, token, spare=spare))

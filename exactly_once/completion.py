@@ -8,7 +8,16 @@ from types import MappingProxyType
 
 from exactly_once import failpoints
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError, Expired, Lost, NotAuthorized, ParticipantMissing, Unfinished
+from exactly_once.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    ExactlyOnceError,
+    Expired,
+    Lost,
+    NotAuthorized,
+    ParticipantMissing,
+    Unfinished,
+)
 from exactly_once.kafka.control import Control, Description, End
 from exactly_once.kafka.evidence import Evidence, Fate
 from exactly_once.participant import Handle, Participant
@@ -23,6 +32,12 @@ SWEEP_BUDGET_S = 10.0
 
 #: States in which a transaction holds back read_committed readers until somebody acts.
 OPEN = ("Ongoing",)
+
+#: What is safe when only the mark is missing that says so.
+COMMITTED = "The batch is committed; the next start marks it so and drains its rows"
+
+#: For putting the transactions of a recovery in order: most of the budget is for ending them.
+_ORDER_BUDGET_S = 5.0
 
 
 def complete(
@@ -64,7 +79,7 @@ def complete(
         failpoints.reach(f"commit-{participant}")
         try:
             if participant == KAFKA:
-                lost += commit_transactions(sink_id, name, decision, control, budget_s)
+                lost += commit_transactions(sink_id, name, decision, control, budget_s, recovering)
             elif participant in others:
                 mine = [h for h in decision.others if h.participant == participant]
                 output = others[participant]
@@ -74,8 +89,12 @@ def complete(
                     f"{name} is decided, and its participant {participant!r} is not known here",
                     f"Start the stream with a participant of the name {participant!r}: it commits its parts",
                 )
+        except (BrokerUnreachable, BrokerRefused) as e:
+            failures.append(
+                Unfinished(f"{name} is decided, and not all of it is proven committed: {e.what}", e.way_out)
+            )
         except ExactlyOnceError as e:
-            failures.append(e)
+            failures.append(decided_error(e))
     for failure in sorted(failures, key=lambda e: isinstance(e, Expired)):
         if isinstance(failure, Expired):
             # whoever accepts the one loss accepts the other; a participant does not know the word for it
@@ -88,14 +107,23 @@ def complete(
     return lost
 
 
+def decided_error(e: ExactlyOnceError, safe: str = Unfinished.default_safe) -> ExactlyOnceError:
+    """``e`` as an error of a batch that is decided: it may not say that nothing was written."""
+    return type(e)(e.what, e.way_out, safe) if e.safe == ExactlyOnceError.default_safe else e
+
+
 def commit_transactions(
-    sink_id: str, name: str, decision: Decision, control: Evidence, budget_s: float
+    sink_id: str, name: str, decision: Decision, control: Evidence, budget_s: float, recovering: bool = False
 ) -> list[PreparedTransaction]:
     """Kafka's share of :func:`complete`: EndTxn for all transactions at once, and evidence where the answer tells
     nothing.
     """
     handles = {h.transactional_id: h for h in decision.handles}
-    ends = [End(h.transactional_id, h.producer_id, h.epoch) for h in decision.handles]
+    first = open_ones(decision.handles, control) if recovering else frozenset()
+    ends = [
+        End(h.transactional_id, h.producer_id, h.epoch)
+        for h in sorted(decision.handles, key=lambda h: h.transactional_id not in first)
+    ]
     control.renew(budget_s)
     outcomes: dict[str, Outcome] = {}
     if failpoints.armed("some-ended") and len(ends) > 1:  # only a test needs a moment at which some are ended
@@ -116,8 +144,8 @@ def commit_transactions(
     waiting = by.get(Outcome.RETRY, []) + [handles[i] for i, fate in fates.items() if fate is Fate.OPEN]
     if waiting:
         raise Unfinished(
-            f"{name}: {len(waiting)} of {len(handles)} transactions gave no answer within {budget_s:g} s, "
-            f"{waiting[0].transactional_id} among them",
+            f"{name}: {len(waiting)} of {len(handles)} transactions are not proven committed within {budget_s:g} s (no "
+            f"answer, or their end markers are still to be written), {waiting[0].transactional_id} among them",
             "Start the stream (or the recovery) again when the brokers answer, before the transaction timeout",
         )
     if unknown := [handles[i] for i, fate in fates.items() if fate is Fate.UNKNOWN]:
@@ -125,6 +153,17 @@ def commit_transactions(
             name, decision, unknown, "ended otherwise, and neither their coordinator nor the output can tell how"
         )
     return [handles[i] for i, fate in fates.items() if fate is Fate.ABORTED]
+
+
+def open_ones(handles: Sequence[PreparedTransaction], control: Control) -> frozenset[str]:
+    """The ids of those that are still to be ended, which come first: if the budget ends before the last one, the next
+    start must not spend it on what this one has committed. None when their coordinators do not say so at once.
+    """
+    try:
+        control.renew(_ORDER_BUDGET_S)
+        return frozenset(d.transactional_id for d in open_of(handles, control))
+    except ExactlyOnceError:
+        return frozenset()
 
 
 def lost_parts(sink_id: str, decision: Decision, handles: Sequence[Handle]) -> Lost:
@@ -161,9 +200,15 @@ def _range(batch_id: int) -> str:
     return f"between offsets/{batch_id - 1} and offsets/{batch_id}" if batch_id else "up to offsets/0"
 
 
-def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId], bool]) -> list[Description]:
-    """Abort every open transaction of the sink whose id satisfies ``mine``; repeat until none is left or the budget is
-    spent.
+def sweep(
+    sink_id: str,
+    control: Control,
+    version: int,
+    mine: Callable[[PartId], bool],
+    spare: frozenset[End] = frozenset(),
+) -> list[Description]:
+    """Abort every open transaction of the sink whose id satisfies ``mine``, save those in ``spare``; repeat until none
+    is left or the budget is spent.
 
     Each abort names the very transaction that was seen, by producer id and epoch: it cannot hit a later one.
 
@@ -174,7 +219,7 @@ def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId],
     """
     aborted: list[Description] = []
     for _ in Deadline(SWEEP_BUDGET_S).tries():
-        found = open_transactions(sink_id, control, mine)
+        found = [d for d in open_transactions(sink_id, control, mine) if d.end not in spare]
         if not found:
             return aborted
         outcomes = control.end_all([d.end for d in found], False, version)
