@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from exactly_once.claim import COMPLETE_BUDGET_S, KAFKA_ALONE, Others, check_topics
-from exactly_once.completion import complete, lost_parts, open_of, sweep
+from exactly_once.claim import COMPLETE_BUDGET_S, KAFKA_ALONE, Others, check_topics, count
+from exactly_once.completion import COMMITTED, complete, decided_error, lost_parts, open_of, sweep
 from exactly_once.consent import Consent
 from exactly_once.deadline import Deadline
 from exactly_once.driver_state import DriverState
-from exactly_once.errors import BrokerUnreachable, Expiring
+from exactly_once.errors import AlreadyDecided, BrokerUnreachable, ExactlyOnceError, Expiring
 from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, now_ms
 from exactly_once.kafka.control import Description
 from exactly_once.kafka.evidence import Evidence, with_places
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Handle, Scope
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import slot_of
+from exactly_once.protocol.planning import check_undecided
 from exactly_once.protocol.records import Completed, Decision, PreparedPart, PreparedTransaction
 
 log = logging.getLogger(__name__)
@@ -32,13 +34,15 @@ SPARE = 0.3
 WARN = 0.5
 
 _PERHAPS_DECIDED = "Whether the batch is decided is not known here; the next start finds out, and writes its rows once"
-_COMMITTED = "The batch is committed; the next start marks it so and drains its rows"
-
 DECIDE_BUDGET_S = 30.0
 
 #: For evidence that is nearly never needed; the transactions' time runs meanwhile.
 PLACES_BUDGET_S = 5.0
 ABORT_BUDGET_S = 10.0
+
+#: A decision keeps the ids of this many topics, those written last: more than one batch names, and with the longest
+#: names a third of a megabyte. A topic that was made again after so many others were written is not recognised.
+KEPT_TOPIC_IDS = 1_000
 
 
 class Decider:
@@ -52,6 +56,7 @@ class Decider:
         self._others = others
         self.log = CommitLog(options.connection, options.sink_id)
         self._control: Evidence | None = None
+        self._warned = False
 
     def close(self) -> None:
         """Close the connections."""
@@ -79,7 +84,8 @@ class Decider:
 
         Raises
         ------
-        Fenced, Expiring, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated, ParticipantMissing
+        Fenced, AlreadyDecided, Expiring, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated,
+        ParticipantMissing
         """
         reach("all-prepared")
         try:
@@ -94,23 +100,34 @@ class Decider:
             decision = amend(amended, decision)
         started = time.monotonic()
         ends = {t: {int(p): o for p, o in offsets.items()} for t, offsets in state.input_offsets.items()}
+
+        def check(log_state: LogState) -> None:
+            check_undecided(self._options.sink_id, decision, log_state, amended)
+
         try:
             # half of what is left: a decision that is written late must still leave time to complete it
-            self.log.append(decision, Deadline(min(DECIDE_BUDGET_S, left_s / 2)), ends)
+            self.log.append(decision, Deadline(min(DECIDE_BUDGET_S, left_s / 2)), ends, check)
         except BrokerUnreachable as e:
             raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e
+        except AlreadyDecided:
+            self._roll_back(proposed.parts, state)
+            raise
         decided = time.monotonic()
         reach("decided")
-        if decision.by_participant:
+        try:
             lost = complete(self._options.sink_id, decision, self.control(), COMPLETE_BUDGET_S, self._others)
-            if lost:
-                raise lost_parts(self._options.sink_id, decision, lost)
+        finally:
+            if amended is not None:
+                again = len({*decision.rewritten} - {*amended.rewritten})
+                count(self.log, state.token, Deadline(DECIDE_BUDGET_S), rewritten=again)
+        if lost:
+            raise lost_parts(self._options.sink_id, decision, lost)
         durations = prepare_ms, _ms(started, decided), _ms(decided, time.monotonic())
         done = Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
         try:
             self.log.append(done, Deadline(DECIDE_BUDGET_S))
-        except BrokerUnreachable as e:
-            raise BrokerUnreachable(e.what, e.way_out, safe=_COMMITTED) from e
+        except ExactlyOnceError as e:
+            raise decided_error(e, COMMITTED) from e
         reach("completed")
         return decision
 
@@ -130,8 +147,8 @@ class Decider:
     def abandon(self, handles: Sequence[Handle], state: DriverState) -> list[Description]:
         """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now.
 
-        Exactly these transactions, by producer id and epoch, and only those that this driver has not decided. Its log
-        producer is fenced, so no decision of its own can follow.
+        Exactly these transactions, by producer id and epoch, and only those that are not decided. The log's producer is
+        fenced, or the log has decided the batch otherwise, so no decision that names them can follow.
         """
         decided = [h for d in self.log.read(Deadline(ABORT_BUDGET_S)).decisions for h in d.parts]
         ended = {(h.name, h.producer_id, h.epoch) for h in decided if isinstance(h, PreparedTransaction)}
@@ -146,6 +163,13 @@ class Decider:
         control.end_all([d.end for d in found], False, state.end_txn_version)
         return found
 
+    def _roll_back(self, handles: Sequence[Handle], state: DriverState) -> None:
+        """Abort what was prepared for a batch that somebody else has decided; never raises."""
+        try:
+            self.abandon(handles, state)
+        except ExactlyOnceError as e:  # its timeout ends what is left, or the sweep of the next start
+            log.warning("sink %s: %s", self._options.sink_id, e)
+
     def _check_alive(self, proposed: Decision, state: DriverState) -> tuple[int, float, Decision]:
         """Invariant 3: every part is there, is the one that was prepared, and has time to spare.
 
@@ -158,7 +182,6 @@ class Decider:
         self._check_others(proposed)
         handles = proposed.handles
         described = self.control().renew(DECIDE_BUDGET_S).describe(h.transactional_id for h in handles)
-        proposed = self._placed(proposed, described.values(), state)
         broker_now = time.time() * 1000 + state.clock_ahead_ms
         oldest, left_s = 0.0, state.timeout_ms / 1000
         for h in handles:
@@ -186,7 +209,8 @@ class Decider:
                 state.timeout_ms,
                 (1 - SPARE) * 100,
             )
-        return min((d.started_ms for d in described.values()), default=0), left_s, proposed
+        began_ms = min((d.started_ms for d in described.values()), default=0)
+        return began_ms, left_s, self._placed(proposed, described, state)
 
     def _check_others(self, proposed: Decision) -> None:
         """The share of the participants beside Kafka in invariant 3."""
@@ -198,17 +222,54 @@ class Decider:
                     "Start the stream again; find out who rolls back what this sink prepares",
                 )
 
-    def _placed(self, proposed: Decision, described: Iterable[Description], state: DriverState) -> Decision:
-        """The decision with where its transactions begin, after making sure that its topics are the ones they were."""
+    def _placed(self, proposed: Decision, described: Mapping[str, Description], state: DriverState) -> Decision:
+        """The decision with where its transactions begin, after making sure that their records are there, and that its
+        topics are the ones they were.
+
+        Raises
+        ------
+        Expiring
+            By the word of a partition's leader. A leader that cannot be asked says nothing.
+        """
         last = self.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(proposed.query_id)
         ids = check_topics(self.control(), last, list(proposed.topics), Consent.of(self._options))
-        places = self.control().renew(PLACES_BUDGET_S).places(described)
-        topic_ids = {**(last.topic_ids if last else {}), **ids}
-        return replace(proposed, handles=with_places(proposed.handles, places), topic_ids=topic_ids)
+        found = self.control().renew(PLACES_BUDGET_S).beginnings(described.values())
+        for h in proposed.handles:
+            if where := found.missing.get(h.transactional_id):
+                raise Expiring(
+                    f"the transaction {h.transactional_id} of part {h.part} is open, but its records are gone: the "
+                    f"leader of {where[0]}-{where[1]} knows no open transaction of producer {h.producer_id} at epoch "
+                    f"{h.epoch}",
+                    f"Find out whether somebody deleted {where[0]} and made it again, or whether a broker without the "
+                    "records became leader (unclean.leader.election.enable); then start again",
+                )
+        if found.unasked and not self._warned:
+            self._warned = True
+            log.warning(
+                "sink %s: EO-WARN-PLACES the leaders of the output's partitions do not say where transactions begin "
+                "(%s); if a decided transaction is lost, that cannot be proven, and the stream stops with EO-EXPIRED",
+                self._options.sink_id,
+                found.unasked,
+            )
+        topic_ids = kept_topic_ids(last.topic_ids if last else {}, ids)
+        return replace(proposed, handles=with_places(proposed.handles, found.places), topic_ids=topic_ids)
+
+
+def kept_topic_ids(known: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
+    """The topic ids for the next decision: those just ``written``, and those written last before, as many as
+    :data:`KEPT_TOPIC_IDS` in all.
+    """
+    others = [item for item in known.items() if item[0] not in written]
+    room = max(0, KEPT_TOPIC_IDS - len(written))
+    return {**dict(others[len(others) - min(room, len(others)) :]), **written}
 
 
 def amend(earlier: Decision, replacement: Decision) -> Decision:
-    """The decision of a batch after its lost parts were written again: ``replacement`` holds those alone."""
+    """The decision of a batch after its lost parts were written again: ``replacement`` holds those alone.
+
+    All its handles are ended with one version of EndTxn. Of the two claims' versions that is the lower one: what was
+    committed with it must be asked for with it again, and a broker takes it for new transactions too.
+    """
     again = {(h.participant, h.part) for h in replacement.parts}
     return replace(
         replacement,
@@ -216,6 +277,7 @@ def amend(earlier: Decision, replacement: Decision) -> Decision:
         others=(*(h for h in earlier.others if (h.participant, h.part) not in again), *replacement.others),
         topics=tuple(sorted({*earlier.topics, *replacement.topics})),
         rewritten=tuple(sorted({*earlier.rewritten, *(f"{name}/{part}" for name, part in again)})),
+        end_txn_version=min(earlier.end_txn_version, replacement.end_txn_version),
     )
 
 

@@ -144,7 +144,8 @@ class Committer:
             state = replace(state, clock_ahead_ms=self._decider.log.clock_ahead_ms)
         else:
             count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), drained=1)
-        if self._state().execution == state.execution:  # else a newer run of the query has begun in this driver
+        now = self._store.load()
+        if now is not None and now.execution == state.execution:  # else a newer run has begun in this driver
             self._save(replace(state, finished=True))
         return decision
 
@@ -257,7 +258,6 @@ def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], stat
         raise in_doubt(name, decision, missing, "rolled back, and the same micro-batch has no rows in them now")
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):
         raise in_doubt(name, decision, handles, f"rolled back, and their rows go to {', '.join(sorted(strange))} now")
-    count(decider.log, state.token, Deadline(DECIDE_BUDGET_S), rewritten=len(written))
     log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(written), decision.batch_id)
     return decision
 

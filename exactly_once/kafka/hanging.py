@@ -25,6 +25,12 @@ OLDER_THAN_S = 900.0
 _PARTITIONS_AT_ONCE = 500
 
 
+Partition = tuple[str, int]
+
+#: By partition, (producer id, epoch) of its open transactions -> their first offset.
+Beginning = dict[Partition, dict[tuple[int, int], int]]
+
+
 class Hanging(NamedTuple):
     """A transaction that is open on one partition, beyond any coordinator's reach.
 
@@ -47,6 +53,15 @@ class Hanging(NamedTuple):
     def name(self) -> str:
         """``topic-partition@start offset``: what a person calls it."""
         return f"{self.topic}-{self.partition}@{self.start_offset}"
+
+
+class _Answer(NamedTuple):
+    """One partition in the answer to DescribeProducers."""
+
+    topic: str
+    partition: int
+    code: int
+    open: list[Hanging]
 
 
 def find_hanging(
@@ -158,21 +173,51 @@ class Leaders(Control):
 
         return self._open_at(topics, lambda partition: True)
 
-    def _open_on(self, partitions: list[tuple[str, int]]) -> list[Hanging]:
+    def _open_on(self, partitions: list[Partition]) -> list[Hanging]:
         """The same, of these partitions alone."""
         return self._open_at(sorted({topic for topic, _ in partitions}), set(partitions).__contains__)
 
-    def _open_at(self, topics: list[str], wanted: Callable[[tuple[str, int]], bool]) -> list[Hanging]:
+    def _open_at(self, topics: list[str], wanted: Callable[[Partition], bool]) -> list[Hanging]:
         async def ask() -> list[Hanging]:
             found: list[Hanging] = []
-            for node, led in (await self._leaders(topics)).items():
-                partitions = [p for p in led if wanted(p)]
-                for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
-                    request = _describe_producers(partitions[first : first + _PARTITIONS_AT_ONCE])
-                    found += _open_in(await self._admin._manager.send(request, node_id=node))
+            for p in await self._describe_producers(topics, wanted):
+                _check(p.code, f"DescribeProducers of {p.topic}-{p.partition}")
+                found += p.open
             return found
 
         return self._retry(ask)
+
+    def _producers_on(self, partitions: list[Partition]) -> tuple[Beginning, str]:
+        """The transactions that the leaders of these partitions know as open.
+
+        A partition that does not exist has none. One that may not be read is left out, and the text says why.
+        """
+
+        async def ask() -> tuple[Beginning, str]:
+            found: Beginning = {p: {} for p in partitions}
+            unasked = ""
+            for p in await self._describe_producers(sorted({t for t, _ in partitions}), set(partitions).__contains__):
+                here = (p.topic, p.partition)
+                try:
+                    _check(p.code, f"DescribeProducers of {p.topic}-{p.partition}")
+                    found[here] = {(h.producer_id, h.producer_epoch): h.start_offset for h in p.open}
+                except KafkaError as e:
+                    if e.retriable:
+                        raise
+                    del found[here]
+                    unasked = str(e)
+            return found, unasked
+
+        return self._retry(ask)
+
+    async def _describe_producers(self, topics: list[str], wanted: Callable[[Partition], bool]) -> list[_Answer]:
+        sent = []
+        for node, led in (await self._leaders(topics)).items():
+            partitions = [p for p in led if wanted(p)]
+            for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
+                request = _describe_producers(partitions[first : first + _PARTITIONS_AT_ONCE])
+                sent.append(self._admin._manager.send(request, node_id=node))
+        return [answer for future in sent for answer in _answers(await future)]
 
     async def _leaders(self, topics: list[str]) -> dict[int, list[tuple[str, int]]]:
         """The partitions by the node that leads them."""
@@ -211,12 +256,13 @@ def _describe_producers(partitions: list[tuple[str, int]]) -> DescribeProducersR
     )
 
 
-def _open_in(answer: Any) -> list[Hanging]:
-    found: list[Hanging] = []
-    for topic in answer.topics:
-        for p in topic.partitions:
-            _check(p.error_code, f"DescribeProducers of {topic.name}-{p.partition_index}")
-            found += [
+def _answers(answer: Any) -> list[_Answer]:
+    return [
+        _Answer(
+            topic.name,
+            p.partition_index,
+            p.error_code,
+            [
                 Hanging(
                     topic.name,
                     p.partition_index,
@@ -229,8 +275,11 @@ def _open_in(answer: Any) -> list[Hanging]:
                 )
                 for x in p.active_producers
                 if x.current_txn_start_offset >= 0
-            ]
-    return found
+            ],
+        )
+        for topic in answer.topics
+        for p in topic.partitions
+    ]
 
 
 def _check(code: int, what: str) -> None:

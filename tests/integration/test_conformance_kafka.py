@@ -101,7 +101,7 @@ class TestKafka(ParticipantConformance):
         """With the place of its records, as the driver notes it right before the decision."""
         if handle.place is None:
             with Evidence(self.connection) as evidence:
-                places = evidence.places(evidence.describe([handle.transactional_id]).values())
+                places = evidence.beginnings(evidence.describe([handle.transactional_id]).values()).places
             (handle,) = with_places([handle], places)
         return super().stored(handle)
 
