@@ -7,6 +7,7 @@ own end marker (KIP-664, KIP-890). The steps are those of Kafka's own tool: lead
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -20,6 +21,10 @@ from exactly_once.kafka.control import Control, Description
 
 #: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
 OLDER_THAN_S = 900.0
+
+#: Between two looks at a transaction whose producer no coordinator names. When a coordinator dies, its ids are in no
+#: list until its successor begins to load them, which it does as soon as it hears of it: seconds at the most.
+_SECOND_LOOK_S = 10.0
 
 #: Partitions in one request, as in Kafka's own tool: a leader has to look through the producers of each.
 _PARTITIONS_AT_ONCE = 500
@@ -88,7 +93,9 @@ def find_hanging(
 def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10.0) -> bool:
     """Write the end marker that no coordinator will write; what the transaction holds is never visible.
 
-    It is looked up again first: exactly this transaction is ended, and only as long as it hangs.
+    It is looked up again first: exactly this transaction is ended, and only as long as it hangs. That takes the
+    explicit word of a coordinator, which describes the id and does not name the partition. Where none knows the
+    producer, it takes two looks, ten seconds apart, since a coordinator may just have died.
 
     Returns
     -------
@@ -101,10 +108,13 @@ def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10
         It needs ALTER on the cluster.
     """
     with Leaders(connection, budget_s) as leaders:
-        same = [h for h in leaders.hanging([hanging.topic], 0.0) if h[:6] == hanging[:6]]
-        if not same:
+        found = leaders.same(hanging)
+        if found is not None and found.transactional_id is None:
+            time.sleep(_SECOND_LOOK_S)
+            found = leaders.renew(budget_s).same(hanging)
+        if found is None:
             return False
-        leaders.abort(same[0])
+        leaders.abort(found)
         return True
 
 
@@ -139,6 +149,10 @@ class Leaders(Control):
         # one that ended between the two looks is not hanging
         still = {h[:6] for h in self._open(sorted({h.topic for h in orphans}))}
         return [h for h in orphans if h[:6] in still]
+
+    def same(self, h: Hanging) -> Hanging | None:
+        """The very transaction ``h`` as it hangs now; None when it does not."""
+        return next((x for x in self.hanging([h.topic], 0.0) if x[:6] == h[:6]), None)
 
     def abort(self, h: Hanging) -> None:
         """Send the abort marker to the leader."""
