@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ class Run:
 
 def measure(folder: Path, brokers: int, sizes: tuple[tuple[int, int], ...] = SIZES) -> Iterator[Run]:
     """One run for each of ``sizes`` on a fresh cluster, whose topics have a replica on every broker."""
+    shutil.rmtree(folder, ignore_errors=True)
     with EmbeddedBroker(folder / f"brokers-{brokers}", nodes=brokers) as cluster:
         connection = Connection.from_options({"kafka.bootstrap.servers": cluster.bootstrap_servers})
         for parts, repeats in sizes:

@@ -323,7 +323,8 @@ def complete_decided(
                 raise decided_error(e, COMMITTED) from e
             found.completed.append(decision)
     finally:
-        count(commit_log, token, deadline, completed=len(found.completed))
+        again = sum(len(d.rewritten) for d in found.completed)
+        count(commit_log, token, deadline, completed=len(found.completed), rewritten=again)
     return found
 
 

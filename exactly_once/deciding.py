@@ -114,12 +114,7 @@ class Decider:
             raise
         decided = time.monotonic()
         reach("decided")
-        try:
-            lost = complete(self._options.sink_id, decision, self.control(), COMPLETE_BUDGET_S, self._others)
-        finally:
-            if amended is not None:
-                again = len({*decision.rewritten} - {*amended.rewritten})
-                count(self.log, state.token, Deadline(DECIDE_BUDGET_S), rewritten=again)
+        lost = complete(self._options.sink_id, decision, self.control(), COMPLETE_BUDGET_S, self._others)
         if lost:
             raise lost_parts(self._options.sink_id, decision, lost)
         durations = prepare_ms, _ms(started, decided), _ms(decided, time.monotonic())
@@ -128,6 +123,7 @@ class Decider:
             self.log.append(done, Deadline(DECIDE_BUDGET_S))
         except ExactlyOnceError as e:
             raise decided_error(e, COMMITTED) from e
+        count(self.log, state.token, Deadline(DECIDE_BUDGET_S), rewritten=len(decision.rewritten))
         reach("completed")
         return decision
 

@@ -254,7 +254,7 @@ class Tally:
     drained : int
         Batches that were run again after their decision; their rows were read and not written.
     rewritten : int
-        Decided parts that were lost and written again.
+        Decided parts that were lost and written again, counted as their decision is completed.
     """
 
     token: int
