@@ -127,7 +127,9 @@ class Evidence(Leaders):
             if marks.last_stable > place.offset:
                 return read_fate(self._fetch(place, place.offset, _READ_COMMITTED, _SOME_BYTES), handle)
             here = (place.topic, place.partition)
-            if any(h.producer_id == handle.producer_id for h in self._open_on([here])):
+            if any(
+                (h.producer_id, h.start_offset) == (handle.producer_id, place.offset) for h in self._open_on([here])
+            ):
                 return Fate.OPEN
             return read_marker(self._batches(place), handle)  # somebody else holds the partition back
         except UnknownTopic:
