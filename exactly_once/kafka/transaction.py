@@ -65,7 +65,7 @@ class PartTransaction(Sender):
         reach("before-begin")
         try:
             self._producer.init_transactions(OPEN_BUDGET_S)
-            self._identity = self._describe()
+            self._identity = self.describe()
             self._producer.begin_transaction()
             self._began = time.monotonic()
         except KafkaException as e:
@@ -107,7 +107,7 @@ class PartTransaction(Sender):
         """
         self.flush(timeout_s)
         reach("after-flush")
-        seen = self._describe()
+        seen = self.describe()
         if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (
             self._identity.producer_id,
             self._identity.producer_epoch,
@@ -147,7 +147,14 @@ class PartTransaction(Sender):
             return None
         return int(longest) if longest else None
 
-    def _describe(self) -> Description:
+    def describe(self) -> Description:
+        """What its coordinator says of it, after a look at the commit log.
+
+        Raises
+        ------
+        Fenced, PrepareFailed
+            When the task is too late.
+        """
         control = self._control.renew(10.0)
         if self._late is None:
             return control.describe([self.transactional_id])[self.transactional_id]
