@@ -24,6 +24,9 @@ SWEEP_BUDGET_S = 10.0
 #: States in which a transaction holds back read_committed readers until somebody acts.
 OPEN = ("Ongoing",)
 
+#: The state of an id that a producer has initialised without having begun a transaction.
+IDLE = ("Empty",)
+
 
 def complete(
     sink_id: str,

@@ -16,9 +16,13 @@ from exactly_once import sink
 from exactly_once.driver_state import MemoryStore
 from exactly_once.errors import BatchTooLong, ExactlyOnceError, Expiring, Fenced, PrepareFailed
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.late import LateCheck
+from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka_participant import KafkaPart, KafkaParticipant
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
+from exactly_once.protocol.names import part_id
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.recovery import recover
@@ -120,6 +124,25 @@ def test_a_task_that_prepares_after_its_execution_has_ended_aborts_its_transacti
     late.abort()
     assert "too late" in str(refused.value) or "taken the sink" in str(refused.value) or ends == "claim"
     assert stream.open_parts() == 0
+
+
+def test_a_task_that_may_be_killed_before_it_looks_again_can_begin_nothing_after_the_abort(stream: Stream) -> None:
+    """Guards against the process that Spark kills between a task's first record, which comes after the sweep, and its
+    second look at the log: nobody would end its transaction.
+    """
+    ticket = stream.plan()
+    with Control(stream.connection) as control:
+        name = part_id(stream.sink_id, ticket.token, 1, "0.0")
+        late = LateCheck(stream.connection, stream.sink_id, ticket)
+        transaction = PartTransaction(stream.connection, {}, name, ticket.timeout_ms, control, late)
+        stream.committer.abort(0, [stream.part(ticket), None])
+        transaction.send(stream.topic, None, "never")
+        with pytest.raises(PrepareFailed):
+            transaction.flush(20.0)
+    assert stream.open_parts() == 0
+    ticket = stream.plan()
+    stream.commit(ticket, stream.part(ticket), stream.part(ticket, part=1))
+    assert stream.visible() == ["b0-p0", "b0-p1"]
 
 
 def test_what_somebody_else_writes_to_the_log_stops_no_task(stream: Stream) -> None:
