@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
@@ -59,7 +59,12 @@ class PartTransaction(Sender):
         self._control = control
         self._late = late
         self._digest = RowDigest()
-        fixed = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "acks": "all"}
+        fixed = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "acks": "all",
+            "error_cb": _told_by_deliveries,
+        }
         super().__init__(connection, producer_config, fixed, transactional_id)
         assert self._producer is not None
         reach("before-begin")
@@ -161,6 +166,12 @@ class PartTransaction(Sender):
         described, high = control.describe_beside(self.transactional_id, self._late.topic)
         self._late.judge(high, control)
         return described
+
+
+def _told_by_deliveries(error: KafkaError) -> None:
+    """Each record's delivery report says the same. Without a callback the client raises a fatal error between the
+    reports, which then fail in its C code.
+    """
 
 
 def _bytes(cell: bytes | str | None) -> bytes | None:
