@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
@@ -59,12 +59,7 @@ class PartTransaction(Sender):
         self._control = control
         self._late = late
         self._digest = RowDigest()
-        fixed = {
-            "transactional.id": transactional_id,
-            "transaction.timeout.ms": timeout_ms,
-            "acks": "all",
-            "error_cb": _told_by_deliveries,
-        }
+        fixed = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "acks": "all"}
         super().__init__(connection, producer_config, fixed, transactional_id)
         assert self._producer is not None
         reach("before-begin")
@@ -94,6 +89,17 @@ class PartTransaction(Sender):
         """As :meth:`Sender.send_many`; the digest counts keys and values."""
         super().send_many(topic, keys, values, size)
         self._digest.add_pairs(keys, values)
+
+    def flush(self, timeout_s: float) -> None:
+        """As :meth:`Sender.flush`, also when somebody has initialised the id again meanwhile."""
+        try:
+            super().flush(timeout_s)
+        except (KafkaException, SystemError) as e:
+            # the client raises a fatal error between two delivery reports, and the second fails in its C code over it
+            fatal = e if isinstance(e, KafkaException) else e.__cause__
+            if not isinstance(fatal, KafkaException):
+                raise
+            raise self._named(fatal) from e
 
     @property
     def age_ms(self) -> float:
@@ -166,12 +172,6 @@ class PartTransaction(Sender):
         described, high = control.describe_beside(self.transactional_id, self._late.topic)
         self._late.judge(high, control)
         return described
-
-
-def _told_by_deliveries(error: KafkaError) -> None:
-    """Each record's delivery report says the same. Without a callback the client raises a fatal error between the
-    reports, which then fail in its C code.
-    """
 
 
 def _bytes(cell: bytes | str | None) -> bytes | None:
