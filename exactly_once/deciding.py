@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from exactly_once.claim import COMPLETE_BUDGET_S, KAFKA_ALONE, Others, check_topics, count, sweep_others
-from exactly_once.completion import COMMITTED, complete, decided_error, lost_parts, open_of, sweep
+from exactly_once.completion import COMMITTED, IDLE, complete, decided_error, lost_parts, open_of, sweep
 from exactly_once.consent import Consent
 from exactly_once.deadline import Deadline
 from exactly_once.driver_state import DriverState
@@ -20,7 +20,7 @@ from exactly_once.kafka.evidence import Evidence, with_places
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Handle, Scope
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import SLOTS, slot_of
+from exactly_once.protocol.names import SLOTS, namespace, parse_part_id, slot_of
 from exactly_once.protocol.planning import check_undecided
 from exactly_once.protocol.records import Completed, Decision, PreparedTransaction
 from exactly_once.protocol.too_long import SPARE, limit_ms, too_long_error
@@ -40,10 +40,6 @@ ABORT_BUDGET_S = 10.0
 #: A decision keeps the ids of this many topics, those written last: more than one batch names, and with the longest
 #: names a third of a megabyte. A topic that was made again after so many others were written is not recognised.
 KEPT_TOPIC_IDS = 1_000
-
-#: A task that asked the log right before an abort was written there opens its transaction within this, or meets the
-#: abort when it prepares.
-LATE_S = 0.5
 
 
 class Decider:
@@ -133,7 +129,7 @@ class Decider:
         """Abort the execution of ``state``, which is not decided: say so in the log, then sweep.
 
         The record comes first: a task that opens its transaction after the sweep reads it
-        (:mod:`exactly_once.kafka.late`).
+        (:mod:`exactly_once.kafka.late`). One that may be killed before it can do so is kept from opening any.
 
         Parameters
         ----------
@@ -147,16 +143,23 @@ class Decider:
         """
         try:
             self.log.append(state.aborted(now_ms()), Deadline(ABORT_BUDGET_S))
+            if not reported:
+                self._fence_own(state)
         except Fenced:
             raise
-        except ExactlyOnceError as e:  # late tasks are not told; what is open now can be ended all the same
-            log.warning("sink %s: the abort of batch %d was not recorded: %s", self._options.sink_id, state.batch_id, e)
-        marked = time.monotonic()
-        aborted = self.abort_own(state)
-        if not reported:
-            time.sleep(max(0.0, LATE_S - (time.monotonic() - marked)))
-            aborted += self.abort_own(state)
-        return aborted
+        except ExactlyOnceError as e:  # what is open now can be ended all the same
+            log.warning("sink %s: late tasks of batch %d are not told: %s", self._options.sink_id, state.batch_id, e)
+        return self.abort_own(state)
+
+    def _fence_own(self, state: DriverState) -> None:
+        """Keep the tasks of this claim that have initialised their id, and have not begun, from beginning."""
+        slot = slot_of(state.token)
+        spare = {h.name for d in self.log.own(state.token, Deadline(ABORT_BUDGET_S)).open_decisions for h in d.parts}
+        control = self.control().renew(ABORT_BUDGET_S)
+        for listed in control.list_transactions(namespace(self._options.sink_id), IDLE):
+            part = parse_part_id(listed.transactional_id)
+            if part is not None and part.slot == slot and listed.transactional_id not in spare:
+                control.fence(listed.transactional_id, state.timeout_ms)
 
     def abort_own(self, state: DriverState) -> list[Description]:
         """Abort everything that is open under the claim of ``state``, of which nothing open may be decided."""

@@ -146,6 +146,7 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         ticket, took_ms = self._ticket, transaction.age_ms
         if ticket is None or took_ms <= limit_ms(ticket.timeout_ms):
             return None
+        transaction.describe()  # a driver that was paused may have been superseded: that is the error to report then
         return too_long_error(
             self._part.sink_id,
             self._options.checkpoint,

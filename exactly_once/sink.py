@@ -246,7 +246,7 @@ def abort_execution(
         log_state = decider.log.own(state.token, Deadline(ABORT_BUDGET_S))
         if log_state.is_decided_by(state.token, state.query_id, batch_id):
             return []
-        if state.drains:
+        if state.drains or state.finished or state.batch_id != batch_id:  # no task of this batch has written
             return decider.abort_own(state)
         return decider.abort_undecided(state, reported)  # also what a replay has prepared under this claim
     except Fenced:

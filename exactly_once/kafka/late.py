@@ -9,8 +9,9 @@ right before it begins, and again when it has prepared and its transaction is su
 That leaves no gap for a task that comes to its end. Whoever ends an execution (a claim, an abort, a decision) writes a
 record first, and lists and sweeps open transactions after that. A transaction that was opened before the listing is in
 it and is swept; the task of one that was opened after it asks after the record was written, sees it, and aborts the
-transaction itself. What is left is a task that is killed between its two questions and whose transaction the
-coordinator met only after the listing: for these the driver looks a second time
+transaction itself. A task that is killed between its two questions cannot do that. But it has initialised its id
+before the first question, so when the record came after that question, the coordinator knows the id before the listing:
+an abort also initialises the ids that it finds so, and what was initialised before can begin nothing
 (:meth:`exactly_once.deciding.Decider.abort_undecided`).
 """
 

@@ -70,7 +70,7 @@ class PartTransaction(Sender):
         reach("before-begin")
         try:
             self._producer.init_transactions(OPEN_BUDGET_S)
-            self._identity = self._describe()
+            self._identity = self.describe()
             self._producer.begin_transaction()
             self._began = time.monotonic()
         except KafkaException as e:
@@ -95,6 +95,17 @@ class PartTransaction(Sender):
         super().send_many(topic, keys, values, size)
         self._digest.add_pairs(keys, values)
 
+    def flush(self, timeout_s: float) -> None:
+        """As :meth:`Sender.flush`, also when somebody has initialised the id again meanwhile."""
+        try:
+            super().flush(timeout_s)
+        except (KafkaException, SystemError) as e:
+            # the client raises a fatal error between two delivery reports, and the second fails in its C code over it
+            fatal = e if isinstance(e, KafkaException) else e.__cause__
+            if not isinstance(fatal, KafkaException):
+                raise
+            raise self._named(fatal) from e
+
     @property
     def age_ms(self) -> float:
         """How long it has been open, by this process's clock; the broker's begins with the first record."""
@@ -112,7 +123,7 @@ class PartTransaction(Sender):
         """
         self.flush(timeout_s)
         reach("after-flush")
-        seen = self._describe()
+        seen = self.describe()
         if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (
             self._identity.producer_id,
             self._identity.producer_epoch,
@@ -158,7 +169,14 @@ class PartTransaction(Sender):
             return None
         return int(longest) if longest else None
 
-    def _describe(self) -> Description:
+    def describe(self) -> Description:
+        """What its coordinator says of it, after a look at the commit log.
+
+        Raises
+        ------
+        Fenced, PrepareFailed
+            When the task is too late.
+        """
         control = self._control.renew(10.0)
         if self._late is None:
             return control.describe([self.transactional_id])[self.transactional_id]

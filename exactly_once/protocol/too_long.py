@@ -82,7 +82,8 @@ def too_long_error(
         "write fewer rows at once, in several writes with a write.id each"
         if write_id
         else "lower maxOffsetsPerTrigger, have Spark plan the batch anew with exactly-once checkpoint repair "
-        f"{checkpoint} --sink {sink_id} (in Dagster: the job checkpoint_repair), and start the stream"
+        f"{checkpoint} --sink {sink_id} --plan-anew (in Dagster: the job checkpoint_repair with plan_anew), and start "
+        "the stream"
     )
     return BatchTooLong(
         f"{name} was too long {before + 1} times, one after the other: {why}, and it has to be decided within {limit}",

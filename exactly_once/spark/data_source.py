@@ -117,7 +117,7 @@ class Writer(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare one part: all rows in one transaction, flushed and verified. Without rows there is no transaction."""
         assert self._ticket is not None
-        check_batch(self._ticket)
+        check_batch(self._ticket, self._options.guarantee is Guarantee.EXACTLY_ONCE)
         return PartMessage(_write_part(self._options, self._columns, self._ticket, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

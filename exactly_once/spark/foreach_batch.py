@@ -96,7 +96,7 @@ class ForeachBatch:
             )
         parts: list[Part] = []
         try:
-            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket))
+            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket), self._strict)
             parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
             self._committer.commit(parts, batch_id)
         except BaseException:
@@ -140,12 +140,13 @@ class ForeachBatch:
 class _Write:
     """What the tasks run."""
 
-    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]]):
+    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]], strict: bool):
         self._sink_id = sink_id
+        self._strict = strict
         self._ticket = ticket
         self._outputs = outputs
 
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_batch(self._ticket)
+        check_batch(self._ticket, self._strict)
         part = write_part(self._sink_id, self._ticket, self._outputs, rows)
         yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})

@@ -12,35 +12,32 @@ if TYPE_CHECKING:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse a session as :func:`check_settings` does, before anything begins.
+    """Refuse a session with copies of tasks, before anything begins.
 
     Raises
     ------
     UnsupportedMode
+        With spark.speculation, whose copies of a task would each hold a transaction open.
     """
-    check_settings(lambda name: spark.conf.get(name, None))
+    _check_speculation(spark.conf.get("spark.speculation", None))
 
 
-def check_settings(setting: Callable[[str], str | None]) -> None:
-    """Refuse copies of tasks, and a stop that goes on in the background.
+def check_task(setting: Callable[[str], str | None]) -> None:
+    """Refuse, in a task of an exactly-once batch, a session under which it could not be written once.
 
     Parameters
     ----------
     setting
-        The value of a setting of the session, None when it is not set.
+        The value of a setting of the session, None when it is not set: Spark sends them along with every task.
 
     Raises
     ------
     UnsupportedMode
-        With spark.speculation, whose copies of a task would each hold a transaction open; with a
+        As :func:`check_session`, for a sink that Spark has found by its name; and with a
         spark.sql.streaming.stopTimeout, after which stop() returns while the stopped run still commits or aborts: a
         run that is started meanwhile would be taken for it.
     """
-    if str(setting("spark.speculation")).lower() == "true":
-        raise UnsupportedMode(
-            "spark.speculation=true runs copies of a task, and each copy would write a transaction of its own",
-            "Start the session with spark.speculation=false",
-        )
+    _check_speculation(setting("spark.speculation"))
     stop_timeout = setting("spark.sql.streaming.stopTimeout")
     if stop_timeout is not None and not _is_zero(stop_timeout):
         raise UnsupportedMode(
@@ -48,6 +45,14 @@ def check_settings(setting: Callable[[str], str | None]) -> None:
             "batch, and the sink could not tell that run from the next one",
             "Leave spark.sql.streaming.stopTimeout at 0: stop() then waits for the end of the commit, which has a time "
             "budget of its own",
+        )
+
+
+def _check_speculation(value: str | None) -> None:
+    if str(value).lower() == "true":
+        raise UnsupportedMode(
+            "spark.speculation=true runs copies of a task, and each copy would write a transaction of its own",
+            "Start the session with spark.speculation=false",
         )
 
 

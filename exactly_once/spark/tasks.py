@@ -19,20 +19,21 @@ from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.sink import Part
 from exactly_once.spark.columns import Columns
-from exactly_once.spark.modes import check_settings
+from exactly_once.spark.modes import check_task
 
 log = logging.getLogger(__name__)
 
 
-def check_batch(ticket: Ticket) -> None:
-    """Make sure that Spark runs the batch that was planned, in a session in which it can be written once.
+def check_batch(ticket: Ticket, strict: bool) -> None:
+    """Make sure that Spark runs the batch that was planned, and when it is ``strict`` that it can be written once.
 
     Raises
     ------
     ProtocolViolation, UnsupportedMode
     """
     task = _task()
-    check_settings(task.getLocalProperty)  # Spark sends a session's settings along with every task
+    if strict:
+        check_task(task.getLocalProperty)
     query_id = task.getLocalProperty("sql.streaming.queryId")
     if query_id != ticket.batch.query_id:
         raise ProtocolViolation(

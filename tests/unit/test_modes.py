@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exactly_once.errors import UnsupportedMode
-from exactly_once.spark.modes import check_settings
+from exactly_once.spark.modes import check_task
 
 STOP = "spark.sql.streaming.stopTimeout"
 
@@ -13,7 +13,7 @@ STOP = "spark.sql.streaming.stopTimeout"
 @pytest.mark.parametrize("settings", [{}, {"spark.speculation": "false"}, {STOP: "0"}, {STOP: "0s"}, {STOP: "0 ms"}])
 def test_a_session_that_can_keep_the_promise_is_taken(settings: dict[str, str]) -> None:
     """Guards against a stream that is refused for a default that somebody has written down."""
-    check_settings(settings.get)
+    check_task(settings.get)
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ def test_a_session_that_can_keep_the_promise_is_taken(settings: dict[str, str]) 
 def test_copies_of_tasks_and_a_stop_that_goes_on_in_the_background_are_refused(settings: dict[str, str]) -> None:
     """Guards against transactions of copies, and against an abort that takes the next run for its own."""
     with pytest.raises(UnsupportedMode, match=next(iter(settings))):
-        check_settings(settings.get)
+        check_task(settings.get)
