@@ -195,7 +195,7 @@ def _path(sink_id: str, checkpoint: str) -> Path:
     if not folder:  # any other folder might outlive the driver, and a later one would take over its claim unseen
         raise ProtocolViolation(
             "Spark did not tell its driver's Python process a local folder (SPARK_LOCAL_DIRS)",
-            "Use Spark 4.2, which does; report it with your version otherwise",
+            "Use Spark 4.2 or 4.3, which do; report it with your version otherwise",
         )
     name = hashlib.sha256(f"{sink_id}\n{checkpoint}".encode()).hexdigest()[:24]
     return Path(folder) / f"exactly-once-{name}.json"

@@ -1,7 +1,8 @@
 """PostgreSQL as an output: a part is a transaction that PREPARE TRANSACTION makes durable and COMMIT PREPARED shows.
 
 Needs the extra ``postgres`` (psycopg 3) on the driver and on the executors, PostgreSQL 13 or later with
-``max_prepared_transactions`` of at least the parts of a batch, and connections of its own: no pooler between.
+``max_prepared_transactions`` of at least the parts of a batch, for each participant on the server, and connections of
+its own: no pooler between.
 
 How is a part proven committed or lost? The handle keeps its transaction's id. When the gid is no longer there,
 ``pg_xact_status`` tells how it ended, in the same database and on the same timeline: a standby that takes over gives

@@ -11,13 +11,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from exactly_once.protocol.names import commit_log_topic
+from exactly_once.deadline import Deadline
+from exactly_once.kafka.commit_log import CommitLog, now_ms
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.owner import make_claim
+from exactly_once.participant import PartName
+from exactly_once.participants.postgres import PostgresParticipant
+from exactly_once.protocol.names import commit_log_topic, incarnation
 from exactly_once.protocol.records import KAFKA
 from exactly_once.recovery import recover
 from tests.support import oracle
-from tests.support.broker import delete_topic
+from tests.support.broker import delete_topic, fresh_name
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.postgres import PostgresServer
 from tests.support.stream import Job, Row, SparkDriver
@@ -130,6 +138,38 @@ def test_two_tables_of_one_server_take_part_in_one_batch(
             assert sorted(seen) == sorted(bench.input.expected())
     bench.assert_exactly_once()
     assert postgres.prepared() == set()
+
+
+def test_a_recovery_sweeps_what_a_deleted_log_left_and_nothing_of_another_cluster(
+    connection: Connection, postgres: PostgresServer
+) -> None:
+    """Guards against two clusters (staging and production) whose sinks of one name roll back each other's parts in the
+    database that they share, and against prepared transactions of a log that is gone: they hold locks until somebody
+    ends them.
+    """
+    sink = fresh_name("sink")
+    log = CommitLog(connection, sink)
+    log.claim(lambda state: make_claim(state, "query", now_ms(), "stream"), Deadline(30))
+    log.close()
+    with Control(connection) as control:
+        cluster, topic = control.cluster_and_topic_id(commit_log_topic(sink))
+        assert control.cluster_and_topic_id(commit_log_topic(sink)) == (cluster, topic) and cluster and topic
+    table = f"t_{sink.replace('-', '_')}"
+    postgres.sql(f"CREATE TABLE {table} (id int8)")
+    participant = PostgresParticipant("warehouse", postgres.dsn(), table)
+    mine, deleted, others = (
+        PartName(sink, token, 0, 0, "0.0", incarnation(*ids), "warehouse")
+        for token, ids in ((1, (cluster, topic)), (99, (cluster, "deleted")), (1, ("staging", "log")))
+    )
+    for name in (mine, deleted, others):
+        writer = participant.begin(name)
+        writer.write(pa.record_batch([pa.array([1])], names=["id"]))
+        assert writer.pre_commit() is not None
+
+    recover(connection, sink, others={"warehouse": participant})
+
+    assert {gid for gid in postgres.prepared() if sink in gid} == {str(others)}
+    postgres.sql(f"ROLLBACK PREPARED '{others}'")
 
 
 @pytest.mark.long
