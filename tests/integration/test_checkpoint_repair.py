@@ -18,11 +18,12 @@ import pytest
 from exactly_once import repair
 from exactly_once.checkpoint import check_whole, read_checkpoint
 from exactly_once.errors import CheckpointUnusable
+from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.repair import Repair
 from exactly_once.rules import Refused
 from platform_assets.streaming.failures import diagnose
-from tests.support.fixtures import Bench, KafkaInput, StartDriver
+from tests.support.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from tests.support.processes import until
 from tests.support.stream import ROOT, SparkDriver
 
@@ -73,6 +74,12 @@ def mend(bench: Bench, **options: Any) -> Repair:
 def actions(found: Repair) -> dict[str, str]:
     """What is to be done, by file."""
     return {f.name: f.action.value for f in found.findings}
+
+
+@pytest.fixture
+def bench(connection: Connection, tmp_path: Path) -> Bench:
+    """A small one: what is torn does not depend on the rows."""
+    return make_bench(connection, tmp_path / "bench", parts=2, rows=10)
 
 
 @pytest.fixture
