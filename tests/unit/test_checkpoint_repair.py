@@ -187,6 +187,16 @@ def test_a_torn_commit_before_a_planned_batch_takes_that_plan_with_it(site: Site
     assert removed["offsets/4"] == ("state/0/0/5.delta",)
 
 
+@pytest.mark.parametrize(("whole", "expected"), [(COMMIT, {}), (WITH_STATE, {"offsets/4": "remove"})])
+def test_a_commit_that_somebody_deleted_by_guess_takes_the_next_plan_with_it_where_it_named_the_state(
+    site: Site, whole: str, expected: dict[str, str]
+) -> None:
+    """Spark looks for files of the state that are not there (CANNOT_LOAD_STATE_STORE), at each start."""
+    site.ran(4, decided=3, marked=2)
+    site.write("commits/2", whole)
+    assert site.actions() == expected
+
+
 @pytest.mark.parametrize(("whole", "action"), [(COMMIT, "remove"), (WITH_STATE, "refuse")])
 def test_a_torn_commit_before_a_decided_batch_goes_unless_it_alone_names_the_state(
     site: Site, whole: str, action: str
