@@ -75,14 +75,19 @@ def read_checkpoint(location: str) -> Checkpoint:
 
 
 def check_whole(location: str, sink_id: str) -> None:
-    """Make sure that no file is torn which Spark reads at a start: its own errors do not say what may be done.
+    """Make sure that no file is torn which Spark reads at a start: its own errors do not say what may be done. A
+    location that this process cannot read is left to the first batch.
 
     Raises
     ------
     CheckpointUnusable
-        Naming the files and the repair; or when the location cannot be read.
+        Naming the files and the repair.
     """
-    if torn := read_checkpoint(location).torn:
+    try:
+        torn = read_checkpoint(location).torn
+    except CheckpointUnusable:
+        return
+    if torn:
         raise torn_files(location, torn, sink_id)
 
 

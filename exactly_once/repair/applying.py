@@ -152,7 +152,7 @@ def repair(
         found = _judged(commit_log.own(claim.token, deadline), sink_id, location, plan_anew)
         if not found.to_do:
             return found
-        work = _Work(found, claim.token, by or getpass.getuser())
+        work = _Work(found, claim.token, by or _user())
         work.keep()
         reach("repair-kept")
         for finding in work.findings:
@@ -259,6 +259,13 @@ class _Work:
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"user {os.getuid()}"
 
 
 def _names(finding: Finding) -> tuple[str, ...]:

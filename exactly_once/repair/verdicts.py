@@ -87,8 +87,7 @@ class _Judge:
         offsets = list(self._offsets())
         commits = list(self._commits(offsets))
         if not any(f.name == f"offsets/{self._planned}" for f in offsets):
-            torn_before = f"commits/{self._planned - 1}"
-            if not self._is_decided(self._planned) and any(f.changes and f.name == torn_before for f in commits):
+            if self._comes_later({f.name for f in commits if f.changes}):
                 why = f"batch {self._planned - 1} runs again first; batch {self._planned} is not decided: planned anew"
                 offsets.append(self._anew(why))
             elif plan_anew:
@@ -192,6 +191,14 @@ class _Judge:
             return _refused(f"offsets/{n}", f"batch {n} is decided, {done}: there is nothing to plan anew")
         return self._anew(f"as asked; nothing of batch {n} is decided: Spark plans it anew")
 
+    def _comes_later(self, removed: set[str]) -> bool:
+        """Whether the planned batch has to wait for the one before it, whose commit is not there or will not be."""
+        before = self._planned - 1
+        if self._is_decided(self._planned) or not self._is_decided(before):
+            return False
+        deleted = before not in self._files.commits and self._names_state()
+        return deleted or f"commits/{before}" in removed
+
     def _anew(self, why: str) -> Finding:
         """Forget the plan of the last batch, which is not decided, and the state that its tasks may have written."""
         n = self._planned
@@ -270,8 +277,7 @@ class _Judge:
         """The batch that Spark runs first, when it is one that was planned before."""
         last = max(self._planned, self._last)
         drops = any(f.action is Action.REMOVE and f.name == f"offsets/{last}" for f in offsets)
-        drops = drops or (not self._is_decided(last) and any(f.name == f"commits/{last - 1}" for f in removed))
-        return last - 1 if drops else last
+        return last - 1 if drops or self._comes_later({f.name for f in removed}) else last
 
     def _names_state(self) -> bool:
         """Whether commits name the files of state stores; taken for granted when no whole one tells."""

@@ -1,7 +1,5 @@
 """The job ``checkpoint_repair``: what is torn in a checkpoint, what the commit log allows, and doing it when asked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
+import fsspec
+import pyarrow.fs as pafs
 import pytest
 
 from exactly_once.checkpoint import check_whole, read_checkpoint, same_location
@@ -13,6 +16,7 @@ from exactly_once.errors import CheckpointUnusable
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Claim, Decision
+from exactly_once.repair.applying import Repair, _Work
 from exactly_once.repair.files import checksum_of, is_checksum_of, read_files
 from exactly_once.repair.verdicts import Finding, judge
 from exactly_once.standing import compare
@@ -181,6 +185,16 @@ def test_a_torn_commit_before_a_planned_batch_takes_that_plan_with_it(site: Site
     removed = {f.name: f.also for f in site.judge()}
     assert site.actions() == {"commits/3": "remove", "offsets/4": "remove"}
     assert removed["offsets/4"] == ("state/0/0/5.delta",)
+
+
+@pytest.mark.parametrize(("whole", "expected"), [(COMMIT, {}), (WITH_STATE, {"offsets/4": "remove"})])
+def test_a_commit_that_somebody_deleted_by_guess_takes_the_next_plan_with_it_where_it_named_the_state(
+    site: Site, whole: str, expected: dict[str, str]
+) -> None:
+    """Spark looks for files of the state that are not there (CANNOT_LOAD_STATE_STORE), at each start."""
+    site.ran(4, decided=3, marked=2)
+    site.write("commits/2", whole)
+    assert site.actions() == expected
 
 
 @pytest.mark.parametrize(("whole", "action"), [(COMMIT, "remove"), (WITH_STATE, "refuse")])
@@ -408,3 +422,49 @@ def test_empty_files_of_sources_and_state_are_named_as_not_covered(site: Site) -
     site.write("sources/0/0", "")
     site.write("state/0/0/1.delta", "")
     assert site.actions() == {"sources/0/0": "keep", "state/0/0/1.delta": "keep"}
+
+
+# -- doing it ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["local", "a store"])
+def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Any, str]:
+    """A file system with a checkpoint's root in it: this machine's, or one without atomic renames."""
+    if request.param == "local":
+        return pafs.LocalFileSystem(), str(tmp_path)
+    found = pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem("memory"))), f"/{tmp_path.name}"
+    monkeypatch.setattr("exactly_once.repair.files.file_system", lambda location: found)
+    monkeypatch.setattr("exactly_once.repair.applying.file_system", lambda location: found)
+    return found
+
+
+def test_a_repair_is_done_on_every_file_system(anywhere: tuple[Any, str]) -> None:
+    """The checkpoint of a real stream lies on HDFS or in a bucket."""
+    fs, root = anywhere
+
+    def put(name: str, text: str) -> None:
+        fs.create_dir(f"{root}/{name}".rpartition("/")[0], recursive=True)
+        with fs.open_output_stream(f"{root}/{name}") as f:
+            f.write(text.encode())
+
+    files = {"metadata": json.dumps({"id": QUERY}), "offsets/0": "", "offsets/.0.crc": "x", "offsets/1": offsets(1)}
+    files |= {"state/0/0/2.delta": "x", "commits/0": COMMIT}
+    for name, text in files.items():
+        put(name, text)
+    decision = Decision(QUERY, 0, 3, (), digest_of(offsets(0)), 5, 0, offsets=offsets(0))
+    log = LogState(Claim(3, QUERY, 0, "stream", "h", 1, root), (decision,))
+    work = _Work(Repair("s", root, judge(read_files(root), log, "s", plan_anew=True)), 4, "me")
+    work.keep()
+    for finding in work.findings:
+        work.change(finding)
+    work.record(done=True)
+
+    assert judge(read_files(root), log, "s") == []
+    after = read_files(root)
+    assert after.offsets[0].text == offsets(0) and 1 not in after.offsets and not after.state
+    listed = fs.get_file_info(pafs.FileSelector(root, recursive=True))
+    names = {i.path[len(root) :].lstrip("/") for i in listed if i.type == pafs.FileType.File}
+    kept = {
+        f"{work.folder}/{n}" for n in ("audit.json", "offsets/0", "offsets/.0.crc", "offsets/1", "state/0/0/2.delta")
+    }
+    assert names == kept | {"metadata", "offsets/0", "commits/0"}
