@@ -90,6 +90,17 @@ class PartTransaction(Sender):
         super().send_many(topic, keys, values, size)
         self._digest.add_pairs(keys, values)
 
+    def flush(self, timeout_s: float) -> None:
+        """As :meth:`Sender.flush`, also when somebody has initialised the id again meanwhile."""
+        try:
+            super().flush(timeout_s)
+        except (KafkaException, SystemError) as e:
+            # the client raises a fatal error between two delivery reports, and the second fails in its C code over it
+            fatal = e if isinstance(e, KafkaException) else e.__cause__
+            if not isinstance(fatal, KafkaException):
+                raise
+            raise self._named(fatal) from e
+
     @property
     def age_ms(self) -> float:
         """How long it has been open, by this process's clock; the broker's begins with the first record."""
