@@ -13,6 +13,9 @@ transaction itself. A task that is killed between its two questions cannot do th
 before the first question, so when the record came after that question, the coordinator knows the id before the listing:
 an abort also initialises the ids that it finds so, and what was initialised before can begin nothing
 (:meth:`exactly_once.deciding.Decider.abort_undecided`).
+
+All of this needs somebody who writes. When no abort is written (a driver that dies; a ``stop()`` after which Spark's
+own call of ``abort`` does not come), what is open waits for the next start, a recovery, or its timeout.
 """
 
 from __future__ import annotations
