@@ -205,6 +205,8 @@ class _Work:
         and fails on one that does not fit.
         """
         self._delete(finding.also)
+        if finding.name == "offsets/0" and finding.also:  # nor empty folders of the state, where a query begins
+            self._fs.delete_dir_contents(self._at("state"))
         if finding.action is Action.REBUILD:
             self._delete([checksum_of(finding.name)])
             self._write(finding.name, finding.content.encode())

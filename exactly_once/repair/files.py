@@ -57,6 +57,8 @@ class Files:
         over them, and reports a second query (CONCURRENT_STREAM_LOG_UPDATE).
     state : mapping
         Version -> files of the state stores; batch N reads version N and writes version N + 1.
+    all_state : tuple of str
+        Every file of the state stores.
     empty : tuple of str
         Empty files of ``sources/`` and ``state/``.
     """
@@ -67,6 +69,7 @@ class Files:
     commits: Mapping[int, File] = field(default_factory=dict)
     stale_checksums: tuple[str, ...] = ()
     state: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    all_state: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
 
 
@@ -90,6 +93,7 @@ def read_files(location: str) -> Files:
             {n: _read(fs, root, f"commits/{n}", names) for n in _numbers(names, "commits")},
             _stale_checksums(names),
             _state(names),
+            tuple(n for n in names if n.startswith("state/")),
             tuple(
                 n for n in names if n.startswith(("sources/", "state/")) and not sizes[n] and not _NO_TRACE.search(n)
             ),

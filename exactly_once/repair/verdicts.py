@@ -216,6 +216,8 @@ class _Judge:
                 "ran under a weaker guarantee, or elsewhere, and so may have this batch",
             )
         state = [name for version, names in self._files.state.items() if version > n for name in names]
+        if n == 0:  # Spark begins a query only where there is no state at all
+            state = list(self._files.all_state)
         return Finding(name, Action.REMOVE, why, also=tuple(sorted(state)))
 
     def _follows(self, decision: Decision) -> bool:

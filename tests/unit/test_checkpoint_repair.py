@@ -289,10 +289,15 @@ def test_torn_offsets_that_a_weaker_guarantee_left_are_refused(site: Site, decid
     assert site.actions() == {"offsets/3": "refuse"}
 
 
-def test_the_very_first_batch_may_be_planned_anew(site: Site) -> None:
+def test_the_very_first_batch_may_be_planned_anew_and_takes_all_state_with_it(site: Site) -> None:
+    """Spark begins a query only where there is no state (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY)."""
     site.ran(0, decided=-1)
     site.write("offsets/0", "")
-    assert site.actions() == {"offsets/0": "remove"}
+    state = ("state/0/0/.1.delta.crc", "state/0/0/1.delta", "state/0/_metadata/metadata")
+    for name in state:
+        site.write(name, "x")
+    [found] = site.judge()
+    assert (found.name, found.action.value, found.also) == ("offsets/0", "remove", state)
 
 
 def test_older_torn_offsets_are_rebuilt_when_their_text_is_known_and_kept_otherwise(site: Site) -> None:
