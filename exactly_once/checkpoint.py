@@ -161,8 +161,8 @@ def torn_files(location: str, torn: Mapping[str, str], sink_id: str = "") -> Che
     said = "; ".join(f"{name} is torn: {fault}" for name, fault in torn.items())
     return CheckpointUnusable(
         f"in the checkpoint {location}, {said} (a full disk, or a loss of power)",
-        f"See what the commit log allows: {repair_command(location, sink_id)}, or the Dagster job checkpoint_repair. "
-        "Delete nothing by hand",
+        f"Delete nothing by hand; see what the commit log allows: {repair_command(location, sink_id)}, or the Dagster "
+        "job checkpoint_repair",
     )
 
 

@@ -69,8 +69,9 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
         raise CheckpointRewound(
             f"batch {batch.batch_id} of query {batch.query_id} was decided with other source offsets than "
             f"offsets/{batch.batch_id} now holds: the checkpoint was restored or edited",
-            f"If only offsets/{batch.batch_id} was deleted, exactly-once checkpoint repair puts it back. Else put back "
-            "the checkpoint that belongs to this sink, or start with a new checkpoint and a new sink.id",
+            "Put back the checkpoint that belongs to this sink (if somebody deleted only "
+            f"offsets/{batch.batch_id}: by exactly-once checkpoint repair), or start with a new checkpoint and a new "
+            "sink.id",
             safe=f"The output holds batch {batch.batch_id} as it was first decided; nothing was written again",
         )
     raise CheckpointRewound(

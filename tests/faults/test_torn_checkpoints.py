@@ -108,7 +108,7 @@ def test_a_batch_that_is_planned_anew_does_not_begin_from_the_state_of_its_first
     bench.job = replace(
         bench.job,
         source=kafka_input.source(per_batch=400),
-        select=["key", "value"],
+        select=["cast(key as string) key", "cast(value as string) value"],
         transform="tests.support.stateful:counts",
         output_mode="update",
         participants=[],
