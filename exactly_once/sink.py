@@ -151,7 +151,8 @@ class Committer:
             state = replace(state, clock_ahead_ms=self._decider.log.clock_ahead_ms)
         else:
             count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), drained=1)
-        if self._state().execution == state.execution:  # else a newer run of the query has begun in this driver
+        now = self._store.load()
+        if now is not None and now.execution == state.execution:  # else a newer run has begun in this driver
             self._save(replace(state, finished=True, log_end=self._decider.log.high_watermark))
         return decision
 
