@@ -198,7 +198,7 @@ class Decider:
         own = Scope(self._options.sink_id, 0, state.token, names, state.incarnation)
         for name, participant in self._others.items():
             try:
-                participant.recover_and_abort(own)
+                sweep_others({name: participant}, own)
             except ExactlyOnceError as e:  # the other participants are not to wait for it
                 log.warning("sink %s: participant %s: %s", self._options.sink_id, name, e)
         return found

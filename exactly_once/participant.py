@@ -108,7 +108,8 @@ class Scope:
     ----------
     sink_id : str
     before : int
-        Parts of claims before this token: their drivers are superseded.
+        Parts of claims before this token: their drivers are superseded. 0 for a driver that is superseded itself, and
+        may touch nothing but its own.
     own : int or None
         Also parts of this claim: the driver's own, when nothing of it is under way.
     spare : frozenset of str
@@ -137,7 +138,7 @@ class Scope:
             return False
         if part.incarnation in ("", self.incarnation):
             return part.token < self.before or part.token == self.own
-        return same_cluster(part.incarnation, self.incarnation)
+        return self.before > 0 and same_cluster(part.incarnation, self.incarnation)
 
 
 H = TypeVar("H", bound=Handle)

@@ -63,6 +63,14 @@ def test_a_scope_covers_what_nobody_can_decide_any_more(part: PartName, covered:
     assert scope.covers(str(part)) is covered
 
 
+def test_a_superseded_driver_covers_its_own_claim_alone() -> None:
+    """One that slept while the commit log was deleted would roll back what lives under the new log."""
+    own = Scope("orders", 0, 3, incarnation=LOG, participant="warehouse")
+    assert own.covers(str(PART))
+    assert not own.covers(str(PART._replace(token=2)))
+    assert not own.covers(str(PART._replace(incarnation=incarnation("cluster", "made again"))))
+
+
 def test_a_scope_without_incarnation_covers_no_name_that_has_one() -> None:
     """It does not know which log's claims it counts."""
     assert not Scope("orders", 99, 3, participant="warehouse").covers(str(PART))
