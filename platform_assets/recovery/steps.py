@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from exactly_once import recovery as engine
+from exactly_once.completion import lost_parts
 from exactly_once.errors import ExactlyOnceError, Fenced
 from exactly_once.inspection import Inspection, inspect_sink
 from platform_assets.classified import classified
@@ -97,7 +98,7 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
     done = found.completed
     batches = tuple(d.write_id or str(d.batch_id) for d in done)
     for loss in found.losses:
-        context.log.warning(str(loss.error(work.sink_id)))
+        context.log.warning(str(lost_parts(work.sink_id, loss.decision, loss.handles)))
     awaited = tuple(x.decision.write_id or str(x.decision.batch_id) for x in found.losses)
     if not awaited:
         context.log.info(f"Completed {_batches(batches)}." if done else "Nothing decided was open.")
