@@ -1,0 +1,144 @@
+"""What happens around the drivers: tasks on executors, brokers, the network, an operator, somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.model.state import (
+    IN_FLIGHT,
+    Handle,
+    Rules,
+    Scenario,
+    Task,
+    Transaction,
+    World,
+    abort,
+    commit,
+    is_open,
+    owner_of,
+    transaction,
+    with_tasks,
+    with_transaction,
+)
+from tests.model.steps import Actors, Step
+
+
+class Around:
+    """The steps of everything but the actors."""
+
+    def __init__(self, scenario: Scenario, rules: Rules, actors: Actors):
+        self.scenario, self.rules, self._actors = scenario, rules, actors
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
+
+    def tasks(self, w: World) -> Iterator[Step]:
+        """What each task may do next."""
+        for t in dict.fromkeys(w.tasks):
+            who = f"task of part {t.part}, attempt {t.attempt} under claim {t.token}"
+            id_ = self._id(t)
+            if t.pc == "waits":
+                late = self._too_late(w, t)
+                if late is not None:
+                    text = "comes too late, and ends" if late else "asks whether it may begin"
+                    yield "task asks", f"{who} {text}", self._to(w, t, "failed" if late else "asked")
+            elif t.pc == "asked":
+                before = transaction(w, id_)
+                epoch = before.epoch + 1 if before else 1
+                nw = abort(w, before.handle, "a task's InitProducerId") if before else w
+                nw = with_transaction(nw, Transaction(id_, epoch, "open", t.token, t.batch))
+                text = f"{who} begins {id_[0]}:{id_[1]}:{id_[2]}@{epoch}"
+                yield "begin", text, self._to(nw, t, "open", epoch)
+            elif t.pc == "open":
+                handle = id_, t.epoch
+                late = self._too_late(w, t)
+                if late is None:
+                    pass
+                elif not is_open(w, handle):
+                    yield "prepare", f"{who} finds its transaction gone", self._to(w, t, "failed", t.epoch)
+                elif late:
+                    nw = abort(w, handle, "a task")
+                    text = f"{who} comes too late, and aborts its own transaction"
+                    yield "prepare", text, self._to(nw, t, "failed", t.epoch)
+                else:
+                    yield "prepare", f"{who} prepares", self._to(w, t, "prepared", t.epoch)
+            if t.live and t.pc in IN_FLIGHT:
+                yield from self._retries(w, t, who)
+
+    def _id(self, t: Task) -> tuple[int, int, int]:
+        slot = t.token % self.scenario.slots if self.rules.ids_carry_slot else 0
+        return slot, t.part, t.attempt
+
+    def _too_late(self, w: World, t: Task) -> bool | None:
+        """Whether the log says that this run of the tasks has ended; None while the log cannot be read."""
+        if not self.rules.late_task_asks:
+            return False
+        known = self._actors.readable(w)
+        if known is None:
+            return None
+        log = w.log[: known.bit_length()]
+        if owner_of(log) != t.token:
+            return True
+        if ("aborted", t.token, t.execution) in log:
+            return True
+        return self.rules.late_task_knows_decided and any(r[:3] == ("decision", t.batch, t.token) for r in log)
+
+    @staticmethod
+    def _to(w: World, t: Task, pc: str, epoch: int = 0) -> World:
+        """The task's next state; what becomes of one that nobody waits for is nobody's business."""
+        rest = list(w.tasks)
+        rest.remove(t)
+        if t.live or pc in IN_FLIGHT:
+            rest.append(t._replace(pc=pc, epoch=epoch))
+        return with_tasks(w, rest)
+
+    def _retries(self, w: World, t: Task, who: str) -> Iterator[Step]:
+        rest = list(w.tasks)
+        rest.remove(t)
+        old = t._replace(live=False)
+        if w.left.retries:
+            nw = w._replace(left=w.left._replace(retries=w.left.retries - 1))
+            new = Task(t.execution, t.token, t.batch, t.part, t.attempt + 1)
+            yield "task retried", f"Spark gives up the {who}, and tries again", with_tasks(nw, [*rest, old, new])
+        if w.left.twins:
+            nw = w._replace(left=w.left._replace(twins=w.left.twins - 1))
+            new = Task(t.execution, t.token, t.batch, t.part, t.attempt)
+            text = f"Spark runs the stage of the {who} again"
+            yield "task retried", text, with_tasks(nw, [*rest, old, new])
+
+    # -- brokers and others -------------------------------------------------------------------------------------------
+
+    def world(self, w: World) -> Iterator[Step]:
+        """What may go wrong."""
+        left = w.left
+        if left.timeouts:
+            for t in w.transactions:
+                if t.state == "open":
+                    nw = with_transaction(w, t._replace(state="aborted"))
+                    text = f"a time-out, or an operator, aborts {_name(t.handle)}"
+                    yield "time-out", text, nw._replace(left=left._replace(timeouts=left.timeouts - 1))
+        for h in w.net:
+            nw, _ = commit(w, h)
+            rest = tuple(x for x in w.net if x != h)
+            yield "late EndTxn", f"the EndTxn for {_name(h)} arrives late", nw._replace(net=rest)
+        if w.wire is not None and w.wire[0] == w.holder:
+            nw = self._actors.lands(w, w.wire[1])._replace(wire=None)
+            yield "late write", "the write of the decision lands late", nw
+        if left.foreign and w.foreign < 0:
+            nw = w._replace(foreign=len(w.log), left=left._replace(foreign=left.foreign - 1))
+            yield "foreign", "somebody opens a transaction on the commit log", nw
+        if w.foreign >= 0:
+            yield "foreign", "somebody's transaction on the commit log ends", w._replace(foreign=-1)
+        if left.records:
+            for a in w.actors:
+                if a.pc != "run":
+                    continue
+                for t in w.transactions:
+                    if t.state == "open" and t.token == a.token and t.handle not in w.gone:
+                        nw = w._replace(gone=tuple(sorted([*w.gone, t.handle])))
+                        text = f"the topic is made again, and the records of {_name(t.handle)} are gone"
+                        yield "records gone", text, nw._replace(left=left._replace(records=left.records - 1))
+
+
+def _name(h: Handle) -> str:
+    (slot, part, attempt), epoch = h
+    return f"{slot}:{part}:{attempt}@{epoch}"

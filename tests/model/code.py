@@ -1,0 +1,120 @@
+"""Which function of the code each transition of the model stands for, and which one keeps each rule.
+
+The one place to touch when a function moves or is renamed; a test resolves every name, below ``exactly_once``.
+"""
+
+from __future__ import annotations
+
+#: Transition -> functions.
+TRANSITIONS: dict[str, tuple[str, ...]] = {
+    "start": (
+        "sink.plan",
+        "batch.plan_write",
+        "recovery.claim_sink",
+        "claim.claim_for_stream",
+        "claim.claim_for_write",
+        "kafka.commit_log.CommitLog._init",
+    ),
+    "claim": ("kafka.commit_log.CommitLog.claim", "owner.make_claim"),
+    "recover": ("claim.complete_decided", "completion.complete", "recovery.complete_decided"),
+    "mark": ("kafka.commit_log.CommitLog.append", "protocol.records.Completed"),
+    "sweep": ("claim.sweep_undecided", "completion.open_transactions", "sink.Committer._housekeeping"),
+    "abort": ("completion.sweep", "kafka.control.Control.end_all"),
+    "plan": ("claim._replay", "protocol.planning.plan_batch", "sink.plan"),
+    "rest": ("recovery.recover", "recovery.sweep_undecided"),
+    "task asks": ("spark.tasks.write_part",),
+    "begin": ("kafka.transaction.PartTransaction", "kafka_participant.KafkaPart._begin"),
+    "prepare": ("kafka.transaction.PartTransaction.prepare", "kafka_participant.KafkaPart.pre_commit"),
+    "task fails": ("spark.data_source.Writer.abort",),
+    "task retried": ("protocol.names.attempt_of",),
+    "look": ("deciding.Decider._check_alive", "kafka.commit_log.CommitLog.own"),
+    "decide": ("deciding.Decider.decide_and_complete", "kafka.commit_log.CommitLog.append"),
+    "complete": ("completion.complete", "completion.commit_transactions"),
+    "fenced": ("kafka.commit_log.CommitLog.own", "errors.Fenced"),
+    "commits/N": ("sink.Committer.commit", "driver_state.DriverState.planned"),
+    "stop": ("spark.data_source.Writer.abort", "spark.foreach_batch.ForeachBatch._abort"),
+    "abort batch": ("sink.Committer.abort", "batch.abort_write"),
+    "disown": ("protocol.records.Aborted",),
+    "abandon": ("deciding.Decider.abandon",),
+    # the world
+    "time-out": ("operations.abort",),
+    "late EndTxn": ("kafka.control.Control.end_all",),
+    "late write": ("kafka.commit_log.CommitLog._write",),
+    "foreign": ("kafka.commit_log.CommitLog._entries",),
+    "records gone": ("kafka.evidence.Evidence.places",),
+}
+
+#: Rule -> what it says, and the functions that keep it.
+RULES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "log_is_fenced": (
+        "only the producer that was initialised last may write to the log",
+        ("kafka.commit_log.CommitLog._init", "protocol.names.commit_log_id"),
+    ),
+    "reads_behind_init": (
+        "a write follows a read of the log behind the writer's own init, with no later claim in it",
+        ("kafka.commit_log.CommitLog.own", "kafka.commit_log.CommitLog._init"),
+    ),
+    "reads_to_high_watermark": (
+        "a read of the log counts only when nothing hides its end",
+        ("kafka.commit_log.CommitLog._entries",),
+    ),
+    "rechecks_decided": (
+        "the state of the log behind which a decision is written says that the batch is not decided",
+        ("deciding.Decider._placed",),
+    ),
+    "drains_decided": ("a batch that is decided is not written again", ("protocol.planning.plan_batch",)),
+    "ids_carry_slot": ("claims that may be alive at once share no id", ("protocol.names.slot_of",)),
+    "own_past_only": (
+        "a start completes decisions before its own claim, and sweeps slots of claims before it",
+        ("protocol.log_state.LogState.open_before", "completion.older_slots"),
+    ),
+    "sweeps_at_claim": ("a start aborts what older claims left open", ("claim.sweep_undecided",)),
+    "sweep_spares_decided": ("the sweep spares what open decisions name", ("claim.sweep_undecided",)),
+    "sweep_spares_exactly": (
+        "it spares the decided transaction, not whatever has its id",
+        ("claim.sweep_undecided", "completion.sweep"),
+    ),
+    "completes_at_claim": ("a start commits what is decided", ("claim.complete_decided",)),
+    "proves_outcomes": ("a commit that did not happen is not taken for one", ("protocol.outcomes.read_answer",)),
+    "asks_the_output": (
+        "what EndTxn cannot tell, the output tells",
+        ("kafka.evidence.Evidence.fates", "kafka.evidence.read_fate"),
+    ),
+    "waits_for_proof": (
+        "a batch goes on only when every outcome is proven",
+        ("completion.commit_transactions", "errors.Unfinished"),
+    ),
+    "replays_lost": ("what was decided and lost is written again", ("claim._replay", "sink.plan")),
+    "replays_only_lost": ("and nothing else of its batch", ("spark.tasks._writes",)),
+    "amends": ("the decision of a batch names all of its parts, also after a replay", ("deciding.amend",)),
+    "leader_was_asked": (
+        "a leader that knows no such transaction forbids the decision",
+        ("kafka.evidence.Evidence.places",),
+    ),
+    "abort_reads_log": ("abort() leaves alone what is decided", ("sink.Committer.abort",)),
+    "abort_inits_first": (
+        "abort() settles a decision that is under way before it looks",
+        ("sink.Committer.abort", "kafka.commit_log.CommitLog.own"),
+    ),
+    "abandons": ("a superseded driver ends what it prepared", ("deciding.Decider.abandon",)),
+    "abandon_spares_decided": ("but not what it has decided", ("deciding.Decider.abandon",)),
+    "abandon_sweeps_slot": ("and what its tasks did not report", ("deciding.Decider.abandon",)),
+    "claims_after_failure": (
+        "a run that follows a failed one has a claim of its own",
+        ("sink.plan", "driver_state.DriverState"),
+    ),
+    "late_task_asks": (
+        "a task asks the log whether it is too late, before it begins and when it has prepared",
+        ("spark.tasks.write_part",),
+    ),
+    "aborted_before_sweep": (
+        "the log says that a run has ended before its transactions are swept",
+        ("sink.Committer.abort",),
+    ),
+    "late_task_knows_decided": (
+        "a task whose batch is decided under its claim is too late",
+        ("spark.tasks.write_part",),
+    ),
+    "sweeps_after_batch": ("a batch that went through leaves no attempt open", ("sink.Committer._housekeeping",)),
+    "leaves_others_losses": ("a loss of one batch write holds up no other", ("claim._replay",)),
+}

@@ -1,0 +1,98 @@
+"""What must never be, and what must be possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.model.state import (
+    DRIVER,
+    ENDED,
+    IN_FLIGHT,
+    Record,
+    Scenario,
+    World,
+    decided_handles,
+    decisions,
+    is_open,
+    open_decisions,
+)
+
+DUPLICATE = "a part is visible twice"
+EARLY = "visible before its decision"
+LOST = "commits/N is written, and a part is not visible"
+OPEN = "left open at rest"
+TWICE = "a batch is decided twice"
+SUPERSEDED = "a superseded driver decides"
+HARM = "aborts a decided transaction"
+
+
+def violation(w: World, before: World, scenario: Scenario) -> str | None:
+    """Which property the step from ``before`` to ``w`` violates."""
+    if w.harm and w.harm != scenario.tolerates:
+        return w.harm
+    if w.visible != before.visible:
+        seen = [(batch, h[0][1]) for batch, h in w.visible]
+        if len(seen) != len(set(seen)):
+            return DUPLICATE
+        decided = decided_handles(w.log)
+        if any(h not in decided for _, h in w.visible):
+            return EARLY
+    if w.spark != before.spark:
+        seen_parts = {(batch, h[0][1]) for batch, h in w.visible}
+        if any((b, p) not in seen_parts for b in w.spark for p in range(scenario.parts)):
+            return LOST
+    return at_rest(w, scenario)
+
+
+def at_rest(w: World, scenario: Scenario) -> str | None:
+    """Whether something is open that nobody is going to end.
+
+    Whoever has not ended by itself counts as killed here, so every state is looked at as the last one. The latest
+    claimant, when it has ended, answers for everything; any driver that has ended answers for its own claim. A task
+    between its first question and its last is excepted: if it is killed there, the brokers' time-out ends what it has
+    begun.
+    """
+    pcs = [a.pc for a in w.actors]
+    if not any(pc in ENDED for pc in pcs) or any(t.pc in IN_FLIGHT for t in w.tasks):
+        return None
+    left = [t for t in w.transactions if t.state == "open"]
+    if not left:
+        return None
+    decided = decided_handles(w.log)
+    left = [t for t in left if t.handle not in decided]
+    if not left:
+        return None
+    due = {d[2] for d in open_decisions(w.log, None)}  # that driver's error asks for a start, which sweeps
+    latest = next(r for r in reversed(w.log) if r[0] == "claim")
+    if pcs[latest[2]] in ENDED and not (due and scenario.kinds[latest[2]] == DRIVER):
+        return OPEN
+    ended = {a.token for a in w.actors if a.pc in ENDED} - due
+    return OPEN if any(t.token in ended for t in left) else None
+
+
+def _loses(w: World, decision: Record) -> bool:
+    seen = {h for _, h in w.visible}
+    return any(h not in seen and not is_open(w, h) for h in decision[3])
+
+
+def _all_done(w: World, scenario: Scenario) -> bool:
+    return set(w.spark) == {b for batches in scenario.inputs for b in batches}
+
+
+#: What an exploration must have seen, for its silence to mean something.
+ENDS: dict[str, Callable[[World, Scenario], bool]] = {
+    "everything written": _all_done,
+    "a recovery at rest": lambda w, s: any(
+        a.pc == "done" for a, k in zip(w.actors, s.kinds, strict=True) if k != DRIVER
+    ),
+    "a driver stopped": lambda w, s: any(a.pc == "stopped" for a in w.actors),
+    "a part written again": lambda w, s: any(
+        r[0] == "decision" and decisions(w.log[:n]).get(r[1], r)[3] != r[3] for n, r in enumerate(w.log)
+    ),
+    "a batch through beside a loss": lambda w, s: any(
+        r[1] in w.spark and any(d[1] != r[1] and _loses(w, d) for d in open_decisions(w.log[:n], None))
+        for n, r in enumerate(w.log)
+        if r[0] == "decision"
+    ),
+    "two claims alive": lambda w, s: sum(a.token > 0 and a.pc not in ENDED for a in w.actors) > 1,
+}

@@ -1,0 +1,253 @@
+"""What the model is made of: the world as one hashable value, the rules that can be switched off, the sizes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: A transactional id: slot, part, attempt.
+Id = tuple[int, int, int]
+
+#: One transaction of an id: each InitProducerId raises the epoch, so this names exactly one.
+Handle = tuple[Id, int]
+
+#: A record of the commit log: ("claim", token, actor), ("decision", batch, token, handles),
+#: ("completed", batch, token) or ("aborted", token, execution).
+Record = tuple
+
+#: Kinds of actors.
+DRIVER, RECOVERY = "driver", "recovery"
+
+#: Where an actor's life ends by itself; one that is never scheduled again has been killed.
+ENDED = ("done", "stopped")
+
+#: A task's transaction may come to be, or be open, without anybody but the task knowing.
+IN_FLIGHT = ("asked", "open")
+
+
+class Rules(NamedTuple):
+    """Everything that the protocol leans on. ``code.RULES`` says which function keeps each, and what it says."""
+
+    log_is_fenced: bool = True
+    reads_behind_init: bool = True
+    reads_to_high_watermark: bool = True
+    rechecks_decided: bool = True
+    drains_decided: bool = True
+    ids_carry_slot: bool = True
+    own_past_only: bool = True
+    sweep_spares_decided: bool = True
+    sweep_spares_exactly: bool = True
+    sweeps_at_claim: bool = True
+    completes_at_claim: bool = True
+    proves_outcomes: bool = True
+    asks_the_output: bool = True
+    waits_for_proof: bool = True
+    replays_lost: bool = True
+    replays_only_lost: bool = True
+    amends: bool = True
+    leader_was_asked: bool = True
+    abort_reads_log: bool = True
+    abort_inits_first: bool = True
+    abandons: bool = True
+    abandon_spares_decided: bool = True
+    abandon_sweeps_slot: bool = True
+    claims_after_failure: bool = True
+    late_task_asks: bool = True
+    aborted_before_sweep: bool = True
+    late_task_knows_decided: bool = True
+    sweeps_after_batch: bool = True
+    leaves_others_losses: bool = True
+
+
+class Faults(NamedTuple):
+    """How often each thing may still go wrong."""
+
+    timeouts: int = 0  # the broker's, of any open transaction, or an operator's abort
+    silences: int = 0  # an EndTxn gets no answer, and arrives late or never
+    log_silences: int = 0  # the decision's write gets no answer, and lands late or never
+    foreign: int = 0  # somebody's transaction on the commit log
+    stops: int = 0  # query.stop() in the middle of a batch
+    restarts: int = 0  # the query is started again in the same Spark application
+    records: int = 0  # a prepared transaction's records are gone: the topic was made again
+    retries: int = 0  # Spark gives a task up that goes on, and runs another attempt
+    twins: int = 0  # the same in a stage that is run again: the new attempt has the id of the old one
+
+
+class Scenario(NamedTuple):
+    """One size to explore. ``inputs`` holds each actor's batches, which are numbered over all queries and writes."""
+
+    name: str
+    kinds: tuple[str, ...]
+    inputs: tuple[tuple[int, ...], ...]
+    parts: int = 1
+    slots: int = 8
+    writes: bool = False  # batch writes, which share nothing; else streams, of which the last one has taken over
+    faults: Faults = Faults()
+    reaches: tuple[str, ...] = ()
+    tolerates: str = ""  # what this size cannot rule out, and what is made good
+    long: bool = False
+
+
+class Transaction(NamedTuple):
+    """What the coordinator knows of one id: its latest transaction."""
+
+    id: Id
+    epoch: int
+    state: str  # open, committed, aborted
+    token: int
+    batch: int
+
+    @property
+    def handle(self) -> Handle:
+        return self.id, self.epoch
+
+
+class Task(NamedTuple):
+    """One attempt of one part. Spark has given it up when it is not ``live``."""
+
+    execution: tuple[int, int]  # actor, run of its tasks
+    token: int
+    batch: int
+    part: int
+    attempt: int = 0
+    pc: str = "waits"  # waits, asked, open, prepared, failed
+    epoch: int = 0
+    live: bool = True
+
+
+class Actor(NamedTuple):
+    """A driver or a recovery. ``pc`` is the step it is about to take."""
+
+    pc: str = "off"
+    token: int = 0
+    execution: int = 0
+    batch: int = 0
+    ending: int = 0  # the batch whose decision it completes
+    known: int = 0  # bit n: the process at work has record n of the log in its memory, and had the log's producer
+    plan: str = ""  # write, replay
+    todo: tuple[Handle, ...] = ()
+    handles: tuple[Handle, ...] = ()  # what its tasks prepared, or what it decided
+    lost: tuple[Handle, ...] = ()  # decided, and proven to be rolled back
+    replay: tuple[int, ...] = ()  # parts that have to be written again
+    amended: tuple[Handle, ...] = ()  # the earlier decision of the batch that it writes again
+    failed: bool = False
+
+
+class World(NamedTuple):
+    """Everything that the next step may depend on."""
+
+    left: Faults
+    actors: tuple[Actor, ...]
+    tasks: tuple[Task, ...] = ()
+    transactions: tuple[Transaction, ...] = ()
+    visible: tuple[tuple[int, Handle], ...] = ()  # (batch, handle) that a read_committed reader sees
+    log: tuple[Record, ...] = ()
+    holder: tuple[int, str] | None = None  # whose InitProducerId of the log's producer was the last
+    wire: tuple[tuple[int, str], Record] | None = None  # a write of the log on its way
+    foreign: int = -1  # the offset of somebody's open transaction on the log
+    net: tuple[Handle, ...] = ()  # EndTxn(commit) on its way
+    gone: tuple[Handle, ...] = ()  # whose records are gone
+    spark: tuple[int, ...] = ()  # batches with commits/N
+    harm: str = ""  # what a step did that is never allowed
+
+
+def actor(w: World, i: int, a: Actor) -> World:
+    """The world with another state of actor ``i``."""
+    return w._replace(actors=(*w.actors[:i], a, *w.actors[i + 1 :]))
+
+
+def transaction(w: World, id_: Id) -> Transaction | None:
+    """What the coordinator knows of an id."""
+    for t in w.transactions:
+        if t.id == id_:
+            return t
+    return None
+
+
+def with_transaction(w: World, new: Transaction) -> World:
+    """The world with another state of one id."""
+    rest = [t for t in w.transactions if t.id != new.id]
+    return w._replace(transactions=tuple(sorted([*rest, new])))
+
+
+def with_tasks(w: World, tasks: list[Task]) -> World:
+    """The world with other tasks; their order means nothing."""
+    return w._replace(tasks=tuple(sorted(tasks)))
+
+
+# -- the commit log ---------------------------------------------------------------------------------------------------
+
+
+def owner_of(log: tuple[Record, ...]) -> int:
+    """The token of the latest claim, 0 without any."""
+    for r in reversed(log):
+        if r[0] == "claim":
+            return int(r[1])
+    return 0
+
+
+def decisions(log: tuple[Record, ...]) -> dict[int, Record]:
+    """The latest decision of each batch, in the order of the log."""
+    found: dict[int, Record] = {}
+    for r in log:
+        if r[0] == "decision":
+            found.pop(r[1], None)
+            found[r[1]] = r
+    return found
+
+
+def open_decisions(log: tuple[Record, ...], before: int | None) -> list[Record]:
+    """Decided and not marked, of claims before ``before``."""
+    marks = {r[1] for r in log if r[0] == "completed"}
+    return [d for b, d in decisions(log).items() if b not in marks and (before is None or d[2] < before)]
+
+
+def decided_handles(log: tuple[Record, ...]) -> set[Handle]:
+    """What the decisions name now."""
+    return {h for d in decisions(log).values() for h in d[3]}
+
+
+def last_decided(log: tuple[Record, ...], batches: tuple[int, ...]) -> int:
+    """The highest decided batch among ``batches``, 0 without any."""
+    return max((r[1] for r in log if r[0] == "decision" and r[1] in batches), default=0)
+
+
+# -- the brokers ------------------------------------------------------------------------------------------------------
+
+
+def commit(w: World, h: Handle) -> tuple[World, str]:
+    """EndTxn(commit), and the broker's answer."""
+    t = transaction(w, h[0])
+    if t is None or t.epoch != h[1]:
+        return w, "PRODUCER_FENCED"
+    if t.state == "open":
+        seen = w.visible if h in w.gone else tuple(sorted([*w.visible, (t.batch, h)]))
+        return with_transaction(w, t._replace(state="committed"))._replace(visible=seen), "NONE"
+    return w, "NONE" if t.state == "committed" else "INVALID_TXN_STATE"
+
+
+def abort(w: World, h: Handle, who: str) -> World:
+    """EndTxn(abort) of exactly this transaction; nothing happens when it is not open any more."""
+    t = transaction(w, h[0])
+    if t is None or t.epoch != h[1] or t.state != "open":
+        return w
+    if h in decided_handles(w.log):
+        w = w._replace(harm=f"{who} aborts a decided transaction")
+    return with_transaction(w, t._replace(state="aborted"))
+
+
+def is_open(w: World, h: Handle) -> bool:
+    """DescribeTransactions: Ongoing, at this producer epoch."""
+    t = transaction(w, h[0])
+    return t is not None and t.epoch == h[1] and t.state == "open"
+
+
+def fate(w: World, h: Handle) -> str:
+    """What the output itself tells of a transaction that has ended."""
+    if any(seen == h for _, seen in w.visible):
+        return "committed"
+    return "unknown" if h in w.gone else "aborted"
+
+
+def open_in(w: World, slots: frozenset[int] | None) -> list[Transaction]:
+    """ListTransactions: what is open in these slots, in all without any."""
+    return [t for t in w.transactions if t.state == "open" and (slots is None or t.id[0] in slots)]

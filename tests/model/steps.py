@@ -1,0 +1,536 @@
+"""What a driver and a recovery do, step by step. Between two steps anything else may happen; inside one, nothing.
+
+A step that only computes is part of the one before it. An InitProducerId of the log and the read behind it are one
+step: what comes between them either shows in the read or fences the producer, and then the write finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+from exactly_once.completion import older_slots
+from exactly_once.errors import CheckpointRewound
+from exactly_once.protocol.outcomes import Outcome, read_answer
+from exactly_once.protocol.planning import Batch, Plan, plan_batch
+from exactly_once.protocol.records import Decision
+from tests.model.state import (
+    DRIVER,
+    Actor,
+    Handle,
+    Record,
+    Rules,
+    Scenario,
+    Task,
+    World,
+    abort,
+    actor,
+    commit,
+    decided_handles,
+    decisions,
+    fate,
+    is_open,
+    last_decided,
+    open_decisions,
+    open_in,
+    owner_of,
+    with_tasks,
+)
+
+#: The transition's name (``code.TRANSITIONS`` says what it stands for), what happened, and the world after it.
+Step = tuple[str, str, World]
+
+#: The code's own functions, as far as they are pure.
+slots_before = lru_cache(older_slots)
+meaning = lru_cache(read_answer)
+
+
+@lru_cache
+def planned(batch: int, last: int) -> Plan | None:
+    """What the code's own planning says of ``batch`` after the decision of ``last``; None when it refuses."""
+    decided = Decision("q", last, 0, (), "", 5, 0) if last else None
+    try:
+        return plan_batch("s", Batch("q", batch, ""), decided, adopt=True)
+    except CheckpointRewound:
+        return None
+
+
+class Actors:
+    """The steps of drivers and recoveries in one scenario."""
+
+    def __init__(self, scenario: Scenario, rules: Rules):
+        self.scenario, self.rules = scenario, rules
+        self._steps: dict[str, Callable[[World, int, Actor], Iterator[Step]]] = {
+            "off": self._start,
+            "claim": self._claim,
+            "recover": self._recover,
+            "recovered": self._mark,
+            "sweep": self._sweep,
+            "sweeping": self._sweeping,
+            "run": self._run,
+            "decide": self._decide,
+            "complete": self._complete,
+            "completed": self._mark,
+            "housekeep": self._sweep,
+            "housekeeping": self._sweeping,
+            "spark": self._spark,
+            "abort": self._abort,
+            "disown": self._disown,
+            "own": self._sweep,
+            "owning": self._sweeping,
+            "abandon": self._abandon,
+            "abandoning": self._abandoning,
+            "stopped": self._start_again,
+        }
+
+    def steps(self, w: World) -> Iterator[Step]:
+        """What each actor may do next."""
+        for i, a in enumerate(w.actors):
+            step = self._steps.get(a.pc)
+            if step is not None:
+                who = f"{self.scenario.kinds[i]} {i + 1}"
+                for name, text, nw in step(w, i, a):
+                    yield name, f"{who} {text}", nw
+
+    # -- the commit log -----------------------------------------------------------------------------------------------
+
+    def readable(self, w: World) -> int | None:
+        """Which records a reader gets; None while it has to wait for somebody's open transaction."""
+        if w.foreign < 0:
+            return (1 << len(w.log)) - 1
+        return None if self.rules.reads_to_high_watermark else (1 << w.foreign) - 1
+
+    def _init(self, w: World, i: int, process: str) -> tuple[World, int] | None:
+        """The last init wins: every other writer is fenced, and what it had under way is aborted."""
+        seen = self.readable(w)
+        return None if seen is None else (w._replace(holder=(i, process), wire=None), seen)
+
+    def _may_write(self, w: World, i: int, process: str) -> bool:
+        return w.holder == (i, process) or not self.rules.log_is_fenced
+
+    def lands(self, w: World, record: Record) -> World:
+        """A decision lands in the log."""
+        if record[2] != owner_of(w.log):
+            w = w._replace(harm="a superseded driver decides")
+        earlier = decisions(w.log).get(record[1])
+        if earlier is not None:
+            seen = {h for _, h in w.visible}
+            if any(h not in record[3] and (is_open(w, h) or h in seen) for h in earlier[3]) or earlier[3] == record[3]:
+                w = w._replace(harm="a batch is decided twice")
+        return w._replace(log=(*w.log, record))
+
+    @staticmethod
+    def _records(w: World, known: int) -> tuple[Record, ...]:
+        if known == (1 << len(w.log)) - 1:
+            return w.log
+        return tuple(r for n, r in enumerate(w.log) if known >> n & 1)
+
+    # -- a start: claim, complete, sweep, plan ------------------------------------------------------------------------
+
+    def in_flight(self, w: World, i: int) -> int:
+        """The batch that Spark's checkpoint has in flight for this actor, 0 when all of its input is done."""
+        return next((b for b in self.scenario.inputs[i] if b not in w.spark), 0)
+
+    def _start(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Read the log behind an init of its producer, and look whether this batch may be run."""
+        driver, batch = self.scenario.kinds[i] == DRIVER, self.in_flight(w, i)
+        if driver and not batch:
+            return
+        twin = i and self.scenario.kinds[i - 1] == DRIVER and self.scenario.inputs[i - 1] == self.scenario.inputs[i]
+        if driver and twin and w.actors[i - 1].pc == "off":
+            return  # drivers of one query are alike: the first one starts first
+        if not driver and not owner_of(w.log):
+            return
+        if (begun := self._init(w, i, "claim")) is None:
+            return
+        w, known = begun
+        log = self._records(w, known)
+        if driver and planned(batch, last_decided(log, self.scenario.inputs[i])) is None:
+            yield "start", "is refused: the checkpoint is older than the log", self._stop(w, i, a)
+            return
+        if driver and self._bound_to_later(log, i):
+            yield "start", "is refused: another query has taken over", self._stop(w, i, a)
+            return
+        yield "start", "inits the log and reads it", actor(w, i, a._replace(pc="claim", known=known, batch=batch))
+
+    def _claim(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Write the claim that follows what was read."""
+        if not self._may_write(w, i, "claim"):
+            yield from self._start(w, i, a)
+            return
+        token = owner_of(self._records(w, a.known)) + 1
+        known = a.known | 1 << len(w.log)
+        w = w._replace(log=(*w.log, ("claim", token, i)))
+        yield "claim", f"writes claim {token}", actor(w, i, self._resolve(w, a._replace(token=token, known=known)))
+
+    def _resolve(self, w: World, a: Actor) -> Actor:
+        """The next decision to complete, then the sweep."""
+        if self.rules.completes_at_claim:
+            before = a.token if self.rules.own_past_only else None
+            done = set(a.lost)
+            log = self._records(w, a.known) if self.rules.own_past_only else w.log
+            for d in open_decisions(log, before):
+                if not done & set(d[3]):
+                    return a._replace(pc="recover", todo=d[3], handles=d[3], ending=d[1])
+        return a._replace(pc="sweep", todo=(), handles=())
+
+    def _recover(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Commit what an earlier driver decided."""
+        for sentence, nw, na in self._end(w, a):
+            if na.failed:  # the sweep goes on all the same, and the start fails after it
+                yield "recover", sentence, actor(nw, i, na._replace(pc="sweep", todo=(), handles=()))
+            elif na.todo:
+                yield "recover", sentence, actor(nw, i, na)
+            elif set(na.lost) & set(na.handles):  # it stays open
+                yield "recover", sentence, actor(nw, i, self._resolve(nw, na))
+            else:
+                yield "recover", sentence, actor(nw, i, na._replace(pc="recovered"))
+
+    def _end(self, w: World, a: Actor) -> Iterator[tuple[str, World, Actor]]:
+        """EndTxn(commit) of one handle, and what its answer means."""
+        for h in a.todo:
+            rest = tuple(x for x in a.todo if x != h)
+            nw, answer = commit(w, h)
+            name = _name(h)
+            if meaning(answer) is Outcome.DONE:
+                yield f"commits {name}", nw, a._replace(todo=rest)
+            elif not self.rules.proves_outcomes:
+                yield f"logs that {name} is lost, and goes on", nw, a._replace(todo=rest)
+            else:
+                found = fate(w, h) if self.rules.asks_the_output else "aborted"
+                if found == "committed":
+                    yield f"finds {name} committed", nw, a._replace(todo=rest)
+                elif found == "aborted":
+                    lost = tuple(sorted([*a.lost, h]))
+                    yield f"finds {name} rolled back: {answer}", nw, a._replace(todo=rest, lost=lost)
+                else:
+                    yield f"cannot tell what became of {name}", nw, a._replace(failed=True)
+            if w.left.silences and h not in w.net:
+                nw = w._replace(net=tuple(sorted([*w.net, h])), left=w.left._replace(silences=w.left.silences - 1))
+                if self.rules.waits_for_proof:
+                    yield f"gets no answer for {name}", nw, a._replace(failed=True)
+                else:
+                    yield f"gets no answer for {name}, and goes on", nw, a._replace(todo=rest)
+
+    def _mark(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Write that every outcome of the batch is proven."""
+        process = "claim" if a.pc == "recovered" else "commit"
+        batch = a.ending
+        if self._may_write(w, i, process):
+            w, known = w._replace(log=(*w.log, ("completed", batch, a.token))), a.known | 1 << len(w.log)
+            a = a._replace(known=known)
+            if a.pc == "recovered":
+                yield "mark", f"marks {batch} as completed", actor(w, i, self._resolve(w, a))
+            else:
+                pc = "housekeep" if self.rules.sweeps_after_batch else "spark"
+                a = a._replace(pc=pc, replay=(), lost=(), amended=())
+                yield "mark", f"marks {batch} as completed", actor(w, i, a)
+        elif (begun := self._init(w, i, process)) is not None:
+            w, known = begun
+            if self._superseded(w, a, known):
+                after = self._stop(w, i, a) if a.pc == "recovered" else self._give_up(w, a, i)
+                yield "fenced", "was fenced, reads the log, and finds a later claim", after
+            else:
+                yield (
+                    "fenced",
+                    "was fenced, reads the log, and is the owner still",
+                    actor(w, i, a._replace(known=known)),
+                )
+
+    def _sweep(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Look for what is open: of older claims at a start; own attempts after a retry; all of this claim's after an
+        abort."""
+        own = frozenset([self._slot(a.token)])
+        older = slots_before(a.token, self.scenario.slots)
+        if a.pc == "sweep":
+            found = open_in(w, older if self.rules.own_past_only else None)
+            if not self.rules.sweeps_at_claim:
+                found = []
+            if self.rules.sweep_spares_decided:
+                spared = {h for d in open_decisions(self._records(w, a.known), a.token) for h in d[3]}
+                ids = {h[0] for h in spared}
+                exact = self.rules.sweep_spares_exactly
+                found = [t for t in found if (t.handle not in spared if exact else t.id not in ids)]
+        else:
+            found = open_in(w, own | older if a.pc == "housekeep" else own)
+        if found:
+            busy = {"sweep": "sweeping", "housekeep": "housekeeping", "own": "owning"}[a.pc]
+            todo = tuple(t.handle for t in found)
+            yield "sweep", f"finds {_names(todo)} open", actor(w, i, a._replace(pc=busy, todo=todo))
+        elif a.pc == "sweep":
+            yield from self._plan(w, i, a)
+        elif a.pc == "housekeep":
+            yield "sweep", "finds nothing open", actor(w, i, a._replace(pc="spark"))
+        elif self.rules.aborted_before_sweep or not self.rules.late_task_asks:
+            yield "sweep", "finds nothing open under its own claim", self._stop(w, i, a)
+        else:
+            yield "sweep", "finds nothing open under its own claim", actor(w, i, a._replace(pc="disown"))
+
+    def _sweeping(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Abort what was seen, by producer id and epoch."""
+        h, rest = a.todo[0], a.todo[1:]
+        pc = a.pc if rest else {"sweeping": "sweep", "housekeeping": "housekeep", "owning": "own"}[a.pc]
+        nw = abort(w, h, "a sweep")
+        yield "abort", f"aborts {_name(h)}", actor(nw, i, a._replace(pc=pc, todo=rest))
+
+    def _plan(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """The end of a start: write the batch, drain it, write what was lost of it; or stop."""
+        if a.failed:
+            yield "plan", "could not complete what is decided, and stops", self._stop(w, i, a)
+            return
+        if self.scenario.kinds[i] != DRIVER:
+            yield "rest", "has swept, and is gone", actor(w, i, Actor("done", a.token))
+            return
+        log, mine = self._records(w, a.known), self.scenario.inputs[i]
+        lost: list[Handle] = []
+        for batch, d in decisions(log).items():
+            if part := [h for h in d[3] if h in a.lost]:
+                if batch == a.batch:
+                    lost += part
+                elif batch in mine or not (self.scenario.writes and self.rules.leaves_others_losses):
+                    yield "plan", f"finds that batch {batch} has to come first, and stops", self._stop(w, i, a)
+                    return
+        last = last_decided(log, mine)
+        plan = planned(a.batch, last) if self.rules.drains_decided else Plan.WRITE
+        a = a._replace(known=0, lost=(), handles=(), todo=())
+        if plan is Plan.DRAIN and lost and self.rules.replays_lost:
+            parts = tuple(sorted({h[0][1] for h in lost}))
+            written = parts if self.rules.replays_only_lost else tuple(range(self.scenario.parts))
+            text = f"plans to write {', '.join(f'part {p}' for p in written)} of {a.batch} again"
+            yield "plan", text, self._execute(w, i, a._replace(replay=parts, plan="replay"), written)
+        elif plan is Plan.DRAIN:
+            yield "plan", f"drains {a.batch}, which is decided", actor(w, i, a._replace(pc="spark"))
+        elif plan is None:
+            yield "plan", "is refused: the checkpoint is older than the log", self._stop(w, i, a)
+        else:
+            every = tuple(range(self.scenario.parts))
+            yield "plan", f"plans to write {a.batch}", self._execute(w, i, a._replace(plan="write"), every)
+
+    def _execute(self, w: World, i: int, a: Actor, parts: tuple[int, ...]) -> World:
+        a = a._replace(pc="run", execution=a.execution + 1)
+        new = [Task((i, a.execution), a.token, a.batch, p) for p in parts]
+        return actor(with_tasks(w, [*w.tasks, *new]), i, a)
+
+    # -- a batch: decide, complete ------------------------------------------------------------------------------------
+
+    def _run(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Spark runs the tasks, and calls commit() or abort()."""
+        mine = [t for t in w.tasks if t.execution == (i, a.execution) and t.live]
+        if any(t.pc == "failed" for t in mine):
+            yield "task fails", "loses a task", self._give_up(*self._collect(w, i, a), i)
+        elif all(t.pc == "prepared" for t in mine):
+            yield from self._look(*self._collect(w, i, a), i)
+        if w.left.stops:
+            nw = w._replace(left=w.left._replace(stops=w.left.stops - 1))
+            yield "stop", "is stopped by its user", self._give_up(*self._collect(nw, i, a), i)
+
+    def _collect(self, w: World, i: int, a: Actor) -> tuple[World, Actor]:
+        """The handles that have come back from the tasks; a task that goes on is nobody's."""
+        mine = [t for t in w.tasks if t.execution == (i, a.execution)]
+        back = tuple(sorted(((self._slot(t.token), t.part, t.attempt), t.epoch) for t in mine if _came_back(t)))
+        rest = [t._replace(live=False) if t in mine else t for t in w.tasks if t not in mine or not _ended(t)]
+        return with_tasks(w, rest), a._replace(handles=back)
+
+    def _look(self, w: World, a: Actor, i: int) -> Iterator[Step]:
+        """Right before the decision: still the owner, not decided yet, every transaction alive."""
+        known = a.known
+        if not known:
+            seen = self.readable(w)
+            if seen is None:
+                return
+            known = seen
+            if self.rules.reads_behind_init:
+                w = w._replace(holder=(i, "commit"), wire=None)
+        log = self._records(w, known)
+        if owner_of(log) != a.token:
+            yield "look", "reads the log, and finds that the claim is not its own", self._give_up(w, a, i)
+        elif not all(is_open(w, h) for h in a.handles):
+            yield "look", "finds a prepared transaction gone", self._give_up(w, a, i)
+        elif self.rules.leader_was_asked and set(a.handles) & set(w.gone):
+            yield "look", "hears from a leader that a transaction is not there", self._give_up(w, a, i)
+        else:
+            earlier = decisions(log).get(a.batch) if a.plan == "replay" else None
+            a = a._replace(pc="decide", known=known, amended=earlier[3] if earlier else ())
+            yield "look", "finds everything alive", actor(w, i, a)
+
+    def _decision(self, w: World, a: Actor) -> Record:
+        """What is to be decided; of a replay, with the handles that stay."""
+        again = {h[0][1] for h in a.handles}
+        kept = [h for h in a.amended if h[0][1] not in again and self.rules.amends]
+        return "decision", a.batch, a.token, tuple(sorted([*a.handles, *kept]))
+
+    def _undecided(self, w: World, i: int, a: Actor) -> bool:
+        """Whether the state of the log behind which a decision is about to be written allows it."""
+        log = self._records(w, a.known)
+        last = last_decided(log, self.scenario.inputs[i])
+        if last < a.batch or not self.rules.rechecks_decided:
+            return True
+        return last == a.batch and decisions(log)[last][3] == a.amended and bool(open_decisions(log, None))
+
+    def _decide(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """One durable record."""
+        record = self._decision(w, a)
+        text = f"decides {a.batch}: {_names(record[3])}"
+        decided = a._replace(pc="complete", todo=record[3], handles=record[3], ending=a.batch)
+        if not self._undecided(w, i, a):
+            yield "look", f"finds that {a.batch} is decided already", self._give_up(w, a, i)
+        elif self._may_write(w, i, "commit") or not self.rules.reads_behind_init:
+            nw = self.lands(w, record)._replace(holder=(i, "commit"))
+            known = a.known | 1 << len(w.log)
+            yield "decide", text, actor(nw, i, decided._replace(known=known))
+            if w.left.log_silences:
+                nw = w._replace(
+                    wire=((i, "commit"), record), left=w.left._replace(log_silences=w.left.log_silences - 1)
+                )
+                yield "decide", f"{text}; no answer comes, and it gives up", self._give_up(nw, a, i)
+        elif (begun := self._init(w, i, "commit")) is not None:
+            w, known = begun
+            if self._superseded(w, a, known):
+                yield "fenced", "was fenced, reads the log, and finds a later claim", self._give_up(w, a, i)
+            else:
+                yield (
+                    "fenced",
+                    "was fenced, reads the log, and is the owner still",
+                    actor(w, i, a._replace(known=known)),
+                )
+
+    def _complete(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Commit what was decided."""
+        for sentence, nw, na in self._end(w, a):
+            if na.failed or (na.lost and not na.todo):
+                yield "complete", sentence, self._give_up(nw, na, i)
+            else:
+                yield "complete", sentence, actor(nw, i, na if na.todo else na._replace(pc="completed"))
+
+    def _spark(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """commits/N, and the next batch: under the same claim, since this one went through."""
+        if a.batch in w.spark:
+            yield "commits/N", "finds commits/N of another run, and stops", self._stop(w, i, a)
+            return
+        w = w._replace(spark=tuple(sorted([*w.spark, a.batch])))
+        batch, text = self.in_flight(w, i), f"writes commits/{a.batch}"
+        if not batch:
+            yield "commits/N", f"{text}, and ends", actor(w, i, Actor("done", a.token))
+        else:
+            a = a._replace(batch=batch, plan="write", handles=(), todo=())
+            parts = tuple(range(self.scenario.parts))
+            yield "commits/N", f"{text}, and plans to write {batch}", self._execute(w, i, a, parts)
+
+    # -- the end of a failed batch ------------------------------------------------------------------------------------
+
+    def _give_up(self, w: World, a: Actor, i: int) -> World:
+        """The batch failed; Spark calls abort() in a new process."""
+        a = a._replace(pc="abort", known=0, todo=(), lost=(), replay=(), amended=(), failed=False, plan="")
+        return actor(w, i, a)
+
+    def _abort(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Read the log first: what is decided is left alone."""
+        if not self.rules.abort_reads_log:
+            yield "abort batch", "is asked by Spark to abort", actor(w, i, a._replace(pc="own"))
+            return
+        begun = self._init(w, i, "abort")
+        if begun is None:
+            return
+        if self.rules.abort_inits_first:
+            w, known = begun
+        else:
+            known = begun[1]
+        log = self._records(w, known)
+        if owner_of(log) != a.token:
+            yield "abort batch", "is asked by Spark to abort, and finds a later claim", self._abandons(w, i, a)
+        elif any(r[:3] == ("decision", a.batch, a.token) for r in log):
+            yield "abort batch", f"is asked by Spark to abort, and finds {a.batch} decided", self._stop(w, i, a)
+        else:
+            first = self.rules.late_task_asks and self.rules.aborted_before_sweep
+            a = a._replace(pc="disown" if first else "own", known=known)
+            yield "abort batch", f"is asked by Spark to abort, and finds {a.batch} undecided", actor(w, i, a)
+
+    def _disown(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Tell late tasks of this execution that it has ended."""
+        if self._may_write(w, i, "abort"):
+            w = w._replace(log=(*w.log, ("aborted", a.token, (i, a.execution))))
+            if self.rules.aborted_before_sweep:
+                yield "disown", "writes that this run of the tasks has ended", actor(w, i, a._replace(pc="own"))
+            else:
+                yield "disown", "writes that this run of the tasks has ended", self._stop(w, i, a)
+        elif (begun := self._init(w, i, "abort")) is not None:
+            w, known = begun
+            if self._superseded(w, a, known):
+                text = "was fenced, reads the log, and finds a later claim"
+                yield "fenced", text, self._abandons(w, i, a)
+            else:
+                text = "was fenced, reads the log, and is the owner still"
+                yield "fenced", text, actor(w, i, a._replace(known=known))
+
+    def _abandons(self, w: World, i: int, a: Actor) -> World:
+        return actor(w, i, a._replace(pc="abandon")) if self.rules.abandons else self._stop(w, i, a)
+
+    def _abandon(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """A superseded driver ends exactly what its own tasks prepared and it has not decided.
+
+        Its abort() has just read everything that it can ever have decided, so this read may stop wherever it has to.
+        """
+        known = (1 << (w.foreign if w.foreign >= 0 else len(w.log))) - 1
+        log = self._records(w, known)
+        spared = decided_handles(log) if self.rules.abandon_spares_decided else set()
+        found = {h for h in a.handles if is_open(w, h)}
+        if self.rules.abandon_sweeps_slot and owner_of(log) - a.token < self.scenario.slots // 2:
+            found |= {t.handle for t in open_in(w, frozenset([self._slot(a.token)]))}
+        if todo := tuple(sorted(found - spared)):
+            yield "abandon", f"sees its own {_names(todo)} open", actor(w, i, a._replace(pc="abandoning", todo=todo))
+        else:
+            yield "abandon", "has nothing of its own open", self._stop(w, i, a)
+
+    def _abandoning(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        nw, rest = abort(w, a.todo[0], "a superseded driver"), a.todo[1:]
+        after = actor(nw, i, a._replace(todo=rest)) if rest else self._stop(nw, i, a)
+        yield "abandon", f"aborts {_name(a.todo[0])}", after
+
+    def _stop(self, w: World, i: int, a: Actor) -> World:
+        return actor(w, i, Actor("stopped", a.token, a.execution))
+
+    def _start_again(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """The query is started again in the same Spark application, which remembers that its last run failed."""
+        batch = self.in_flight(w, i)
+        if not w.left.restarts or self.scenario.kinds[i] != DRIVER or not batch:
+            return
+        w = w._replace(left=w.left._replace(restarts=w.left.restarts - 1))
+        if self.rules.claims_after_failure or not a.token:
+            for name, text, nw in self._start(w, i, a):
+                yield name, f"starts again, {text}", nw
+        elif any(r[:3] == ("decision", batch, a.token) for r in w.log):
+            yield "start", f"starts again, and drains {batch}", actor(w, i, a._replace(pc="spark", batch=batch))
+        else:
+            a = a._replace(batch=batch, plan="write")
+            text = f"starts again under claim {a.token}"
+            yield "start", text, self._execute(w, i, a, tuple(range(self.scenario.parts)))
+
+    # -- small things -------------------------------------------------------------------------------------------------
+
+    def _bound_to_later(self, log: tuple[Record, ...], i: int) -> bool:
+        """Whether the sink belongs to another query, which this driver was not told to take over."""
+        by = next((r[2] for r in reversed(log) if r[0] == "claim" and self.scenario.kinds[r[2]] == DRIVER), i)
+        return not self.scenario.writes and by > i and self.scenario.inputs[by] != self.scenario.inputs[i]
+
+    def _slot(self, token: int) -> int:
+        return token % self.scenario.slots if self.rules.ids_carry_slot else 0
+
+    def _superseded(self, w: World, a: Actor, known: int) -> bool:
+        return owner_of(self._records(w, known)) != a.token
+
+
+def _came_back(t: Task) -> bool:
+    return t.live and t.pc == "prepared"
+
+
+def _ended(t: Task) -> bool:
+    return t.pc in ("prepared", "failed")
+
+
+def _name(h: Handle) -> str:
+    (slot, part, attempt), epoch = h
+    return f"{slot}:{part}:{attempt}@{epoch}"
+
+
+def _names(handles: tuple[Handle, ...]) -> str:
+    return ", ".join(map(_name, handles))

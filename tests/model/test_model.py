@@ -1,0 +1,99 @@
+"""Every state of the protocol in small sizes: with all rules nothing is violated, without each of them something is."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+from tests.model.code import TRANSITIONS
+from tests.model.explore import Found, explore
+from tests.model.properties import HARM, OPEN, SUPERSEDED, TWICE
+from tests.model.scenarios import COUNTEREXAMPLES, SCENARIOS, SWEPT, ZOMBIE
+from tests.model.state import DRIVER, RECOVERY, Rules, Scenario
+
+SHORT = [name for name, s in SCENARIOS.items() if not s.long]
+ON_THE_LOG = SCENARIOS["somebody else on the log"]
+
+
+def without(*rules: str) -> Rules:
+    """All rules but these."""
+    return Rules()._replace(**dict.fromkeys(rules, False))
+
+
+@lru_cache
+def explored(name: str) -> Found:
+    """A size under all rules, explored once for all tests."""
+    return explore(SCENARIOS[name])
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if s.long else []) for name, s in SCENARIOS.items()]
+)
+def test_no_order_of_steps_violates_the_protocol(name: str) -> None:
+    """A loss, a duplicate, a second decision or a transaction that stays open, in an order that nobody thought of.
+
+    An exploration that never came to an end of its own, or never got where things are difficult, would be silent too.
+    """
+    found, scenario = explored(name), SCENARIOS[name]
+    assert found.violation is None, "\n".join([str(found.violation), *found.path])
+    assert found.complete
+    wanted = {"everything written", *scenario.reaches}
+    if len(scenario.kinds) > 1:
+        wanted |= {"a driver stopped", "two claims alive"}
+    if RECOVERY in scenario.kinds:
+        wanted.add("a recovery at rest")
+    assert wanted <= found.ends
+
+
+@pytest.mark.parametrize(("off", "name", "kind"), COUNTEREXAMPLES, ids=lambda x: "+".join(x) if x is not str(x) else "")
+def test_without_a_rule_there_is_a_counterexample(off: tuple[str, ...], name: str, kind: str) -> None:
+    """A rule that could be left out unseen is a rule that the next change leaves out."""
+    found = explore(SCENARIOS[name], without(*off))
+    assert found.violation == kind, "\n".join([str(found.violation), *found.path])
+
+
+@pytest.mark.parametrize("rule", ["drains_decided", "rechecks_decided"])
+def test_one_of_two_guards_is_enough_against_a_second_decision(rule: str) -> None:
+    """The plan and the decision each keep a batch from being decided twice; COUNTEREXAMPLES has both switched off."""
+    assert explore(SCENARIOS["time-outs one after the other"], without(rule)).violation is None
+
+
+def test_a_log_that_is_not_read_to_its_end_breaks_nearly_everything() -> None:
+    """With a reader that stops at somebody's open transaction, two claims get the same number, decided transactions are
+    aborted, and a superseded driver decides. That the decision looks once more keeps batches from being decided twice;
+    it does not keep the rest, so it cannot stand in for the reading.
+    """
+    rest = {SUPERSEDED, OPEN, SWEPT, ZOMBIE}
+    alone = explore(ON_THE_LOG, without("reads_to_high_watermark"), every_kind=True)
+    assert set(alone.kinds) == rest
+    both = explore(ON_THE_LOG, without("reads_to_high_watermark", "rechecks_decided"), every_kind=True)
+    assert set(both.kinds) == rest | {TWICE}
+    assert explore(ON_THE_LOG, without("rechecks_decided")).violation is None
+
+
+@pytest.mark.parametrize(("slots", "kind"), [(2, HARM), (4, HARM), (6, None)])
+def test_the_ring_of_slots_must_be_twice_as_long_as_claims_are_alive(slots: int, kind: str | None) -> None:
+    """Three claims that may all breathe: in a shorter ring the oldest one's sweep, or a late task of it, meets what the
+    newest one has decided."""
+    found = explore(Scenario("ring", (DRIVER,) * 3, ((1,),) * 3, slots=slots))
+    assert (found.violation or "").endswith(kind or "") and bool(found.violation) == bool(kind)
+
+
+def test_a_loss_of_one_batch_write_holds_up_no_other() -> None:
+    """Without this rule a backfill by days stands still on one bad day."""
+    end = "a batch through beside a loss"
+    assert end in explored("batch writes").ends
+    assert end not in explore(SCENARIOS["batch writes"], without("leaves_others_losses")).ends
+
+
+def test_every_rule_has_its_counterexample() -> None:
+    """A rule that is added to the model says what it is for."""
+    shown = {rule for off, _, _ in COUNTEREXAMPLES for rule in off}
+    assert shown | {"leaves_others_losses"} == set(Rules._fields)
+
+
+def test_every_transition_is_taken() -> None:
+    """A step that no size takes is a step that nobody looked at."""
+    taken = set().union(*(explored(name).transitions for name in SHORT))
+    assert taken == set(TRANSITIONS)
