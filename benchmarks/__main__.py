@@ -36,19 +36,14 @@ def main() -> None:
     if args.only == "failover":
         _report_failover(args, raw)
         return
+    if args.only in (None, "commit"):
+        _report_commit(args, raw)
+    if args.only == "commit":
+        _keep(args, raw)
+        return
     with bench(args.folder.absolute(), "local[2]") as b:
         if args.only == "endurance":
             _report_endurance(b, args.batches, raw)
-        if args.only in (None, "commit"):
-            print("Commit duration, medians of 20 batches (ms):")
-            runs = [commit.measure(b, parts, 21) for parts in (1, 4, 16)]
-            raw["commit"] = [asdict(r) for r in runs]
-            for r in runs:
-                print(
-                    f"  {r.parts:3d} parts: alive {r.alive_ms:.1f}, place {r.place_ms:.1f}, decide {r.decide_ms:.1f}, "
-                    f"end {r.end_ms:.1f}, mark {r.mark_ms:.1f}; opening one part {r.open_ms:.1f}",
-                    flush=True,
-                )
         if args.only in (None, "throughput"):
             _report_throughput(throughput.measure(b, args.records, args.repeats), raw)
         if args.only in (None, "latency"):
@@ -73,6 +68,23 @@ def _report_failover(args: argparse.Namespace, raw: dict[str, object]) -> None:
         values = [getattr(r, name) for r in runs]
         print(f"  {name:10} {median(values):5.1f} ({min(values):.1f} to {max(values):.1f})")
     _keep(args, raw)
+
+
+def _report_commit(args: argparse.Namespace, raw: dict[str, object]) -> None:
+    """Small batches on one broker; large ones, and three brokers, take minutes and are measured alone."""
+    clusters = ((1, commit.SIZES[:3]),) if args.only is None else ((1, commit.SIZES), (3, commit.SIZES))
+    print("Duration of one commit, medians (ms):")
+    runs = []
+    for brokers, sizes in clusters:
+        for r in commit.measure(args.folder.absolute() / "commit", brokers, sizes):
+            runs.append(r)
+            print(
+                f"  {r.brokers} broker(s), {r.parts:5,d} parts: alive {r.alive_ms:.1f}, place {r.place_ms:.1f}, "
+                f"decide {r.decide_ms:.1f}, end {r.end_ms:.1f}, mark {r.mark_ms:.1f}; opening one part "
+                f"{r.open_ms:.1f}; the decision {r.decision_bytes:,} bytes of JSON",
+                flush=True,
+            )
+    raw["commit"] = [asdict(r) for r in runs]
 
 
 def _report_endurance(b: Bench, batches: int, raw: dict[str, object]) -> None:

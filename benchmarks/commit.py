@@ -1,28 +1,43 @@
-"""How long the two phases of a commit take, for a growing number of parts: no Spark, the engine's own steps alone."""
+"""How long the steps of one commit take, for a growing number of parts: no Spark, the engine's own steps alone."""
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from benchmarks.common import Bench, median
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.common import median
 from exactly_once.completion import complete
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.commit_log import CommitLog, now_ms
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
 from exactly_once.kafka.evidence import Evidence, with_places
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.protocol.names import part_id
-from exactly_once.protocol.records import Claim, Completed, Decision
+from exactly_once.protocol.records import Claim, Completed, Decision, encode
 from exactly_once.recovery import recover
+from resources.embedded_broker import EmbeddedBroker
+
+#: Parts of a batch, and how many batches are measured: opening the parts takes most of the time.
+SIZES = ((1, 20), (16, 20), (128, 10), (1_000, 4), (5_000, 2))
+
+#: The brokers' maximum: 5,000 parts are opened one after the other before the first of them is ended.
+TIMEOUT_MS = 900_000
 
 
 @dataclass(frozen=True)
 class Run:
     """Medians in ms: opening one part, asking whether all are alive, noting topics and places, deciding, ending all,
-    marking.
+    marking; and the size of the decision as JSON.
     """
 
+    brokers: int
     parts: int
     open_ms: float
     alive_ms: float
@@ -30,11 +45,21 @@ class Run:
     decide_ms: float
     end_ms: float
     mark_ms: float
+    decision_bytes: int
 
 
-def measure(bench: Bench, parts: int, repeats: int) -> Run:
+def measure(folder: Path, brokers: int, sizes: tuple[tuple[int, int], ...] = SIZES) -> Iterator[Run]:
+    """One run for each of ``sizes`` on a fresh cluster, whose topics have a replica on every broker."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with EmbeddedBroker(folder / f"brokers-{brokers}", nodes=brokers) as cluster:
+        connection = Connection.from_options({"kafka.bootstrap.servers": cluster.bootstrap_servers})
+        for parts, repeats in sizes:
+            yield _measure(connection, brokers, parts, repeats + 1)  # the first one pays for connections
+
+
+def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> Run:
     """``repeats`` batches of ``parts`` transactions of one record each."""
-    sink_id, topic = f"bench-commit-{uuid.uuid4().hex[:6]}", bench.topic("bench-commit", 4)
+    sink_id, topic = f"bench-commit-{uuid.uuid4().hex[:6]}", _topic(connection, brokers)
     times: dict[str, list[float]] = {}
 
     def timed(name: str, since: float) -> float:
@@ -42,33 +67,42 @@ def measure(bench: Bench, parts: int, repeats: int) -> Run:
         times.setdefault(name, []).append((now - since) * 1000)
         return now
 
-    with Evidence(bench.connection) as control:
+    with Evidence(connection) as control, Control(connection) as of_tasks:
         version = control.end_txn_version()
-        log = CommitLog(bench.connection, sink_id)
+        log = CommitLog(connection, sink_id)
         _, claim = log.claim(lambda _: Claim(1, "bench", now_ms(), "stream", "bench", 0), Deadline(30))
         for batch in range(repeats):
             handles = []
             for part in range(parts):
                 start = time.perf_counter()
                 transaction = PartTransaction(
-                    bench.connection, {}, part_id(sink_id, claim.token, part, "0.0"), 60_000, control
+                    connection, {}, part_id(sink_id, claim.token, part, "0.0"), TIMEOUT_MS, of_tasks
                 )
                 timed("open", start)
-                transaction.send(topic, b"key", b"value")
+                transaction.send(topic, b"key-%d" % part, b"value")
                 handles.append(transaction.prepare(part, 10))
             t = time.perf_counter()
-            described = control.renew(10).describe(h.transactional_id for h in handles)
+            described = control.renew(30).describe(h.transactional_id for h in handles)
             t = timed("alive", t)
             control.topic_ids([topic])
-            placed = with_places(handles, control.places(described.values()))
+            placed = with_places(handles, control.beginnings(described.values()).places)
             t = timed("place", t)
             decision = Decision("bench", batch, claim.token, placed, "", version, now_ms())
             log.append(decision, Deadline(30), {topic: {0: batch}})  # with an input offset, as a stream from Kafka has
             t = timed("decide", t)
-            complete(sink_id, decision, control, 30)
+            complete(sink_id, decision, control, 60)
             t = timed("end", t)
             log.append(Completed("bench", batch, claim.token, now_ms()), Deadline(30))
             timed("mark", t)
         log.close()
-    recover(bench.connection, sink_id, 30)
-    return Run(parts, *(median(times[name][1:]) for name in ("open", "alive", "place", "decide", "end", "mark")))
+    recover(connection, sink_id, 30)
+    steps = (median(times[name][1:]) for name in ("open", "alive", "place", "decide", "end", "mark"))
+    return Run(brokers, parts, *steps, decision_bytes=len(encode(decision)))
+
+
+def _topic(connection: Connection, brokers: int) -> str:
+    name = f"bench-commit-{uuid.uuid4().hex[:6]}"
+    admin = AdminClient({"bootstrap.servers": connection.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(name, num_partitions=4, replication_factor=brokers)]).values():
+        future.result(30)
+    return name

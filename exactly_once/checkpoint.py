@@ -6,17 +6,23 @@ Layout (Spark 4.2, HDFSMetadataLog): ``metadata`` holds the query id; ``offsets/
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import urlparse
 
 import pyarrow.fs as pafs
 
 from exactly_once.errors import CheckpointUnusable, UnsupportedMode
+from exactly_once.protocol.checkpoint_text import digest_of, fault_of, query_id_of, source_lines
 from exactly_once.protocol.planning import Batch
+
+#: A decision keeps the text of ``offsets/N`` up to this many bytes: 2 KB of settings and some 20 for each input
+#: partition, so a thousand of them fit three times over; and the 64 decisions that the log keeps stay below 4 MiB.
+LONGEST_KEPT_OFFSETS = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +32,15 @@ class Checkpoint:
     Attributes
     ----------
     query_id : str or None
-        None when there is no checkpoint yet.
+        None when there is no checkpoint yet, or when ``metadata`` is torn.
     last_offsets, last_commit : int or None
-        The highest batch id in ``offsets/`` and in ``commits/``.
+        The highest batch id in ``offsets/``, and that of a whole file in ``commits/``.
     batch_started_ms : int or None
         The driver's clock when the last batch was planned.
     source_offsets : tuple of str
         The sources' end offsets of the last batch, as Spark wrote them.
+    torn : mapping
+        Files on which the next start would fail -> what is wrong with them.
     """
 
     location: str
@@ -41,6 +49,7 @@ class Checkpoint:
     last_commit: int | None = None
     batch_started_ms: int | None = None
     source_offsets: tuple[str, ...] = ()
+    torn: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def in_flight(self) -> int | None:
@@ -60,12 +69,29 @@ def read_checkpoint(location: str) -> Checkpoint:
     Raises
     ------
     CheckpointUnusable
-        When the location cannot be read.
+        When the location cannot be read. Torn files are no error: they are named in ``torn``.
     """
     return _Reader(location).checkpoint()
 
 
-def batch_in_flight(location: str) -> Batch:
+def check_whole(location: str, sink_id: str) -> None:
+    """Make sure that no file is torn which Spark reads at a start: its own errors do not say what may be done. A
+    location that this process cannot read is left to the first batch.
+
+    Raises
+    ------
+    CheckpointUnusable
+        Naming the files and the repair.
+    """
+    try:
+        torn = read_checkpoint(location).torn
+    except CheckpointUnusable:
+        return
+    if torn:
+        raise torn_files(location, torn, sink_id)
+
+
+def batch_in_flight(location: str, sink_id: str = "") -> Batch:
     """The micro-batch that Spark is about to write.
 
     Spark writes ``offsets/N`` before it plans batch N, and ``commits/N`` after it: in a micro-batch query there is
@@ -74,12 +100,14 @@ def batch_in_flight(location: str) -> Batch:
     Raises
     ------
     CheckpointUnusable
-        When the location cannot be read.
+        When the location cannot be read, or a file of it is torn.
     UnsupportedMode
         When no batch is in flight.
     """
     reader = _Reader(location)
-    checkpoint = reader.checkpoint()
+    checkpoint = reader.checkpoint(running=True)
+    if checkpoint.torn:
+        raise torn_files(location, checkpoint.torn, sink_id)
     if checkpoint.query_id is None:
         raise CheckpointUnusable(
             f"there is no checkpoint at {location}, although the query runs",
@@ -92,9 +120,10 @@ def batch_in_flight(location: str) -> Batch:
             "does not name a fixed range of input",
             "Use trigger(processingTime=...) or trigger(availableNow=True)",
         )
-    sources = source_lines(reader.text(f"offsets/{checkpoint.in_flight}"))
-    digest = hashlib.sha256("\n".join(sources).encode()).hexdigest()
-    return Batch(checkpoint.query_id, checkpoint.in_flight, digest, tuple(sources))
+    text = reader.text(f"offsets/{checkpoint.in_flight}")
+    kept = text if len(text.encode()) <= LONGEST_KEPT_OFFSETS else ""
+    sources = tuple(source_lines(text))
+    return Batch(checkpoint.query_id, checkpoint.in_flight, digest_of(text), sources, kept)
 
 
 def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
@@ -116,9 +145,32 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
     return found
 
 
-def source_lines(offsets: str) -> list[str]:
-    """The lines of an ``offsets/N`` file that name the input: one for each source, behind version and settings."""
-    return offsets.rstrip("\n").split("\n")[2:]
+def same_location(one: str, other: str) -> bool:
+    """Whether two locations are one folder, however they are written."""
+    try:
+        (fs, path), (other_fs, other_path) = file_system(one), file_system(other)
+    except Exception:  # a file system that pyarrow does not know
+        return one == other
+    if isinstance(fs, pafs.LocalFileSystem):
+        path, other_path = os.path.abspath(path), os.path.abspath(other_path)
+    return bool(fs.equals(other_fs)) and path == other_path
+
+
+def torn_files(location: str, torn: Mapping[str, str], sink_id: str = "") -> CheckpointUnusable:
+    """What to say of torn files."""
+    said = "; ".join(f"{name} is torn: {fault}" for name, fault in torn.items())
+    return CheckpointUnusable(
+        f"in the checkpoint {location}, {said} (a full disk, or a loss of power)",
+        f"Delete nothing by hand; see what the commit log allows: {repair_command(location, sink_id)}, or the Dagster "
+        "job checkpoint_repair",
+    )
+
+
+def repair_command(location: str, sink_id: str = "") -> str:
+    """The command that says what may be done about torn files."""
+    return (
+        f"exactly-once checkpoint repair {shlex.quote(location)} --sink {shlex.quote(sink_id) if sink_id else 'SINK'}"
+    )
 
 
 def file_system(location: str) -> tuple[pafs.FileSystem, str]:
@@ -140,33 +192,53 @@ class _Reader:
         except Exception as e:
             raise self._unusable(e) from e
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self, running: bool = False) -> Checkpoint:
+        """Looks into what Spark reads at a start: ``metadata``, the last two of ``offsets``, the last of ``commits``.
+        Of a query that is ``running``, what lies behind its batch was read by Spark already.
+        """
+        torn: dict[str, str] = {}
         try:
+            planned, marked = self._numbers("offsets"), self._numbers("commits")
             if self._fs.get_file_info(f"{self._root}/metadata").type == pafs.FileType.NotFound:
-                return Checkpoint(self._location)
-            query_id = json.loads(self.text("metadata"))["id"]
-            last_offsets, last_commit = self._highest("offsets"), self._highest("commits")
-            if last_offsets is None:
-                return Checkpoint(self._location, query_id)
-            _, head, *sources = self.text(f"offsets/{last_offsets}").rstrip("\n").split("\n")
+                if planned:
+                    torn["metadata"] = "it is missing"
+                return Checkpoint(self._location, torn=torn)
+            metadata = self._whole("metadata", torn)
+            query_id = query_id_of(metadata) if metadata else None
+            offsets = [self._whole(f"offsets/{n}", torn) for n in planned[: 1 if running else 2]]
+            last_commit = next((n for n in marked if running or self._whole(f"commits/{n}", torn)), None)
+            _, head, *sources = offsets[0].rstrip("\n").split("\n") if offsets and offsets[0] else ("", "{}")
             return Checkpoint(
                 self._location,
                 query_id,
-                last_offsets,
+                planned[0] if planned else None,
                 last_commit,
                 json.loads(head).get("batchTimestampMs"),
                 tuple(sources),
+                torn,
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
             raise self._unusable(e) from e
 
     def text(self, name: str) -> str:
-        with self._fs.open_input_stream(f"{self._root}/{name}") as f:
-            return bytes(f.read()).decode()
+        return self._content(name).decode()
 
-    def _highest(self, folder: str) -> int | None:
+    def _content(self, name: str) -> bytes:
+        with self._fs.open_input_stream(f"{self._root}/{name}") as f:
+            return bytes(f.read())
+
+    def _whole(self, name: str, torn: dict[str, str]) -> str | None:
+        """The text of a file; None when it is torn, which is noted."""
+        content = self._content(name)
+        if fault := fault_of(name, content):
+            torn[name] = fault
+            return None
+        return content.decode()
+
+    def _numbers(self, folder: str) -> list[int]:
+        """The batches of a folder, newest first."""
         found = self._fs.get_file_info(pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True))
-        return max((int(i.base_name) for i in found if i.base_name.isdigit()), default=None)
+        return sorted((int(i.base_name) for i in found if i.base_name.isdigit()), reverse=True)
 
     def _unusable(self, e: Exception) -> CheckpointUnusable:
         return CheckpointUnusable(

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from exactly_once.completion import complete, in_doubt, lost_parts, older_slots, sweep
+from exactly_once.completion import COMMITTED, complete, decided_error, in_doubt, lost_parts, older_slots, sweep
+from exactly_once.consent import Consent
 from exactly_once.deadline import Deadline
 from exactly_once.driver_state import DriverState, Replay
 from exactly_once.errors import ExactlyOnceError, Expired, InvalidTransactionTimeout, SinkOwned, TopicRecreated
 from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, now_ms
-from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.control import Control, Description, End
 from exactly_once.kafka.evidence import Evidence
-from exactly_once.kafka.sender import check_settings
+from exactly_once.kafka_participant import check_producer
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.owner import make_claim
 from exactly_once.participant import Handle, Participant, Scope
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import SLOTS, part_id
+from exactly_once.protocol.names import SLOTS, incarnation
 from exactly_once.protocol.planning import Batch, check_binding, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedPart
+from exactly_once.protocol.too_long import times_too_long
 
 log = logging.getLogger(__name__)
 
@@ -49,25 +51,25 @@ class Loss:
     decision: Decision
     handles: list[Handle]
 
-    def error(self, sink_id: str) -> ExactlyOnceError:
-        """What to say of it."""
-        return lost_parts(f"batch {self.decision.batch_id} of sink {sink_id!r}", self.handles)
-
 
 @dataclass
 class Resolved:
-    """What a claim found of earlier drivers: what it completed, what it aborted, and what is lost."""
+    """What a claim found of earlier drivers: what it completed, what it aborted, what is lost, and what it could not
+    complete.
+    """
 
     completed: list[Decision] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     aborted: list[Description] = field(default_factory=list)
+    failures: list[tuple[Decision, ExactlyOnceError]] = field(default_factory=list)
 
 
-def claim_for_stream(options: SinkOptions, batch: Batch, others: Others) -> DriverState:
+def claim_for_stream(options: SinkOptions, batch: Batch, others: Others, adopts_all: bool = False) -> DriverState:
     """Claim the sink for a query, before its first batch.
 
     Everything that can be refused is refused before anything is written, and before another driver is disturbed. Parts
-    of the batch in flight that are decided and lost are to be written again (``replay`` of the state).
+    of the batch in flight that are decided and lost are to be written again (``replay`` of the state). ``adopts_all``:
+    any history of the checkpoint, and topics made again, are accepted.
 
     Returns
     -------
@@ -75,13 +77,17 @@ def claim_for_stream(options: SinkOptions, batch: Batch, others: Others) -> Driv
         To run under, until something fails.
     """
 
+    consent = Consent.of(options, adopts_all)
+
     def check(state: LogState) -> None:
         bound = state.owner.query_id if state.owner else None
-        check_binding(options.sink_id, bound, batch.query_id, options.checkpoint, options.takeover)
-        adopt = options.adopt or (options.takeover is not None and options.takeover == bound)
-        plan_batch(options.sink_id, batch, state.last_decision(batch.query_id), adopt)
+        taken = bound if bound != batch.query_id and consent.takes_over(bound) else None
+        check_binding(options.sink_id, bound, batch.query_id, options.checkpoint, taken)
+        last = state.last_decision(batch.query_id)
+        adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
+        plan_batch(options.sink_id, batch, last, adopt)
 
-    return _claim(options, "stream", batch.query_id, check, others, batch)
+    return _claim(options, "stream", batch, check, others, consent)
 
 
 def claim_for_write(options: SinkOptions) -> DriverState:
@@ -101,18 +107,19 @@ def claim_for_write(options: SinkOptions) -> DriverState:
                 "Give batch writes a sink.id of their own",
             )
 
-    query_id = f"{WRITE}{options.write_id}"
-    return _claim(options, "write", query_id, check, KAFKA_ALONE, Batch(query_id, 0, ""))
+    batch = Batch(f"{WRITE}{options.write_id}", 0, "")
+    return _claim(options, "write", batch, check, KAFKA_ALONE, Consent.of(options))
 
 
 def _claim(
     options: SinkOptions,
     purpose: str,
-    query_id: str,
+    batch: Batch,
     check: Callable[[LogState], None],
     others: Others,
-    batch: Batch,
+    consent: Consent,
 ) -> DriverState:
+    query_id = batch.query_id
     deadline = Deadline(CLAIM_BUDGET_S)
     with Evidence(options.connection, CONTACT_BUDGET_S) as control:
         control.renew(CLAIM_BUDGET_S)
@@ -126,14 +133,18 @@ def _claim(
 
         before = commit_log.read(deadline)
         check(before)
-        check_topics(control, before.last_decision(query_id), [options.topic] if options.topic else [], options.adopt)
+        check_topics(control, before.last_decision(query_id), [options.topic] if options.topic else [], consent)
         _, claim = commit_log.claim(make, deadline)
         ahead = commit_log.clock_ahead_ms
         reach("claimed")
-        found = resolve(claim.token, commit_log, control, version, options.accept_lost, deadline, others)
-        last = commit_log.own(claim.token, deadline).last_decision(query_id)
+        found = resolve(claim.token, commit_log, control, version, consent, deadline, others)
+        _raise_own(options, batch, found)
+        log_incarnation = incarnation_of(commit_log, control) if others else ""
+        after = commit_log.own(claim.token, deadline)
+        last, log_end = after.last_decision(query_id), commit_log.high_watermark
         commit_log.close()
     replay = _replay(options, batch, found.losses)
+    consent.say_unneeded(options.sink_id)
     if found.completed or found.aborted or replay:
         log.warning(
             "sink %s: completed decided batches %s and aborted %d undecided transactions of an earlier driver; %d "
@@ -153,7 +164,31 @@ def _claim(
         last.offsets_digest if last else "",
         # swept_ms 0: the first batch sweeps again, since a task of the driver before may have outlived it by seconds
         replay=replay,
+        replayed=next((x.decision.word for x in found.losses if x.decision.query_id == query_id), ""),
+        incarnation=log_incarnation,
+        log_end=log_end,
+        too_long=times_too_long(after, batch),
     )
+
+
+def _raise_own(options: SinkOptions, batch: Batch, found: Resolved) -> None:
+    """Raise what keeps ``batch`` from running.
+
+    A batch write shares nothing with another write of which parts are lost or in doubt: that one's own next try makes
+    it good, and none of its transactions is open any more. One that may still have some open (Unfinished) stops
+    everybody, since its ids must not be initialised again.
+    """
+    for decision, failure in found.failures:
+        if not (_of_another_write(decision, batch) and isinstance(failure, Expired)):
+            raise failure
+        log.warning("sink %s: %s", options.sink_id, failure)
+    for loss in found.losses:
+        if _of_another_write(loss.decision, batch):
+            log.warning("sink %s: %s", options.sink_id, lost_parts(options.sink_id, loss.decision, loss.handles))
+
+
+def _of_another_write(decision: Decision, batch: Batch) -> bool:
+    return bool(decision.write_id) and decision.query_id != batch.query_id
 
 
 def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
@@ -161,18 +196,16 @@ def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
 
     Raises
     ------
-    Lost
-        When another batch has to come first.
     Expired
         When no later run can be compared with what was lost.
     """
     replay: Replay = {}
     for loss in losses:
         d = loss.decision
-        name = f"batch {d.batch_id} of sink {options.sink_id!r}"
+        if _of_another_write(d, batch):
+            continue
+        name = d.title(options.sink_id)
         if (d.query_id, d.batch_id) != (batch.query_id, batch.batch_id):
-            if d.write_id:
-                raise loss.error(options.sink_id)  # the try of that write makes it good
             raise in_doubt(
                 name, d, loss.handles, "rolled back, and their micro-batch is not the one in flight any more"
             )
@@ -183,7 +216,7 @@ def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
     return replay
 
 
-def check_topics(control: Control, last: Decision | None, topics: list[str], adopt: bool) -> dict[str, str]:
+def check_topics(control: Control, last: Decision | None, topics: list[str], consent: Consent) -> dict[str, str]:
     """Make sure that ``topics`` are those that the last decision wrote to, not new ones of the same names.
 
     Returns
@@ -194,16 +227,17 @@ def check_topics(control: Control, last: Decision | None, topics: list[str], ado
     Raises
     ------
     TopicRecreated
-        Unless the user says ``sink.adopt``.
+        Unless the user adopts the new topic, by its id.
     """
     ids = control.topic_ids(topics)
     known = last.topic_ids if last else {}
     for topic, topic_id in ids.items():
-        if known.get(topic, topic_id) != topic_id and not adopt:
+        if known.get(topic, topic_id) != topic_id and not consent.adopts_topic(topic_id):
             raise TopicRecreated(
                 f"topic {topic!r} was deleted and made again: what earlier batches wrote to it is gone",
-                "If that was on purpose and the stream shall go on into the new topic, set the option sink.adopt=true "
-                "for one start; to write everything again, start with a new checkpoint and a new sink.id",
+                "If that was on purpose and the stream shall go on into the new topic, set the option "
+                f"sink.adopt={topic_id} for one start; to write everything again, start with a new checkpoint and a "
+                "new sink.id",
             )
     return ids
 
@@ -220,10 +254,10 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
     ------
     InvalidOption, UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
     """
-    check_settings(options.connection, options.producer)
     version = control.end_txn_version()
     if options.topic is not None:
         control.topic_partitions([options.topic])
+        control.check_rights(options.topic, ("WRITE",))
     longest = int(control.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
     wanted = options.timeout_ms
     if wanted is not None and wanted > longest:
@@ -231,7 +265,9 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
             f"kafka.transaction.timeout.ms={wanted} is above the brokers' transaction.max.timeout.ms={longest}",
             f"Lower it to {longest}, or raise the brokers' maximum",
         )
-    return version, wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
+    timeout_ms = wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
+    check_producer(options, timeout_ms)
+    return version, timeout_ms
 
 
 def resolve(
@@ -239,23 +275,17 @@ def resolve(
     commit_log: CommitLog,
     control: Evidence,
     version: int,
-    accept_lost: str | None,
+    consent: Consent,
     deadline: Deadline,
     others: Others,
 ) -> Resolved:
     """Complete what is decided, then abort what is not; see :func:`complete_decided` and :func:`sweep_undecided`.
 
-    When a decision cannot be completed, what is undecided is aborted all the same, since readers wait for it.
+    When a decision cannot be completed (``failures``), what is undecided is aborted all the same, since readers wait
+    for it.
     """
-    found = Resolved()
-    failure: ExactlyOnceError | None = None
-    try:
-        complete_decided(token, commit_log, control, accept_lost, deadline, others, found)
-    except ExactlyOnceError as e:
-        failure = e
+    found = complete_decided(token, commit_log, control, consent, deadline, others)
     found.aborted = sweep_undecided(token, commit_log, control, version, deadline, others)
-    if failure is not None:
-        raise failure
     return found
 
 
@@ -263,40 +293,47 @@ def complete_decided(
     token: int,
     commit_log: CommitLog,
     control: Evidence,
-    accept_lost: str | None,
+    consent: Consent,
     deadline: Deadline,
     others: Others,
-    found: Resolved,
-) -> None:
+) -> Resolved:
     """Complete every decision that stands before the claim ``token`` and is not proven, oldest first.
 
-    Those that went through are added to ``found.completed``, also when a later one fails; those with lost parts to
-    ``found.losses``, and they stay open.
+    Returns
+    -------
+    Resolved
+        Those that went through are in ``completed``; those with lost parts in ``losses``, and they stay open, as do
+        those in ``failures``: Expired, Unfinished, NotAuthorized, ParticipantMissing.
 
     Raises
     ------
-    Fenced, Expired, Unfinished, NotAuthorized, ParticipantMissing
+    Fenced, BrokerUnreachable
+        Of the commit log.
     """
-    sink_id = commit_log.sink_id
+    sink_id, found = commit_log.sink_id, Resolved()
     try:
         for decision in commit_log.own(token, deadline).open_before(token):
-            name = decision.write_id or str(decision.batch_id)
             try:
                 budget_s = min(COMPLETE_BUDGET_S, max(1.0, deadline.left))
                 lost = complete(sink_id, decision, control, budget_s, others, recovering=True)
-            except Expired:
-                if accept_lost != name:
-                    raise
-                lost = []
-                log.warning("sink %s: going past the parts of batch %s that are in doubt, as asked", sink_id, name)
-            if lost and accept_lost != name:
-                found.losses.append(Loss(decision, lost))
-                continue
+                if lost and not consent.accepts_lost(decision):
+                    found.losses.append(Loss(decision, lost))
+                    continue
+            except ExactlyOnceError as e:
+                if not (isinstance(e, Expired) and consent.accepts_lost(decision)):
+                    found.failures.append((decision, e))
+                    continue
+                log.warning("%s: going past its parts that are in doubt, as asked", decision.title(sink_id))
             done = Completed(decision.query_id, decision.batch_id, token, now_ms())
-            commit_log.append(done, deadline)
+            try:
+                commit_log.append(done, deadline)
+            except ExactlyOnceError as e:
+                raise decided_error(e, COMMITTED) from e
             found.completed.append(decision)
     finally:
-        count(commit_log, token, deadline, completed=len(found.completed))
+        again = sum(len(d.rewritten) for d in found.completed)
+        count(commit_log, token, deadline, completed=len(found.completed), rewritten=again)
+    return found
 
 
 def sweep_undecided(
@@ -309,15 +346,25 @@ def sweep_undecided(
     Fenced, NotAuthorized, Unfinished
     """
     state, slots = commit_log.own(token, deadline), older_slots(token, SLOTS)
-    decided = {h.transactional_id for d in state.open_before(token) for h in d.handles}
+    # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
+    decided = frozenset(End.of(h) for d in state.open_before(token) for h in d.handles)
     control.renew(max(1.0, deadline.left))
-    aborted = sweep(commit_log.sink_id, control, version, lambda p: p.slot in slots and part_id(*p) not in decided)
+    aborted = sweep(commit_log.sink_id, control, version, lambda p: p.slot in slots, decided)
     spare = frozenset(h.name for d in state.open_before(token) for h in d.others)
-    swept = [
-        name for p in others.values() for name in p.recover_and_abort(Scope(commit_log.sink_id, token, spare=spare))
-    ]
+    log_incarnation = incarnation_of(commit_log, control) if others else ""
+    swept = sweep_others(others, Scope(commit_log.sink_id, token, spare=spare, incarnation=log_incarnation))
     count(commit_log, token, deadline, aborted=len(aborted) + len(swept))
     return aborted
+
+
+def sweep_others(others: Others, scope: Scope) -> list[str]:
+    """Have each participant roll back what ``scope`` covers of its own parts."""
+    return [name for p in others.values() for name in p.recover_and_abort(replace(scope, participant=p.name))]
+
+
+def incarnation_of(commit_log: CommitLog, control: Control) -> str:
+    """The commit log's own name in the names of parts; see :class:`~exactly_once.participant.PartName`."""
+    return incarnation(*control.cluster_and_topic_id(commit_log.topic))
 
 
 def count(

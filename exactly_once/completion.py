@@ -8,7 +8,16 @@ from types import MappingProxyType
 
 from exactly_once import failpoints
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError, Expired, Lost, NotAuthorized, ParticipantMissing, Unfinished
+from exactly_once.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    ExactlyOnceError,
+    Expired,
+    Lost,
+    NotAuthorized,
+    ParticipantMissing,
+    Unfinished,
+)
 from exactly_once.kafka.control import Control, Description, End
 from exactly_once.kafka.evidence import Evidence, Fate
 from exactly_once.participant import Handle, Participant
@@ -23,6 +32,14 @@ SWEEP_BUDGET_S = 10.0
 
 #: States in which a transaction holds back read_committed readers until somebody acts.
 OPEN = ("Ongoing",)
+
+#: What is safe when only the mark is missing that says so.
+COMMITTED = "The batch is committed; the next start marks it so and drains its rows"
+
+#: For putting the transactions of a recovery in order: most of the budget is for ending them.
+_ORDER_BUDGET_S = 5.0
+#: The state of an id that a producer has initialised without having begun a transaction.
+IDLE = ("Empty",)
 
 
 def complete(
@@ -57,14 +74,14 @@ def complete(
         When some outcome could not be proven within ``budget_s`` seconds.
     ParticipantMissing
     """
-    name = f"batch {decision.batch_id} of sink {sink_id!r}"
+    name = decision.title(sink_id)
     lost: list[Handle] = []
     failures: list[ExactlyOnceError] = []
     for participant in decision.by_participant:
         failpoints.reach(f"commit-{participant}")
         try:
             if participant == KAFKA:
-                lost += commit_transactions(sink_id, name, decision, control, budget_s)
+                lost += commit_transactions(sink_id, name, decision, control, budget_s, recovering)
             elif participant in others:
                 mine = [h for h in decision.others if h.participant == participant]
                 output = others[participant]
@@ -74,24 +91,38 @@ def complete(
                     f"{name} is decided, and its participant {participant!r} is not known here",
                     f"Start the stream with a participant of the name {participant!r}: it commits its parts",
                 )
+        except (BrokerUnreachable, BrokerRefused) as e:
+            failures.append(
+                Unfinished(f"{name} is decided, and not all of it is proven committed: {e.what}", e.way_out)
+            )
         except ExactlyOnceError as e:
-            failures.append(e)
+            failures.append(decided_error(e))
     for failure in sorted(failures, key=lambda e: isinstance(e, Expired)):
-        if isinstance(failure, Expired) and lost:  # whoever accepts the one loss accepts the other
-            raise Expired(f"{failure.what}; and {len(lost)} more are rolled back: {_list(lost)}", failure.way_out)
+        if isinstance(failure, Expired):
+            # whoever accepts the one loss accepts the other; a participant does not know the word for it
+            more = f"; and {len(lost)} more are rolled back: {_list(lost)}" if lost else ""
+            word = f"sink.accept.lost={decision.word}"
+            then = "" if word in failure.way_out else f". Then set the option {word} for one start"
+            raise Expired(f"{failure.what}{more}", f"{failure.way_out}{then}", failure.safe)
         raise failure  # what may still be committed comes first: only when nothing else is left may a loss be accepted
     failpoints.reach("all-ended")
     return lost
 
 
+def decided_error(e: ExactlyOnceError, safe: str = Unfinished.default_safe) -> ExactlyOnceError:
+    """``e`` as an error of a batch that is decided: it may not say that nothing was written."""
+    return type(e)(e.what, e.way_out, safe) if e.safe == ExactlyOnceError.default_safe else e
+
+
 def commit_transactions(
-    sink_id: str, name: str, decision: Decision, control: Evidence, budget_s: float
+    sink_id: str, name: str, decision: Decision, control: Evidence, budget_s: float, recovering: bool = False
 ) -> list[PreparedTransaction]:
     """Kafka's share of :func:`complete`: EndTxn for all transactions at once, and evidence where the answer tells
     nothing.
     """
     handles = {h.transactional_id: h for h in decision.handles}
-    ends = [End(h.transactional_id, h.producer_id, h.epoch) for h in decision.handles]
+    first = open_ones(decision.handles, control) if recovering else frozenset()
+    ends = [End.of(h) for h in sorted(decision.handles, key=lambda h: h.transactional_id not in first)]
     control.renew(budget_s)
     outcomes: dict[str, Outcome] = {}
     if failpoints.armed("some-ended") and len(ends) > 1:  # only a test needs a moment at which some are ended
@@ -112,8 +143,8 @@ def commit_transactions(
     waiting = by.get(Outcome.RETRY, []) + [handles[i] for i, fate in fates.items() if fate is Fate.OPEN]
     if waiting:
         raise Unfinished(
-            f"{name}: {len(waiting)} of {len(handles)} transactions gave no answer within {budget_s:g} s, "
-            f"{waiting[0].transactional_id} among them",
+            f"{name}: {len(waiting)} of {len(handles)} transactions are not proven committed within {budget_s:g} s (no "
+            f"answer, or their end markers are still to be written), {waiting[0].transactional_id} among them",
             "Start the stream (or the recovery) again when the brokers answer, before the transaction timeout",
         )
     if unknown := [handles[i] for i, fate in fates.items() if fate is Fate.UNKNOWN]:
@@ -123,23 +154,39 @@ def commit_transactions(
     return [handles[i] for i, fate in fates.items() if fate is Fate.ABORTED]
 
 
-def lost_parts(name: str, handles: Sequence[Handle]) -> Lost:
-    """The error of a decided batch of which ``handles`` are proven to be lost."""
+def open_ones(handles: Sequence[PreparedTransaction], control: Control) -> frozenset[str]:
+    """The ids of those that are still to be ended, which come first: if the budget ends before the last one, the next
+    start must not spend it on what this one has committed. None when their coordinators do not say so at once.
+    """
+    try:
+        control.renew(_ORDER_BUDGET_S)
+        return frozenset(d.transactional_id for d in open_of(handles, control))
+    except ExactlyOnceError:
+        return frozenset()
+
+
+def lost_parts(sink_id: str, decision: Decision, handles: Sequence[Handle]) -> Lost:
+    """The error of a decided batch, or write, of which ``handles`` are proven to be lost."""
+    again = (
+        f"Run the write {decision.write_id!r} again: it writes exactly these parts again"
+        if decision.write_id
+        else "Start the stream again: it writes exactly these parts again, from the same micro-batch"
+    )
     return Lost(
-        f"{name} is decided, but {len(handles)} of its parts were rolled back before their commit, by a timeout or by "
-        f"an operator: {_list(handles)}",
-        "Start the stream again: it writes exactly these parts again, from the same micro-batch",
+        f"{decision.title(sink_id)} is decided, but {len(handles)} of its parts were rolled back before their commit, "
+        f"by a timeout or by an operator: {_list(handles)}",
+        again,
     )
 
 
 def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str) -> Expired:
     """The error of a decided batch of which nobody can tell, or make good, what became of ``handles``."""
-    word = decision.write_id or decision.batch_id
-    origin = f"the write {word}" if decision.write_id else f"the input {_range(decision.batch_id)} of the checkpoint"
+    batch_id, write_id = decision.batch_id, decision.write_id
+    origin = f"the write {write_id!r}" if write_id else f"the input {_range(batch_id)} of the checkpoint"
     return Expired(
         f"{name} is decided, but {len(handles)} of its parts are in doubt: {why}: {_list(handles)}",
         f"Their rows come from {origin}: find out whether the output holds them, write what is missing from there, "
-        f"then set the option sink.accept.lost={word} for one start",
+        f"then set the option sink.accept.lost={decision.word} for one start",
     )
 
 
@@ -152,9 +199,15 @@ def _range(batch_id: int) -> str:
     return f"between offsets/{batch_id - 1} and offsets/{batch_id}" if batch_id else "up to offsets/0"
 
 
-def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId], bool]) -> list[Description]:
-    """Abort every open transaction of the sink whose id satisfies ``mine``; repeat until none is left or the budget is
-    spent.
+def sweep(
+    sink_id: str,
+    control: Control,
+    version: int,
+    mine: Callable[[PartId], bool],
+    spare: frozenset[End] = frozenset(),
+) -> list[Description]:
+    """Abort every open transaction of the sink whose id satisfies ``mine``, save those in ``spare``; repeat until none
+    is left or the budget is spent.
 
     Each abort names the very transaction that was seen, by producer id and epoch: it cannot hit a later one.
 
@@ -165,7 +218,7 @@ def sweep(sink_id: str, control: Control, version: int, mine: Callable[[PartId],
     """
     aborted: list[Description] = []
     for _ in Deadline(SWEEP_BUDGET_S).tries():
-        found = open_transactions(sink_id, control, mine)
+        found = [d for d in open_transactions(sink_id, control, mine) if d.end not in spare]
         if not found:
             return aborted
         outcomes = control.end_all([d.end for d in found], False, version)

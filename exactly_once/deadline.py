@@ -1,4 +1,4 @@
-"""One time budget for a whole step, in place of a time-out for each call inside it."""
+"""One time budget for a whole step, in place of a time-out for each call inside it; and the time of day."""
 
 from __future__ import annotations
 
@@ -32,3 +32,8 @@ class Deadline:
                 return
             time.sleep(pause)
             pause, n = min(pause * 2, longest_pause_s), n + 1
+
+
+def now_ms() -> int:
+    """This machine's clock in ms since the epoch: for people, never for decisions."""
+    return int(time.time() * 1000)

@@ -15,8 +15,8 @@ import pyarrow as pa
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.claim import CLAIM_BUDGET_S, CONTACT_BUDGET_S, KAFKA_ALONE, check_cluster, claim_for_stream
 from exactly_once.driver_state import DriverState, Store
-from exactly_once.errors import Lost, ProtocolViolation
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
+from exactly_once.kafka.commit_log import now_ms, read_log
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.delivery import AcknowledgedSender, UnacknowledgedSender
 from exactly_once.kafka_participant import Rows
@@ -24,7 +24,8 @@ from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA, PreparedTransaction
-from exactly_once.sink import Part, Ticket
+from exactly_once.protocol.ticket import Ticket
+from exactly_once.sink import Part
 
 
 def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
@@ -39,15 +40,15 @@ def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
     ExactlyOnceError
         Whatever has to be refused at start; nothing is written then.
     """
-    batch = batch_in_flight(options.checkpoint)
+    batch = batch_in_flight(options.checkpoint, options.sink_id)
     state = store.load()
     if state is None or not state.finished or state.query_id != batch.query_id:
         state = _settled(options, batch)
     decided = (state.last_batch, state.last_digest) == (batch.batch_id, batch.offsets_digest)
     execution = uuid.uuid4().hex
-    store.save(state.planned(execution, {}))
+    store.save(state.planned(execution, batch, now_ms(), {}))
     plan = Plan.DRAIN if decided else Plan.WRITE
-    return Ticket(replace(batch, sources=()), plan, state.token, execution, state.timeout_ms)
+    return Ticket(replace(batch, sources=(), offsets=""), plan, state.token, execution, state.timeout_ms)
 
 
 def _settled(options: SinkOptions, batch: Batch) -> DriverState:
@@ -56,7 +57,7 @@ def _settled(options: SinkOptions, batch: Batch) -> DriverState:
         with Control(options.connection, CONTACT_BUDGET_S) as control:
             version, timeout_ms = check_cluster(options, control.renew(CLAIM_BUDGET_S))
         return DriverState(0, batch.query_id, version, timeout_ms, 0)
-    state = claim_for_stream(replace(options, adopt=True), batch, KAFKA_ALONE)
+    state = claim_for_stream(options, batch, KAFKA_ALONE, adopts_all=True)
     if state.replay:
         raise Lost(
             f"batch {batch.batch_id} of sink {options.sink_id!r} is decided, and parts of it are lost",
@@ -73,13 +74,24 @@ class DeliveryCommitter:
         self._store = store
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> None:
-        """Everything is with the brokers already, as far as the guarantee goes."""
+        """Everything is with the brokers already, as far as the guarantee goes.
+
+        Raises
+        ------
+        UnsupportedMode
+            When a task has no result: it has sent nothing.
+        """
+        if any(part is None for part in parts):
+            raise UnsupportedMode(
+                "Spark asks for the commit of a batch without results of its tasks, as it does in continuous mode",
+                "Use trigger(processingTime=...) or trigger(availableNow=True)",
+            )
         state = self._store.load()
         if state is None:
             raise ProtocolViolation("this driver has planned no batch", "Start the stream again")
         self._store.save(replace(state, finished=True))
 
-    def abort(self, batch_id: int, parts: Sequence[Part] = ()) -> None:
+    def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> None:
         """What was sent cannot be taken back."""
 
 

@@ -14,12 +14,13 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from exactly_once.errors import ProtocolViolation
-
-#: Participant -> part (as text) -> [records, digest] of decided parts that were lost and are to be written again.
-Replay = dict[str, dict[str, list[Any]]]
+from exactly_once.protocol.planning import Batch
+from exactly_once.protocol.records import Aborted
+from exactly_once.protocol.ticket import Replay
+from exactly_once.protocol.too_long import limit_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,10 @@ class DriverState:
         Its offsets digest.
     execution : str
         The execution that was planned last: one run of one batch's tasks.
+    batch_id, digest
+        The batch that it runs, and its offsets digest.
+    planned_ms : int
+        When it was planned, by this machine's clock.
     finished : bool
         Whether that execution went through to its end.
     swept_ms : int
@@ -51,6 +56,16 @@ class DriverState:
         Topic -> partition (as text) -> where the input of the batch in flight ends.
     replay : Replay
         What the batch in flight must write again, and nothing else of it.
+    replayed : str
+        The decision whose parts these are, by its word for ``sink.accept.lost``.
+    incarnation : str
+        Of the commit log, in the names of parts; "" when there are no outputs beside Kafka.
+    log_end : int
+        The high watermark of the commit log after this driver's last write to it; 0 when it is not known.
+    too_long : int
+        How many executions of the batch in flight, one after the other, were too long before this one.
+    offsets : str
+        The text of its ``offsets/N``, for its decision to keep; "" when that is too long.
     """
 
     token: int
@@ -65,11 +80,56 @@ class DriverState:
     swept_ms: int = 0
     input_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
     replay: Replay = field(default_factory=dict)
+    replayed: str = ""
+    incarnation: str = ""
+    batch_id: int = -1
+    digest: str = ""
+    planned_ms: int = 0
+    log_end: int = 0
+    too_long: int = 0
+    offsets: str = ""
 
-    def planned(self, execution: str, input_offsets: dict[str, dict[int, int]]) -> DriverState:
-        """The state while ``execution`` is under way, of a batch whose input ends at ``input_offsets``."""
+    def planned(
+        self, execution: str, batch: Batch, planned_ms: int, input_offsets: dict[str, dict[int, int]]
+    ) -> DriverState:
+        """The state while ``execution`` of ``batch`` is under way, whose input ends at ``input_offsets``."""
         ends = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in input_offsets.items()}
-        return replace(self, execution=execution, finished=False, input_offsets=ends)
+        return replace(
+            self,
+            execution=execution,
+            batch_id=batch.batch_id,
+            digest=batch.offsets_digest,
+            planned_ms=planned_ms,
+            finished=False,
+            input_offsets=ends,
+            offsets=batch.offsets,
+        )
+
+    @property
+    def batch(self) -> Batch:
+        """The batch that was planned last."""
+        return Batch(self.query_id, self.batch_id, self.digest)
+
+    @property
+    def drains(self) -> bool:
+        """Whether that batch was decided before, and nothing of it is to be written."""
+        return (self.batch_id, self.digest) == (self.last_batch, self.last_digest) and not self.replay
+
+    def aborted(self, aborted_ms: int) -> Aborted:
+        """What the commit log shall say of the execution that was planned last: it ends without a decision."""
+        took_ms, limit = max(0, aborted_ms - self.planned_ms), limit_ms(self.timeout_ms)
+        too_long = self.too_long + 1 if took_ms >= limit else 0
+        return Aborted(
+            self.query_id,
+            self.batch_id,
+            self.digest,
+            self.token,
+            self.execution,
+            aborted_ms,
+            took_ms,
+            limit,
+            too_long,
+        )
 
 
 class Store(Protocol):
@@ -135,7 +195,7 @@ def _path(sink_id: str, checkpoint: str) -> Path:
     if not folder:  # any other folder might outlive the driver, and a later one would take over its claim unseen
         raise ProtocolViolation(
             "Spark did not tell its driver's Python process a local folder (SPARK_LOCAL_DIRS)",
-            "Use Spark 4.2, which does; report it with your version otherwise",
+            "Use Spark 4.2 or 4.3, which do; report it with your version otherwise",
         )
     name = hashlib.sha256(f"{sink_id}\n{checkpoint}".encode()).hexdigest()[:24]
     return Path(folder) / f"exactly-once-{name}.json"

@@ -149,11 +149,28 @@ class Fenced(ExactlyOnceError):
 
 
 class Expiring(ExactlyOnceError):
-    """A prepared transaction is gone, or would be gone too soon to decide."""
+    """A prepared transaction or its records are gone, or it would be gone too soon to decide."""
 
     code = "EO-EXPIRING"
     restart_heals = True
     default_safe = "The batch is not decided; nothing of it is visible, and its rows will be written by the next start"
+
+
+class AlreadyDecided(ExactlyOnceError):
+    """A batch was about to be decided that the commit log has decided already."""
+
+    code = "EO-DECIDED"
+    restart_heals = True
+    default_safe = (
+        "The batch is decided already, and what this driver prepared is rolled back; nothing is written twice"
+    )
+
+
+class BatchTooLong(ExactlyOnceError):
+    """The same batch took too long for its transactions twice in a row: running it again does not help."""
+
+    code = "EO-TOO-LONG"
+    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
 
 
 class Unfinished(ExactlyOnceError):
@@ -203,6 +220,22 @@ class CommitLogDamaged(ExactlyOnceError):
     """The commit log cannot be read to its end or holds what no driver of this version writes."""
 
     code = "EO-LOG"
+    default_safe = "What is decided stays decided; nothing of any other batch is visible to a read_committed reader"
+
+
+class CommitLogBlocked(ExactlyOnceError):
+    """Somebody else's open transaction on the commit log hides what stands behind it, perhaps a claim or a decision."""
+
+    code = "EO-LOG-BLOCKED"
+    restart_heals = True
+    default_safe = "What is decided stays decided; nothing of any other batch is visible to a read_committed reader"
+
+
+class DecisionTooLarge(ExactlyOnceError):
+    """The commit log's topic does not take a record of the size of this decision."""
+
+    code = "EO-LOG-SIZE"
+    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
 
 
 class ProtocolViolation(ExactlyOnceError):

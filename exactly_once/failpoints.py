@@ -25,6 +25,8 @@ POINTS = (
     "all-ended",
     "completed",
     "files-gathered",
+    "repair-kept",
+    "repair-changed",
 )
 
 

@@ -171,7 +171,7 @@ class RecentDecision:
             "write_id": d.write_id,
             "batch_id": d.batch_id,
             "token": d.token,
-            "parts": len(d.handles),
+            "parts": d.part_count,
             "records": d.records,
             "topics": list(d.topics),
             "began_ms": d.began_ms,

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Protocol
 
 import pyarrow as pa
 
 from exactly_once.completion import commit_transactions, older_slots, open_of, sweep
+from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
+from exactly_once.kafka.delivery import ACKNOWLEDGED, UNACKNOWLEDGED
 from exactly_once.kafka.evidence import Evidence
-from exactly_once.kafka.sender import Sender
-from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
+from exactly_once.kafka.late import LateCheck
+from exactly_once.kafka.sender import Sender, check_settings
+from exactly_once.kafka.transaction import PartTransaction, fixed_settings
+from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
-from exactly_once.protocol.names import SLOTS, attempt_of, part_id, slot_of
+from exactly_once.protocol.names import SLOTS, attempt_of, namespace, part_id, slot_of
 from exactly_once.protocol.records import KAFKA, Decision, PreparedTransaction
+from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.too_long import limit_ms, too_long_error
 
 #: For ending the transactions of one batch, and for finding those that were left.
 BUDGET_S = 60.0
@@ -39,14 +45,14 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     name = KAFKA
 
-    def __init__(self, options: SinkOptions, rows: Rows, timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS):
+    def __init__(self, options: SinkOptions, rows: Rows, ticket: Ticket | None = None):
         self._options = options
         self._rows = rows
-        self._timeout_ms = timeout_ms
+        self._ticket = ticket
 
     def begin(self, part: PartName) -> KafkaPart:
         """Begin with the first row: a transaction without records cannot be committed."""
-        return KafkaPart(self._options, self._rows, self._timeout_ms, part)
+        return KafkaPart(self._options, self._rows, self._ticket, part)
 
     def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         """Those that are not open any more, by their coordinators' word."""
@@ -81,12 +87,16 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
 
 class KafkaPart(PartWriter[PreparedTransaction]):
-    """One part: a transaction that begins with its first row. ``topics`` are those that were written."""
+    """One part: a transaction that begins with its first row. ``topics`` are those that were written.
 
-    def __init__(self, options: SinkOptions, rows: Rows, timeout_ms: int, part: PartName):
+    With a ``ticket``, a part that is too late or too slow for its batch gives up.
+    """
+
+    def __init__(self, options: SinkOptions, rows: Rows, ticket: Ticket | None, part: PartName):
         self._options = options
         self._rows = rows
-        self._timeout_ms = timeout_ms
+        self._ticket = ticket
+        self._timeout_ms = ticket.timeout_ms if ticket else DEFAULT_TRANSACTION_TIMEOUT_MS
         self._part = part
         self._transaction: PartTransaction | None = None
         self.topics: set[str] = set()
@@ -94,14 +104,16 @@ class KafkaPart(PartWriter[PreparedTransaction]):
     def write(self, rows: pa.RecordBatch) -> None:
         """Send the rows."""
         if rows.num_rows:
-            self._transaction = self._transaction or self._begin()
-            self._rows.send(rows, self._transaction, self.topics)
+            transaction = self._transaction = self._transaction or self._begin()
+            with self._in_time(transaction):
+                self._rows.send(rows, transaction, self.topics)
 
     def pre_commit(self) -> PreparedTransaction | None:
         """Flush, verify every delivery, and leave the transaction open for the driver."""
         if self._transaction is None:
             return None
-        return self._transaction.prepare(self._part.part, self._options.delivery_timeout_s)
+        with self._in_time(self._transaction):
+            return self._transaction.prepare(self._part.part, self._options.delivery_timeout_s)
 
     def abort(self) -> None:
         """Abort at once, so that readers are not blocked until a sweep."""
@@ -109,18 +121,63 @@ class KafkaPart(PartWriter[PreparedTransaction]):
             self._transaction.abort()
 
     def _begin(self) -> PartTransaction:
-        producer = {
-            **self._options.producer,
-            # librdkafka refuses a delivery timeout above the transaction's
-            "delivery.timeout.ms": str(min(int(self._options.delivery_timeout_s * 1000), self._timeout_ms)),
-        }
         return PartTransaction(
             self._options.connection,
-            producer,
+            _within(self._options, self._timeout_ms),
             _id_of(self._part),
             self._timeout_ms,
             _control(self._options.connection),
+            LateCheck(self._options.connection, self._part.sink_id, self._ticket) if self._ticket else None,
         )
+
+    @contextmanager
+    def _in_time(self, transaction: PartTransaction) -> Iterator[None]:
+        """Give up a transaction that has become too old to be decided, and say that this is why a step in it failed."""
+        if (error := self._too_long(transaction)) is not None:
+            raise error
+        try:
+            yield
+        except PrepareFailed as e:
+            if (error := self._too_long(transaction)) is not None:
+                raise error from e
+            raise
+
+    def _too_long(self, transaction: PartTransaction) -> ExactlyOnceError | None:
+        ticket, took_ms = self._ticket, transaction.age_ms
+        if ticket is None or took_ms <= limit_ms(ticket.timeout_ms):
+            return None
+        transaction.describe()  # a driver that was paused may have been superseded: that is the error to report then
+        return too_long_error(
+            self._part.sink_id,
+            self._options.checkpoint,
+            ticket.batch,
+            f"its part {self._part.part} has been writing for {took_ms / 1000:.1f} s",
+            took_ms,
+            ticket.timeout_ms,
+            ticket.too_long,
+            transaction.longest_timeout_ms(),
+        )
+
+
+def check_producer(options: SinkOptions, timeout_ms: int) -> None:
+    """Make sure that librdkafka takes the user's settings beside those that the guarantee fixes.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    settings, fixed = options.producer, ACKNOWLEDGED
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        settings = _within(options, timeout_ms)
+        fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
+    elif options.guarantee is Guarantee.NONE:
+        fixed = UNACKNOWLEDGED
+    check_settings(options.connection, settings, fixed)
+
+
+def _within(options: SinkOptions, timeout_ms: int) -> dict[str, str]:
+    """The user's settings, but librdkafka refuses a delivery timeout above the transaction's."""
+    return {**options.producer, "delivery.timeout.ms": str(min(int(options.delivery_timeout_s * 1000), timeout_ms))}
 
 
 def _id_of(part: PartName) -> str:

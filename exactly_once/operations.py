@@ -14,6 +14,7 @@ from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
 from exactly_once.kafka.hanging import OLDER_THAN_S, Leaders, abort_hanging, find_hanging
+from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.recovery import RecoveryReport, recover
 from exactly_once.rules import (
@@ -194,7 +195,7 @@ def end_hanging(
     ------
     Refused
         When there is none of this name, and see :func:`check_hanging`.
-    BrokerUnreachable, NotAuthorized
+    BrokerUnreachable, NotAuthorized, CommitLogBlocked
     """
     topic = name.rpartition("@")[0].rpartition("-")[0]
     gone = Refused(
@@ -204,10 +205,15 @@ def end_hanging(
     found = [f for f in list_hanging(connection, None, [topic], older_than_s, budget_s) if f.hanging.name == name]
     if not topic or not found:
         raise gone
-    check_hanging(found[0], force)
-    if not abort_hanging(connection, found[0].hanging, budget_s):
+    chosen = found[0]
+    if chosen.sink_id is not None and topic != commit_log_topic(chosen.sink_id):
+        # a decision that an observer does not see may stand behind an open transaction in the log
+        log = read_log(connection, chosen.sink_id, budget_s, whole=True)
+        chosen = attribute(chosen.hanging, {chosen.sink_id: log})
+    check_hanging(chosen, force)
+    if not abort_hanging(connection, chosen.hanging, budget_s):
         raise gone
-    return found[0]
+    return chosen
 
 
 def _written(leaders: Leaders, transaction: Description) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,6 +22,10 @@ SHORTEST_TRANSACTION_TIMEOUT_MS = 5_000
 
 #: Kafka's Java default of delivery.timeout.ms.
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
+
+#: What a producer holds of records that are not acknowledged: Kafka's Java default of buffer.memory. librdkafka's own
+#: is 1 GiB, in each task beside the JVM.
+DEFAULT_BUFFER_KBYTES = 32 * 1024
 
 #: It is part of a key of the commit log.
 LONGEST_WRITE_ID = 400
@@ -54,6 +59,12 @@ _TEXT = frozenset({"compression.type", "client.id"})
 _WITHOUT_EFFECT = frozenset(  # the Java client's own affairs: they change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
+#: A batch of a query, or the id of a topic.
+_ADOPTED = re.compile(r"[0-9a-fA-F-]{36}(/\d+)?")
+
+#: The batch or the write, and when it was decided, in ms.
+_DECIDED = re.compile(r".+@\d+")
+
 _SINK = frozenset(
     {"sink.id", "sink.guarantee", "sink.adopt", "sink.takeover", "sink.accept.lost", "sink.input.offsets"}
 )
@@ -91,8 +102,7 @@ class SinkOptions:
     producer : dict
         librdkafka settings.
     adopt, takeover, accept_lost
-        A person's word, for one start: continue a checkpoint with history; take the sink from that query id; go past
-        that batch although some of its parts are lost.
+        A person's words for one start, each of which names what it accepts (:mod:`exactly_once.consent`).
     guarantee : Guarantee
         How often a row is in the output, whatever fails.
     registry : Registry or None
@@ -105,7 +115,7 @@ class SinkOptions:
     checkpoint: str
     timeout_ms: int | None = None
     producer: dict[str, str] = field(default_factory=dict)
-    adopt: bool = False
+    adopt: tuple[str, ...] = ()
     takeover: str | None = None
     accept_lost: str | None = None
     input_offsets: bool = True
@@ -160,9 +170,9 @@ class SinkOptions:
             "" if batch else o["checkpointlocation"],
             timeout,
             producer,
-            _boolean("sink.adopt", o.get("sink.adopt", "false")),
+            _adopt(o.get("sink.adopt", "")),
             o.get("sink.takeover") or None,
-            _accept_lost(o.get("sink.accept.lost") or None, batch),
+            _accept_lost(o.get("sink.accept.lost") or None),
             _boolean("sink.input.offsets", o.get("sink.input.offsets", "true")),
             o.get("write.id", ""),
             _guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch),
@@ -183,8 +193,23 @@ def _guarantee(value: str, batch: bool) -> Guarantee:
     return guarantee
 
 
-def _accept_lost(value: str | None, batch: bool) -> str | None:
-    return value if value is None or batch else str(_number("sink.accept.lost", value))
+def _adopt(value: str) -> tuple[str, ...]:
+    words = tuple(w.strip() for w in value.split(",") if w.strip())
+    if wrong := [w for w in words if not _ADOPTED.fullmatch(w)]:
+        raise InvalidOption(
+            f"sink.adopt={wrong[0]} does not say what is to be adopted",
+            "Leave it out, and start: EO-REWOUND or EO-TOPIC-RECREATED names the value, if one is needed",
+        )
+    return words
+
+
+def _accept_lost(value: str | None) -> str | None:
+    if value is not None and not _DECIDED.fullmatch(value):
+        raise InvalidOption(
+            f"sink.accept.lost={value} does not name a decision",
+            "Leave it out, and start: EO-EXPIRED names the value, if one is needed",
+        )
+    return value
 
 
 def _check_write(options: Mapping[str, str]) -> None:
@@ -214,6 +239,8 @@ def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str
         elif not _is_harmless(name, value):
             shown = f"={value}" if name in ("acks", "enable.idempotence") else ""  # any other value may be a secret
             raise InvalidOption(f"kafka.{name}{shown} cannot be honoured by this sink", _way_out(name))
+    largest = -(-int(settings["message.max.bytes"]) // 1024)  # no record that may be sent is too large for the buffer
+    settings.setdefault("queue.buffering.max.kbytes", str(max(DEFAULT_BUFFER_KBYTES, largest)))
     if timeout is not None and timeout < SHORTEST_TRANSACTION_TIMEOUT_MS:
         raise InvalidTransactionTimeout(
             f"kafka.transaction.timeout.ms={timeout} is below what a batch needs to be flushed, decided and completed",
@@ -229,12 +256,15 @@ def _is_harmless(name: str, value: str) -> bool:
         or name.startswith("metrics.")
         or (name == "acks" and value in ("all", "-1"))
         or (name == "enable.idempotence" and value.lower() == "true")
+        or (name == "allow.auto.create.topics" and value.lower() == "false")
     )
 
 
 def _way_out(name: str) -> str:
     if name in ("transactional.id", "enable.idempotence", "acks"):
         return "Leave it out: the sink sets what exactly-once needs"
+    if name == "allow.auto.create.topics":
+        return "Leave it out: the sink makes no topic; create it with the number of partitions that you want"
     if name in ("key.serializer", "value.serializer"):
         return "Leave it out: keys and values are written as their columns hold them, as with Spark's sink"
     return "Leave it out, or use the option of the README's table that does what you need"

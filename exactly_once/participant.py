@@ -26,14 +26,23 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
-_NAME = re.compile(r"eo:(?P<sink>[^:]+):(?P<token>\d+):(?P<batch>\d+):(?P<part>\d+):(?P<attempt>\d+\.\d+)")
+from exactly_once.protocol.names import same_cluster
+
+_NAME = re.compile(
+    r"eo:(?P<sink>[^:]+):((?P<incarnation>[a-z2-7]{10}):)?(?P<token>\d+):(?P<batch>\d+):(?P<part>\d+)"
+    r":(?P<attempt>\d+\.\d+)(:(?P<participant>.+))?"
+)
 
 
 class PartName(NamedTuple):
-    """The name of one attempt of one part: never used twice, whatever fails, restarts or is superseded.
+    """The name of one attempt of one part in one participant: never used twice, whatever fails, restarts, is superseded
+    or begins anew.
 
-    ``str(name)`` is ``eo:<sink id>:<claim>:<batch>:<part>:<attempt>``. A sink id has no ``:``, so no sink's names begin
-    like another's. ``token`` is the claim of the driver that planned the attempt.
+    ``str(name)`` is ``eo:<sink id>:<incarnation>:<claim>:<batch>:<part>:<attempt>:<participant>``. A sink id has no
+    ``:``, so no sink's names begin like another's. ``token`` is the claim of the driver that planned the attempt;
+    ``incarnation`` tells the commit log that counts the claims from any other, of this cluster or another one
+    (:func:`~exactly_once.protocol.names.incarnation`). Names that earlier versions made have neither incarnation nor
+    participant.
     """
 
     sink_id: str
@@ -41,15 +50,23 @@ class PartName(NamedTuple):
     batch_id: int
     part: int
     attempt: str
+    incarnation: str = ""
+    participant: str = ""
 
     def __str__(self) -> str:
-        return f"eo:{self.sink_id}:{self.token}:{self.batch_id}:{self.part}:{self.attempt}"
+        incarnation = f"{self.incarnation}:" if self.incarnation else ""
+        participant = f":{self.participant}" if self.participant else ""
+        number = f"{self.token}:{self.batch_id}:{self.part}:{self.attempt}"
+        return f"eo:{self.sink_id}:{incarnation}{number}{participant}"
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """The name that ``text`` is; None when it is not one."""
         m = _NAME.fullmatch(text)
-        return cls(m["sink"], int(m["token"]), int(m["batch"]), int(m["part"]), m["attempt"]) if m else None
+        if m is None:
+            return None
+        numbers = int(m["token"]), int(m["batch"]), int(m["part"])
+        return cls(m["sink"], *numbers, m["attempt"], m["incarnation"] or "", m["participant"] or "")
 
 
 def prefix(sink_id: str) -> str:
@@ -91,27 +108,37 @@ class Scope:
     ----------
     sink_id : str
     before : int
-        Parts of claims before this token: their drivers are superseded.
+        Parts of claims before this token: their drivers are superseded. 0 for a driver that is superseded itself, and
+        may touch nothing but its own.
     own : int or None
         Also parts of this claim: the driver's own, when nothing of it is under way.
     spare : frozenset of str
         Names that a decision holds, whose parts are to be committed.
+    incarnation : str
+        Of the commit log that counts these claims. Parts of another log of the same cluster are covered whatever their
+        claim: a sink has one log, so that one was deleted, and nobody can decide them. Parts of another cluster are
+        not: a sink of the same name lives there.
+    participant : str
+        Whose parts.
     """
 
     sink_id: str
     before: int
     own: int | None = None
     spare: frozenset[str] = frozenset()
+    incarnation: str = ""
+    participant: str = ""
 
     def covers(self, name: str) -> bool:
         """Whether the part with this name is to be aborted. False for everything foreign."""
         part = PartName.parse(name)
-        return (
-            part is not None
-            and part.sink_id == self.sink_id
-            and (part.token < self.before or part.token == self.own)
-            and name not in self.spare
-        )
+        if part is None or part.sink_id != self.sink_id or name in self.spare:
+            return False
+        if part.participant not in ("", self.participant):
+            return False
+        if part.incarnation in ("", self.incarnation):
+            return part.token < self.before or part.token == self.own
+        return self.before > 0 and same_cluster(part.incarnation, self.incarnation)
 
 
 H = TypeVar("H", bound=Handle)
@@ -161,9 +188,8 @@ class Participant(ABC, Generic[H]):
     ``begin`` run on the driver (or in a recovery), one at a time.
 
     A driver calls ``check`` before its first ``begin``; a recovery calls no ``check``. What is decided is committed
-    before anything is swept. Two participants of one sink get the same part names: a place that they share needs the
-    participant's name beside it. The handles are :class:`~exactly_once.protocol.records.PreparedPart`; Kafka alone has
-    its own kind.
+    before anything is swept. Part names carry the participant's name: two participants of one sink may share a place.
+    The handles are :class:`~exactly_once.protocol.records.PreparedPart`; Kafka alone has its own kind.
 
     Everything may be called again with the same arguments, by the same or by another process, at any time after a
     crash: ``commit``, ``abort`` and both ``recover_...`` are idempotent. When they return, what they did is durable.
@@ -174,7 +200,8 @@ class Participant(ABC, Generic[H]):
         The output does not answer now. Nothing is lost; the next start tries again. Say in ``safe`` what is safe, where
         the parts are not decided yet.
     ``Expired``
-        It cannot be told whether a decided part was committed. The stream stops until a person has looked.
+        It cannot be told whether a decided part was committed. The stream stops until a person has looked; the engine
+        adds to the way out which option then goes past it.
     any other :class:`~exactly_once.errors.ExactlyOnceError`
         The stream stops; what is decided stays decided, and the next start goes on with it.
     """

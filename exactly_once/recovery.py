@@ -9,6 +9,7 @@ from typing import Any
 
 from exactly_once import claim
 from exactly_once.completion import open_transactions
+from exactly_once.consent import Consent
 from exactly_once.deadline import Deadline
 from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.commit_log import CommitLog, now_ms, read_log
@@ -65,7 +66,7 @@ class RecoveryReport:
             "claim": self.claim.token if self.claim else 0,
             "completed_batches": [d.batch_id for d in self.completed],
             "batches_with_lost_parts": [d.write_id or d.batch_id for d in self.to_rewrite],
-            "completed_transactions": sum(len(d.handles) for d in self.completed),
+            "completed_transactions": sum(d.part_count for d in self.completed),
             "aborted_transactions": [d.transactional_id for d in self.aborted],
             "left_open": [d.transactional_id for d in self.left_open],
             "blocked_partitions": [f"{t}-{p}" for t, p in self.blocked],
@@ -97,11 +98,11 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0) -> 
 
     Raises
     ------
-    BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    BrokerUnreachable, CommitLogDamaged, CommitLogBlocked, NotAuthorized
     """
     deadline = Deadline(budget_s)
     commit_log = CommitLog(connection, sink_id)
-    if commit_log.read(deadline).owner is None:
+    if commit_log.read(deadline, whole=True).owner is None:
         return None
 
     def make(state: LogState) -> Claim:
@@ -130,9 +131,9 @@ def complete_decided(
     ------
     BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
     """
-    found = claim.Resolved()
     with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
-        claim.complete_decided(token, commit_log, control, None, deadline, others, found)
+        found = claim.complete_decided(token, commit_log, control, Consent(), deadline, others)
+    _raise_first(found)
     return found
 
 
@@ -158,10 +159,10 @@ def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Veri
 
     Raises
     ------
-    BrokerUnreachable, NotAuthorized
+    BrokerUnreachable, CommitLogBlocked, NotAuthorized
     """
     deadline = Deadline(budget_s)
-    log = read_log(connection, sink_id, budget_s)
+    log = read_log(connection, sink_id, budget_s, whole=True)
     with Control(connection, budget_s) as control:
         left_open = open_transactions(sink_id, control, lambda p: True)
     topics = {t for d in log.decisions for t in d.topics} | {t for d in left_open for t, _ in d.partitions}
@@ -184,11 +185,17 @@ def recover(
     if mine is None:
         return RecoveryReport(sink_id)
     with _step(connection, sink_id, max(1.0, deadline.left)) as (commit_log, control, left):
-        did = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), None, left, others)
+        did = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), Consent(), left, others)
+    _raise_first(did)
     found = verify(connection, sink_id, min(10.0, max(1.0, deadline.left)))
     return RecoveryReport(
         sink_id, mine, did.completed, did.aborted, found.left_open, found.blocked, [x.decision for x in did.losses]
     )
+
+
+def _raise_first(found: claim.Resolved) -> None:
+    for _, failure in found.failures:
+        raise failure
 
 
 @contextmanager

@@ -9,38 +9,27 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from exactly_once.checkpoint import batch_in_flight, kafka_offsets
 from exactly_once.claim import KAFKA_ALONE, Others, claim_for_stream, count
 from exactly_once.completion import in_doubt, older_slots, sweep
 from exactly_once.deadline import Deadline
 from exactly_once.deciding import ABORT_BUDGET_S, DECIDE_BUDGET_S, Decider
-from exactly_once.driver_state import DriverState, Replay, Store
+from exactly_once.driver_state import DriverState, Store
 from exactly_once.errors import ExactlyOnceError, Fenced, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.commit_log import now_ms
 from exactly_once.kafka.control import Description
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.names import SLOTS, slot_of
-from exactly_once.protocol.planning import Batch, Plan, plan_batch
+from exactly_once.protocol.planning import Plan, plan_batch
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
+from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
 
-#: Transactions that failed attempts left open block readers, so they are looked for at least this often.
+#: What failed attempts left open in participants beside Kafka is looked for at least this often.
 SWEEP_EVERY_MS = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """What the tasks of one execution of one batch need to know; travels to them inside the pickled writer."""
-
-    batch: Batch
-    plan: Plan
-    token: int
-    execution: str
-    timeout_ms: int
-    replay: Replay = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +59,7 @@ def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ti
     ExactlyOnceError
         Whatever has to be refused; nothing is written then.
     """
-    batch = batch_in_flight(options.checkpoint)
+    batch = batch_in_flight(options.checkpoint, options.sink_id)
     state = store.load()
     wanted_ms = options.timeout_ms or (state.timeout_ms if state else None)
     # token 0: it ran under a weaker guarantee until now
@@ -84,16 +73,36 @@ def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ti
     last = _last_decision(state)
     may = plan_batch(options.sink_id, batch, last, adopt=True)  # the claim has asked for consent where it is needed
     ticket = Ticket(
-        replace(batch, sources=()),  # of no use to a task
+        replace(batch, sources=(), offsets=""),  # of no use to a task
         Plan.REPLAY if may is Plan.DRAIN and state.replay else may,
         state.token,
         uuid.uuid4().hex,
         state.timeout_ms,
         state.replay,
+        state.replayed,
+        state.incarnation,
+        state.log_end,
+        state.too_long,
     )
     ends = kafka_offsets(batch.sources) if options.input_offsets else {}
-    store.save(state.planned(ticket.execution, ends))
+    store.save(state.planned(ticket.execution, batch, now_ms(), ends))
     return ticket
+
+
+def empty_part(ticket: Ticket) -> Part:
+    """The part of a batch without tasks: Spark may find no rows at all, and such a batch is decided too."""
+    batch = ticket.batch
+    return Part(
+        ticket.execution,
+        ticket.token,
+        batch.batch_id,
+        batch.query_id,
+        "",
+        0,
+        "0.0",
+        ticket.plan,
+        batch.offsets_digest,
+    )
 
 
 class Committer:
@@ -124,7 +133,7 @@ class Committer:
 
         Raises
         ------
-        Fenced, Expiring, Expired, Lost, Unfinished, UnsupportedMode, ProtocolViolation
+        Fenced, Expiring, BatchTooLong, Expired, Lost, Unfinished, UnsupportedMode, ProtocolViolation
         """
         state = self._state()
         done = self._check(parts, batch_id, state)
@@ -137,20 +146,26 @@ class Committer:
             )
             decision = self._decider.decide_and_complete(proposal(done, state), state, amended)
             batch = decision.batch_id, decision.offsets_digest
-            state = replace(state, last_batch=batch[0], last_digest=batch[1], replay={})
+            state = replace(state, last_batch=batch[0], last_digest=batch[1], replay={}, too_long=0)
             state = self._housekeeping(done, state)
             state = replace(state, clock_ahead_ms=self._decider.log.clock_ahead_ms)
         else:
             count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), drained=1)
-        if self._state().execution == state.execution:  # else a newer run of the query has begun in this driver
-            self._save(replace(state, finished=True))
+        now = self._store.load()
+        if now is not None and now.execution == state.execution:  # else a newer run has begun in this driver
+            self._save(replace(state, finished=True, log_end=self._decider.log.high_watermark))
         return decision
 
-    def abort(self, batch_id: int, parts: Sequence[Part] = ()) -> list[Description]:
+    def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> list[Description]:
         """Abort what this driver's last execution left open, unless its batch is decided.
 
         Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
-        which may still be under way.
+        which may still be under way. Then the log is told, for tasks that are still alive.
+
+        Parameters
+        ----------
+        parts
+            What is known of the tasks; None for one without a result.
 
         Returns
         -------
@@ -158,16 +173,10 @@ class Committer:
             What was aborted.
         """
         state = self._store.load()
-        if state is None or any(p.execution != state.execution for p in parts):
+        done = [p for p in parts if p is not None]
+        if state is None or any(p.execution != state.execution for p in done):
             return []  # stopped before the claim, when no task has begun; or a newer run began, and its claim swept
-        mine = [h for p in parts for h in p.handles]
-        try:
-            log_state = self._decider.log.own(state.token, Deadline(ABORT_BUDGET_S))
-        except Fenced:
-            return self._decider.abandon(mine, state)
-        if log_state.is_decided_by(state.token, state.query_id, batch_id):
-            return []
-        return self._decider.abort_own(state)  # also what a replay has prepared under this claim
+        return abort_execution(self._decider, state, batch_id, done, bool(parts) and len(done) == len(parts))
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -188,22 +197,27 @@ class Committer:
         return done
 
     def _housekeeping(self, parts: list[Part], state: DriverState) -> DriverState:
-        """Abort what failed attempts of this execution, or late tasks of older claims, left open."""
-        retried = any(not p.attempt.startswith("0.") for p in parts)
-        if not retried and now_ms() - state.swept_ms < SWEEP_EVERY_MS:
-            return state
+        """Abort what failed attempts of this execution, or late tasks of older claims, left open.
+
+        In Kafka after every batch: Spark's attempt numbers do not tell whether there is something, since a stage that
+        is run again counts its attempts from 0 again. The other participants, where looking costs more, when something
+        is known to have gone wrong, and now and then.
+        """
         slots = older_slots(state.token, SLOTS) | {slot_of(state.token)}
         control = self._decider.control().renew(DECIDE_BUDGET_S)
         try:
             found = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot in slots)
-            swept = [*(d.transactional_id for d in found), *self._decider.sweep_others(state.token)]
+            swept = [d.transactional_id for d in found]
+            retried = bool(found) or any(not p.attempt.startswith("0.") for p in parts)
+            if retried or now_ms() - state.swept_ms >= SWEEP_EVERY_MS:
+                swept += self._decider.sweep_others(state)
+                state = replace(state, swept_ms=now_ms())
             if swept:
                 count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), aborted=len(swept))
                 log.warning("sink %s: aborted %d transactions of failed attempts", self._options.sink_id, len(swept))
         except ExactlyOnceError as e:  # the batch is committed; the next one sweeps again
             log.warning("sink %s: %s", self._options.sink_id, e)
-            return state
-        return replace(state, swept_ms=now_ms())
+        return state
 
     # -- plumbing -------------------------------------------------------------------------------------------------
 
@@ -215,6 +229,29 @@ class Committer:
 
     def _save(self, state: DriverState) -> None:
         self._store.save(state)
+
+
+def abort_execution(
+    decider: Decider, state: DriverState, batch_id: int, parts: Sequence[Part], reported: bool
+) -> list[Description]:
+    """Abort the execution of ``state`` unless its batch is decided, in every participant.
+
+    Parameters
+    ----------
+    parts
+        Those of its parts that are known.
+    reported : bool
+        These are all: no task of it is alive.
+    """
+    try:
+        log_state = decider.log.own(state.token, Deadline(ABORT_BUDGET_S))
+        if log_state.is_decided_by(state.token, state.query_id, batch_id):
+            return []
+        if state.drains or state.finished or state.batch_id != batch_id:  # no task of this batch has written
+            return decider.abort_own(state)
+        return decider.abort_undecided(state, reported)  # also what a replay has prepared under this claim
+    except Fenced:
+        return decider.abandon([h for p in parts for h in p.handles], state)
 
 
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
@@ -230,6 +267,7 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
         parts[0].run_id,
         tuple(sorted({t for p in parts for t in p.topics})),
         others=tuple(h for p in parts for h in p.handles if isinstance(h, PreparedPart)),
+        offsets=state.offsets,
     )
 
 
@@ -247,7 +285,7 @@ def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], stat
             f"batch {parts[0].batch_id} was planned as a replay, and the commit log has no decision of it",
             "Start the stream again; if it repeats, report it with this message",
         )
-    name = f"batch {decision.batch_id} of sink {sink_id!r}"
+    name = decision.title(sink_id)
     written = {(h.participant, str(h.part)) for p in parts for h in p.handles}
     lost = {(participant, part) for participant, wanted in state.replay.items() for part in wanted}
     handles = [h for h in decision.parts if (h.participant, str(h.part)) in lost]
@@ -255,7 +293,6 @@ def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], stat
         raise in_doubt(name, decision, missing, "rolled back, and the same micro-batch has no rows in them now")
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):
         raise in_doubt(name, decision, handles, f"rolled back, and their rows go to {', '.join(sorted(strange))} now")
-    count(decider.log, state.token, Deadline(DECIDE_BUDGET_S), rewritten=len(written))
     log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(written), decision.batch_id)
     return decision
 

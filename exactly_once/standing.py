@@ -24,7 +24,7 @@ class Standing:
         ``unused``: neither has a batch. ``settled``: every planned batch is committed by Spark. ``in flight``: one is
         planned and not decided. ``in doubt``: one is decided, and Spark has not marked it; the next start drains it.
         ``checkpoint lost``: the log holds decisions that the checkpoint cannot have forgotten (it was deleted, restored
-        or rewound); ``foreign``: the sink belongs to another query.
+        or rewound); ``foreign``: the sink belongs to another query; ``torn``: files on which the next start fails.
     open_decisions : tuple of int
         Batches that are decided and not yet proven committed.
     """
@@ -36,10 +36,11 @@ class Standing:
     last_decided: int | None
     open_decisions: tuple[int, ...]
     batch_started_ms: int | None
+    torn: tuple[str, ...] = ()
 
     def as_metadata(self) -> dict[str, Any]:
         """The standing as plain values, without those that are not known."""
-        values = {**asdict(self), "open_decisions": list(self.open_decisions)}
+        values = {**asdict(self), "open_decisions": list(self.open_decisions), "torn": list(self.torn) or None}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -48,7 +49,9 @@ def compare(checkpoint: Checkpoint, log: LogState) -> Standing:
     last = log.last_decision(checkpoint.query_id) if checkpoint.query_id else None
     decided = last.batch_id if last else None
     bound = log.owner.query_id if log.owner else None
-    if bound is not None and checkpoint.query_id is None:
+    if checkpoint.torn and (bound is None or checkpoint.query_id in (None, bound)):
+        state = "torn"
+    elif bound is not None and checkpoint.query_id is None:
         state = "checkpoint lost"
     elif bound is not None and bound != checkpoint.query_id:
         state = "foreign"
@@ -68,6 +71,7 @@ def compare(checkpoint: Checkpoint, log: LogState) -> Standing:
         decided,
         tuple(d.batch_id for d in log.open_decisions),
         checkpoint.batch_started_ms,
+        tuple(checkpoint.torn),
     )
 
 

@@ -118,3 +118,28 @@ class RecoveryConfig(dg.Config):
     restart: bool = Field(
         default=False, description="The stream is wanted again: the sensor liveness starts it when this run succeeded."
     )
+
+
+class RepairConfig(dg.Config):
+    """What ``checkpoint_repair`` works on."""
+
+    sink_id: str = Field(default=SINK_ID, description="The sink of the stream.")
+    checkpoint: str = Field(
+        default="", description="Checkpoint location; empty: the one for which the sink was last claimed."
+    )
+    dry_run: bool = Field(default=True, description="Only say what is torn and what may be done; change nothing.")
+    plan_anew: bool = Field(
+        default=False,
+        description=(
+            "Also have Spark plan the batch in flight anew: the way out when a batch is too long (EO-TOO-LONG). Lower "
+            "max_offsets_per_trigger for the next start. Refused when the batch is decided."
+        ),
+    )
+    consequence: str = Field(
+        default="", description="For plan_anew without dry_run: what it does, typed out as the dry run says it."
+    )
+    take_over: bool = Field(
+        default=False,
+        description="Also when a driver of the stream is alive, or may be: it is fenced and fails with EO-FENCED.",
+    )
+    reason: str = Field(default="", description="Why, for the audit trail.")

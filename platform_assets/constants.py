@@ -39,6 +39,9 @@ FEED_JOB = "flights_feed"
 RECOVERY_JOB = "recovery"
 #: The op of the recovery that takes its configuration.
 RECOVERY_OP = "inspect"
+REPAIR_JOB = "checkpoint_repair"
+#: The op of the repair that takes its configuration.
+REPAIR_OP = "examine"
 BACKFILL_JOB = "flight_delays_backfill"
 CHECKS_JOB = "flight_delays_checks"
 CODE_LOCATION = "platform_assets"

@@ -17,6 +17,7 @@ from platform_assets.jobs import (
     flight_delays_stream,
     flights_feed,
 )
+from platform_assets.recovery.checkpoint import checkpoint_repair
 from platform_assets.recovery.job import recovery
 from platform_assets.schedules import checks_every_ten_minutes, fill_missing_days
 from platform_assets.watch import POLICIES, SENSORS, TRANSACTIONS_ASSETS
@@ -35,6 +36,7 @@ defs = dg.Definitions(
         flight_delays_backfill,
         flight_delays_checks,
         recovery,
+        checkpoint_repair,
     ],
     schedules=[checks_every_ten_minutes, fill_missing_days],
     sensors=SENSORS,

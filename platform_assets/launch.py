@@ -21,6 +21,7 @@ from platform_assets.constants import (
     DELAY_BY_HOUR_JOB,
     FEED_JOB,
     RECOVERY_JOB,
+    REPAIR_JOB,
     STREAM_JOB,
 )
 
@@ -45,6 +46,11 @@ def recovery() -> dg.JobDefinition:
     return _job(RECOVERY_JOB)
 
 
+def checkpoint_repair() -> dg.JobDefinition:
+    """The job, where another process finds it by name."""
+    return _job(REPAIR_JOB)
+
+
 def flight_delays_backfill() -> dg.JobDefinition:
     """The job, where another process finds it by name."""
     return _job(BACKFILL_JOB)
@@ -60,6 +66,7 @@ JOBS = {
     STREAM_JOB: flight_delays_stream,
     DELAY_BY_HOUR_JOB: delay_by_hour_stream,
     RECOVERY_JOB: recovery,
+    REPAIR_JOB: checkpoint_repair,
     BACKFILL_JOB: flight_delays_backfill,
     CHECKS_JOB: flight_delays_checks,
 }

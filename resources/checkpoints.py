@@ -9,7 +9,7 @@ import pyarrow.fs as pafs
 from dagster import ConfigurableResource
 from pydantic import Field
 
-from exactly_once.checkpoint import Checkpoint, file_system, read_checkpoint
+from exactly_once.checkpoint import Checkpoint, file_system, read_checkpoint, torn_files
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.standing import Offsets, Standing, by_partition, compare, lag, parse_offsets
 
@@ -39,9 +39,11 @@ class CheckpointReader(ConfigurableResource):
         Raises
         ------
         CheckpointUnusable
-            When the checkpoint cannot be read.
+            When the checkpoint cannot be read, or a file of it is torn.
         """
         checkpoint = read_checkpoint(location)
+        if checkpoint.torn:
+            raise torn_files(location, checkpoint.torn)
         if checkpoint.last_commit is None:
             return self.first_offsets(location)
         return parse_offsets(_read_text(location, f"offsets/{checkpoint.last_commit}"))

@@ -77,6 +77,8 @@ TUNED_SOURCE: Mapping[str, str] = {
     # 1 MB and 50 MB by default: fewer, larger fetches for a reader that wants everything there is.
     "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
     "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
+    # Spark's consumer would make a topic that was deleted anew, where the brokers allow it: empty, and no error.
+    "kafka.allow.auto.create.topics": "false",
     # Deleted input is an error, not a gap to be passed over in silence.
     "failOnDataLoss": "true",
 }

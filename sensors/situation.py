@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from exactly_once.checkpoint import Checkpoint
+from exactly_once.checkpoint import Checkpoint, torn_files
 from exactly_once.deadline import Deadline
 from exactly_once.inspection import Inspection, inspect_sink
 from exactly_once.kafka.connection import Connection
@@ -65,6 +65,8 @@ def look(
         return None
     location = inspection.owner.claim.checkpoint
     checkpoint = checkpoints.read(location)
+    if checkpoint.torn:
+        raise torn_files(location, checkpoint.torn, stream.sink_id)
     committed = checkpoints.committed_offsets(location)
     with Control(connection, max(0.5, deadline.left)) as control:
         behind = lag(committed, stream.topic, control.watermarks(stream.topic))

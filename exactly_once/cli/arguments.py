@@ -14,6 +14,7 @@ _ENVIRONMENT = (
     "KAFKA_SSL_IDENTITY_LOCATION, KAFKA_SSL_KEY_PASSWORD."
 )
 _CODES = "Exit codes: 0 all is well, 1 something is not right or was refused, 2 wrong usage."
+_LOCATION = "a path, or a URI (file, hdfs, s3, gs, abfs)"
 _FORCE = "the phrase that a refusal prints; it states what will be lost, duplicated or stopped"
 
 
@@ -54,11 +55,21 @@ def _parser() -> argparse.ArgumentParser:
     abort.add_argument("--force", metavar="PHRASE", help=_FORCE)
     _older_than(abort)
 
-    checkpoint = groups.add_parser("checkpoint", help="inspect")
-    looks = checkpoint.add_subparsers(dest="verb", required=True, metavar="inspect")
+    checkpoint = groups.add_parser("checkpoint", help="inspect, repair")
+    looks = checkpoint.add_subparsers(dest="verb", required=True, metavar="inspect | repair")
     inspect = _verb(looks, "inspect", "checkpoint.inspect", "how far a stream is, by its checkpoint")
-    inspect.add_argument("location", metavar="LOCATION", help="a path, or a URI (file, hdfs, s3, gs, abfs)")
+    inspect.add_argument("location", metavar="LOCATION", help=_LOCATION)
     inspect.add_argument("--sink", metavar="S", help="compare with the commit log of this sink")
+    mend = _verb(looks, "repair", "checkpoint.repair", "what may be done about torn files, by the commit log")
+    mend.add_argument("location", metavar="LOCATION", help=_LOCATION)
+    mend.add_argument("--sink", metavar="S", required=True, help="the sink of the stream")
+    mend.add_argument("--apply", action="store_true", help="do it; a copy of every file that changes is kept")
+    mend.add_argument(
+        "--plan-anew",
+        action="store_true",
+        help="also have Spark plan the batch in flight anew (a batch that is too long), when nothing of it is decided",
+    )
+    mend.add_argument("--force", metavar="PHRASE", help=_FORCE)
 
     recover = _verb(groups, "recover", "recover", "finish what is decided, abort what is not, and prove it")
     recover.add_argument("sink", metavar="SINK", help="a sink id")

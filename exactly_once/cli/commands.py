@@ -12,14 +12,15 @@ from typing import Any
 from rich.console import Console
 
 from exactly_once import operations
-from exactly_once.checkpoint import kafka_offsets, read_checkpoint
+from exactly_once.checkpoint import kafka_offsets, read_checkpoint, repair_command
 from exactly_once.cli import metrics, tables
 from exactly_once.cli.explain import explain, trouble
-from exactly_once.inspection import Inspection, inspect_sink, sink_of, sinks
+from exactly_once.inspection import Inspection, inspect_sink, owner_of, sink_of, sinks
 from exactly_once.kafka.commit_log import now_ms, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
 from exactly_once.protocol.names import check_sink_id, namespace
+from exactly_once.repair import examine, repair
 from exactly_once.rules import Attributed, Refused, check_owner, name_of
 from exactly_once.standing import compare
 
@@ -157,11 +158,37 @@ def _inspect_checkpoint(args: argparse.Namespace) -> Result:
         "batch_started_ms": found.batch_started_ms,
         "source_offsets": list(found.source_offsets),
         "kafka_offsets": {t: {str(p): o for p, o in partitions.items()} for t, partitions in offsets.items()},
+        "torn": dict(found.torn),
         "sink_id": args.sink,
         "standing": asdict(standing) if standing else None,
     }
     bad = found.query_id is None if standing is None else standing.state in ("checkpoint lost", "foreign")
+    bad = bad or bool(found.torn)
     return Result(document, partial(tables.show_checkpoint, found, offsets, standing, args.sink), 1 if bad else 0)
+
+
+def _repair_checkpoint(args: argparse.Namespace) -> Result:
+    connection, sink_id = connection_of(args), check_sink_id(args.sink)
+    if args.apply:
+        done = repair(connection, sink_id, args.location, args.plan_anew, args.force)
+        document = {"dry_run": False, **done.as_json(), "refused": None, "force": None}
+        return Result(document, partial(tables.show_repair, done, None, ""), 0 if done.whole else 1)
+    found = examine(connection, sink_id, args.location, args.plan_anew, BUDGET_S)
+    refusal: Refused | None = None
+    try:
+        if found.to_do:
+            check_owner(sink_id, owner_of(read_log(connection, sink_id, BUDGET_S)), args.force)
+    except Refused as e:
+        refusal = e
+    document = {
+        "dry_run": True,
+        **found.as_json(),
+        "refused": refusal.what if refusal else None,
+        "force": refusal.phrase if refusal else None,
+    }
+    command = _program(args) + repair_command(args.location, sink_id).removeprefix("exactly-once")
+    command += f"{' --plan-anew' if args.plan_anew else ''} --apply"
+    return Result(document, partial(tables.show_repair, found, refusal, command), 0 if found.whole else 1)
 
 
 def _recover(args: argparse.Namespace) -> Result:
@@ -204,6 +231,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
     "transactions.commit": _commit,
     "transactions.abort": _abort,
     "checkpoint.inspect": _inspect_checkpoint,
+    "checkpoint.repair": _repair_checkpoint,
     "recover": _recover,
     "metrics": _metrics,
 }

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exactly_once.checkpoint import Checkpoint
+from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.cli.explain import Explanation, owner_sentence
 from exactly_once.cli.words import duration, plural, when
 from exactly_once.inspection import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.kafka.commit_log import now_ms
 from exactly_once.kafka.control import Description
 from exactly_once.recovery import RecoveryReport
+from exactly_once.repair import Repair
 from exactly_once.rules import Attributed, Refused, name_of
 from exactly_once.standing import Offsets, Standing
 
@@ -185,12 +186,12 @@ def show_checkpoint(
     found: Checkpoint, offsets: Offsets, standing: Standing | None, sink_id: str | None, console: Console
 ) -> None:
     """A checkpoint, and how it stands to a commit log."""
-    if found.query_id is None:
+    if found.query_id is None and not found.torn:
         show_line(f"There is no checkpoint at {found.location}.", console)
     else:
         table = _table(f"Checkpoint {found.location}", "", "")
         table.show_header = False
-        table.add_row("query", found.query_id)
+        table.add_row("query", found.query_id or "-")
         table.add_row("last planned batch", _or_dash(found.last_offsets))
         table.add_row("last committed batch", _or_dash(found.last_commit))
         since = when(found.batch_started_ms or 0, now_ms())
@@ -201,12 +202,38 @@ def show_checkpoint(
         if not offsets:
             table.add_row("source offsets", "\n".join(found.source_offsets) or "-")
         console.print(table)
+    for name, fault in found.torn.items():
+        show_line(f"! {name} is torn: {fault}.", console)
+    if found.torn:
+        show_line(f"See what may be done: {repair_command(found.location, sink_id or '')}", console)
     if standing is not None:
         decided = _or_dash(standing.last_decided)
         unproven = f"; not proven: {list(standing.open_decisions)}" if standing.open_decisions else ""
         show_line(
             f"With the commit log of {sink_id}: {standing.state}. Last decided batch: {decided}{unproven}.", console
         )
+
+
+def show_repair(found: Repair, refusal: Refused | None, command: str, console: Console) -> None:
+    """What is wrong with a checkpoint, and what may be done or was done."""
+    if not found.findings:
+        show_line(f"Checkpoint {found.location}: nothing is torn.", console)
+        return
+    table = _table(f"Checkpoint {found.location}, sink {found.sink_id}", "file", "action", "why")
+    for f in found.findings:
+        more = f" (and {plural(len(f.also), 'file')} of the state that its tasks wrote)" if f.also else ""
+        table.add_row(f.name or "-", f.action.value, f"{f.why}{more}")
+    console.print(table)
+    if found.applied:
+        show_line(f"Done, under claim {found.claim}. Copies and the audit record are in {found.kept_in}.", console)
+        show_line("Start the stream: it takes the sink back and goes on.", console)
+    elif found.refused:
+        show_line("Nothing was changed: what is refused only a person can put right.", console)
+    elif found.to_do:
+        show_line("Nothing was changed.", console)
+        show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
+        if refusal is not None:
+            show_line(f"  {'All the same:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
 
 
 def _table(title: str | None, *columns: str) -> Table:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from exactly_once.conformance.processes import elsewhere, prepare
 from exactly_once.conformance.rows import key, value
 from exactly_once.digest import RowDigest
-from exactly_once.participant import Participant, PartName
+from exactly_once.participant import Participant, PartName, Scope
+from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import Decision, PreparedTransaction, decode, encode
 
 
@@ -40,6 +41,9 @@ class Output:
 
     #: The sink; the tests also use ids that extend it or that a careless pattern takes for it.
     sink_id: ClassVar[str] = "orders_1"
+
+    #: The commit log's.
+    incarnation: ClassVar[str] = incarnation("cluster", "log")
 
     #: At how many lines, spread evenly over a step, the process is killed. Each costs a process.
     crashes: ClassVar[int] = 8
@@ -72,6 +76,12 @@ class Output:
         """
         raise unittest.SkipTest("the class does not say how the output loses a part")
 
+    def neighbour(self) -> Participant[Any]:
+        """Optional: another participant of the same sink, at the very same place."""
+        other = self.participant()
+        other.name = f"{other.name}-2"
+        return other
+
     def digest(self, rows: Sequence[pa.RecordBatch]) -> str:
         """Optional: what a handle's digest has to be for these rows."""
         digest = RowDigest()
@@ -91,7 +101,13 @@ class Output:
 
     def name(self, part: int = 0, batch: int = 7, token: int = 3, attempt: str = "0.1", sink: str = "") -> PartName:
         """A part's name."""
-        return PartName(sink or self.sink_id, token, batch, part, attempt)
+        of = sink or self.sink_id, token, batch, part, attempt
+        return PartName(*of, self.incarnation, self.participant().name)
+
+    def scope(self, before: int, own: int | None = None, *spare: PartName) -> Scope:
+        """What the participant's sweep may touch."""
+        names = frozenset(map(str, spare))
+        return Scope(self.sink_id, before, own, names, self.incarnation, self.participant().name)
 
     def rows(self, name: PartName, count: int = 3) -> list[pa.RecordBatch]:
         """Rows that no other part has, in two batches. An attempt does not change them."""

@@ -10,7 +10,8 @@ import pyarrow as pa
 from exactly_once.conformance.output import Output
 from exactly_once.conformance.processes import call, elsewhere, prepare, write_only
 from exactly_once.conformance.rows import key
-from exactly_once.participant import PartName, Scope
+from exactly_once.participant import PartName
+from exactly_once.protocol.names import incarnation
 
 #: Above the claims of all tests: a scope before it covers them.
 _LATER = 1_000
@@ -134,7 +135,7 @@ class ParticipantConformance(Output):
         elsewhere(write_only, self.participant(), name, self.rows(name))
         self.assert_visible()
         handles = self.prepared(again)
-        swept = self.participant().recover_and_abort(Scope(self.sink_id, 0, own=3, spare=frozenset({str(again)})))
+        swept = self.participant().recover_and_abort(self.scope(0, 3, again))
         assert set(swept) <= {str(name)}
         self.assert_left(again)
         assert list(self.participant().commit(handles)) == []
@@ -160,7 +161,7 @@ class ParticipantConformance(Output):
             elsewhere(prepare, self.participant(), died, self.rows(died), kill_at=line)
             self.assert_visible(*names)
             handles = self.prepared(again)
-            participant.recover_and_abort(Scope(self.sink_id, _LATER, spare=frozenset({str(again)})))
+            participant.recover_and_abort(self.scope(_LATER, None, again))
             self.assert_left(again)
             assert list(participant.commit(handles)) == []
             names.append(again)
@@ -173,8 +174,7 @@ class ParticipantConformance(Output):
         for batch, line in enumerate(self.points(self.lines(call, "commit", handles)), 1):
             more, handles = self.batch(batch)
             elsewhere(call, self.participant(), "commit", handles, kill_at=line)
-            spare = frozenset(map(str, more))
-            assert self.participant().recover_and_abort(Scope(self.sink_id, _LATER, spare=spare)) == [], "decided"
+            assert self.participant().recover_and_abort(self.scope(_LATER, None, *more)) == [], "decided"
             assert list(self.participant().recover_and_commit(handles)) == [], f"killed at line {line}"
             names += more
             self.assert_visible(*names)
@@ -189,7 +189,7 @@ class ParticipantConformance(Output):
                 writer.write(batch)
             writer.abort()
             writer.abort()
-        participant.recover_and_abort(Scope(self.sink_id, _LATER))
+        participant.recover_and_abort(self.scope(_LATER))
         self.assert_left()
         self.assert_visible()
 
@@ -223,7 +223,7 @@ class ParticipantConformance(Output):
         names, handles = self.batch()
         assert list(participant.commit(handles)) == []
         participant.abort(handles)
-        assert participant.recover_and_abort(Scope(self.sink_id, _LATER, own=3)) == []
+        assert participant.recover_and_abort(self.scope(_LATER, 3)) == []
         self.assert_visible(*names)
         assert list(participant.recover_and_commit(handles)) == []
         self.assert_visible(*names)
@@ -239,12 +239,11 @@ class ParticipantConformance(Output):
         strange = self.foreign()
         left: list[PartName | str] = [decided, own, newer, *others, *strange]
         self.assert_left(old, *left)
-        spare = frozenset({str(decided)})
         for found in ([str(old)], []):
-            assert self.participant().recover_and_abort(Scope(self.sink_id, 3, spare=spare)) == found
+            assert self.participant().recover_and_abort(self.scope(3, None, decided)) == found
             self.assert_left(*left)
         for found in ([str(own)], []):
-            assert elsewhere(call, participant, "recover_and_abort", Scope(self.sink_id, 3, 3, spare)).result == found
+            assert elsewhere(call, participant, "recover_and_abort", self.scope(3, 3, decided)).result == found
             self.assert_left(decided, newer, *others, *strange)
         assert list(participant.recover_and_commit([kept])) == []
         for handle in theirs:
@@ -252,10 +251,74 @@ class ParticipantConformance(Output):
         self.assert_visible(decided, *others)
         self.assert_left(newer, *strange)
 
+    def test_two_participants_of_a_sink_may_share_a_place(self) -> None:
+        """Two tables of one server, two kinds of files in one folder: the second could not prepare a part whose name
+        is taken, or would publish or sweep what is the other's.
+        """
+        participant, neighbour = self.checked(), self.neighbour()
+        mine = self.name()
+        theirs = mine._replace(participant=neighbour.name)
+        handle, other = (
+            self.stored(prepare(p, n, self.rows(mine))) for p, n in ((participant, mine), (neighbour, theirs))
+        )
+        assert list(participant.gone([handle])) == list(neighbour.gone([other])) == []
+        assert list(neighbour.commit([other])) == []
+        self.assert_visible(mine)
+        self.assert_left(mine)
+        assert participant.recover_and_abort(self.scope(_LATER)) == [str(mine)]
+        assert list(neighbour.recover_and_commit([other])) == []
+        self.assert_visible(mine)
+        again = theirs._replace(batch_id=8)
+        prepare(neighbour, again, self.rows(again))
+        assert participant.recover_and_abort(self.scope(_LATER)) == [], "the neighbour's"
+        self.assert_left(again)
+
+    def test_what_a_log_left_that_is_gone_is_swept_and_another_clusters_is_not(self) -> None:
+        """A commit log that was deleted and made anew counts its claims from 1 again: what the one before left would
+        stay for ever, or pass for the new one's. The sink of the same name on another cluster has claims of its own.
+        """
+        participant = self.checked()
+        mine = self.name(0, token=3)
+        before = mine._replace(token=5, incarnation=incarnation("cluster", "deleted log"))
+        elsewhere = mine._replace(token=1, incarnation=incarnation("other cluster", "log"))
+        ((kept,), _, (theirs,)) = self.prepared(mine), self.prepared(before), self.prepared(elsewhere)
+        assert participant.recover_and_abort(self.scope(2, None, mine)) == [str(before)]
+        self.assert_left(mine, elsewhere)
+        for handle in (kept, theirs):
+            assert list(participant.commit([handle])) == []
+        self.assert_visible(mine, elsewhere)
+
+    def test_the_same_numbers_under_a_new_commit_log_are_another_batch(self) -> None:
+        """After the log was deleted, claims, batches and attempts begin again: "it is published already" would lose the
+        batch, and a place that is taken would keep it out for ever.
+        """
+        participant = self.checked()
+        mine = self.name()
+        before = mine._replace(incarnation=incarnation("cluster", "deleted log"))
+        for name in (before, mine):
+            (handle,) = self.prepared(name)
+            assert list(participant.commit([handle])) == []
+        self.assert_visible(before, mine)
+        (again,) = self.prepared(mine._replace(batch_id=8))
+        self.lose(again)
+        assert list(participant.commit([again])) == [again]
+
+    def test_parts_of_an_earlier_version_are_committed_and_swept(self) -> None:
+        """The version before gave parts names without incarnation and participant; what it had prepared when it was
+        replaced is decided, or holds locks and space.
+        """
+        participant = self.checked()
+        decided, left = (self.name(part)._replace(incarnation="", participant="") for part in range(2))
+        (kept,), _ = self.prepared(decided), self.prepared(left)
+        assert participant.recover_and_abort(self.scope(_LATER, None, decided)) == [str(left)]
+        assert list(participant.recover_and_commit([kept])) == []
+        self.assert_visible(decided)
+        self.assert_left()
+
     def test_a_sweep_killed_anywhere_is_finished_by_the_next(self) -> None:
         """The driver that sweeps may die of the same cause as the one before."""
         participant = self.checked()
-        scope = Scope(self.sink_id, _LATER)
+        scope = self.scope(_LATER)
         self.batch(0)
         for batch, line in enumerate(self.points(self.lines(call, "recover_and_abort", scope)), 1):
             self.batch(batch)
@@ -272,7 +335,7 @@ class ParticipantConformance(Output):
         assert list(participant.commit([won])) == []
         self.assert_visible(winner)
         self.assert_left(loser)
-        assert participant.recover_and_abort(Scope(self.sink_id, 0, own=3)) == [str(loser)]
+        assert participant.recover_and_abort(self.scope(0, 3)) == [str(loser)]
         self.assert_left()
         participant.abort([lost])
         self.assert_visible(winner)

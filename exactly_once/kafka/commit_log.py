@@ -9,53 +9,47 @@ claim there is the caller's. So between the look and the write nobody else can h
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
 
-from exactly_once.deadline import Deadline
+from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import (
     BrokerUnreachable,
     CommitLogDamaged,
+    DecisionTooLarge,
     ExactlyOnceError,
     Fenced,
-    InvalidTransactionTimeout,
     NotAuthorized,
     UnknownTopic,
 )
+from exactly_once.kafka import log_reader, log_topic
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
-from exactly_once.kafka.raw import RawClient
+from exactly_once.kafka.input_offsets import InputOffsets, Offsets, OffsetsRefused
+from exactly_once.kafka.log_reader import PARTITION, LogLeader, Reading
 from exactly_once.protocol.log_state import LogState, fold
-from exactly_once.protocol.names import commit_log_id, commit_log_topic, offsets_group
-from exactly_once.protocol.records import Claim, Completed, Entry, Record, decode, encode, key_of
+from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
+from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, encode, key_of
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-#: Topic -> partition -> the next offset to read.
-Offsets = Mapping[str, Mapping[int, int]]
 
 #: A write is one small record; a driver that dies inside it blocks readers of the log (never of the output) this long,
 #: or until the next claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
 
-#: What the brokers answer when the offsets, not the record, are what they refuse: no READ on the group or the topic, or
-#: an input topic that is on another cluster.
-_NO_OFFSETS = (
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-)
+#: Before compression, so eight times what the topic takes: decisions are full of what repeats.
+LARGEST_RECORD_BYTES = 64 * 1024 * 1024
 
-#: Compaction never touches the active segment, so this bounds what a claim has to read.
-_TOPIC_CONFIG = {
-    "cleanup.policy": "compact",
-    "message.timestamp.type": "LogAppendTime",  # the broker's clock is the one that transactions expire by
-    "segment.bytes": str(4 * 1024 * 1024),
-    "min.cleanable.dirty.ratio": "0.1",
-    "max.message.bytes": str(8 * 1024 * 1024),  # a decision of 50,000 parts
-}
+_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
 
 class CommitLog:
@@ -71,28 +65,53 @@ class CommitLog:
         self.topic = commit_log_topic(sink_id)
         self._producer: Producer | None = None
         self._state = LogState()
-        self._group_metadata: Any = None
-        self._may_commit_offsets = True
+        self._known: tuple[LogState, int] | None = None  # what the last read found, and where it stood
+        self._limit: log_topic.Limit | None = None
+        self._dated = True
+        self._offsets = InputOffsets(connection, sink_id)
         self.clock_ahead_ms = 0
-        """The brokers' clock minus this machine's, as of the last write."""
+        """The brokers' clock minus this machine's, as of the last write; too much rather than too little, so that a
+        transaction is never taken for younger than it is."""
 
-    def read(self, deadline: Deadline) -> LogState:
-        """The state at the end of the log, as far as it is committed; an empty state when there is no log.
+    def read(self, deadline: Deadline, whole: bool = False) -> LogState:
+        """What the log says, without fencing anybody; an empty state when there is no log.
+
+        What is found in it is durable. What is *not* found proves nothing: a reader stops at the first open
+        transaction, be it a write of the owner that is under way or somebody else's.
+
+        Parameters
+        ----------
+        whole : bool
+            Wait until everything that was in the log at the time of the call can be read. Then also what is missing was
+            not there.
 
         Raises
         ------
         BrokerUnreachable, CommitLogDamaged, NotAuthorized
+        CommitLogBlocked
+            When ``whole`` has to wait for longer than the deadline.
         """
+
+        def look() -> Reading:
+            if not whole:
+                return log_reader.read(self._connection, self.topic, deadline)
+            with LogLeader(self._connection, deadline.left) as leader:
+                leader.topic_partitions([self.topic])
+                end = leader.high_watermark(self.topic, PARTITION)
+            return log_reader.read(self._connection, self.topic, deadline, until=end)
+
         try:
-            entries = list(self._entries(deadline))
+            found = _patiently(deadline, look, BrokerUnreachable)
         except UnknownTopic:
             return LogState()
-        return fold(entries)
+        state = fold(found.entries)
+        self._known = state, found.position
+        return state
 
     def claim(self, make: Callable[[LogState], Claim], deadline: Deadline) -> tuple[LogState, Claim]:
         """Become the owner: fence every other writer, read to the end, write ``make(state)``.
 
-        ``make`` may raise to refuse; then nothing is written.
+        ``make`` may raise to refuse; then nothing is written. After a :meth:`read` only what came behind it is read.
 
         Returns
         -------
@@ -101,51 +120,62 @@ class CommitLog:
         """
         failure: ExactlyOnceError | None = None
         for _ in deadline.tries(first_pause_s=0.2):
-            state = self._init(deadline)
+            known, self._known = self._known, None
+            state = self._init(deadline, known)
             claim = make(state)
             try:
-                self._write(claim, deadline)
+                self._write([claim], deadline)
+                self._check_dates()
+                log_topic.warn_if_small(self.topic, self._limit)
                 return state, claim
             except KafkaException as e:
                 failure = self._named(e)
             self._init(deadline)
             if self._state.owner == claim:
                 return state, claim
-        raise failure or self._timed_out(deadline)
+        raise failure or log_reader.timed_out(self.topic, deadline)
 
-    def append(self, record: Record, deadline: Deadline, offsets: Offsets | None = None) -> None:
+    def append(
+        self,
+        record: Record,
+        deadline: Deadline,
+        offsets: Offsets | None = None,
+        check: Callable[[LogState], None] | None = None,
+    ) -> None:
         """Write ``record``, which carries the caller's token, durably and as the owner.
 
-        ``offsets``, by topic and partition, are committed in the same transaction to the consumer group
-        :func:`~exactly_once.protocol.names.offsets_group`, for lag tools. Without the right to do so the record is
-        written alone.
+        With the mark of a completed batch its decision is written again in the form in which it is to be kept, in the
+        same transaction. ``offsets``, by topic and partition, are committed with the record to the consumer group
+        :func:`~exactly_once.protocol.names.offsets_group`, for lag tools; when that fails, the record is written alone.
+        ``check`` may raise to refuse: it gets the very state behind which the record is written.
 
         Raises
         ------
         Fenced
             When a later claim exists. If an earlier try was left without an answer, the record may be in the log all
             the same; then the newer owner has seen it.
+        DecisionTooLarge, BrokerUnreachable, CommitLogBlocked
         """
         failure: ExactlyOnceError | None = None
+        if offsets and not self._offsets.may_be_sent(offsets, deadline):
+            offsets = None
         for _ in deadline.tries(first_pause_s=0.2):
-            self.own(record.token, deadline)
+            state = self.own(record.token, deadline)
             if self._holds(record):
                 return
+            if check is not None:
+                check(state)
+            kept = state.to_keep(record) if isinstance(record, Completed) else None
             try:
-                self._write(record, deadline, offsets if self._may_commit_offsets else None)
+                self._write([kept, record] if kept else [record], deadline, offsets)
                 return
+            except OffsetsRefused:
+                offsets = None
             except KafkaException as e:  # fenced by a late init, or an answer that got lost: look, then try again
+                if e.args[0].code() in _TOO_LARGE and isinstance(record, Decision):
+                    raise self._too_large(record) from e
                 failure = self._named(e)
-                if offsets and e.args[0].code() in _NO_OFFSETS:
-                    self._may_commit_offsets = False
-                    log.warning(
-                        "sink %s: EO-WARN-GROUP the input's offsets cannot be committed to the consumer group %s (%s), "
-                        "so lag tools will not see the stream; nothing else is affected",
-                        self.sink_id,
-                        offsets_group(self.sink_id),
-                        e.args[0].str(),
-                    )
-        raise failure or self._timed_out(deadline)
+        raise failure or log_reader.timed_out(self.topic, deadline)
 
     def own(self, token: int, deadline: Deadline) -> LogState:
         """The state of the log, after making sure that nobody claimed after ``token`` and that no write is under way.
@@ -168,50 +198,76 @@ class CommitLog:
             )
         return self._state
 
+    @property
+    def high_watermark(self) -> int:
+        """Of the log behind this owner's last write, its end marker included; 0 when the log is not at hand."""
+        return self._state.end + 1 if self._producer is not None else 0
+
     def close(self) -> None:
         """Drop the writer; what it wrote is committed already."""
         self._discard()
+        self._offsets.close()
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def _init(self, deadline: Deadline) -> LogState:
+    def _init(self, deadline: Deadline, known: tuple[LogState, int] | None = None) -> LogState:
+        """Fence every other writer and read the log to its end, at which nothing of ours is open then."""
         self._discard()
-        self._ensure_topic(deadline)
-        producer = Producer(
-            {
-                **self._connection.librdkafka(),
-                **FAST_CONNECT,
-                "client.id": f"exactly-once-log-{self.sink_id}",
-                "transactional.id": commit_log_id(self.sink_id),
-                "transaction.timeout.ms": LOG_TRANSACTION_TIMEOUT_MS,
-                "message.max.bytes": _TOPIC_CONFIG["max.message.bytes"],
-                "linger.ms": 0,
-                "compression.type": "lz4",
-                "logger": librdkafka_log,
-            }
-        )
-        try:
-            producer.init_transactions(deadline.left)
-        except KafkaException as e:
-            raise self._named(e) from e
-        self._state = fold(self._entries(deadline))
-        self._producer = producer
+        tries = iter([known])
+
+        def once() -> LogState:
+            return self._init_once(deadline, next(tries, None))
+
+        # a leader or a coordinator that moves, or a broker that has not heard of a topic that was just made
+        self._state = _patiently(deadline, once, BrokerUnreachable, UnknownTopic)
         return self._state
 
-    def _write(self, record: Record, deadline: Deadline, offsets: Offsets | None = None) -> None:
+    def _init_once(self, deadline: Deadline, known: tuple[LogState, int] | None) -> LogState:
+        with LogLeader(self._connection, max(0.1, deadline.left)) as leader:
+            self._limit = log_topic.ensure(leader, self.topic, deadline)
+            producer = Producer(
+                {
+                    **self._connection.librdkafka(),
+                    **FAST_CONNECT,
+                    "client.id": f"exactly-once-log-{self.sink_id}",
+                    "transactional.id": commit_log_id(self.sink_id),
+                    "transaction.timeout.ms": LOG_TRANSACTION_TIMEOUT_MS,
+                    "message.max.bytes": LARGEST_RECORD_BYTES,
+                    "linger.ms": 0,
+                    "compression.type": "lz4",
+                    "logger": librdkafka_log,
+                }
+            )
+            try:
+                producer.init_transactions(deadline.left)
+            except KafkaException as e:
+                raise self._named(e) from e
+            end = leader.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
+        state, start = known if known is not None and known[1] <= end else (LogState(), None)
+        found = log_reader.read(self._connection, self.topic, deadline, start, until=end)
+        self._producer = producer
+        return fold(found.entries, state)
+
+    def _write(self, records: Sequence[Record], deadline: Deadline, offsets: Offsets | None = None) -> None:
         producer, failed = self._producer, []
         assert producer is not None
+        sent_ms = now_ms()
+
+        def delivered(record: Record) -> Callable[[KafkaError | None, Message], None]:
+            return lambda error, message: failed.append(error) if error else self._note(record, message, sent_ms)
+
         try:
             producer.begin_transaction()
-            producer.produce(
-                self.topic,
-                key=key_of(record),
-                value=encode(record),
-                on_delivery=lambda error, message: failed.append(error) if error else self._note(record, message),
-            )
+            for record in records:
+                producer.produce(
+                    self.topic,
+                    key=key_of(record),
+                    value=encode(record),
+                    partition=PARTITION,
+                    on_delivery=delivered(record),
+                )
             if offsets:
-                positions = [TopicPartition(t, p, o) for t, ends in offsets.items() for p, o in ends.items()]
-                producer.send_offsets_to_transaction(positions, self._group(), deadline.left)
+                self._offsets.send(producer, offsets, deadline)
             producer.commit_transaction(deadline.left)
             if failed:
                 raise KafkaException(failed[0])
@@ -219,124 +275,71 @@ class CommitLog:
             self._discard()  # its state is not known; the next use initialises again and reads what became of the write
             raise
 
-    def _group(self) -> Any:
-        if self._group_metadata is None:
-            config = {"group.id": offsets_group(self.sink_id), "logger": librdkafka_log}
-            consumer = Consumer({**self._connection.librdkafka(), **config})
-            self._group_metadata = consumer.consumer_group_metadata()
-            consumer.close()
-        return self._group_metadata
-
-    def _note(self, record: Record, message: Message) -> None:
-        _, timestamp_ms = message.timestamp()
-        self.clock_ahead_ms = timestamp_ms - now_ms()
+    def _note(self, record: Record, message: Message, sent_ms: int) -> None:
+        kind, timestamp_ms = message.timestamp()
+        self._dated = kind == TIMESTAMP_LOG_APPEND_TIME
+        # not the clock at this moment: a process that stood still since the append would take the brokers' for slow
+        self.clock_ahead_ms = timestamp_ms - sent_ms
         self._state = fold([Entry(record, message.offset() or 0, timestamp_ms)], self._state)
+
+    def _check_dates(self) -> None:
+        if not self._dated:  # seen here where the principal may not read the topic's settings
+            self._discard()
+            raise CommitLogDamaged(
+                f"the commit log {self.topic} has message.timestamp.type=CreateTime: transactions would be judged "
+                "alive by the driver's own clock",
+                f"Set message.timestamp.type=LogAppendTime on {self.topic}",
+            )
 
     def _holds(self, record: Record) -> bool:
         if isinstance(record, Completed):
             return (record.query_id, record.batch_id) in self._state.marks
-        return record in self._state.decisions or record == self._state.tally
+        return record in (*self._state.decisions, self._state.tally, self._state.aborted)
 
     def _discard(self) -> None:
         self._producer = None
         self._state = LogState()
 
-    def _ensure_topic(self, deadline: Deadline) -> None:
-        with RawClient(self._connection, deadline.left) as cluster:
-            try:
-                cluster.topic_partitions([self.topic])
-            except UnknownTopic:
-                replication = min(3, cluster.broker_count())
-                durable = {"min.insync.replicas": str(max(1, replication - 1))}
-                cluster.create_topic(self.topic, 1, replication, {**_TOPIC_CONFIG, **durable})
-                for _ in deadline.tries():
-                    try:
-                        cluster.topic_partitions([self.topic])
-                        return
-                    except UnknownTopic:
-                        continue
-            policy = cluster.topic_config(self.topic).get("cleanup.policy", "compact")
-            if policy != "compact":
-                raise CommitLogDamaged(
-                    f"the commit log {self.topic} has cleanup.policy={policy}: decisions would be deleted by age",
-                    f"Set cleanup.policy=compact on {self.topic}",
-                )
+    # -- errors ---------------------------------------------------------------------------------------------------
 
-    # -- reading --------------------------------------------------------------------------------------------------
-
-    def _entries(self, deadline: Deadline) -> Iterator[Entry]:
-        """All committed records, in order, up to the last stable offset at the time of the call."""
-        consumer = Consumer(
-            {
-                **self._connection.librdkafka(),
-                "group.id": f"exactly-once-{self.sink_id}",  # required by the client; nothing joins or commits it
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 20,  # the end of the log is asked for, not waited for
-                "fetch.message.max.bytes": 16 * 1024 * 1024,
-                "logger": librdkafka_log,
-            }
-        )
-        try:
-            low, _ = consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=max(0.1, deadline.left))
-            consumer.assign([TopicPartition(self.topic, 0, low)])
-            while not deadline.over:
-                message = consumer.poll(0.1)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is None:
-                    _, timestamp_ms = message.timestamp()
-                    yield Entry(decode(message.value() or b""), message.offset() or 0, timestamp_ms)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return
-                elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
-                    raise KafkaException(error)
-            raise self._timed_out(deadline)
-        except KafkaException as e:
-            raise self._named(e) from e
-        finally:
-            consumer.close()
-
-    def _timed_out(self, deadline: Deadline) -> BrokerUnreachable:
-        return BrokerUnreachable(
-            f"the commit log {self.topic} gave no answer within {deadline.seconds:g} s",
-            "Check the brokers; start again when they answer",
+    def _too_large(self, decision: Decision) -> DecisionTooLarge:
+        limit = f"{self._limit.setting} on {self.topic}" if self._limit else f"max.message.bytes of {self.topic}"
+        return DecisionTooLarge(
+            f"the decision of batch {decision.batch_id} of sink {self.sink_id!r} ({len(decision.parts)} parts, "
+            f"{len(encode(decision))} bytes before compression) is larger than the commit log takes: {limit}, and "
+            f"{LARGEST_RECORD_BYTES} bytes before compression",
+            "Write the batch in fewer parts (coalesce, or fewer shuffle partitions), or raise max.message.bytes and "
+            f"segment.bytes of {self.topic}; then start again",
         )
 
     def _named(self, e: KafkaException) -> ExactlyOnceError:
-        error: KafkaError = e.args[0]
-        code = error.code()
-        if code in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
-            return UnknownTopic(f"the commit log {self.topic} does not exist", "Start the stream once; it creates it")
-        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return InvalidTransactionTimeout(
-                f"the brokers allow no transaction timeout of {LOG_TRANSACTION_TIMEOUT_MS} ms",
-                "Set transaction.max.timeout.ms of the brokers to a minute at least",
-            )
-        if "AUTHORIZATION" in error.name() or "AUTHENTICATION" in error.name():
+        if e.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            prefix = namespace(self.sink_id)
             return NotAuthorized(
-                f"this principal may not use the commit log {self.topic} ({error.str()})",
-                "Grant the rights that the README lists under 'Rights'",
+                f"this principal may not use the transactional ids that begin with {prefix!r}",
+                f"Grant WRITE on the transactional ids with the prefix {prefix}",
             )
-        return BrokerUnreachable(
-            f"the commit log {self.topic} on {self._connection.bootstrap_servers}: {error.str()}",
-            "Check the brokers; start again",
-        )
+        return log_reader.named(self._connection, self.topic, e)
 
 
-def read_log(connection: Connection, sink_id: str, timeout_s: float = 10.0) -> LogState:
-    """The state of the sink's commit log, for observers; an empty state for a sink that was never used.
+def _patiently(deadline: Deadline, act: Callable[[], T], *passing: type[ExactlyOnceError]) -> T:
+    """What ``act`` returns; repeated after the errors in ``passing`` until the deadline is over."""
+    failure: ExactlyOnceError | None = None
+    for _ in deadline.tries(first_pause_s=0.1):
+        try:
+            return act()
+        except passing as e:
+            failure = e
+    assert failure is not None
+    raise failure
+
+
+def read_log(connection: Connection, sink_id: str, timeout_s: float = 10.0, whole: bool = False) -> LogState:
+    """The state of the sink's commit log, for observers; an empty state for a sink that was never used. See
+    :meth:`CommitLog.read` for what it proves, and ``whole``.
 
     Raises
     ------
-    BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    BrokerUnreachable, CommitLogDamaged, CommitLogBlocked, NotAuthorized
     """
-    return CommitLog(connection, sink_id).read(Deadline(timeout_s))
-
-
-def now_ms() -> int:
-    """This machine's clock in ms since the epoch: for people, never for decisions."""
-    return int(time.time() * 1000)
+    return CommitLog(connection, sink_id).read(Deadline(timeout_s), whole)

@@ -131,8 +131,13 @@ class Connection:
         return cls.from_options({**options, **pem, "kafka.bootstrap.servers": servers})
 
     def librdkafka(self) -> dict[str, str | bool]:
-        """The connection for confluent-kafka clients."""
+        """The connection for confluent-kafka clients.
+
+        None of them makes a topic by naming it, as a producer does by default where the brokers allow it: a topic that
+        was deleted would come back empty, with the brokers' number of partitions.
+        """
         c: dict[str, str | bool | None] = {
+            "allow.auto.create.topics": False,
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol.lower(),
             "sasl.mechanism": self.sasl_mechanism,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
@@ -13,18 +14,23 @@ from exactly_once.kafka.sender import Sender
 log = logging.getLogger(__name__)
 
 
+#: What the guarantees fix of a producer's settings.
+ACKNOWLEDGED: Mapping[str, Any] = {"enable.idempotence": True, "acks": "all"}
+UNACKNOWLEDGED: Mapping[str, Any] = {"enable.idempotence": False, "acks": "1"}
+
+
 class AcknowledgedSender(Sender):
     """``at_least_once``: an idempotent producer, flushed before the part is done."""
 
     def __init__(self, connection: Connection, producer_config: Mapping[str, str], name: str):
-        super().__init__(connection, producer_config, {"enable.idempotence": True, "acks": "all"}, name)
+        super().__init__(connection, producer_config, ACKNOWLEDGED, name)
 
 
 class UnacknowledgedSender(Sender):
     """``none``: nothing is waited for. It lives as long as its process, which goes on sending after a part is done."""
 
     def __init__(self, connection: Connection, producer_config: Mapping[str, str], name: str):
-        super().__init__(connection, producer_config, {"enable.idempotence": False, "acks": "1"}, name)
+        super().__init__(connection, producer_config, UNACKNOWLEDGED, name)
 
     def serve(self) -> None:
         """Take what the brokers have answered so far."""

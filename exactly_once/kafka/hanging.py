@@ -7,6 +7,7 @@ own end marker (KIP-664, KIP-890). The steps are those of Kafka's own tool: lead
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -14,15 +15,25 @@ from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
-from exactly_once.kafka.commit_log import now_ms
+from exactly_once.deadline import now_ms
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
 
 #: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
 OLDER_THAN_S = 900.0
 
+#: Between two looks at a transaction whose producer no coordinator names. When a coordinator dies, its ids are in no
+#: list until its successor begins to load them, which it does as soon as it hears of it: seconds at the most.
+_SECOND_LOOK_S = 10.0
+
 #: Partitions in one request, as in Kafka's own tool: a leader has to look through the producers of each.
 _PARTITIONS_AT_ONCE = 500
+
+
+Partition = tuple[str, int]
+
+#: By partition, (producer id, epoch) of its open transactions -> their first offset.
+Beginning = dict[Partition, dict[tuple[int, int], int]]
 
 
 class Hanging(NamedTuple):
@@ -49,6 +60,15 @@ class Hanging(NamedTuple):
         return f"{self.topic}-{self.partition}@{self.start_offset}"
 
 
+class _Answer(NamedTuple):
+    """One partition in the answer to DescribeProducers."""
+
+    topic: str
+    partition: int
+    code: int
+    open: list[Hanging]
+
+
 def find_hanging(
     connection: Connection, topics: Iterable[str], older_than_s: float = OLDER_THAN_S, budget_s: float = 10.0
 ) -> list[Hanging]:
@@ -73,7 +93,9 @@ def find_hanging(
 def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10.0) -> bool:
     """Write the end marker that no coordinator will write; what the transaction holds is never visible.
 
-    It is looked up again first: exactly this transaction is ended, and only as long as it hangs.
+    It is looked up again first: exactly this transaction is ended, and only as long as it hangs. That takes the
+    explicit word of a coordinator, which describes the id and does not name the partition. Where none knows the
+    producer, it takes two looks, ten seconds apart, since a coordinator may just have died.
 
     Returns
     -------
@@ -86,10 +108,13 @@ def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10
         It needs ALTER on the cluster.
     """
     with Leaders(connection, budget_s) as leaders:
-        same = [h for h in leaders.hanging([hanging.topic], 0.0) if h[:6] == hanging[:6]]
-        if not same:
+        found = leaders.same(hanging)
+        if found is not None and found.transactional_id is None:
+            time.sleep(_SECOND_LOOK_S)
+            found = leaders.renew(budget_s).same(hanging)
+        if found is None:
             return False
-        leaders.abort(same[0])
+        leaders.abort(found)
         return True
 
 
@@ -125,6 +150,10 @@ class Leaders(Control):
         still = {h[:6] for h in self._open(sorted({h.topic for h in orphans}))}
         return [h for h in orphans if h[:6] in still]
 
+    def same(self, h: Hanging) -> Hanging | None:
+        """The very transaction ``h`` as it hangs now; None when it does not."""
+        return next((x for x in self.hanging([h.topic], 0.0) if x[:6] == h[:6]), None)
+
     def abort(self, h: Hanging) -> None:
         """Send the abort marker to the leader."""
 
@@ -158,21 +187,51 @@ class Leaders(Control):
 
         return self._open_at(topics, lambda partition: True)
 
-    def _open_on(self, partitions: list[tuple[str, int]]) -> list[Hanging]:
+    def _open_on(self, partitions: list[Partition]) -> list[Hanging]:
         """The same, of these partitions alone."""
         return self._open_at(sorted({topic for topic, _ in partitions}), set(partitions).__contains__)
 
-    def _open_at(self, topics: list[str], wanted: Callable[[tuple[str, int]], bool]) -> list[Hanging]:
+    def _open_at(self, topics: list[str], wanted: Callable[[Partition], bool]) -> list[Hanging]:
         async def ask() -> list[Hanging]:
             found: list[Hanging] = []
-            for node, led in (await self._leaders(topics)).items():
-                partitions = [p for p in led if wanted(p)]
-                for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
-                    request = _describe_producers(partitions[first : first + _PARTITIONS_AT_ONCE])
-                    found += _open_in(await self._admin._manager.send(request, node_id=node))
+            for p in await self._describe_producers(topics, wanted):
+                _check(p.code, f"DescribeProducers of {p.topic}-{p.partition}")
+                found += p.open
             return found
 
         return self._retry(ask)
+
+    def _producers_on(self, partitions: list[Partition]) -> tuple[Beginning, str]:
+        """The transactions that the leaders of these partitions know as open.
+
+        A partition that does not exist has none. One that may not be read is left out, and the text says why.
+        """
+
+        async def ask() -> tuple[Beginning, str]:
+            found: Beginning = {p: {} for p in partitions}
+            unasked = ""
+            for p in await self._describe_producers(sorted({t for t, _ in partitions}), set(partitions).__contains__):
+                here = (p.topic, p.partition)
+                try:
+                    _check(p.code, f"DescribeProducers of {p.topic}-{p.partition}")
+                    found[here] = {(h.producer_id, h.producer_epoch): h.start_offset for h in p.open}
+                except KafkaError as e:
+                    if e.retriable:
+                        raise
+                    del found[here]
+                    unasked = str(e)
+            return found, unasked
+
+        return self._retry(ask)
+
+    async def _describe_producers(self, topics: list[str], wanted: Callable[[Partition], bool]) -> list[_Answer]:
+        sent = []
+        for node, led in (await self._leaders(topics)).items():
+            partitions = [p for p in led if wanted(p)]
+            for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
+                request = _describe_producers(partitions[first : first + _PARTITIONS_AT_ONCE])
+                sent.append(self._admin._manager.send(request, node_id=node))
+        return [answer for future in sent for answer in _answers(await future)]
 
     async def _leaders(self, topics: list[str]) -> dict[int, list[tuple[str, int]]]:
         """The partitions by the node that leads them."""
@@ -211,12 +270,13 @@ def _describe_producers(partitions: list[tuple[str, int]]) -> DescribeProducersR
     )
 
 
-def _open_in(answer: Any) -> list[Hanging]:
-    found: list[Hanging] = []
-    for topic in answer.topics:
-        for p in topic.partitions:
-            _check(p.error_code, f"DescribeProducers of {topic.name}-{p.partition_index}")
-            found += [
+def _answers(answer: Any) -> list[_Answer]:
+    return [
+        _Answer(
+            topic.name,
+            p.partition_index,
+            p.error_code,
+            [
                 Hanging(
                     topic.name,
                     p.partition_index,
@@ -229,8 +289,11 @@ def _open_in(answer: Any) -> list[Hanging]:
                 )
                 for x in p.active_producers
                 if x.current_txn_start_offset >= 0
-            ]
-    return found
+            ],
+        )
+        for topic in answer.topics
+        for p in topic.partitions
+    ]
 
 
 def _check(code: int, what: str) -> None:

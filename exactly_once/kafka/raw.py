@@ -6,13 +6,14 @@ Every call retries what Kafka calls retriable until the budget of the object is 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError, UnknownBrokerIdError
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.producer.transaction import EndTxnRequest
 from kafka.structs import TopicPartition
@@ -33,6 +34,10 @@ T = TypeVar("T")
 #: A single request may take this long before its connection is given up; a healthy broker answers in milliseconds, and
 #: the budget of a step (10 s and more) must leave room for a second coordinator.
 REQUEST_TIMEOUT_MS = 5_000
+
+#: Requests that go to one broker together: the EndTxn of a batch. The broker works them off one by one, so more would
+#: gain nothing.
+IN_FLIGHT = 100
 
 EARLIEST, LATEST = -2, -1
 
@@ -76,13 +81,15 @@ class RawClient:
     def __init__(self, connection: Connection, budget_s: float = 10.0):
         self._connection = connection
         self._deadline = Deadline(budget_s)
+        self._led_by: dict[TopicPartition, int] = {}
         try:
             self._admin = _Admin(
                 client_id="exactly-once-control",
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 bootstrap_timeout_ms=int(budget_s * 1000),
                 reconnect_backoff_max_ms=500,  # a broker that restarts must not cost the default's 30 s of silence
-                max_in_flight_requests_per_connection=100,  # the EndTxn of a batch go out together
+                # the client refuses what goes beyond: metadata, say, which it asks for by itself
+                max_in_flight_requests_per_connection=IN_FLIGHT + 20,
                 **connection.kafka_python(),
             )
         except (KafkaError, OSError, ValueError) as e:
@@ -154,7 +161,14 @@ class RawClient:
             When one of them does not exist, or may not be described.
         """
         wanted = list(topics)
-        found = self._sizes(wanted)
+        metadata = self._retry(lambda: self._admin._get_cluster_metadata(wanted))
+        found = {t["name"]: len(t["partitions"]) for t in metadata["topics"] if not t["error_code"]}
+        denied = [t["name"] for t in metadata["topics"] if t["error_code"] == TopicAuthorizationFailedError.errno]
+        if denied:
+            raise NotAuthorized(
+                f"this principal may not describe topic {denied[0]!r} of {self._connection.bootstrap_servers}",
+                f"Grant the rights on {denied[0]} that the README lists under 'Rights'",
+            )
         missing = [t for t in wanted if t not in found]
         if missing:
             raise UnknownTopic(
@@ -170,6 +184,10 @@ class RawClient:
         low = self._list_offsets(tps, EARLIEST, "read_uncommitted")
         stable, high = (self._list_offsets(tps, LATEST, level) for level in ("read_committed", "read_uncommitted"))
         return {tp.partition: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The offset after the last record of a partition, committed or not, as its leader says: one request."""
+        return self._retry(lambda: self._high_watermark(TopicPartition(topic, partition)))
 
     def offsets_since(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """By partition, the first offset whose time stamp is at or after ``timestamp_ms``; None where there is none.
@@ -200,6 +218,22 @@ class RawClient:
         except KafkaError as e:
             raise self._named(e) from e
 
+    def check_rights(self, topic: str, operations: Iterable[str]) -> None:
+        """Make sure that this principal may do ``operations`` (READ, WRITE) on ``topic``, as far as brokers tell
+        (KIP-430).
+
+        Raises
+        ------
+        NotAuthorized
+        """
+        [found] = self._retry(lambda: self._admin._get_cluster_metadata([topic]))["topics"]
+        may = found.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
+        if may and (missing := [o for o in operations if o not in may]):
+            raise NotAuthorized(
+                f"this principal has no {' and no '.join(missing)} right on topic {topic!r}",
+                f"Grant {' and '.join(missing)} on the topic {topic}; the README lists all under 'Rights'",
+            )
+
     def topic_ids(self, topics: list[str]) -> dict[str, str]:
         """The ids of those of ``topics`` that exist and may be described (KIP-516); none from brokers before 2.8."""
         if not topics:
@@ -207,6 +241,24 @@ class RawClient:
         metadata = self._retry(lambda: self._admin._get_cluster_metadata(topics))
         ids = {t["name"]: str(t.get("topic_id") or "") for t in metadata["topics"] if not t["error_code"]}
         return {topic: i for topic, i in ids.items() if i.strip("-0")}
+
+    def cluster_and_topic_id(self, topic: str) -> tuple[str, str]:
+        """The cluster's id and the topic's; "" where these brokers have none.
+
+        Raises
+        ------
+        UnknownTopic
+            When the brokers do not know the topic within the budget: one of them may learn of it late.
+        """
+        for _ in self._deadline.tries():
+            metadata = self._retry(lambda: self._admin._get_cluster_metadata([topic]))
+            if not any(t["error_code"] for t in metadata["topics"]):
+                topic_id = str(metadata["topics"][0].get("topic_id") or "")
+                return str(metadata.get("cluster_id") or ""), topic_id if topic_id.strip("-0") else ""
+        raise UnknownTopic(
+            f"topic {topic!r} does not exist on {self._connection.bootstrap_servers} (or may not be described)",
+            "Start again; if it stays, grant the rights that the README lists under 'Rights'",
+        )
 
     # -- plumbing -------------------------------------------------------------------------------------------------
 
@@ -225,6 +277,18 @@ class RawClient:
             )
         )
         return found
+
+    async def _high_watermark(self, tp: TopicPartition) -> int:
+        if tp not in self._led_by:
+            leaders = await self._admin._async_get_leader_for_partitions([tp])
+            self._led_by |= {tp: leader for leader, led in leaders.items() for tp in led}
+        request = self._admin._list_partition_offsets_request({tp: LATEST}, 0)  # 0: read_uncommitted
+        try:
+            answer = await self._admin._manager.send(request, node_id=self._led_by[tp])
+            return int(self._admin._list_partition_offsets_process_response(answer)[tp].offset)
+        except KafkaError:
+            self._led_by.pop(tp, None)  # it may have moved
+            raise
 
     async def _brokers(self) -> list[int]:
         cluster = self._admin._manager.cluster
@@ -248,6 +312,10 @@ class RawClient:
             try:
                 answer: T = self._admin._manager.run(coro)
                 return answer
+            except UnknownBrokerIdError as e:  # it joined after the client's last look at the cluster
+                failure = e
+                with contextlib.suppress(KafkaError):
+                    self._admin._manager.run(self._admin._manager.cluster.refresh_metadata)
             except KafkaError as e:
                 if not e.retriable:
                     raise self._named(e) from e
@@ -261,7 +329,7 @@ class RawClient:
                 f"{self._connection.bootstrap_servers} refuses this principal: {e}",
                 "Grant the right that the README lists under 'Rights', or correct the credentials",
             )
-        if isinstance(e, KafkaError) and not e.retriable:
+        if isinstance(e, KafkaError) and not e.retriable and not isinstance(e, UnknownBrokerIdError):
             return BrokerRefused(
                 f"{self._connection.bootstrap_servers} refuses a request: {e}",
                 "Correct what the answer names, in the options or on the brokers",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -21,18 +21,30 @@ from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_l
 #: How long a full send queue may stand still before the task gives up: longer than any leader election.
 STALLED_S = 60.0
 
+#: So much of a key is shown.
+KEY_SHOWN = 60
+
 Headers = Sequence[tuple[str, bytes | None]] | None
 
 
-def check_settings(connection: Connection, producer_config: Mapping[str, str]) -> None:
-    """Make sure that librdkafka takes these settings, before a task finds out.
+class _Failed(NamedTuple):
+    """A record that was not delivered; ``size`` is its value's."""
+
+    error: KafkaError
+    where: str
+    key: object
+    size: int
+
+
+def check_settings(connection: Connection, producer_config: Mapping[str, str], fixed: Mapping[str, Any]) -> None:
+    """Make sure that librdkafka takes these settings, as :class:`Sender` gets them, before a task finds out.
 
     Raises
     ------
     InvalidOption
     """
     try:
-        Producer({**producer_config, **connection.librdkafka(), "logger": librdkafka_log})
+        Producer({**producer_config, **connection.librdkafka(), **fixed, "logger": librdkafka_log})
     except KafkaException as e:
         raise InvalidOption(
             f"the Kafka client refuses a setting: {e.args[0].str()}", "Correct the kafka.* option of that name"
@@ -56,7 +68,7 @@ class Sender:
         self.name = name
         self.records = 0
         self.bytes = 0
-        self._failed: list[tuple[KafkaError, str]] = []
+        self._failed: list[_Failed] = []
         self._producer: Producer | None = Producer(
             {
                 **producer_config,
@@ -152,13 +164,28 @@ class Sender:
             )
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and not self._failed:
-            self._failed.append((error, f"{message.topic()}-{message.partition()}"))
+        if error is None:
+            return
+        failed = _Failed(error, f"{message.topic()}-{message.partition()}", message.key(), len(message))
+        if not self._failed:
+            self._failed.append(failed)
+        elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE and failed.size > self._failed[0].size:
+            self._failed[0] = failed  # a whole request is refused for the largest record in it
 
     def _raise_failure(self) -> None:
         if self._failed:
-            error, where = self._failed[0]
-            raise self._named(KafkaException(error), where)
+            raise self._refused(self._failed[0])
+
+    def _refused(self, failed: _Failed) -> ExactlyOnceError:
+        """What to say of a record that the brokers did not take."""
+        if failed.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            return self._named(KafkaException(failed.error), failed.where)
+        topic = failed.where.rpartition("-")[0]
+        return InvalidRecord(
+            f"the brokers refuse a request of this part as larger than the max.message.bytes of topic {topic!r}; its "
+            f"largest record has the key {_shown(failed.key)} and a value of {failed.size} bytes",
+            f"Raise max.message.bytes of topic {topic!r}, or keep below it: kafka.batch.size, and the record",
+        )
 
     def _named(
         self, e: KafkaException, topic: str = "", key: object = None, value: bytes | str | None = None
@@ -168,15 +195,15 @@ class Sender:
         if code == KafkaError.MSG_SIZE_TOO_LARGE:
             size = len(value or b"")
             return InvalidRecord(
-                f"a record of this part (topic {topic!r}, key {str(key)[:60]!r}, value of {size} "
-                "bytes) is "
-                "larger than max.request.size",
+                f"a record of this part (topic {topic!r}, key {_shown(key)}, value of {size} bytes) is larger than "
+                "max.request.size",
                 "Raise kafka.max.request.size here and max.message.bytes of the topic, or make the record smaller",
             )
         if code in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
             return InvalidRecord(
-                f"a record names a topic or partition that does not exist ({topic or error.str()})",
-                "Create it, or correct the topic or partition column",
+                f"a record goes to a topic or partition that does not exist ({topic or error.str()}): it never did, or "
+                "was deleted under the stream",
+                "Create it, or correct the option or the columns that name it",
             )
         if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return InvalidTransactionTimeout(
@@ -189,3 +216,8 @@ class Sender:
             f"{self.name}: {error.str()} ({error.name()})",
             "Start the stream again once the brokers are well",
         )
+
+
+def _shown(key: object) -> str:
+    shown = repr(key)
+    return shown if len(shown) <= KEY_SHOWN else f"{shown[:KEY_SHOWN]}..."

@@ -6,20 +6,28 @@ Dropping the last reference leaves the transaction open, for the driver to end.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from exactly_once.digest import RowDigest
-from exactly_once.errors import PrepareFailed
+from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.failpoints import reach
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.sender import Headers, Sender
 from exactly_once.protocol.records import PreparedTransaction
 
 #: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
 OPEN_BUDGET_S = 30.0
+
+
+def fixed_settings(transactional_id: str, timeout_ms: int) -> dict[str, Any]:
+    """What exactly-once fixes of a producer's settings."""
+    return {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "acks": "all"}
 
 
 class PartTransaction(Sender):
@@ -33,11 +41,15 @@ class PartTransaction(Sender):
         transaction.timeout.ms; the broker aborts what is not ended by then.
     control : Control
         For the broker's own word on the transaction.
+    late : LateCheck, optional
+        Whether the task is too late, asked before the transaction begins and when it is prepared.
 
     Raises
     ------
     PrepareFailed
         When the transaction cannot be opened.
+    Fenced, PrepareFailed
+        When the task is too late.
     """
 
     def __init__(
@@ -47,18 +59,20 @@ class PartTransaction(Sender):
         transactional_id: str,
         timeout_ms: int,
         control: Control,
+        late: LateCheck | None = None,
     ):
         self.transactional_id = transactional_id
         self._control = control
+        self._late = late
         self._digest = RowDigest()
-        fixed = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "acks": "all"}
-        super().__init__(connection, producer_config, fixed, transactional_id)
+        super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
         assert self._producer is not None
         reach("before-begin")
         try:
             self._producer.init_transactions(OPEN_BUDGET_S)
-            self._identity = self._describe()
+            self._identity = self.describe()
             self._producer.begin_transaction()
+            self._began = time.monotonic()
         except KafkaException as e:
             raise self._named(e) from e
 
@@ -81,6 +95,22 @@ class PartTransaction(Sender):
         super().send_many(topic, keys, values, size)
         self._digest.add_pairs(keys, values)
 
+    def flush(self, timeout_s: float) -> None:
+        """As :meth:`Sender.flush`, also when somebody has initialised the id again meanwhile."""
+        try:
+            super().flush(timeout_s)
+        except (KafkaException, SystemError) as e:
+            # the client raises a fatal error between two delivery reports, and the second fails in its C code over it
+            fatal = e if isinstance(e, KafkaException) else e.__cause__
+            if not isinstance(fatal, KafkaException):
+                raise
+            raise self._named(fatal) from e
+
+    @property
+    def age_ms(self) -> float:
+        """How long it has been open, by this process's clock; the broker's begins with the first record."""
+        return (time.monotonic() - self._began) * 1000
+
     def prepare(self, part: int, timeout_s: float) -> PreparedTransaction:
         """Flush, verify every delivery, and return the handle. The transaction stays open on the broker.
 
@@ -88,10 +118,12 @@ class PartTransaction(Sender):
         ------
         PrepareFailed
             When a record was not acknowledged, or the broker does not confirm that this very transaction is open.
+        Fenced, PrepareFailed
+            When the task is too late.
         """
         self.flush(timeout_s)
         reach("after-flush")
-        seen = self._describe()
+        seen = self.describe()
         if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (
             self._identity.producer_id,
             self._identity.producer_epoch,
@@ -114,6 +146,12 @@ class PartTransaction(Sender):
             self._digest.text,
         )
 
+    def _raise_failure(self) -> None:
+        # the client drops what it holds when a transaction may not go on, and does not say why: perhaps a missing right
+        if self._failed and self._failed[0][0].code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            self._control.renew(10.0).check_rights(self._failed[0][1].rpartition("-")[0], ("WRITE",))
+        super()._raise_failure()
+
     def abort(self) -> None:
         """Give up: abort at once, so that readers are not blocked until a sweep. Never raises."""
         producer, self._producer = self._producer, None
@@ -123,8 +161,28 @@ class PartTransaction(Sender):
         except KafkaException:  # the sweep finds what is left
             pass
 
-    def _describe(self) -> Description:
-        return self._control.renew(10.0).describe([self.transactional_id])[self.transactional_id]
+    def longest_timeout_ms(self) -> int | None:
+        """The brokers' transaction.max.timeout.ms, if this principal may know it."""
+        try:
+            longest = self._control.renew(5.0).broker_config().get("transaction.max.timeout.ms")
+        except ExactlyOnceError:
+            return None
+        return int(longest) if longest else None
+
+    def describe(self) -> Description:
+        """What its coordinator says of it, after a look at the commit log.
+
+        Raises
+        ------
+        Fenced, PrepareFailed
+            When the task is too late.
+        """
+        control = self._control.renew(10.0)
+        if self._late is None:
+            return control.describe([self.transactional_id])[self.transactional_id]
+        described, high = control.describe_beside(self.transactional_id, self._late.topic)
+        self._late.judge(high, control)
+        return described
 
 
 def _bytes(cell: bytes | str | None) -> bytes | None:

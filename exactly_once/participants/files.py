@@ -2,9 +2,9 @@
 
 Below the root that the user names::
 
-    _staging/eo~<sink>~<claim>~<batch>~<part>~<attempt>.<participant>.<format>    begun and prepared parts
-    _staging/batch=<batch>-<digest>/...                                            decided ones, being gathered
-    batch=<batch>-<digest>/...                                                      published: one rename
+    _staging/eo~<sink>~<incarnation>~<claim>~<batch>~<part>~<attempt>~<participant>.<format>   begun, prepared
+    _staging/batch=<batch>-<digest>/...                                                         being gathered
+    batch=<batch>-<digest>/...                                                        published: one rename
 
 A file moves downwards only, by renames, so a look in this order never misses it. The digest is that of the decided
 files' names, which are never used twice: the directory belongs to exactly these handles, whatever else had the same
@@ -40,7 +40,10 @@ _IDENTITY = f"{STAGING}/_id"
 #: Names a published directory, and so the column that readers derive from it.
 BATCH = "batch"
 
-_FILE = re.compile(r"(?P<name>eo~.+~\d+\.\d+)\.[A-Za-z0-9_-]+\.(jsonl|parquet)")
+#: A part's name; names of earlier versions have no participant in them, and the file has it behind.
+_FILE = re.compile(
+    r"(?P<name>eo~.+~\d+\.\d+(?P<participant>~[A-Za-z0-9_-]+)?)(?(participant)|\.[A-Za-z0-9_-]+)\.(jsonl|parquet)"
+)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 #: A superseded driver may still be publishing the same batch, and each step of it can make one of ours fail once.
@@ -113,7 +116,8 @@ class FileParticipant(Participant[PreparedPart]):
                 f"{self.name}: {self.url} is not the place that the driver has checked ({e})",
                 "Let the executors see the same files as the driver: a shared or distributed file system",
             ) from e
-        file = f"{str(part).replace(':', '~')}.{self.name}.{self.format}"
+        stem = str(part).replace(":", "~")
+        file = f"{stem}.{self.format}" if part.participant else f"{stem}.{self.name}.{self.format}"
 
         def handle(records: int, digest: str, size: int) -> PreparedPart:
             data: dict[str, str | int] = {"store": identity, "file": file, "bytes": size}
@@ -251,6 +255,10 @@ def _publish(store: Store, handles: Sequence[PreparedPart]) -> list[PreparedPart
         store.sync(STAGING)
         reach("files-gathered")
         store.move(gather, final)
+        nested = f"{final}/{final}"  # HDFS renames into a directory that is there, when another driver was faster
+        for file in store.names(nested):
+            store.move(f"{nested}/{file}", f"{final}/{file}")
+        store.remove_empty(nested)
         store.sync(STAGING)
     store.sync("")  # whoever renamed it may have died before this
     return [h for h in missing if _file(h) not in published]

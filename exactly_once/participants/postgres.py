@@ -1,7 +1,8 @@
 """PostgreSQL as an output: a part is a transaction that PREPARE TRANSACTION makes durable and COMMIT PREPARED shows.
 
 Needs the extra ``postgres`` (psycopg 3) on the driver and on the executors, PostgreSQL 13 or later with
-``max_prepared_transactions`` of at least the parts of a batch, and connections of its own: no pooler between.
+``max_prepared_transactions`` of at least the parts of a batch, for each participant on the server, and connections of
+its own: no pooler between.
 
 How is a part proven committed or lost? The handle keeps its transaction's id. When the gid is no longer there,
 ``pg_xact_status`` tells how it ended, in the same database and on the same timeline: a standby that takes over gives
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
 
 import pyarrow as pa
 
@@ -39,12 +42,11 @@ END_S = 5
 #: The server refuses a gid of 200 bytes or more.
 GID_BYTES = 199
 
-#: The server cuts application_name after this many bytes. A task whose part has a longer name is not found by a sweep
-#: before it has prepared; the server ends it when its connection breaks.
+#: The server cuts application_name after this many bytes.
 APPLICATION_BYTES = 63
 
 #: The longest name that is planned for: a billion claims, a trillion batches, a million parts.
-_LONGEST = (10**9 - 1, 10**12 - 1, 10**6 - 1, "999.999999999999")
+_LONGEST = (10**9 - 1, 10**12 - 1, 10**6 - 1, "999.999999999999", "incarnated")
 
 _UNDECIDED = "The batch is not decided; nothing of it is visible"
 _DECIDED = "What is decided stays decided"
@@ -89,11 +91,12 @@ class PostgresParticipant(Participant[PreparedPart]):
         return sql.Identifier(*self.table.split("."))
 
     def check(self, sink_id: str, schema: pa.Schema) -> None:
-        too_long = len(str(PartName(sink_id, *_LONGEST))) - GID_BYTES
+        too_long = len(str(PartName(sink_id, *_LONGEST, self.name)).encode()) - GID_BYTES
         if too_long > 0:
             raise InvalidOption(
-                f"sink.id {sink_id} is too long for PostgreSQL, whose transactions have names of {GID_BYTES} bytes",
-                f"Use one that is {too_long} characters shorter",
+                f"sink.id {sink_id} and the participant's name {self.name} are too long together for PostgreSQL, whose "
+                f"transactions have names of {GID_BYTES} bytes",
+                f"Make one of them {too_long} characters shorter",
             )
         columns = schema.names if self.columns is None else self.columns
         if len(set(columns) & set(schema.names)) < len(columns):
@@ -128,8 +131,7 @@ class PostgresParticipant(Participant[PreparedPart]):
             raise Expired(
                 f"PostgreSQL ({self.database.shown}) does not know how {len(unknown)} decided transactions ended, "
                 f"after a failover, a restore or a long time: {', '.join(names[:5])}{', ...' if names[5:] else ''}",
-                f"Find out whether the table {self.table} holds their rows, write what is missing, then set the option "
-                "sink.accept.lost to the batch for one start",
+                f"Find out whether the table {self.table} holds their rows, and write what is missing",
             )
         if waiting := [h for h in missing if fates[h.name] == "in progress"]:
             raise Unfinished(
@@ -154,7 +156,8 @@ class PostgresParticipant(Participant[PreparedPart]):
 
     def _end_sessions(self, session: server.Session, scope: Scope) -> set[str]:
         def alive() -> list[tuple[int, str, bool]]:
-            return [s for s in session.run(server.SESSIONS, prefix(scope.sink_id)) if scope.covers(s[1])]
+            scopes = session_scopes(scope)
+            return [s for x in scopes for s in session.run(server.SESSIONS, prefix(x.sink_id)) if x.covers(s[1])]
 
         found = alive()
         for pid, name, _ in found:
@@ -191,15 +194,35 @@ class PostgresParticipant(Participant[PreparedPart]):
         return fate
 
 
+def session_name(part: PartName) -> str:
+    """What a task's session is called, for a sweep to find it: its part's name, or what of that the server keeps.
+
+    A session whose name is too long even so is not found before it has prepared; the server ends it when its connection
+    breaks.
+    """
+    short = part._replace(sink_id=_alias(part.sink_id), participant="")
+    names = (n for n in (str(part), str(short)) if n.isascii() and len(n) <= APPLICATION_BYTES)
+    return next(names, "exactly-once task")
+
+
+def session_scopes(scope: Scope) -> tuple[Scope, ...]:
+    """The sweep of sessions by either name of the sink."""
+    return scope, replace(scope, sink_id=_alias(scope.sink_id))
+
+
+def _alias(sink_id: str) -> str:
+    """A short name for the sink that no sink can have."""
+    return "~" + sha256(sink_id.encode()).hexdigest()[:8]
+
+
 class _Writer(PartWriter[PreparedPart]):
     def __init__(self, of: PostgresParticipant, part: PartName):
         self._of = of
         self._part = part
         self._digest = RowDigest()
         self._records = 0
-        name = str(part)
         with self._task():
-            self._session = of.database.connect(name if len(name) <= APPLICATION_BYTES else "exactly-once task")
+            self._session = of.database.connect(session_name(part))
             self._session.run(sql.SQL("SET statement_timeout = {}").format(f"{server.STATEMENT_S}s"))
             self._session.run("BEGIN")
 

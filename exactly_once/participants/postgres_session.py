@@ -201,6 +201,14 @@ class Database:
             ) from None
         except psycopg.NotSupportedError as e:
             raise self.unusable(f"cannot prepare {part}: {self.said(e)}", "Take it out of the triggers") from None
+        except psycopg.errors.QueryCanceled as e:
+            raise PrepareFailed(
+                f"PostgreSQL took longer than {STATEMENT_S} s over the rows {where}: {self.said(e)}",
+                "Most often they wait for a lock. When two rows of a batch have the same key in a unique index, one "
+                "waits for the other's prepared transaction: keep one of them in the query. Else find who holds the "
+                "lock (pg_locks; a prepared transaction has no pid), or what makes the server slow",
+                safe,
+            ) from None
         except psycopg.Error as e:
             raise PrepareFailed(
                 f"the rows {where} could not be prepared: {self.said(e)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from exactly_once.protocol.records import WRITE, Aborted, Claim, Completed, Decision, Entry, Tally, key_of
+from exactly_once.protocol.records import MANY_PARTS, WRITE, Aborted, Claim, Completed, Decision, Entry, Tally, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,20 @@ class LogState:
         """The open decisions that stand before the claim ``token``: all that its recovery may touch."""
         return tuple(d for d in self.open_decisions if d.token < token)
 
+    def to_keep(self, mark: Completed) -> Decision | None:
+        """The decision that ``mark`` completes in the form in which the log is to keep it; None: as it stands.
+
+        That of a batch write is kept for ever, so without its handles; that of a batch with others than Kafka keeps
+        them, since a superseded driver asks for their names before it aborts anything.
+        """
+        name = mark.query_id, mark.batch_id
+        decision = next((d for d in self.decisions if (d.query_id, d.batch_id) == name), None)
+        if decision is None or not decision.handles or decision.others:
+            return None
+        if not decision.write_id and len(decision.handles) <= MANY_PARTS:
+            return None
+        return decision.without_handles(self.decided_ms.get(name, decision.decided_ms))
+
 
 def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
     """The state after ``entries``, which must be in log order; ``start`` continues an earlier fold.
@@ -84,7 +98,8 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
         elif isinstance(record, Decision):
             decisions.pop(key_of(record), None)  # the order is that of the log
             decisions[key_of(record)] = record
-            decided_ms[record.query_id, record.batch_id] = entry.timestamp_ms
+            # written again without its handles, it carries the time at which it was decided
+            decided_ms[record.query_id, record.batch_id] = record.decided_ms if record.totals else entry.timestamp_ms
         elif isinstance(record, Completed):
             marks[record.query_id, record.batch_id] = record
         elif isinstance(record, Tally):

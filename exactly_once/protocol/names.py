@@ -7,6 +7,8 @@ prefix of another one. The number of ids is bounded by slots x parts x variants 
 from __future__ import annotations
 
 import re
+from base64 import b32encode
+from hashlib import sha256
 from typing import NamedTuple
 
 from exactly_once.errors import InvalidOption
@@ -17,6 +19,10 @@ SLOTS = 16
 
 #: See :func:`attempt_of`; small, since each variant is an id that the broker remembers.
 VARIANTS = 4
+
+#: Letters of base32 for each of the two ids in an incarnation, 25 bits: they tell apart the few clusters, and the few
+#: logs in a sink's life, and leave room in names that may have 63 (a session) or 199 bytes (a prepared transaction).
+_HALF = 5
 
 _SINK_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,149}")
 _PART_ID = re.compile(r"eo:(?P<sink>[^:]+):(?P<slot>\d+):(?P<part>\d+):(?P<attempt>\d+\.\d+)")
@@ -65,6 +71,23 @@ def offsets_group(sink_id: str) -> str:
 def commit_log_id(sink_id: str) -> str:
     """The transactional id of the one producer that may decide."""
     return f"{namespace(sink_id)}log"
+
+
+def incarnation(cluster_id: str, log_id: str) -> str:
+    """A short name of one commit log, for ever: of its cluster's id, then of its topic's id (KIP-516).
+
+    A log that was deleted and made again has another one, and so has the log of the same sink on another cluster.
+    """
+    return _short(cluster_id) + _short(log_id)
+
+
+def same_cluster(one: str, other: str) -> bool:
+    """Whether two incarnations are of the same cluster; False without one."""
+    return bool(one) and one[:_HALF] == other[:_HALF]
+
+
+def _short(text: str) -> str:
+    return b32encode(sha256(text.encode()).digest()).decode().lower()[:_HALF]
 
 
 def slot_of(token: int) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from exactly_once.errors import CheckpointRewound, SinkOwned
+from exactly_once.errors import AlreadyDecided, CheckpointRewound, SinkOwned
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Decision
 
 
@@ -20,13 +21,19 @@ class Plan(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch as Spark's checkpoint names it: the query, the batch id, the digest of ``offsets/<batch id>`` and
-    what it says of each source."""
+    """A micro-batch as Spark's checkpoint names it: the query, the batch id, the digest of ``offsets/<batch id>``,
+    what it says of each source, and all of its text ("" when that is too long for a decision to keep)."""
 
     query_id: str
     batch_id: int
     offsets_digest: str
     sources: tuple[str, ...] = ()
+    offsets: str = ""
+
+
+def history_word(batch: Batch) -> str:
+    """What ``sink.adopt`` says to continue a checkpoint at ``batch``, and at no later one."""
+    return f"{batch.query_id}/{batch.batch_id}"
 
 
 def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -> Plan:
@@ -50,8 +57,8 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
                 f"the checkpoint is at batch {batch.batch_id}, but sink {sink_id!r} has no decision of query "
                 f"{batch.query_id}: the commit log was deleted, or the checkpoint comes from another sink",
                 "If this query never wrote with this sink id (a switch from another sink), set the option "
-                "sink.adopt=true for one start. If the commit log was lost, first make sure that the output does not "
-                f"already hold batch {batch.batch_id}",
+                f"sink.adopt={history_word(batch)} for one start. If the commit log was lost, first make sure that the "
+                f"output does not already hold batch {batch.batch_id}",
             )
         return Plan.WRITE
     if batch.batch_id > last.batch_id:
@@ -62,7 +69,9 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
         raise CheckpointRewound(
             f"batch {batch.batch_id} of query {batch.query_id} was decided with other source offsets than "
             f"offsets/{batch.batch_id} now holds: the checkpoint was restored or edited",
-            "Put back the checkpoint that belongs to this sink, or start with a new checkpoint and a new sink.id",
+            "Put back the checkpoint that belongs to this sink (if somebody deleted only "
+            f"offsets/{batch.batch_id}: by exactly-once checkpoint repair), or start with a new checkpoint and a new "
+            "sink.id",
             safe=f"The output holds batch {batch.batch_id} as it was first decided; nothing was written again",
         )
     raise CheckpointRewound(
@@ -72,6 +81,37 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
         "new "
         "sink.id",
         safe="The output is right up to the decided batch; nothing was written again",
+    )
+
+
+def check_undecided(sink_id: str, proposed: Decision, state: LogState, amended: Decision | None = None) -> None:
+    """Make sure that ``proposed`` may be written to a log of this state: invariant 2, by the log itself.
+
+    The plan was made minutes ago, by another process, from what it could read then.
+
+    Parameters
+    ----------
+    amended : Decision or None
+        The decision of the same batch of which ``proposed`` replaces lost parts.
+
+    Raises
+    ------
+    AlreadyDecided
+        When the batch, or a later one of its query, is decided; or when ``amended`` is not the last word any more.
+    """
+    last = state.last_decision(proposed.query_id)
+    if last is None or last.batch_id < proposed.batch_id:
+        return
+    mark = state.marks.get((last.query_id, last.batch_id))
+    if amended is not None and last.batch_id == proposed.batch_id and last.parts == amended.parts and mark is None:
+        return
+    what = f"write {last.write_id!r}" if last.write_id else f"batch {last.batch_id}"
+    raise AlreadyDecided(
+        f"{what} of sink {sink_id!r} is decided already, under claim {last.token}"
+        + (f", so batch {proposed.batch_id} may not be decided" if last.batch_id > proposed.batch_id else ""),
+        "Run the write again: it finds the decision and writes nothing"
+        if last.write_id
+        else "Start the stream again: the next start finds the decision and drains the batch",
     )
 
 

@@ -26,8 +26,9 @@ from exactly_once.driver_state import FileStore
 from exactly_once.errors import UnsupportedMode
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.planning import Plan
+from exactly_once.protocol.ticket import Ticket
 from exactly_once.schema_registry import resolve, resolve_once
-from exactly_once.sink import Committer, Part, Ticket, plan
+from exactly_once.sink import Committer, Part, plan
 from exactly_once.spark.columns import Columns
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
 
@@ -116,7 +117,7 @@ class Writer(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare one part: all rows in one transaction, flushed and verified. Without rows there is no transaction."""
         assert self._ticket is not None
-        check_batch(self._ticket)
+        check_batch(self._ticket, self._options.guarantee is Guarantee.EXACTLY_ONCE)
         return PartMessage(_write_part(self._options, self._columns, self._ticket, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -125,7 +126,7 @@ class Writer(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort what is not decided; see :meth:`exactly_once.sink.Committer.abort`."""
-        _committer(self._options).abort(batchId, [p for p in _parts(messages) if p is not None])
+        _committer(self._options).abort(batchId, _parts(messages))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -146,7 +147,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort what is not decided; see :func:`exactly_once.batch.abort_write`."""
-        abort_write(self._options, self._write, [p for p in _parts(messages) if p is not None])
+        abort_write(self._options, self._write, _parts(messages))
 
 
 def _framed(columns: Columns, options: SinkOptions, ticket: Ticket) -> Columns:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from exactly_once.checkpoint import check_whole
 from exactly_once.claim import Others
 from exactly_once.delivery import DeliveryCommitter, plan_delivery
 from exactly_once.driver_state import MemoryStore
@@ -23,8 +24,9 @@ from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import KAFKA
+from exactly_once.protocol.ticket import Ticket
 from exactly_once.schema_registry import Framing, resolve
-from exactly_once.sink import Committer, Ticket, plan
+from exactly_once.sink import Committer, Part, empty_part, plan
 from exactly_once.spark.columns import Columns
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
@@ -62,6 +64,7 @@ class ForeachBatch:
                 f"the participants' names {', '.join(names)} are not unique, or one is {KAFKA!r}",
                 "Give each participant a name of its own that stays the same over restarts",
             )
+        check_whole(self._options.checkpoint, self._options.sink_id)
         self._others: Others = {p.name: p for p in participants}
         self._store = MemoryStore()
         self._strict = self._options.guarantee is Guarantee.EXACTLY_ONCE
@@ -91,12 +94,13 @@ class ForeachBatch:
                 f"{ticket.batch.batch_id}",
                 "Give the query the same checkpointLocation as the sink's options",
             )
+        parts: list[Part] = []
         try:
-            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket))
-            parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()]
+            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket), self._strict)
+            parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
             self._committer.commit(parts, batch_id)
         except BaseException:
-            self._abort(batch_id)
+            self._abort(batch_id, parts)
             raise
 
     def _plan(self) -> Ticket:
@@ -126,9 +130,9 @@ class ForeachBatch:
             columns = columns.framed(self._framing)
         return [kafka_output(replace(self._options, registry=None), columns, ticket), *others]
 
-    def _abort(self, batch_id: int) -> None:
+    def _abort(self, batch_id: int, parts: list[Part]) -> None:
         try:
-            self._committer.abort(batch_id)
+            self._committer.abort(batch_id, parts)
         except ExactlyOnceError as e:  # the next start sweeps; the error that brought us here is the one to report
             log.warning("sink %s: batch %d was not aborted now: %s", self._options.sink_id, batch_id, e)
 
@@ -136,12 +140,13 @@ class ForeachBatch:
 class _Write:
     """What the tasks run."""
 
-    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]]):
+    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]], strict: bool):
         self._sink_id = sink_id
+        self._strict = strict
         self._ticket = ticket
         self._outputs = outputs
 
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_batch(self._ticket)
+        check_batch(self._ticket, self._strict)
         part = write_part(self._sink_id, self._ticket, self._outputs, rows)
         yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})

@@ -16,20 +16,32 @@ from exactly_once.kafka_participant import KafkaPart, KafkaParticipant
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Handle, Participant, PartName, PartWriter
 from exactly_once.protocol.planning import Plan
-from exactly_once.sink import Part, Ticket
+from exactly_once.protocol.ticket import Ticket
+from exactly_once.sink import Part
 from exactly_once.spark.columns import Columns
+from exactly_once.spark.modes import check_task
 
 log = logging.getLogger(__name__)
 
 
-def check_batch(ticket: Ticket) -> None:
-    """Make sure that Spark runs the batch that was planned.
+def check_batch(ticket: Ticket, strict: bool) -> None:
+    """Make sure that Spark runs the batch that was planned, and when it is ``strict`` that it can be written once.
 
     Raises
     ------
-    ProtocolViolation
+    ProtocolViolation, UnsupportedMode
     """
-    batch_id = _task().getLocalProperty("streaming.sql.batchId")
+    task = _task()
+    if strict:
+        check_task(task.getLocalProperty)
+    query_id = task.getLocalProperty("sql.streaming.queryId")
+    if query_id != ticket.batch.query_id:
+        raise ProtocolViolation(
+            f"Spark runs query {query_id}, and the checkpoint in the sink's options is of query "
+            f"{ticket.batch.query_id}",
+            "Give the query the same checkpointLocation as the sink's options",
+        )
+    batch_id = task.getLocalProperty("streaming.sql.batchId")
     if batch_id != str(ticket.batch.batch_id):
         raise ProtocolViolation(
             f"Spark runs batch {batch_id}, and the checkpoint names batch {ticket.batch.batch_id}",
@@ -40,7 +52,7 @@ def check_batch(ticket: Ticket) -> None:
 def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Participant[Any]:
     """Kafka, under the guarantee of the options."""
     if options.guarantee is Guarantee.EXACTLY_ONCE:
-        return KafkaParticipant(options, columns, ticket.timeout_ms)
+        return KafkaParticipant(options, columns, ticket)
     return KafkaDelivery(options, columns)
 
 
@@ -57,7 +69,8 @@ def write_part(
     """
     context = _task()
     attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
-    part = PartName(sink_id, ticket.token, ticket.batch.batch_id, context.partitionId(), attempt)
+    number = context.partitionId()
+    part = PartName(sink_id, ticket.token, ticket.batch.batch_id, number, attempt, ticket.incarnation)
     topics: set[str] = set()
     handles = _prepare(part, [p for p in participants if _writes(ticket, p.name, part.part)], ticket, rows, topics)
     return Part(
@@ -86,31 +99,33 @@ def _prepare(
     rows: Iterator[pa.RecordBatch],
     topics: set[str],
 ) -> list[Any]:
-    writers: list[PartWriter[Any]] = []
-    handles: list[Any] = []
+    writers: list[tuple[Participant[Any], PartWriter[Any]]] = []
+    prepared: list[tuple[Participant[Any], Any]] = []
     try:
         for batch in rows:  # to the end, also where nothing is written: state stores commit with the last row
             if not batch.num_rows or not participants:
                 continue
             if not writers:
                 for p in participants:
-                    writers.append(p.begin(part))
-            for writer in writers:
+                    writers.append((p, p.begin(part)))
+            for _, writer in writers:
                 writer.write(batch)
             reach("mid-write")
-        for p, writer in zip(participants, writers, strict=False):  # no writers without rows
+        while writers:  # none without rows
+            p, writer = writers[0]
             reach(f"pre-commit-{p.name}")
             handle = writer.pre_commit()
+            del writers[0]  # what it wrote is the handle's from here on
             if isinstance(writer, KafkaPart):
                 topics |= writer.topics
             if handle is not None:
-                handles.append(handle)
+                prepared.append((p, handle))
                 _compare(handle, ticket)
-        return handles
+        return [handle for _, handle in prepared]
     except BaseException:
-        for p, handle in zip(participants, handles, strict=False):
+        for p, handle in prepared:
             _roll_back(p, handle)
-        for writer in writers[len(handles) :]:
+        for _, writer in writers:
             writer.abort()
         raise
 
@@ -125,7 +140,7 @@ def _compare(handle: Handle, ticket: Ticket) -> None:
             f"{handle.digest}, where {lost[0]} with digest {lost[1]} were decided. These {lost[0]} records are in "
             "doubt: the plan is not deterministic, or it or its partitions were changed",
             f"Start the stream with the code and the settings it had; or write what is missing of part {handle.part} "
-            f"yourself, then set the option sink.accept.lost={ticket.batch.batch_id} for one start",
+            f"yourself, then set the option sink.accept.lost={ticket.replayed} for one start",
         )
 
 

@@ -171,7 +171,7 @@ def _report(
     context.log.info(said)
     metadata: dict[str, int | str] = {"records_written": records, "said": said}
     if decision is not None:
-        metadata |= {"transactions": len(decision.handles), "write_id": decision.write_id}
+        metadata |= {"transactions": decision.part_count, "write_id": decision.write_id}
     context.log_event(dg.AssetMaterialization(FLIGHT_DELAYS_BY_DAY, partition=day, metadata=metadata))
 
 

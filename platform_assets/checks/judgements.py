@@ -132,11 +132,13 @@ def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: floa
     """Checkpoint and commit log tell the same story; a batch in between is fine while it is young."""
     # a moment is no figure to plot; the sentence says how long ago it was
     metadata = {name: value for name, value in standing.as_metadata().items() if name != "batch_started_ms"}
-    if standing.state in ("checkpoint lost", "foreign"):
+    if standing.state in ("checkpoint lost", "foreign", "torn"):
         said = {
             "checkpoint lost": "The commit log holds decisions that the checkpoint does not know: it was deleted, "
             "restored or rewound. A start is refused; see EO-REWOUND in the README",
             "foreign": "The sink belongs to another query than the checkpoint. A start is refused; see EO-SINK-OWNED",
+            "torn": f"Torn: {', '.join(standing.torn)}. A start is refused (EO-CHECKPOINT): run the job "
+            "checkpoint_repair",
         }[standing.state]
         return Verdict(False, f"{said}.", True, metadata)
     started = standing.batch_started_ms

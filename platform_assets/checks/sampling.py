@@ -89,7 +89,11 @@ def compare_window(connection: Connection, window: Window, began: Positions, lim
 def record_time_ms(connection: Connection, topic: str, partition: int, offset: int) -> int | None:
     """The time stamp of the first record from ``offset`` on, committed or not; None when it could not be read."""
     consumer = KafkaConsumer(
-        group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **connection.kafka_python()
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        allow_auto_create_topics=False,
+        **connection.kafka_python(),
     )
     try:
         tp = TopicPartition(topic, partition)

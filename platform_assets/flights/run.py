@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from exactly_once.checkpoint import check_whole
 from exactly_once.kafka.connection import Connection
 from platform_assets.classified import classified
 from platform_assets.config import Mode, StreamConfig
@@ -83,6 +84,7 @@ def _prepared(
     kafka.create_topics({FLIGHTS: PARTITIONS}, EVENT_TIME_TOPIC)
     kafka.create_topics(dict.fromkeys(flow.outputs, PARTITIONS))
     checkpoint = config.checkpoint or checkpoints.location(kafka.cluster_id(), config.sink_id)
+    check_whole(checkpoint, config.sink_id)  # Spark's own error does not say what may be done
     goes_on = bool(checkpoints.first_offsets(checkpoint))
     plan = QueryPlan(
         config.sink_id,

@@ -7,11 +7,12 @@ from typing import Any
 import dagster as dg
 
 from exactly_once import recovery as engine
+from exactly_once.completion import lost_parts
 from exactly_once.errors import ExactlyOnceError, Fenced
 from exactly_once.inspection import Inspection, inspect_sink
 from platform_assets.classified import classified
 from platform_assets.config import RecoveryConfig
-from platform_assets.constants import RECOVERY_JOB, RECOVERY_OP, TRANSACTIONS
+from platform_assets.constants import RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB, TRANSACTIONS
 from platform_assets.recovery import tables
 from platform_assets.recovery.work import NotAtRest, SinkBusy, Work, counts
 from platform_assets.watch import stream_of
@@ -43,15 +44,15 @@ def inspect(
     with classified():
         found = inspect_sink(transactions.connection(), config.sink_id, transactions.budget_s, readers=True)
         if not config.dry_run and not config.take_over:
-            _refuse_when_busy(context, config.sink_id)
-            found = _owner_gone(context, transactions, config.sink_id, found)
-    by = _who(context.run)
+            refuse_when_busy(context, config.sink_id)
+            found = owner_gone(context, transactions, config.sink_id, found)
+    by = who(context.run)
     reason = config.reason or context.run.tags.get(TAG_CAUSE, "") or "no reason was given"
     context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
     before = counts(found)
     context.log_event(
         dg.AssetObservation(
-            _asset_of(config.sink_id),
+            asset_of(config.sink_id),
             description=f"Recovery of {config.sink_id} by {by}: {'a dry run' if config.dry_run else 'it begins'}.",
             metadata={
                 "recovery": "dry run" if config.dry_run else "began",
@@ -82,7 +83,7 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
     connection, budget_s = transactions.connection(), transactions.recovery_budget_s
     with classified():
         if not work.take_over:
-            _refuse_when_busy(context, work.sink_id)  # a stream may have been launched since the inspection
+            refuse_when_busy(context, work.sink_id)  # a stream may have been launched since the inspection
         claim = engine.claim_sink(connection, work.sink_id, budget_s)
         if claim is None:
             context.log.info(f"Sink {work.sink_id} was never used: nothing to do.")
@@ -97,7 +98,7 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
     done = found.completed
     batches = tuple(d.write_id or str(d.batch_id) for d in done)
     for loss in found.losses:
-        context.log.warning(str(loss.error(work.sink_id)))
+        context.log.warning(str(lost_parts(work.sink_id, loss.decision, loss.handles)))
     awaited = tuple(x.decision.write_id or str(x.decision.batch_id) for x in found.losses)
     if not awaited:
         context.log.info(f"Completed {_batches(batches)}." if done else "Nothing decided was open.")
@@ -168,7 +169,7 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     }
     context.log_event(
         dg.AssetObservation(
-            _asset_of(work.sink_id),
+            asset_of(work.sink_id),
             description=sentence,
             metadata={
                 "recovery": "ended",
@@ -219,14 +220,14 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
     context.add_output_metadata({"restart": work.restart, "sentence": sentence})
 
 
-def _asset_of(sink_id: str) -> str:
+def asset_of(sink_id: str) -> str:
     """Where the audit trail of a sink is kept; that of a sink without a stream beside the first stream's."""
     stream = stream_of(sink_id)
     return stream.asset if stream else TRANSACTIONS
 
 
-def _refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
-    """Stop while a run lives that is no recovery: two recoveries at once are safe, and the later one goes on."""
+def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
+    """Stop while a run lives that is no recovery: two of them at once are safe, and the later one goes on."""
     for run in _others(context, sink_id):
         raise SinkBusy(
             f"Run {run.run_id} of {run.job} (process {run.pid} on {run.host}) works on sink {sink_id}",
@@ -235,12 +236,13 @@ def _refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
 
 
 def _others(context: dg.OpExecutionContext, sink_id: str) -> list[RunProcess]:
-    """The runs on the sink that are no recovery and may live."""
+    """The runs on the sink that are no recovery, nor a repair, and may live."""
     found = runs_on(context.instance, sink_id)
-    return [r for r in found if r.run_id != context.run_id and r.job != RECOVERY_JOB and r.alive is not False]
+    harmless = (RECOVERY_JOB, REPAIR_JOB)
+    return [r for r in found if r.run_id != context.run_id and r.job not in harmless and r.alive is not False]
 
 
-def _owner_gone(
+def owner_gone(
     context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, found: Inspection
 ) -> Inspection:
     """The sink once its owner is gone: a driver that Dagster does not know, or that is about to end."""
@@ -279,7 +281,8 @@ def _batches(names: Sequence[str]) -> str:
     return f"batch{'es' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def _who(run: dg.DagsterRun) -> str:
+def who(run: dg.DagsterRun) -> str:
+    """Who had a run launched."""
     sensor = run.tags.get("dagster/sensor_name")
     if sensor and run.parent_run_id is None:
         return f"sensor {sensor}"

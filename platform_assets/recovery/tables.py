@@ -25,7 +25,7 @@ def completed(decisions: Sequence[Decision]) -> dg.MetadataValue:
             (
                 str(d.batch_id),
                 d.write_id or d.query_id,
-                str(len(d.handles)),
+                str(d.part_count),
                 f"{d.records:,}",
                 ", ".join(d.topics),
                 when(d.decided_ms),

@@ -50,6 +50,7 @@ def _records(
         isolation_level="read_committed",
         enable_auto_commit=False,
         auto_offset_reset="none",
+        allow_auto_create_topics=False,
         check_crcs=False,  # in pure Python it takes six times as long as all the rest; the contents are compared anyway
         max_poll_records=20_000,
         max_partition_fetch_bytes=8 * 1024 * 1024,

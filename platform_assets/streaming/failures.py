@@ -57,9 +57,24 @@ _SPARK = (
         False,
     ),
     (
-        ("CONCURRENT_STREAM_LOG_UPDATE",),
+        (
+            "Incomplete log file",
+            "MALFORMED_LOG_FILE",
+            "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+            "Checksum error",
+            "No content to map due to end-of-input",
+            "Unexpected end-of-input",
+        ),
+        "SPARK-CHECKPOINT-TORN",
+        "A file of the checkpoint is torn. Delete nothing by hand: run the job checkpoint_repair (a dry run first), or "
+        "exactly-once checkpoint repair LOCATION --sink SINK",
+        False,
+    ),
+    (
+        ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"),
         "SPARK-TWO-DRIVERS",
-        "Another driver runs on the same checkpoint. Let one of them go on",
+        "Another driver runs on the same checkpoint: let one of them go on. Is there none? Then somebody deleted a "
+        "file of the checkpoint and left its checksum: run the job checkpoint_repair",
         False,
     ),
     (

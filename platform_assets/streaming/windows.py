@@ -137,7 +137,7 @@ def committed_batches(
             Batch(
                 decision.batch_id,
                 decision.records,
-                len(decision.handles),
+                decision.part_count,
                 _rejected(event) if event else 0,
                 batch_ms,
                 durations.get("addBatch"),

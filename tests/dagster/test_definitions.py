@@ -47,7 +47,9 @@ def test_all_outputs_come_from_the_input():
         assert graph.get(dg.AssetKey(topic)).parent_keys == {dg.AssetKey(FLIGHTS)}
 
 
-@pytest.mark.parametrize("job", ["flights_feed", "flight_delays_stream", "delay_by_hour_stream", "recovery"])
+@pytest.mark.parametrize(
+    "job", ["flights_feed", "flight_delays_stream", "delay_by_hour_stream", "recovery", "checkpoint_repair"]
+)
 def test_every_job_runs_in_one_process(job):
     """Terminate then has one hop less to go, and one JVM is one process less to lose."""
     found = defs.resolve_job_def(job)

@@ -196,7 +196,7 @@ def test_nothing_is_changed_while_an_owner_lives_that_dagster_does_not_know(inst
 def test_a_stream_that_is_launched_after_the_inspection_is_not_fenced(instance, dead, connection, monkeypatch):
     """The steps take seconds; a person does not wait for them."""
     dead.open_part(0)
-    monkeypatch.setattr(steps, "_owner_gone", lambda *args: (live_run(instance, dead.sink_id), args[3])[1])
+    monkeypatch.setattr(steps, "owner_gone", lambda *args: (live_run(instance, dead.sink_id), args[3])[1])
     result = recover(instance, dead.sink_id)
     assert not result.success and classify(instance, result.run_id).code == "EO-SINK-BUSY"
     assert len(inspect_sink(connection, dead.sink_id).open) == 1

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
+from resources.embedded_broker import EmbeddedBroker
 from tests.support import oracle
-from tests.support.broker import create_topic
-from tests.support.fixtures import Bench, StartDriver
+from tests.support.broker import create_topic, delete_topic
+from tests.support.fixtures import Bench, StartDriver, make_bench
 from tests.support.stream import SparkDriver
 
 
@@ -71,8 +76,7 @@ def test_a_stream_that_was_at_least_once_becomes_exactly_once_by_consent(bench: 
     refused = warm.run(bench.job)
 
     assert refused.code == "EO-REWOUND", refused.failure
-    assert "sink.adopt=true" in refused.sentence
-    warm.complete(bench.job.having(sink_adopt="true"))
+    warm.complete(bench.job.having(**refused.word("sink.adopt")))
     bench.input.add()
     warm.complete(bench.job)
     bench.assert_exactly_once()
@@ -90,7 +94,7 @@ def test_another_sink_id_is_refused_until_somebody_says_go_on(bench: Bench, warm
     refused = warm.run(bench.job.having(sink_id=other))
 
     assert refused.code == "EO-REWOUND", refused.failure
-    warm.complete(bench.job.having(sink_id=other, sink_adopt="true"))
+    warm.complete(bench.job.having(sink_id=other, **refused.word("sink.adopt")))
     bench.assert_exactly_once()
 
 
@@ -128,3 +132,27 @@ def test_lost_parts_of_a_batch_for_the_old_topic_do_not_slip_into_the_new_one(
     assert oracle.read(bench.connection, [new]) == []
     warm.complete(bench.job)
     bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_topic_that_is_deleted_under_a_running_stream_stays_deleted_and_stops_it(
+    own_broker: Callable[..., EmbeddedBroker], tmp_path: Path, warm: SparkDriver
+) -> None:
+    """Guards against a topic that comes back empty by itself, on brokers that make topics by their names: the stream
+    would go on into it as if nothing had been lost. The next start is refused, too.
+    """
+    broker = own_broker(properties={"auto.create.topics.enable": "true"})
+    bench = make_bench(Connection(broker.bootstrap_servers), tmp_path / "bench")
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    delete_topic(broker.bootstrap_servers, bench.topic)
+    bench.input.add()
+
+    ended = run.end()
+
+    assert ended.code == "EO-RECORD" and f"does not exist ({bench.topic}" in ended.sentence, ended.failure
+    assert warm.run(bench.job).code == "EO-TOPIC"
+    with Control(bench.connection) as control:
+        assert control.topic_ids([bench.topic]) == {}
+    assert bench.decided_batches() == [0]

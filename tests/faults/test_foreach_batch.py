@@ -92,3 +92,36 @@ def test_another_checkpoint_than_the_querys_is_refused(bench: Bench, warm: Spark
 
     assert ended.code in ("EO-CHECKPOINT", "EO-PROTOCOL"), ended.failure
     bench.assert_settled()
+
+
+def test_a_checkpoint_of_another_query_is_refused_although_both_are_at_the_same_batch(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against a batch that is decided for another query: its number is the same, its offsets are not."""
+    under_foreach_batch(bench)
+    bench.input.add()
+    other = bench.checkpoint.with_name("checkpoint-2")
+    (other / "offsets").mkdir(parents=True)
+    (other / "metadata").write_text('{"id":"00000000-0000-4000-8000-000000000000"}')
+    (other / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":1}\n{"logOffset":0}')
+    job = Job(**{**asdict(bench.job), "options": {**bench.job.options, "checkpointLocation": str(other)}})
+    job.options["query.checkpoint"] = str(bench.checkpoint)  # see tests/support/driver.py
+
+    ended = warm.run(job)
+
+    assert ended.code == "EO-PROTOCOL", ended.failure
+    assert "checkpointLocation" in ended.sentence
+    assert bench.decided_batches() == [] and bench.visible() == []
+
+
+def test_a_batch_without_any_partition_is_decided_like_any_other(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a stream that is down for ever: Spark leaves empty files out, so a trigger that found nothing else
+    has no task, and offsets/N stays as it is.
+    """
+    under_foreach_batch(bench)
+    bench.input.add_rows([[]])
+    warm.complete(bench.job)
+    bench.input.add()
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support import broker as brokers
 from tests.support.fixtures import Bench
 from tests.support.stream import SparkDriver
 
@@ -30,3 +31,51 @@ def test_a_batch_that_outlives_its_transactions_is_not_decided_and_is_written_by
     warm.complete(job)
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1]
+
+
+def test_a_batch_whose_topic_is_made_again_before_its_decision_is_not_decided_without_its_rows(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against a silent loss: the coordinator still says Ongoing and answers the commit with success, while the
+    partitions' leaders know nothing of the records. Of a first batch there is no topic id to compare.
+    """
+    bench.input.add()
+    warm.arm("all-prepared", "sleep 1")
+    run = warm.start(bench.job.until_stopped())
+    run.await_true("all-prepared", lambda: warm.has_reached("all-prepared"))
+    warm.freeze()
+    try:
+        brokers.delete_topic(bench.connection.bootstrap_servers, bench.topic)
+        brokers.create_topic(bench.connection.bootstrap_servers, bench.topic, partitions=4)
+    finally:
+        warm.thaw()
+
+    ended = run.end()
+
+    assert ended.code == "EO-EXPIRING", ended.failure
+    assert f"its records are gone: the leader of {bench.topic}-" in ended.sentence
+    assert bench.decided_batches() == []
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_batch_that_is_too_long_at_every_start_is_left_to_a_person_after_the_second(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against a stream that is restarted for ever over a batch which Spark runs again as it was."""
+    job = bench.job.having(kafka_transaction_timeout_ms="8000")
+    bench.input.add()
+    warm.complete(job)
+    bench.input.add()
+    codes = []
+    for _ in range(3):
+        warm.arm("mid-write", "sleep 6.5")
+        ended = warm.run(job)
+        codes.append(ended.code)
+        assert bench.decided_batches() == [0] and bench.open_parts() == 0
+        assert "raise kafka.transaction.timeout.ms to 16000" in ended.sentence, ended.failure
+    assert codes == ["EO-EXPIRING", "EO-TOO-LONG", "EO-TOO-LONG"]
+    assert f"checkpoint repair {bench.checkpoint} --sink {bench.sink_id}" in ended.sentence
+    warm.complete(job.having(kafka_transaction_timeout_ms="16000"))
+    bench.assert_exactly_once()

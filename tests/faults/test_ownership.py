@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from exactly_once.checkpoint import batch_in_flight
+from exactly_once.deadline import Deadline
+from exactly_once.kafka.commit_log import CommitLog
+from exactly_once.kafka.evidence import Evidence
+from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.protocol.names import part_id
+from exactly_once.protocol.records import Decision
 from tests.support.fixtures import Bench, StartDriver, make_bench
+from tests.support.processes import until
 from tests.support.stream import SparkDriver
 
 
@@ -153,5 +161,56 @@ def test_a_checkpoint_with_history_is_not_adopted_by_a_sink_without_any(bench: B
     refused = warm.run(renamed)
 
     assert refused.code == "EO-REWOUND", refused.failure
-    warm.complete(renamed.having(sink_adopt="true"))
+    word = refused.word("sink.adopt")
+    warm.complete(renamed.having(**word))
     bench.assert_exactly_once()
+
+    bench.input.add()
+    lost = renamed.having(sink_id=f"{bench.sink_id}-3", **word)
+    assert warm.run(lost).code == "EO-REWOUND", "the word named one batch, and must not adopt a later one"
+
+
+def test_a_batch_that_somebody_decided_meanwhile_is_not_decided_again(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a whole batch twice: the plan was made from what another process could read minutes ago. The last
+    word has the log, in the very state behind which the decision is written.
+    """
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    warm.arm("all-prepared", "sleep 1")
+    bench.input.add()
+    run.await_true("all-prepared", lambda: warm.has_reached("all-prepared"))
+    warm.freeze()
+    try:
+        decide_elsewhere(bench, 1)
+    finally:
+        warm.thaw()
+
+    ended = run.end()
+
+    assert ended.code == "EO-DECIDED", ended.failure
+    assert f"batch 1 of sink '{bench.sink_id}' is decided already, under claim 1" in ended.sentence
+    until("what it prepared to be rolled back", lambda: bench.open_parts() == 1, 10)
+    bench.input.add()
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+
+
+def decide_elsewhere(bench: Bench, batch_id: int) -> None:
+    """Prepare the rows of a batch in one transaction and decide it, under the claim of the driver at work."""
+    claim = bench.log().owner
+    assert claim is not None and claim.query_id is not None
+    with Evidence(bench.connection) as control:
+        part = PartTransaction(bench.connection, {}, part_id(bench.sink_id, claim.token, 0, "9.0"), 60_000, control)
+        for key, value in bench.input.expected(slice(batch_id, batch_id + 1)):
+            part.send(bench.topic, key, value)
+        handle = part.prepare(0, 30)
+        version = control.end_txn_version()
+    digest = batch_in_flight(str(bench.checkpoint)).offsets_digest
+    log = CommitLog(bench.connection, bench.sink_id)
+    log.append(
+        Decision(claim.query_id, batch_id, claim.token, (handle,), digest, version, 0, topics=(bench.topic,)),
+        Deadline(30),
+    )
+    log.close()

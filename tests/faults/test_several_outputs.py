@@ -5,15 +5,27 @@ between them.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from exactly_once.deadline import Deadline
+from exactly_once.kafka.commit_log import CommitLog, now_ms
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.owner import make_claim
+from exactly_once.participant import PartName
+from exactly_once.participants.postgres import PostgresParticipant
+from exactly_once.protocol.names import commit_log_topic, incarnation
 from exactly_once.protocol.records import KAFKA
+from exactly_once.recovery import recover
 from tests.support import oracle
+from tests.support.broker import delete_topic, fresh_name
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.postgres import PostgresServer
 from tests.support.stream import Job, Row, SparkDriver
@@ -103,6 +115,81 @@ def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Output
     assert {h.participant for d in bench.log().decisions for h in d.parts} == set(OUTPUTS)
 
 
+def test_two_tables_of_one_server_take_part_in_one_batch(
+    bench: Bench, warm: SparkDriver, postgres: PostgresServer
+) -> None:
+    """Guards against names of prepared transactions that two outputs share: they are one server's, whatever the
+    database, so the second output could never prepare.
+    """
+    name = bench.sink_id.replace("-", "_")
+    postgres.sql(f"CREATE DATABASE d_{name}")
+    places = [(f"a_{name}", "postgres"), (f"b_{name}", "postgres"), (f"a_{name}", f"d_{name}")]
+    participants: list[dict[str, Any]] = []
+    for i, (table, database) in enumerate(places):
+        postgres.sql(f"CREATE TABLE {table} (key text, value text)", database=database)
+        kind = "exactly_once.participants.postgres:PostgresParticipant"
+        participants.append({"class": kind, "name": f"p{i}", "dsn": postgres.dsn(database), "table": table})
+    bench.job = Job(**{**asdict(bench.job), "participants": participants})
+    for _ in range(2):
+        bench.input.add()
+        warm.complete(bench.job)
+        for table, database in places:
+            seen = postgres.sql(f"SELECT key, value FROM {table}", database=database)
+            assert sorted(seen) == sorted(bench.input.expected())
+    bench.assert_exactly_once()
+    assert postgres.prepared() == set()
+
+
+def test_a_recovery_sweeps_what_a_deleted_log_left_and_nothing_of_another_cluster(
+    connection: Connection, postgres: PostgresServer
+) -> None:
+    """Guards against two clusters (staging and production) whose sinks of one name roll back each other's parts in the
+    database that they share, and against prepared transactions of a log that is gone: they hold locks until somebody
+    ends them.
+    """
+    sink = fresh_name("sink")
+    log = CommitLog(connection, sink)
+    log.claim(lambda state: make_claim(state, "query", now_ms(), "stream"), Deadline(30))
+    log.close()
+    with Control(connection) as control:
+        cluster, topic = control.cluster_and_topic_id(commit_log_topic(sink))
+        assert control.cluster_and_topic_id(commit_log_topic(sink)) == (cluster, topic) and cluster and topic
+    table = f"t_{sink.replace('-', '_')}"
+    postgres.sql(f"CREATE TABLE {table} (id int8)")
+    participant = PostgresParticipant("warehouse", postgres.dsn(), table)
+    mine, deleted, others = (
+        PartName(sink, token, 0, 0, "0.0", incarnation(*ids), "warehouse")
+        for token, ids in ((1, (cluster, topic)), (99, (cluster, "deleted")), (1, ("staging", "log")))
+    )
+    for name in (mine, deleted, others):
+        writer = participant.begin(name)
+        writer.write(pa.record_batch([pa.array([1])], names=["id"]))
+        assert writer.pre_commit() is not None
+
+    recover(connection, sink, others={"warehouse": participant})
+
+    assert {gid for gid in postgres.prepared() if sink in gid} == {str(others)}
+    postgres.sql(f"ROLLBACK PREPARED '{others}'")
+
+
+@pytest.mark.long
+def test_a_sink_that_begins_anew_publishes_beside_the_files_of_before(outputs: Outputs, driver: StartDriver) -> None:
+    """Guards against names that come again with a commit log that was deleted: the folder of the first batch is taken,
+    so the stream could never publish it, and a lost file would pass for one of before.
+    """
+    bench = outputs.bench
+    bench.input.add()
+    for _ in range(2):  # new drivers, whose task attempts count from 0
+        spark = driver()
+        spark.complete(bench.job)
+        spark.kill9()
+        delete_topic(bench.connection.bootstrap_servers, commit_log_topic(bench.sink_id))
+        shutil.rmtree(bench.checkpoint)
+
+    assert outputs.in_files() == outputs.in_postgres() == outputs.in_kafka() == sorted(2 * bench.input.expected())
+    assert outputs.staged() == [] and outputs.server.prepared() == set()
+
+
 @pytest.mark.parametrize("point", mark(BEFORE_THE_DECISION))
 def test_what_is_not_decided_is_in_no_output_and_comes_with_the_next_start(
     point: str, outputs: Outputs, driver: StartDriver, warm: SparkDriver
@@ -155,6 +242,33 @@ def test_an_output_that_cannot_pre_commit_keeps_the_batch_out_of_all(outputs: Ou
     outputs.server.sql(f"ALTER TABLE {outputs.table} DROP CONSTRAINT no_b1")
     warm.complete(bench.job)
     outputs.assert_all(bench.input.expected())
+
+
+@pytest.mark.parametrize("with_kafka", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_driver_that_a_recovery_has_superseded_rolls_back_what_it_prepared_in_every_output(
+    with_kafka: bool, outputs: Outputs, warm: SparkDriver
+) -> None:
+    """Guards against prepared rows that nobody rolls back: the recovery knows no output but Kafka and is gone, and a
+    prepared transaction of PostgreSQL has no timeout, so its locks stay.
+    """
+    bench = outputs.bench
+    job = bench.job if with_kafka else bench.job.having(topic=None)
+    bench.input.add()
+    run = warm.start(job.until_stopped())
+    run.await_commit(0)
+    warm.arm("mid-write", "sleep 4")
+    bench.input.add()
+    run.await_true("mid-write", lambda: warm.has_reached("mid-write"))
+    recover(bench.connection, bench.sink_id)
+
+    ended = run.end()
+
+    assert ended.code == "EO-FENCED", ended.failure
+    assert outputs.staged() == [] and outputs.server.prepared() == set()
+    bench.assert_settled()
+    assert outputs.in_postgres() == outputs.in_files() == sorted(bench.input.expected(slice(0, 1)))
+    warm.complete(job)
+    assert outputs.in_postgres() == outputs.in_files() == sorted(bench.input.expected())
 
 
 @pytest.mark.long

@@ -68,8 +68,19 @@ MISTAKES = {
         "test_a_sweep_touches_only_what_its_scope_covers",
     ),
     "a sweep that does not spare what is decided": (
-        ("if scope.covers(name)", "if Scope(scope.sink_id, scope.before, scope.own).covers(name)"),
+        ("if scope.covers(name)", "if replace(scope, spare=frozenset()).covers(name)"),
         "test_a_sweep_touches_only_what_its_scope_covers",
+    ),
+    "a sweep that takes a neighbour's parts": (
+        ("if scope.covers(name)", 'if replace(scope, participant=name.rpartition(":")[2]).covers(name)'),
+        "test_two_participants_of_a_sink_may_share_a_place",
+    ),
+    "a sweep that looks at the claim alone": (
+        (
+            "if scope.covers(name)",
+            "if replace(scope, incarnation=getattr(PartName.parse(name), 'incarnation', '')).covers(name)",
+        ),
+        "test_what_a_log_left_that_is_gone_is_swept_and_another_clusters_is_not",
     ),
     "a sweep that does nothing": (
         ("if scope.covers(name)", "if False"),
@@ -107,7 +118,7 @@ def test_the_suite_finds(mistake: str, tmp_path: Path) -> None:
     (right, wrong), test = MISTAKES[mistake]
     assert _PARTICIPANT.count(right) >= 1
     name = "sqlite_" + re.sub(r"\W", "_", mistake)
-    _module(name, _PARTICIPANT.replace(right, wrong))
+    _module(name, "from dataclasses import replace\n" + _PARTICIPANT.replace(right, wrong))
     suite = _module(f"{name}_tests", _TESTS.replace("from sqlite_participant", f"from {name}")).TestSqlite()
     suite.path = str(tmp_path / "orders.db")
     wanted = TypeError if "pickle" in test else AssertionError

@@ -21,7 +21,6 @@ from pyarrow.fs import LocalFileSystem
 
 from exactly_once.conformance import ParticipantConformance
 from exactly_once.errors import Expired, PrepareFailed, StoreRefused, Unfinished
-from exactly_once.participant import Scope
 from exactly_once.participants import files
 from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.stores import FsspecStore
@@ -37,7 +36,7 @@ class Files(ParticipantConformance):
 
     def leftovers(self) -> set[str]:
         found = (path for path in (self.root / "_staging").rglob("*") if path.is_file() and path.parent.name != "_id")
-        return {path.name.split(".files.")[0].replace("~", ":") for path in found}
+        return {re.sub(r"(\.files)?\.(jsonl|parquet)$", "", path.name).replace("~", ":") for path in found}
 
     def foreign(self) -> set[str]:
         (self.root / "_staging" / "notes.txt").write_text("a person's")
@@ -163,7 +162,7 @@ def test_a_commit_killed_between_gathering_and_renaming_is_completed(at: Place, 
     process.kill()
     process.join()
     at.assert_left(*names)
-    assert at.participant().recover_and_abort(Scope(at.sink_id, 99, spare=frozenset(map(str, names)))) == []
+    assert at.participant().recover_and_abort(at.scope(99, None, *names)) == []
     assert at.participant().recover_and_commit(handles) == []
     at.assert_visible(*names)
     at.assert_left()
@@ -175,7 +174,7 @@ def test_what_was_gathered_for_a_decision_that_is_no_more_is_swept(at: Place, tm
     process = _commit_in_another_process(at, handles, tmp_path / "failpoints", "hang")
     process.kill()
     process.join()
-    assert sorted(at.participant().recover_and_abort(Scope(at.sink_id, 99))) == sorted(map(str, names))
+    assert sorted(at.participant().recover_and_abort(at.scope(99))) == sorted(map(str, names))
     at.assert_left()
     assert [d.name for d in (at.root / "_staging").iterdir()] == ["_id"]
 
@@ -235,7 +234,7 @@ def test_two_sinks_and_two_participants_share_a_place(at: Place) -> None:
     found = []
     for participant, part in (("a", name), ("b", name), ("a", at.name(sink="payments"))):
         one = FileParticipant(participant, str(at.root))
-        writer = one.begin(part)
+        writer = one.begin(part._replace(participant=participant))
         for batch in rows:
             writer.write(batch)
         found.append((one, writer.pre_commit()))
@@ -342,7 +341,7 @@ def test_the_format_may_change_between_prepare_and_commit(at: Place) -> None:
     at.prepared(at.name(9))
     parquet = FileParticipant("files", str(at.root), "parquet")
     assert parquet.recover_and_commit(handles) == []
-    assert parquet.recover_and_abort(Scope(at.sink_id, 99)) == [str(at.name(9))]
+    assert parquet.recover_and_abort(at.scope(99)) == [str(at.name(9))]
     at.assert_visible(*names)
     at.assert_left()
 

@@ -74,7 +74,7 @@ class TestKafka(ParticipantConformance):
             "topic": self.topic,
             "checkpointLocation": "/none",
         }
-        participant = Named(SinkOptions.parse(options), Columns.of(types, self.topic), 60_000)
+        participant = Named(SinkOptions.parse(options), Columns.of(types, self.topic))
         participant.names = self.names
         return participant
 
@@ -101,7 +101,7 @@ class TestKafka(ParticipantConformance):
         """With the place of its records, as the driver notes it right before the decision."""
         if handle.place is None:
             with Evidence(self.connection) as evidence:
-                places = evidence.places(evidence.describe([handle.transactional_id]).values())
+                places = evidence.beginnings(evidence.describe([handle.transactional_id]).values()).places
             (handle,) = with_places([handle], places)
         return super().stored(handle)
 
@@ -123,6 +123,18 @@ class TestKafka(ParticipantConformance):
             until("markers", lambda: not self._ending(control), 20)
             listed = control.list_transactions("eo:", ("Ongoing",))
         return {self.names[x.transactional_id] for x in listed if x.transactional_id in self.names}
+
+    @pytest.mark.skip(reason="a transactional id carries the slot of the claim, on one cluster, and nothing else")
+    def test_what_a_log_left_that_is_gone_is_swept_and_another_clusters_is_not(self) -> None: ...
+
+    @pytest.mark.skip(reason="the producer epoch tells them apart")
+    def test_the_same_numbers_under_a_new_commit_log_are_another_batch(self) -> None: ...
+
+    @pytest.mark.skip(reason="transactional ids are what they were")
+    def test_parts_of_an_earlier_version_are_committed_and_swept(self) -> None: ...
+
+    @pytest.mark.skip(reason="a sink has one Kafka")
+    def test_two_participants_of_a_sink_may_share_a_place(self) -> None: ...
 
     def lose(self, handle: PreparedTransaction) -> None:
         with Control(self.connection) as control:

@@ -276,6 +276,19 @@ def test_a_statement_that_waits_for_a_lock_ends(out: Out, monkeypatch: pytest.Mo
             out.prepare(0, [0])
 
 
+def test_two_rows_of_a_batch_with_one_key_are_named(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits for the first one's prepared transaction, in vain at every try: more slots, which the error for
+    any other failure advises, do not help.
+    """
+    monkeypatch.setattr(postgres_session, "STATEMENT_S", 1)
+    out = Out(postgres, "id int8 UNIQUE, word text")
+    first = out.prepare(0, [1])
+    with pytest.raises(PrepareFailed, match=r"longer than 1 s .* two rows of a batch have the same key") as refused:
+        out.prepare(1, [1])
+    assert "max_prepared_transactions" not in str(refused.value) and "output_id_key" in str(refused.value)
+    assert out.participant.commit([first]) == []
+
+
 def test_a_part_that_an_operator_committed_is_committed(out: Out) -> None:
     """COMMIT PREPARED by hand at 3 a.m. is not a loss: writing the part again would double it."""
     handles = [out.prepare(part, [part]) for part in range(2)]

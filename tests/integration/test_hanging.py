@@ -5,12 +5,19 @@ from confluent_kafka import Producer
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
+from exactly_once.kafka import hanging
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.hanging import abort_hanging, find_hanging
 from exactly_once.protocol.names import part_id
 from tests.support import broker as brokers
 from tests.support.hanging import UNVERIFIED, leave_hanging
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """The second look comes at once: no coordinator dies here."""
+    monkeypatch.setattr(hanging, "_SECOND_LOOK_S", 0.1)
 
 
 @pytest.fixture

@@ -7,13 +7,14 @@ then the decided batch is completed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 
 from exactly_once.completion import commit_transactions
+from exactly_once.deciding import amend
 from exactly_once.errors import Expired
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
@@ -56,7 +57,7 @@ class Cluster:
                 transaction.send(self.topic, None, f"{part}{row}".encode(), partition=part)
             handle = transaction.prepare(part, 30)
         with Evidence(self.connection) as evidence:
-            places = evidence.places(evidence.describe([handle.transactional_id]).values())
+            places = evidence.beginnings(evidence.describe([handle.transactional_id]).values()).places
         (placed,) = with_places([handle], places)
         assert placed.place is not None
         assert producer is not None
@@ -173,6 +174,48 @@ def test_what_another_initialisation_aborted_is_proven_lost(cluster: Cluster) ->
     assert cluster.visible() == []
 
 
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "timed out"])
+def test_a_foreign_transaction_that_holds_the_partition_back_hides_no_outcome(
+    committed: bool, cluster: Cluster
+) -> None:
+    """Guards against a wedge: as long as somebody else's transaction is open (a hanging one: for ever), the batch would
+    end with EO-UNFINISHED at each start, though its own end is in the log.
+    """
+    foreign = Producer({**cluster.connection.librdkafka(), "transactional.id": fresh_name("foreign")})
+    foreign.init_transactions(30)
+    foreign.begin_transaction()
+    foreign.produce(cluster.topic, b"foreign", partition=0)
+    foreign.flush(30)
+    handle, _ = cluster.prepare(timeout_ms=60_000 if committed else 1000)
+    if committed:
+        assert cluster.end(handle, True, cluster.other_version) is Outcome.DONE
+    state = "CompleteCommit" if committed else "CompleteAbort"
+    until(state, lambda: cluster.state(handle) == state, 30)
+
+    assert cluster.complete(handle) == ([] if committed else [handle])
+
+    foreign.abort_transaction(30)
+    assert cluster.visible() == (mine() if committed else [])
+
+
+def test_a_decision_that_was_amended_after_an_upgrade_of_the_brokers_is_completed_without_evidence(
+    connection: Connection, topic: str
+) -> None:
+    """Guards against EO-EXPIRED: the parts that stay were committed with version 4 and must be asked for with it, and
+    without READ on the topic nothing else tells that they are committed.
+    """
+    before, after = Cluster(connection, topic, fresh_name("sink"), 4), Cluster(connection, topic, "", 5)
+    kept, lost, again = (before.prepare(part=part)[0].at(None) for part in (0, 1, 2))
+    assert before.complete(kept) == []
+    earlier = Decision("q", 0, 1, (kept, lost), "", before.version, 0)
+    amended = amend(earlier, Decision("q", 0, 2, (replace(again, part=lost.part),), "", after.version, 0))
+    with Evidence(connection) as control:
+        for _ in range(2):
+            assert commit_transactions(before.sink_id, "batch 0", amended, control, 20) == []
+    before.end(lost, False)
+    assert before.visible() == mine(0) + mine(2)
+
+
 def test_an_empty_transaction_is_never_taken_for_committed(cluster: Cluster) -> None:
     """A part without rows has no handle. Were there one all the same, nothing could be proven of it."""
     name = part_id(cluster.sink_id, 1, 0, "0.0")
@@ -257,7 +300,7 @@ def test_the_last_epochs_of_a_producer_id_and_the_first_of_the_next_lose_and_dup
             transaction.send(cluster.topic, None, f"{n}".encode(), partition=0)
             handle = transaction.prepare(0, 30)
         with Evidence(cluster.connection) as evidence:
-            places = evidence.places(evidence.describe([name]).values())
+            places = evidence.beginnings(evidence.describe([name]).values()).places
         (handle,) = with_places([handle], places)
         assert cluster.complete(handle) == []
         assert cluster.complete(handle) == []

@@ -160,6 +160,28 @@ def test_speculation_is_refused_when_the_sink_is_registered(refused: Bench, driv
     expect(ended, "EO-MODE", "spark.speculation")
 
 
+@pytest.mark.parametrize("adapter", ["data source", pytest.param("foreachBatch", marks=pytest.mark.long)])
+def test_a_stop_timeout_is_refused(adapter: str, refused: Bench, warm: SparkDriver) -> None:
+    """Guards against a stopped run that still aborts while the next one of the same application writes: it would abort
+    what that one has prepared.
+    """
+    job = changed(refused.job, participants=None if adapter == "data source" else [])
+    warm.ask("conf", name="spark.sql.streaming.stopTimeout", value="5s")
+    try:
+        expect(warm.run(job), "EO-MODE", "spark.sql.streaming.stopTimeout=5s")
+    finally:
+        warm.ask("unset", name="spark.sql.streaming.stopTimeout")
+
+
+@pytest.mark.long
+def test_speculation_is_refused_by_the_tasks_where_nobody_registered_the_sink(
+    refused: Bench, driver: StartDriver
+) -> None:
+    """Guards against copies of a task under a sink that Spark has found by its name: the task sees the setting."""
+    ended = driver(conf={"spark.speculation": "true"}).run(changed(refused.job, register=False))
+    expect(ended, "EO-MODE", "spark.speculation")
+
+
 def test_a_broker_that_does_not_answer_is_named(unreachable: tuple[Run, Bench]) -> None:
     """Guards against a start that hangs for ever, or ends with a client's stack trace."""
     run, bench = unreachable

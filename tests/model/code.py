@@ -22,7 +22,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "abort": ("completion.sweep", "kafka.control.Control.end_all"),
     "plan": ("claim._replay", "protocol.planning.plan_batch", "sink.plan"),
     "rest": ("recovery.recover", "recovery.sweep_undecided"),
-    "task asks": ("spark.tasks.write_part",),
+    "task asks": ("kafka.late.LateCheck",),
     "begin": ("kafka.transaction.PartTransaction", "kafka_participant.KafkaPart._begin"),
     "prepare": ("kafka.transaction.PartTransaction.prepare", "kafka_participant.KafkaPart.pre_commit"),
     "task fails": ("spark.data_source.Writer.abort",),
@@ -33,15 +33,15 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "fenced": ("kafka.commit_log.CommitLog.own", "errors.Fenced"),
     "commits/N": ("sink.Committer.commit", "driver_state.DriverState.planned"),
     "stop": ("spark.data_source.Writer.abort", "spark.foreach_batch.ForeachBatch._abort"),
-    "abort batch": ("sink.Committer.abort", "batch.abort_write"),
-    "disown": ("protocol.records.Aborted",),
+    "abort batch": ("sink.Committer.abort", "sink.abort_execution", "batch.abort_write"),
+    "disown": ("protocol.records.Aborted", "deciding.Decider.abort_undecided"),
     "abandon": ("deciding.Decider.abandon",),
     # the world
     "time-out": ("operations.abort",),
     "late EndTxn": ("kafka.control.Control.end_all",),
     "late write": ("kafka.commit_log.CommitLog._write",),
-    "foreign": ("kafka.commit_log.CommitLog._entries",),
-    "records gone": ("kafka.evidence.Evidence.places",),
+    "foreign": ("kafka.log_reader.LogLeader.blocked",),
+    "records gone": ("kafka.evidence.Evidence.beginnings",),
 }
 
 #: Rule -> what it says, and the functions that keep it.
@@ -56,11 +56,11 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "reads_to_high_watermark": (
         "a read of the log counts only when nothing hides its end",
-        ("kafka.commit_log.CommitLog._entries",),
+        ("kafka.log_reader.read", "kafka.commit_log.CommitLog._init_once"),
     ),
     "rechecks_decided": (
         "the state of the log behind which a decision is written says that the batch is not decided",
-        ("deciding.Decider._placed",),
+        ("protocol.planning.check_undecided", "kafka.commit_log.CommitLog.append"),
     ),
     "drains_decided": ("a batch that is decided is not written again", ("protocol.planning.plan_batch",)),
     "ids_carry_slot": ("claims that may be alive at once share no id", ("protocol.names.slot_of",)),
@@ -89,7 +89,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "amends": ("the decision of a batch names all of its parts, also after a replay", ("deciding.amend",)),
     "leader_was_asked": (
         "a leader that knows no such transaction forbids the decision",
-        ("kafka.evidence.Evidence.places",),
+        ("kafka.evidence.Evidence.beginnings", "deciding.Decider._placed"),
     ),
     "abort_reads_log": ("abort() leaves alone what is decided", ("sink.Committer.abort",)),
     "abort_inits_first": (
@@ -105,16 +105,16 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "late_task_asks": (
         "a task asks the log whether it is too late, before it begins and when it has prepared",
-        ("spark.tasks.write_part",),
+        ("kafka.late.LateCheck", "protocol.ticket.too_late"),
     ),
     "aborted_before_sweep": (
         "the log says that a run has ended before its transactions are swept",
-        ("sink.Committer.abort",),
+        ("deciding.Decider.abort_undecided",),
     ),
     "late_task_knows_decided": (
         "a task whose batch is decided under its claim is too late",
-        ("spark.tasks.write_part",),
+        ("protocol.ticket.too_late",),
     ),
     "sweeps_after_batch": ("a batch that went through leaves no attempt open", ("sink.Committer._housekeeping",)),
-    "leaves_others_losses": ("a loss of one batch write holds up no other", ("claim._replay",)),
+    "leaves_others_losses": ("a loss of one batch write holds up no other", ("claim._raise_own", "claim._replay")),
 }

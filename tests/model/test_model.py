@@ -9,7 +9,7 @@ import pytest
 from tests.model.code import TRANSITIONS
 from tests.model.explore import Found, explore
 from tests.model.properties import HARM, OPEN, SUPERSEDED, TWICE
-from tests.model.scenarios import COUNTEREXAMPLES, SCENARIOS, SWEPT, ZOMBIE
+from tests.model.scenarios import ABANDONED, COUNTEREXAMPLES, SCENARIOS, SWEPT, ZOMBIE
 from tests.model.state import DRIVER, RECOVERY, Rules, Scenario
 
 SHORT = [name for name, s in SCENARIOS.items() if not s.long]
@@ -64,7 +64,7 @@ def test_a_log_that_is_not_read_to_its_end_breaks_nearly_everything() -> None:
     aborted, and a superseded driver decides. That the decision looks once more keeps batches from being decided twice;
     it does not keep the rest, so it cannot stand in for the reading.
     """
-    rest = {SUPERSEDED, OPEN, SWEPT, ZOMBIE}
+    rest = {SUPERSEDED, OPEN, SWEPT, ZOMBIE, ABANDONED}
     alone = explore(ON_THE_LOG, without("reads_to_high_watermark"), every_kind=True)
     assert set(alone.kinds) == rest
     both = explore(ON_THE_LOG, without("reads_to_high_watermark", "rechecks_decided"), every_kind=True)

@@ -49,7 +49,7 @@ class DeadSink:
         with Evidence(self.connection) as control:
             version = control.end_txn_version()
             described = control.describe(names)
-            places = control.places(described.values()) if placed else {}
+            places = control.beginnings(described.values()).places if placed else {}
             handles = tuple(
                 PreparedTransaction(i, d.producer_id, d.producer_epoch, part, records, digest="d", place=places.get(i))
                 for part, (i, d) in enumerate(described.items())

@@ -12,7 +12,10 @@ from confluent_kafka import Producer
 
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.outcomes import Outcome
+from exactly_once.protocol.records import Decision
 from resources.jars import connector_jars
 from tests.support import broker as brokers
 from tests.support import oracle
@@ -48,6 +51,16 @@ class Bench:
     def decided_batches(self) -> list[int]:
         """The batches that are decided."""
         return sorted(d.batch_id for d in self.log().decisions)
+
+    def abort_parts(self, decision: Decision, *parts: int) -> None:
+        """Abort some transactions of a decision behind the sink's back, as an operator may."""
+        with Control(self.connection) as control:
+            for handle in decision.handles:
+                if handle.part in parts:
+                    end = control.end(
+                        handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
+                    )
+                    assert end is Outcome.DONE
 
     def open_parts(self) -> int:
         """How many parts hold a transaction open."""

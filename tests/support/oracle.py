@@ -47,6 +47,7 @@ def read(
         group_id=None,
         isolation_level="read_committed" if committed else "read_uncommitted",
         auto_offset_reset="earliest",
+        allow_auto_create_topics=False,
         enable_auto_commit=False,
     )
     try:

@@ -40,6 +40,13 @@ def windows(df: DataFrame) -> DataFrame:
     )
 
 
+def counts(df: DataFrame) -> DataFrame:
+    """How many rows of each key there were, without a watermark: the same state however rows fall into batches."""
+    from pyspark.sql import functions as f
+
+    return df.groupBy("key").count().select("key", f.col("count").cast("string").alias("value"))
+
+
 def joined(df: DataFrame) -> DataFrame:
     """Left outer join of the rows ``l-...`` with the rows ``r-...`` of the same key, up to JOIN_S later: the key, and
     both seconds; ``none`` instead of the right one when it never came.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -146,6 +147,12 @@ class Ended:
     def sentence(self) -> str:
         """The engine's sentence in the failure, or all of its text."""
         return (sentence_in(self.failure) or self.failure) if self.failure else ""
+
+    def word(self, option: str) -> dict[str, str]:
+        """The option that the failure says to set for one start, with its value, for :meth:`Job.having`."""
+        found = re.search(re.escape(option) + r"=(\S+)", self.sentence)
+        assert found, f"{option} is not in: {self.sentence}"
+        return {option.replace(".", "_"): found[1]}
 
 
 class Run:

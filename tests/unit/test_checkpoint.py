@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.checkpoint import Checkpoint, batch_in_flight, kafka_offsets, read_checkpoint
+from exactly_once.checkpoint import (
+    LONGEST_KEPT_OFFSETS,
+    Checkpoint,
+    batch_in_flight,
+    kafka_offsets,
+    read_checkpoint,
+)
 from exactly_once.errors import CheckpointUnusable, UnsupportedMode
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
@@ -209,6 +215,16 @@ def test_another_input_is_another_digest(tmp_path: Path) -> None:
     root = write(tmp_path, 1, 0)
     texts = [offsets(100), offsets(101), offsets(100) + '\n{"other":{"0":1}}', "v1\n{}\n-", "v1\n{}\n-\n-"]
     assert len({digest(root, t) for t in texts}) == len(texts)
+
+
+def test_a_decision_is_given_the_text_to_keep_unless_it_is_too_long(tmp_path: Path) -> None:
+    """The way back for a torn offsets/N; and a decision beyond the log's longest record could never be written."""
+    root = write(tmp_path, 1, 0)
+    assert batch_in_flight(str(root)).offsets == offsets(100, started_ms=1_700_000_000_001)
+    long = offsets(100, conf={"x": "ä" * (LONGEST_KEPT_OFFSETS // 2)})
+    (root / "offsets" / "1").write_text(long)
+    batch = batch_in_flight(str(root))
+    assert batch.offsets == "" and batch.sources == tuple(long.split("\n")[2:])
 
 
 def test_the_batch_is_named_by_query_number_and_digest(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_the_reader_reads_a_checkpoint_folder(tmp_path):
 
 def test_a_checkpoint_that_lost_a_file_is_named(tmp_path):
     reader = CheckpointReader(root=str(tmp_path))
-    for name, text in {"metadata": '{"id":"q"}', "offsets/1": OFFSETS, "commits/0": "v1"}.items():
+    for name, text in {"metadata": '{"id":"q"}', "offsets/1": OFFSETS, "commits/0": "v1\n{}"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     with pytest.raises(CheckpointUnusable, match="offsets/0"):

@@ -195,6 +195,7 @@ def standing(state, age_s=0.0, open_decisions=()):
         (standing("settled", 5, [7]), True, False),
         (standing("checkpoint lost"), False, True),
         (standing("foreign"), False, True),
+        (standing("torn"), False, True),
     ],
 )
 def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passed, grave):

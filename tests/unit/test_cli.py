@@ -39,6 +39,7 @@ def run(capsys, monkeypatch):
         ["transactions", "commit"],
         ["transactions", "abort"],
         ["checkpoint", "inspect"],
+        ["checkpoint", "repair", "/c"],
         ["recover"],
         ["transactions", "abort", ID, "--hanging", "t-0@1"],
         ["transactions", "purge"],
@@ -108,6 +109,17 @@ def test_a_place_without_a_checkpoint_is_not_right(run, tmp_path):
     """Mishap: a mistyped location that looks like a stream that never started."""
     code, out, _ = run("checkpoint", "inspect", str(tmp_path / "missing"))
     assert code == 1 and "There is no checkpoint" in out
+
+
+def test_a_torn_checkpoint_is_named_with_its_repair(run, tmp_path):
+    """Mishap: a traceback where a person needs a command."""
+    write_checkpoint(tmp_path, planned=5, committed=5)
+    (tmp_path / "commits" / "5").write_text("")
+    code, out, _ = run("checkpoint", "inspect", str(tmp_path))
+    assert code == 1 and "commits/5 is torn: it is empty" in out and f"checkpoint repair {tmp_path}" in out
+    (tmp_path / "metadata").write_text("")
+    code, out, _ = run("checkpoint", "inspect", str(tmp_path), "--json")
+    assert code == 1 and json.loads(out)["torn"] == {"metadata": "it is empty", "commits/5": "it is empty"}
 
 
 # -- explain -----------------------------------------------------------------------------------------------------------

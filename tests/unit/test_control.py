@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaConnectionError
+from kafka.errors import KafkaConnectionError, UnknownBrokerIdError
 from kafka.future import Future
 from kafka.protocol.metadata import CoordinatorType
 
 from exactly_once.deadline import Deadline
+from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, End
 from exactly_once.protocol.outcomes import Outcome
@@ -72,6 +73,44 @@ def test_describe_finds_the_new_coordinator_too() -> None:
     )
     described = control(SimpleNamespace(transaction_states=[row])).describe(["a"])
     assert (described["a"].state, described["a"].coordinator) == ("Ongoing", ALIVE)
+
+
+class Joined(Cluster):
+    """A cluster with a broker that the client has not heard of until it looks again."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.cluster.refresh_metadata = self.refresh
+        self.heard = False
+
+    async def refresh(self) -> None:
+        self.heard = True
+
+
+def test_a_broker_that_joined_since_the_last_look_is_asked_after_a_new_one() -> None:
+    """A leader may move there. Taken for a refusal, the place of no transaction is recorded, and a lost one is
+    EO-EXPIRED: a person in the night, for something that the next start finds out."""
+    c = control(None)
+    joined = c._admin = Joined()  # type: ignore[assignment]
+
+    async def ask() -> str:
+        if not joined.heard:
+            raise UnknownBrokerIdError(3)
+        return "answer"
+
+    assert c._retry(ask) == "answer"
+
+
+def test_a_broker_that_nobody_knows_is_no_refusal() -> None:
+    """EO-BROKER-REFUSED is not restarted; this heals by itself."""
+    c = control(None)
+    c._admin = Joined()  # type: ignore[assignment]
+
+    async def ask() -> str:
+        raise UnknownBrokerIdError(3)
+
+    with pytest.raises(BrokerUnreachable):
+        c._retry(ask)
 
 
 @pytest.mark.parametrize("code", [-1, 35, 42])

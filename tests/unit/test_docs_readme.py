@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once import deciding, errors, options
+from exactly_once import errors, options
 from exactly_once.completion import older_slots
+from exactly_once.protocol import too_long
 from exactly_once.protocol.names import SLOTS, VARIANTS, commit_log_topic, namespace
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,7 @@ def test_the_names_to_grant_rights_on_are_the_names_in_use() -> None:
         (SLOTS, "token modulo {}"),
         (SLOTS, "Ids are bounded: {} slots"),
         (VARIANTS, "x parts x {} variants"),
-        (round(deciding.SPARE * 100), "with {} % of its timeout to spare"),
+        (round(too_long.SPARE * 100), "with {} % of its timeout to spare"),
     ],
 )
 def test_a_number_in_the_architecture_is_the_one_in_the_code(number: int, sentence: str) -> None:

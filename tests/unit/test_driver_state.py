@@ -9,6 +9,7 @@ import pytest
 
 from exactly_once import driver_state
 from exactly_once.driver_state import DriverState
+from exactly_once.protocol.planning import Batch
 
 STATE = DriverState(7, "q", 5, 900_000, -12, 41, "ab" * 32, "e1", True, 1_700_000_000_000)
 
@@ -84,10 +85,12 @@ def test_a_lost_or_broken_state_means_a_new_claim(local_dir: Path, content: byte
 
 def test_a_planned_execution_is_unfinished_until_somebody_says_so() -> None:
     """What did not go through makes the next batch begin with a claim: its tasks may still be alive."""
-    planned = STATE.planned("e2", {"in": {0: 7, 1: 9}})
+    planned = STATE.planned("e2", Batch("q", 42, "cd"), 1_700_000_001_000, {"in": {0: 7, 1: 9}})
     assert (planned.execution, planned.finished) == ("e2", False)
+    assert (planned.batch, planned.planned_ms) == (Batch("q", 42, "cd"), 1_700_000_001_000)
     assert planned.input_offsets == {"in": {"0": 7, "1": 9}}
-    assert replace(planned, execution="e1", finished=True, input_offsets={}) == STATE, "nothing else changes"
+    before = {"execution": "e1", "batch_id": -1, "digest": "", "planned_ms": 0, "finished": True, "input_offsets": {}}
+    assert replace(planned, **before) == STATE, "nothing else changes"
 
 
 def test_a_state_that_was_never_written_is_none(local_dir: Path) -> None:

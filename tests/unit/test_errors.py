@@ -25,6 +25,8 @@ CODES = {
     "EO-PREPARE": "PrepareFailed",
     "EO-FENCED": "Fenced",
     "EO-EXPIRING": "Expiring",
+    "EO-DECIDED": "AlreadyDecided",
+    "EO-TOO-LONG": "BatchTooLong",
     "EO-UNFINISHED": "Unfinished",
     "EO-EXPIRED": "Expired",
     "EO-LOST": "Lost",
@@ -34,9 +36,20 @@ CODES = {
     "EO-DATABASE": "DatabaseUnusable",
     "EO-REGISTRY": "RegistryUnreachable",
     "EO-LOG": "CommitLogDamaged",
+    "EO-LOG-BLOCKED": "CommitLogBlocked",
+    "EO-LOG-SIZE": "DecisionTooLarge",
     "EO-PROTOCOL": "ProtocolViolation",
 }
-HEALS = {"EO-UNREACHABLE", "EO-PREPARE", "EO-EXPIRING", "EO-UNFINISHED", "EO-LOST", "EO-REGISTRY"}
+HEALS = {
+    "EO-UNREACHABLE",
+    "EO-PREPARE",
+    "EO-EXPIRING",
+    "EO-DECIDED",
+    "EO-UNFINISHED",
+    "EO-LOST",
+    "EO-REGISTRY",
+    "EO-LOG-BLOCKED",
+}
 ALL = all_errors()
 
 

@@ -14,8 +14,10 @@ import pytest
 
 from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema, StoreRefused
 from exactly_once.participant import PartName
+from exactly_once.participants import files
 from exactly_once.participants.files import FileParticipant, directory_of, part_of
 from exactly_once.participants.stores import ATOMIC_RENAME, LocalStore, store_of
+from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedPart
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -70,6 +72,48 @@ def test_a_files_name_tells_its_part_and_no_others_is_taken_for_one() -> None:
     assert part_of(name.replace(":", "~") + ".other-one.parquet") == name
     for foreign in ("_id", "notes.txt", "batch=1-2", name, "eo~orders~3~7~0.files.jsonl", name.replace(":", "~")):
         assert part_of(foreign) is None
+
+
+def test_a_files_name_has_the_participant_once_and_is_read_back(tmp_path: Path) -> None:
+    """Two kinds of files of one part may lie in one place, and each sweep must know its own."""
+    participant = FileParticipant("files", str(tmp_path))
+    participant.check("orders", SCHEMA)
+    name = PartName("orders_1.x-y", 3, 7, 0, "1.20", incarnation("c", "l"), "files")
+    writer = participant.begin(name)
+    writer.write(pa.record_batch([pa.array([1])], names=["id"]))
+    assert writer.pre_commit() is not None
+    (file,) = (tmp_path / "_staging").glob("eo~*")
+    assert file.name.count("files") == 1 and part_of(file.name) == str(name)
+
+
+def test_a_place_that_renames_into_a_directory_shows_the_batch_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HDFS does. Two drivers that publish at once (one of them superseded) would leave a directory of the batch inside
+    the batch's own: readers of Hive's layout see a second partition level.
+    """
+
+    class Hdfs(LocalStore):
+        def move(self, old: str, new: str) -> None:
+            into = self._at(new)
+            super().move(old, f"{new}/{old.rpartition('/')[2]}" if Path(into).is_dir() else new)
+
+    def other_driver(point: str) -> None:
+        store = Hdfs(str(tmp_path))
+        (gathered,) = (name for name in store.names("_staging") if name.startswith("batch="))
+        store.move(f"_staging/{gathered}", gathered)
+        store.make(f"_staging/{gathered}")
+
+    monkeypatch.setattr(files, "store_of", lambda url: Hdfs(str(tmp_path)))
+    monkeypatch.setattr(files, "reach", other_driver)
+    participant = FileParticipant("files", str(tmp_path))
+    participant.check("orders", SCHEMA)
+    writer = participant.begin(PartName("orders", 1, 1, 0, "0.1", participant="files"))
+    writer.write(pa.record_batch([pa.array([1])], names=["id"]))
+    prepared = writer.pre_commit()
+    assert prepared is not None and participant.commit([prepared]) == []
+    published = list(tmp_path.glob("batch=*/**/*"))
+    assert [path.name for path in published] == [prepared.data["file"]]
 
 
 def test_a_directory_belongs_to_exactly_its_handles() -> None:

@@ -7,7 +7,19 @@ from dataclasses import replace
 import pytest
 
 from exactly_once.protocol.log_state import LogState, fold
-from exactly_once.protocol.records import KEPT_DECISIONS, WRITE, Claim, Completed, Decision, Entry, Record, key_of
+from exactly_once.protocol.records import (
+    KEPT_DECISIONS,
+    MANY_PARTS,
+    WRITE,
+    Claim,
+    Completed,
+    Decision,
+    Entry,
+    PreparedPart,
+    PreparedTransaction,
+    Record,
+    key_of,
+)
 
 
 def claim(token: int, query: str | None = "q") -> Claim:
@@ -155,3 +167,50 @@ def test_a_compacted_log_keeps_the_last_decisions() -> None:
     """The audit trail, and what tells a rewound checkpoint from a new one."""
     log = entries(*(r for b in range(300) for r in (decision(b), completed(b))))
     assert [d.batch_id for d in fold(compacted(log, log[-1].offset)).decisions] == [*range(300 - KEPT_DECISIONS, 300)]
+
+
+def handle(part: int) -> PreparedTransaction:
+    return PreparedTransaction(f"eo:s:0:{part}:0.0", part, 0, part, 10)
+
+
+def kept_after(done: Decision, *more: Entry) -> Decision | None:
+    state = fold([Entry(done, 0, 1_000), *more])
+    return state.to_keep(Completed(done.query_id, done.batch_id, 1, 5))
+
+
+WRITTEN = replace(decision(0), query_id=f"{WRITE}day-1", handles=(handle(0), handle(1)))
+
+
+def test_a_write_is_kept_without_handles_and_a_batch_of_a_stream_as_it_is() -> None:
+    """Writes are kept for ever; of a stream the last batches can be looked at part by part."""
+    assert kept_after(WRITTEN) == WRITTEN.without_handles(1_000)
+    assert kept_after(replace(WRITTEN, query_id="q")) is None
+    many = replace(WRITTEN, query_id="q", handles=tuple(handle(p) for p in range(MANY_PARTS + 1)))
+    assert kept_after(many) == many.without_handles(1_000)
+
+
+def test_handles_of_other_participants_are_kept() -> None:
+    """A superseded driver asks by their names what it may abort: without them it would undo what is committed."""
+    assert kept_after(replace(WRITTEN, others=(PreparedPart("files", "eo:s:1:0:0:0.0", 0, 10),))) is None
+
+
+def test_what_has_nothing_to_lose_is_not_written_again() -> None:
+    """An empty batch, and a decision of which this process has nothing but the totals."""
+    assert kept_after(replace(WRITTEN, handles=())) is None
+    assert kept_after(WRITTEN.without_handles(1_000)) is None
+    assert fold([]).to_keep(Completed("q", 0, 1, 5)) is None
+
+
+@pytest.mark.parametrize("cleaned_to", range(-1, 5))
+def test_a_decision_that_was_written_again_has_its_time_and_its_mark_wherever_the_cleaner_stands(
+    cleaned_to: int,
+) -> None:
+    """A write that looks open is completed again by nobody: its handles are gone."""
+    small = WRITTEN.without_handles(1_001)
+    mark = Completed(WRITTEN.query_id, 0, 1, 5)
+    log = entries(claim(1), WRITTEN, small, mark, claim(2))
+    state = fold(compacted(log, cleaned_to))
+    assert state.open_decisions == ()
+    assert state.decided_ms[WRITTEN.query_id, 0] == 1_001
+    assert state.write("day-1") == small
+    assert fold(log[2:], fold(log[:2])) == fold(log), "the tail alone is enough for who knows the rest"

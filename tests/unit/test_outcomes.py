@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 from kafka.errors import for_code
 
 from exactly_once.completion import complete, sweep
-from exactly_once.errors import ExactlyOnceError, Expired, NotAuthorized, Unfinished
+from exactly_once.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    DatabaseUnusable,
+    ExactlyOnceError,
+    Expired,
+    NotAuthorized,
+    Unfinished,
+)
 from exactly_once.kafka.control import Description, End, Listing, _name
 from exactly_once.kafka.evidence import Fate
 from exactly_once.protocol.names import part_id
@@ -74,6 +82,14 @@ class Answers:
 
     def renew(self, budget_s: float) -> Answers:
         return self
+
+    def describe(self, ids: Iterable[str]) -> dict[str, Description]:
+        """A coordinator that knows all of them as open."""
+        handles = [h for h in PARTS if h.transactional_id in set(ids)]
+        return {
+            h.transactional_id: Description(h.transactional_id, "Ongoing", h.producer_id, h.epoch, 60_000, 0, (), 1)
+            for h in handles
+        }
 
     def end_all(self, ends: Sequence[End], commit: bool, version: int) -> dict[str, Outcome]:
         self.sent += [(e, commit, version) for e in ends]
@@ -146,13 +162,73 @@ def test_what_is_in_doubt_is_named_with_its_part_records_and_the_way_out() -> No
     text = str(error.value)
     assert "2 of its parts are in doubt" in text
     assert f"part 1 (11 records, {PARTS[1].transactional_id})" in text
-    assert "offsets/12" in text and "offsets/11" in text and "sink.accept.lost=12" in text
+    assert "offsets/12" in text and "offsets/11" in text and "sink.accept.lost=12@" in text
 
 
 def test_a_decided_batch_that_waits_says_that_it_is_safe() -> None:
     """EO-UNFINISHED is the moment at which an operator might be tempted to delete something."""
     with pytest.raises(Unfinished, match=r"is decided and will be committed by the next start"):
         completing(RETRY, DONE, DONE, DONE)
+
+
+class Failing(Answers):
+    """Says nothing but ``error``, to whatever is asked after the decision."""
+
+    def __init__(self, error: ExactlyOnceError):
+        super().__init__(DONE, DONE, DONE, DONE)
+        self.error = error
+
+    def end_all(self, ends: Sequence[End], commit: bool, version: int) -> dict[str, Outcome]:
+        raise self.error
+
+
+@pytest.mark.parametrize("kind", [BrokerUnreachable, BrokerRefused])
+def test_brokers_that_fail_after_the_decision_do_not_make_it_undone(kind: type[ExactlyOnceError]) -> None:
+    """ "Nothing was written" after the decision sends a person to write the batch by hand (duplicates), and an error
+    that no restart heals leaves the batch until its transactions time out."""
+    with pytest.raises(Unfinished) as error:
+        complete("job", DECISION, Failing(kind("no broker answers", "Look at them")), 5.0)  # type: ignore[arg-type]
+    assert str(error.value) == (
+        "EO-UNFINISHED: batch 12 of sink 'job' is decided, and not all of it is proven committed: no broker answers. "
+        "The batch is decided and will be committed by the next start. Look at them."
+    )
+
+
+@pytest.mark.parametrize("kind", [NotAuthorized, DatabaseUnusable])
+def test_no_error_after_the_decision_says_that_nothing_was_written(kind: type[ExactlyOnceError]) -> None:
+    """Whatever a participant raises when it commits: it keeps its code, and says what is true of the batch."""
+    with pytest.raises(kind, match="The batch is decided and will be committed by the next start"):
+        complete("job", DECISION, Failing(kind("refused", "Grant it")), 5.0)  # type: ignore[arg-type]
+
+
+class HalfDone(Answers):
+    """The first two parts are committed already."""
+
+    def describe(self, ids: Iterable[str]) -> dict[str, Description]:
+        done = {h.transactional_id for h in PARTS[:2]}
+        return {
+            i: d._replace(state="CompleteCommit", producer_epoch=d.producer_epoch + 1) if i in done else d
+            for i, d in super().describe(ids).items()
+        }
+
+
+def test_a_recovery_ends_first_what_is_still_to_be_ended() -> None:
+    """Guards against a wedge: a budget that ends before the last part, spent at every start on the same first ones."""
+    control = HalfDone(DONE, DONE, DONE, DONE)
+    complete("job", DECISION, control, 5.0, recovering=True)  # type: ignore[arg-type]
+    assert [e.transactional_id for e, _, _ in control.sent] == [h.transactional_id for h in (*PARTS[2:], *PARTS[:2])]
+
+
+def test_a_recovery_ends_all_when_it_cannot_find_out_which_are_open() -> None:
+    """Guards against a coordinator that is away, and keeps the others from committing what they could."""
+
+    class Silent(Answers):
+        def describe(self, ids: Iterable[str]) -> dict[str, Description]:
+            raise BrokerUnreachable("no answer", "Wait")
+
+    control = Silent(DONE, DONE, DONE, DONE)
+    assert complete("job", DECISION, control, 5.0, recovering=True) == []  # type: ignore[arg-type]
+    assert len(control.sent) == 4
 
 
 # -- the sweep ------------------------------------------------------------------------------------------------------
@@ -194,3 +270,14 @@ def test_a_sweep_that_may_not_abort_says_which_right_is_missing() -> None:
     """A missing right must not look like "nothing to abort": readers stay blocked."""
     with pytest.raises(NotAuthorized, match=r"EO-DENIED: .*'job'.*Grant WRITE and DESCRIBE .*'eo:job:'"):
         sweep("job", Cluster([part_id("job", 1, 0, "0.0")], DENIED), 5, lambda p: True)  # type: ignore[arg-type]
+
+
+def test_a_sweep_spares_the_decided_transaction_and_not_a_later_one_of_the_same_id() -> None:
+    """A task that outlived its driver began anew under the id: its rows hold readers back until their timeout, and no
+    recovery would ever be clean. The decided transaction itself must stay, or it is lost."""
+    ids = [part_id("job", 1, 0, "0.0"), part_id("job", 1, 1, "0.0")]
+    cluster = Cluster(ids)  # both open as producer 9 at epoch 3
+    spare = frozenset({End(ids[0], 9, 3), End(ids[1], 9, 1)})
+    swept = sweep("job", cluster, 5, lambda p: True, spare)  # type: ignore[arg-type]
+    assert [d.transactional_id for d in swept] == [ids[1]]
+    assert list(cluster.open) == [ids[0]]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from exactly_once.errors import CheckpointRewound, SinkOwned
-from exactly_once.protocol.planning import Batch, Plan, check_binding, plan_batch
-from exactly_once.protocol.records import Decision
+from exactly_once.errors import AlreadyDecided, CheckpointRewound, SinkOwned
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.planning import Batch, Plan, check_binding, check_undecided, plan_batch
+from exactly_once.protocol.records import WRITE, Completed, Decision, PreparedTransaction
 
 
 def decided(batch: int, digest: str = "d") -> Decision:
@@ -36,11 +39,11 @@ def test_a_batch_is_written_once_and_drained_ever_after(
 @pytest.mark.parametrize(
     ("batch", "last", "adopt", "says", "way_out"),
     [
-        pytest.param(3, None, False, "no decision of query q", "sink.adopt=true", id="the commit log is gone"),
-        pytest.param(1, None, False, "no decision of query q", "sink.adopt=true", id="at its first batch after 0"),
+        pytest.param(3, None, False, "no decision of query q", "sink.adopt=q/", id="the commit log is gone"),
+        pytest.param(1, None, False, "no decision of query q", "sink.adopt=q/", id="at its first batch after 0"),
         pytest.param(6, decided(7), False, "batch 7 of query q is already decided", "newest checkpoint", id="rewound"),
         pytest.param(0, decided(7), True, "batch 7 of query q is already decided", "new sink.id", id="rewound, adopt"),
-        pytest.param(7, decided(7, "x"), False, "other source offsets", "Put back the checkpoint", id="other offsets"),
+        pytest.param(7, decided(7, "x"), False, "other source offsets", "put back the checkpoint", id="other offsets"),
         pytest.param(7, decided(7, "x"), True, "other source offsets", "new sink.id", id="other offsets, adopt"),
     ],
 )
@@ -86,3 +89,54 @@ def test_a_sink_of_another_query_is_refused_with_both_names(takeover: str | None
     text = str(refusal.value)
     assert text.startswith("EO-SINK-OWNED: sink 'job' belongs to query old, and the checkpoint /data/c is of query q")
     assert "sink.takeover=old" in text
+
+
+# -- right before the decision is written ---------------------------------------------------------------------------
+
+
+def proposed(batch_id: int, query_id: str = "q") -> Decision:
+    return replace(decided(batch_id), query_id=query_id, token=9, handles=(PreparedTransaction("eo:a", 7, 0, 0, 1),))
+
+
+def log_of(*decisions: Decision, completed: bool = False) -> LogState:
+    marks = {(d.query_id, d.batch_id): Completed(d.query_id, d.batch_id, 1, 0) for d in decisions} if completed else {}
+    return LogState(decisions=decisions, marks=marks)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(LogState(), id="an empty log"),
+        pytest.param(log_of(decided(6), completed=True), id="the batch before"),
+        pytest.param(log_of(replace(decided(9), query_id="another")), id="a later batch of another query"),
+    ],
+)
+def test_a_batch_that_the_log_does_not_hold_is_decided(state: LogState) -> None:
+    """Guards against a check that stops a healthy stream."""
+    check_undecided("job", proposed(7), state)
+
+
+@pytest.mark.parametrize("completed", [False, True])
+@pytest.mark.parametrize("last", [7, 8])
+def test_a_batch_is_not_decided_over_a_decision_of_it_or_of_a_later_one(last: int, completed: bool) -> None:
+    """Whatever the plan was made from: a second decision of a batch commits its rows twice (invariant 2)."""
+    with pytest.raises(AlreadyDecided) as refusal:
+        check_undecided("job", proposed(7), log_of(decided(last), completed=completed))
+    assert str(refusal.value).startswith(f"EO-DECIDED: batch {last} of sink 'job' is decided already, under claim ")
+    assert "nothing is written twice" in str(refusal.value)
+
+
+def test_a_batch_write_is_not_decided_twice_and_its_error_names_it() -> None:
+    """Two tries of one write at once: nobody knows a batch number of a write."""
+    with pytest.raises(AlreadyDecided, match=r"write 'day-2' of sink .*Run the write again: it finds the decision"):
+        check_undecided("job", proposed(0, f"{WRITE}day-2"), log_of(replace(decided(0), query_id=f"{WRITE}day-2")))
+
+
+def test_lost_parts_amend_the_decision_that_they_were_lost_from_and_no_other() -> None:
+    """Guards against two replays of one loss, which would both be committed, and against one that is refused."""
+    earlier = proposed(7)
+    check_undecided("job", proposed(7), log_of(earlier), earlier)
+    amended = replace(earlier, handles=(PreparedTransaction("eo:b", 8, 0, 0, 1),))
+    for state in (log_of(amended), log_of(earlier, completed=True), log_of(earlier, decided(8))):
+        with pytest.raises(AlreadyDecided):
+            check_undecided("job", proposed(7), state, earlier)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from exactly_once.errors import InvalidOption, InvalidSchema
-from exactly_once.participants.postgres import GID_BYTES, PostgresParticipant
+from exactly_once.participant import PartName, Scope
+from exactly_once.participants.postgres import GID_BYTES, PostgresParticipant, session_name, session_scopes
 from exactly_once.participants.postgres_session import _column
+from exactly_once.protocol.names import incarnation
 
 SECRET = "pa55w0rd/with@signs"
 ROWS = pa.schema([("id", pa.int64()), ("word", pa.string())])
@@ -63,7 +66,29 @@ def test_a_sink_id_whose_names_would_not_fit_is_refused() -> None:
     """The server refuses a gid of 200 bytes at the first PREPARE whose numbers have grown: in a year, at night."""
     participant = PostgresParticipant("postgres", "host=/nowhere", "orders")
     with pytest.raises(InvalidOption, match=f"{GID_BYTES} bytes.*1 characters shorter"):
-        participant.check("s" * 150, ROWS)
+        participant.check("s" * 130, ROWS)
+    longer = PostgresParticipant("post-gres-ü", "host=/nowhere", "orders")
+    with pytest.raises(InvalidOption, match=r"post-gres-ü are too long together .* 5 characters shorter"):
+        longer.check("s" * 130, ROWS)
+
+
+@pytest.mark.parametrize("sink", ["orders", "s" * 40, "s" * 150])
+def test_a_tasks_session_is_found_by_its_name_however_long_the_sinks_is(sink: str) -> None:
+    """The server cuts names at 63 bytes. A task of a lost driver that no sweep finds holds its locks, and may prepare
+    after the sweep.
+    """
+    part = PartName(sink, 12_345, 1_000_000, 999, "1.123456", incarnation("c", "l"), "warehouse")
+    name = session_name(part)
+    assert len(name) <= 63
+    own, other = Scope(sink, 12_346, incarnation=part.incarnation), Scope(f"{sink}1", 12_346)
+    assert [covering(x, name) for x in (own, other)] == [True, False]
+    assert not covering(Scope(sink, 12_345, incarnation=part.incarnation), name)
+    assert not covering(Scope(sink, 12_346, incarnation=incarnation("another cluster", "l")), name)
+
+
+def covering(scope: Scope, session: str) -> bool:
+    """Whether a sweep of the participant ends the session."""
+    return any(x.covers(session) for x in session_scopes(replace(scope, participant="warehouse")))
 
 
 @pytest.mark.parametrize("columns", [["id", "no_such"], ["id", "id"]])

@@ -10,6 +10,7 @@ import pytest
 from exactly_once.errors import CommitLogDamaged
 from exactly_once.protocol.records import (
     FORMAT,
+    KAFKA,
     KEPT_DECISIONS,
     WRITE,
     Aborted,
@@ -21,6 +22,7 @@ from exactly_once.protocol.records import (
     Tally,
     decode,
     encode,
+    is_own_key,
     key_of,
 )
 
@@ -150,3 +152,29 @@ def test_every_batch_write_keeps_its_decision() -> None:
     """Compaction that forgets one lets a second write with its id duplicate it, a year later."""
     writes = [replace(WRITTEN, query_id=f"{WRITE}{n}") for n in range(1000)]
     assert len({key_of(w) for w in writes}) == 1000
+
+
+def test_the_handles_of_very_many_parts_are_sorted_by_participant() -> None:
+    """It happens between the decision and the commits, while readers wait; benchmarks/commit.py times it."""
+    parts = tuple(replace(DECISION.handles[0], part=n) for n in range(50_000))
+    decision = replace(DECISION, handles=parts)
+    found = decision.by_participant
+    assert found[KAFKA] == parts and list(found) == [KAFKA, *dict.fromkeys(h.participant for h in decision.others)]
+
+
+def test_a_decision_without_its_handles_says_how_much_it_was() -> None:
+    """Invariant 9: inspection, metrics and checks count a completed write as before."""
+    kept = DECISION.without_handles(5)
+    assert (kept.handles, kept.others, kept.parts) == ((), (), ())
+    assert (kept.records, kept.part_count, kept.decided_ms) == (DECISION.records, DECISION.part_count, 5)
+    assert kept.totals == {"kafka": [2, 10_001, sum(h.bytes for h in HANDLES)]}
+    assert key_of(kept) == key_of(DECISION)
+    assert decode(encode(kept)) == kept
+    assert len(encode(DECISION.without_handles(5))) < len(encode(replace(DECISION, handles=HANDLES[:1] * 10)))
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_the_sinks_own_keys_are_known(record: Record) -> None:
+    """A person is told to delete a stray record by its key, and never one of these."""
+    assert is_own_key(key_of(record))
+    assert not is_own_key("my-key")

@@ -1,0 +1,85 @@
+"""What a person accepts for one start, by name, so that the word cannot outlive what it was said for.
+
+``sink.adopt``, ``sink.takeover`` and ``sink.accept.lost`` each name one thing: a batch of a checkpoint, a topic's id, a
+query, a decision. A word that stays in the options names nothing later, and every start says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Self
+
+from exactly_once.options import SinkOptions
+from exactly_once.protocol.planning import Batch, history_word
+from exactly_once.protocol.records import Decision
+
+log = logging.getLogger(__name__)
+
+
+class Consent:
+    """The words of one start, and which of them were needed.
+
+    Parameters
+    ----------
+    adopt : tuple of str
+        ``<query id>/<batch id>`` of a checkpoint with history that the sink does not know; ids of topics made again.
+    takeover : str or None
+        The query id that loses the sink.
+    accept_lost : str or None
+        The decision (:attr:`~exactly_once.protocol.records.Decision.word`) of which parts may be missing.
+    adopts_all : bool
+        Any history and any topic: for the weaker guarantees, which promise nothing about either.
+    """
+
+    def __init__(
+        self,
+        adopt: tuple[str, ...] = (),
+        takeover: str | None = None,
+        accept_lost: str | None = None,
+        adopts_all: bool = False,
+    ):
+        self._adopt, self._takeover, self._accept_lost = adopt, takeover, accept_lost
+        self._adopts_all = adopts_all
+        self._needed: set[str] = set()
+
+    @classmethod
+    def of(cls, options: SinkOptions, adopts_all: bool = False) -> Self:
+        """The words in ``options``."""
+        return cls(options.adopt, options.takeover, options.accept_lost, adopts_all)
+
+    def adopts_topic(self, topic_id: str) -> bool:
+        """Whether the stream may go on into the new topic with this id."""
+        return self._adopts_all or (topic_id in self._adopt and self._need(f"sink.adopt={topic_id}"))
+
+    def adopts_history(self, batch: Batch, bound: str | None) -> bool:
+        """Whether the sink may go on at ``batch`` without knowing what came before; ``bound`` is who owned it."""
+        word = history_word(batch)
+        return (
+            self._adopts_all
+            or (word in self._adopt and self._need(f"sink.adopt={word}"))
+            or (bound != batch.query_id and self.takes_over(bound))
+        )
+
+    def takes_over(self, bound: str | None) -> bool:
+        """Whether the sink may be taken from the query ``bound``."""
+        return bound is not None and bound == self._takeover and self._need(f"sink.takeover={bound}")
+
+    def accepts_lost(self, decision: Decision) -> bool:
+        """Whether the stream may go past ``decision`` although parts of it are missing or in doubt."""
+        return decision.word == self._accept_lost and self._need(f"sink.accept.lost={decision.word}")
+
+    def say_unneeded(self, sink_id: str) -> list[str]:
+        """Warn of each word that this start did not need; returns them as ``option=value``."""
+        words = [f"sink.adopt={w}" for w in self._adopt]
+        words += [f"sink.takeover={self._takeover}"] * bool(self._takeover)
+        words += [f"sink.accept.lost={self._accept_lost}"] * bool(self._accept_lost)
+        unneeded = [w for w in words if w not in self._needed]
+        for word in unneeded:
+            log.warning(
+                "sink %s: EO-WARN-WORD this start did not need %s; take it out of the query's options", sink_id, word
+            )
+        return unneeded
+
+    def _need(self, word: str) -> bool:
+        self._needed.add(word)
+        return True

@@ -1,0 +1,121 @@
+"""The topic of a commit log: made with what the protocol needs, and checked for it when somebody else made it."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import CommitLogDamaged, NotAuthorized, UnknownTopic
+from exactly_once.kafka.log_reader import PARTITION
+from exactly_once.kafka.raw import RawClient
+
+log = logging.getLogger(__name__)
+
+#: Of a decision as the brokers get it, compressed (measured: 62 to 65, whatever the length of names).
+_BYTES_OF_A_PART = 65
+
+#: Room for 130,000 parts.
+_LARGEST_BATCH = 8 * 1024 * 1024
+
+#: What the brokers allow by default: room for 15,000 parts. Less is worth a word at the start.
+_SMALL_BATCH = 1_000_000
+
+TOPIC_CONFIG = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",  # the broker's clock is the one that transactions expire by
+    # compaction never touches the active segment, so this bounds what a claim has to read; a record must fit into one
+    "segment.bytes": str(_LARGEST_BATCH),
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.message.bytes": str(_LARGEST_BATCH),
+}
+
+_LIMITS = ("max.message.bytes", "segment.bytes")
+
+#: Settings without which the protocol does not hold, and what comes of it.
+_NEEDED = {
+    "cleanup.policy": "decisions would be deleted by age",
+    "message.timestamp.type": "transactions would be judged alive by the driver's own clock",
+}
+
+
+class Limit(NamedTuple):
+    """The size of one record, after compression, that the topic takes, and the setting that makes it."""
+
+    size: int
+    setting: str
+
+
+def ensure(cluster: RawClient, topic: str, deadline: Deadline) -> Limit | None:
+    """Create the topic when it is not there, and see that it keeps decisions, dated by the brokers, in one partition.
+
+    Returns
+    -------
+    Limit or None
+        None when the principal may not read the topic's settings.
+
+    Raises
+    ------
+    CommitLogDamaged, NotAuthorized, BrokerUnreachable
+    """
+    try:
+        partitions = cluster.topic_partitions([topic])[topic]
+    except UnknownTopic:
+        replication = min(3, cluster.broker_count())
+        durable = {"min.insync.replicas": str(max(1, replication - 1))}
+        _create(cluster, topic, replication, {**TOPIC_CONFIG, **durable})
+        for _ in deadline.tries():
+            try:
+                partitions = cluster.topic_partitions([topic])[topic]
+                break
+            except UnknownTopic:
+                continue
+        else:
+            raise
+    cluster.check_rights(topic, ("READ", "WRITE"))
+    config = cluster.topic_config(topic)
+    for name, otherwise in _NEEDED.items():
+        if config.get(name, TOPIC_CONFIG[name]) != TOPIC_CONFIG[name]:
+            raise CommitLogDamaged(
+                f"the commit log {topic} has {name}={config[name]}: {otherwise}",
+                f"Set {name}={TOPIC_CONFIG[name]} on {topic}",
+            )
+    if partitions > 1:
+        _check_other_partitions(cluster, topic, partitions)
+    limits = [Limit(int(config[name]), f"{name}={config[name]}") for name in _LIMITS if name in config]
+    return min(limits, default=None)
+
+
+def _create(cluster: RawClient, topic: str, replication: int, config: dict[str, str]) -> None:
+    try:
+        cluster.create_topic(topic, 1, replication, config)
+    except NotAuthorized as e:
+        raise NotAuthorized(
+            f"the commit log {topic} does not exist, and this principal may not create it",
+            f"Grant CREATE on the topic {topic}, or create it with one partition and the settings that the README "
+            "lists under 'Rights'",
+        ) from e
+
+
+def warn_if_small(topic: str, limit: Limit | None) -> None:
+    """Say it when a batch with many parts would not fit."""
+    if limit is not None and limit.size < _SMALL_BATCH:
+        log.warning(
+            "EO-WARN-LOG the commit log %s has %s: the decision of a batch with more than about %d parts would be "
+            "refused with EO-LOG-SIZE",
+            topic,
+            limit.setting,
+            limit.size // _BYTES_OF_A_PART,
+        )
+
+
+def _check_other_partitions(cluster: RawClient, topic: str, partitions: int) -> None:
+    """A topic with more partitions serves as well, as long as nobody believes that the others belong to the log."""
+    strange = [p for p, w in cluster.watermarks(topic).items() if p != PARTITION and w.high]
+    if strange:
+        raise CommitLogDamaged(
+            f"the commit log {topic} has {partitions} partitions, and records in partition {strange[0]}, where the "
+            "sink neither reads nor writes",
+            f"Find out who wrote them. When partition {PARTITION} is empty, delete the topic and start again: the sink "
+            "makes it. Otherwise start with a new sink.id and sink.adopt=true",
+        )

@@ -1,0 +1,101 @@
+"""A batch that takes too long for its transactions: from when on, how often in a row, and what helps."""
+
+from __future__ import annotations
+
+import math
+
+from exactly_once.errors import BatchTooLong, ExactlyOnceError, Expiring
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.planning import Batch
+from exactly_once.protocol.records import WRITE
+
+#: A decision needs this part of the timeout still ahead, so that a driver which dies right after it leaves the next one
+#: time to start and complete.
+SPARE = 0.3
+
+#: The same batch as slow as this once more stops the stream for a person: the first time may have been a cold start or
+#: a slow broker, the second time is the batch.
+TIMES = 2
+
+#: A timeout that is to be enough for a batch leaves it this much room to be slower the next time.
+_ROOM = 1.5
+
+
+def limit_ms(timeout_ms: int) -> int:
+    """How old a transaction may be when its batch is decided."""
+    return int(timeout_ms * (1 - SPARE))
+
+
+def times_too_long(state: LogState, batch: Batch) -> int:
+    """How many executions of this very batch, one after the other, were too long, as the commit log tells it."""
+    last = state.aborted
+    same = last is not None and (last.query_id, last.batch_id, last.offsets_digest) == (
+        batch.query_id,
+        batch.batch_id,
+        batch.offsets_digest,
+    )
+    return last.too_long if last is not None and same else 0
+
+
+def timeout_that_would_do(took_ms: float, timeout_ms: int) -> int:
+    """A transaction.timeout.ms for a batch that took ``took_ms`` at least: whole seconds, and twice today's at least,
+    since a part that gave up early does not know how long it would have taken.
+    """
+    return max(2 * timeout_ms, math.ceil(_ROOM * took_ms / (1 - SPARE) / 1000) * 1000)
+
+
+def too_long_error(
+    sink_id: str,
+    checkpoint: str,
+    batch: Batch,
+    why: str,
+    took_ms: float,
+    timeout_ms: int,
+    before: int,
+    longest_ms: int | None,
+) -> ExactlyOnceError:
+    """The error of a batch that is too old to be decided.
+
+    Parameters
+    ----------
+    why : str
+        What was seen, as a clause.
+    took_ms : float
+        How long it took until then.
+    before : int
+        How many executions of it were too long right before this one.
+    longest_ms : int or None
+        The brokers' transaction.max.timeout.ms, if they tell it.
+    """
+    write_id = batch.query_id.removeprefix(WRITE) if batch.query_id.startswith(WRITE) else ""
+    name = f"write {write_id!r} of sink {sink_id!r}" if write_id else f"batch {batch.batch_id} of sink {sink_id!r}"
+    again = "write" if write_id else "stream"
+    limit = f"{limit_ms(timeout_ms) / 1000:g} s, {1 - SPARE:.0%} of kafka.transaction.timeout.ms={timeout_ms}"
+    raise_it = _raise_timeout(timeout_that_would_do(took_ms, timeout_ms), longest_ms)
+    if before + 1 < TIMES:
+        return Expiring(
+            f"{name} takes too long: {why}, and it has to be decided within {limit}",
+            f"Start the {again} again, it may be faster now. If it is too long once more, {raise_it}"
+            + ("" if write_id else ". A lower maxOffsetsPerTrigger changes later batches only: this one is planned"),
+        )
+    smaller = (
+        "write fewer rows at once, in several writes with a write.id each"
+        if write_id
+        else "lower maxOffsetsPerTrigger, have Spark plan the batch anew with exactly-once checkpoint repair "
+        f"{checkpoint} --sink {sink_id} --plan-anew (in Dagster: the job checkpoint_repair with plan_anew), and start "
+        "the stream"
+    )
+    return BatchTooLong(
+        f"{name} was too long {before + 1} times, one after the other: {why}, and it has to be decided within {limit}",
+        f"Either {raise_it} and start the {again} again; or {smaller}",
+    )
+
+
+def _raise_timeout(wanted_ms: int, longest_ms: int | None) -> str:
+    if longest_ms is not None and wanted_ms > longest_ms:
+        return (
+            f"raise transaction.max.timeout.ms of the brokers (now {longest_ms}) and kafka.transaction.timeout.ms to "
+            f"{wanted_ms}"
+        )
+    known = f" (the brokers allow up to {longest_ms})" if longest_ms is not None else ""
+    return f"raise kafka.transaction.timeout.ms to {wanted_ms}{known}"

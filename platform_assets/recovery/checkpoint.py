@@ -1,0 +1,189 @@
+"""The job ``checkpoint_repair``: what is torn in a checkpoint, what the commit log allows, and doing it when asked."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from exactly_once import repair as engine
+from exactly_once.errors import CheckpointUnusable
+from exactly_once.inspection import inspect_sink, owner_of
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.repair import Action, Repair
+from exactly_once.rules import Refused, check_owner
+from platform_assets.classified import classified
+from platform_assets.config import RepairConfig
+from platform_assets.constants import REPAIR_JOB, REPAIR_OP, SINK_ID
+from platform_assets.recovery.steps import asset_of, owner_gone, refuse_when_busy, who
+from platform_assets.streaming.location import checkpoint_of
+from resources.checkpoints import CheckpointReader
+from resources.kafka import KafkaTransactionalProducerFactory
+from resources.run_process import tag_run
+from resources.transactions import TransactionAdmin
+from sensors.observation import table
+from sensors.stream import TAG_RECOVERS
+
+
+@dataclass(frozen=True)
+class Torn:
+    """What a repair is to put right; ``by`` and ``reason`` are for the audit trail."""
+
+    sink_id: str
+    location: str
+    plan_anew: bool
+    take_over: bool
+    by: str
+    reason: str
+
+
+@dg.op(
+    name=REPAIR_OP,
+    out={
+        "examined": dg.Out(dict, description="The checkpoint as it was found."),
+        "torn": dg.Out(Torn, is_required=False, description="What is to be done; nothing on a dry run."),
+    },
+    description=(
+        "What is torn in the checkpoint, and what may be done about it by the commit log. Refuses to go on while "
+        "somebody works on the sink, unless take_over is set; a dry run ends here."
+    ),
+)
+def examine(
+    context: dg.OpExecutionContext,
+    config: RepairConfig,
+    transactions: TransactionAdmin,
+    kafka: KafkaTransactionalProducerFactory,
+    checkpoints: CheckpointReader,
+) -> Iterator[dg.Output[Any]]:
+    tag_run(context.instance, context.run_id, config.sink_id)
+    connection, budget_s = transactions.connection(), transactions.budget_s
+    with classified():
+        if not config.dry_run and not config.take_over:
+            refuse_when_busy(context, config.sink_id)
+            sink = inspect_sink(connection, config.sink_id, budget_s)
+            owner_gone(context, transactions, config.sink_id, sink)
+        location = config.checkpoint or checkpoint_of(connection, config.sink_id, kafka, checkpoints)
+        found = engine.examine(connection, config.sink_id, location, config.plan_anew, budget_s)
+    by, reason = who(context.run), config.reason or "no reason was given"
+    context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
+    metadata = _metadata(found, config.plan_anew)
+    _observe(context, found, "dry run" if config.dry_run else "began", by, reason, metadata)
+    yield dg.Output(found.as_json(), "examined", metadata=metadata)
+    if config.dry_run:
+        return
+    with classified():
+        _check(found, config)
+    if found.to_do:
+        yield dg.Output(Torn(config.sink_id, location, config.plan_anew, config.take_over, by, reason), "torn")
+
+
+@dg.op(
+    description=(
+        "Takes the sink, judges again, keeps a copy of each file that changes below <checkpoint>/_repairs, and does "
+        "what is to be done. The next start of the stream takes the sink back and goes on."
+    )
+)
+def put_right(context: dg.OpExecutionContext, torn: Torn, transactions: TransactionAdmin) -> None:
+    connection = transactions.connection()
+    with classified():
+        if not torn.take_over:
+            refuse_when_busy(context, torn.sink_id)  # a stream may have been launched since
+        force = _phrase(transactions, torn)
+        done = engine.repair(
+            connection,
+            torn.sink_id,
+            torn.location,
+            torn.plan_anew,
+            force,
+            f"{torn.by}, run {context.run_id} of {REPAIR_JOB}: {torn.reason}",
+            transactions.recovery_budget_s,
+        )
+    context.log.info(_sentence(done))
+    metadata = {**_metadata(done), "claim": done.claim, "kept_in": f"{done.location}/{done.kept_in}"}
+    _observe(context, done, "ended", torn.by, torn.reason, metadata)
+    context.add_output_metadata(metadata)
+
+
+@dg.job(
+    name=REPAIR_JOB,
+    executor_def=dg.in_process_executor,
+    tags={TAG_RECOVERS: SINK_ID, "dagster/max_retries": "0"},
+    description=(
+        "Puts a checkpoint right whose files are torn (a full disk, a loss of power), as far as the commit log allows; "
+        "with plan_anew also has Spark plan a batch anew that is too long. A dry run unless dry_run is switched off; "
+        "all of it or nothing; a copy of every file that changes is kept. Safe to run twice."
+    ),
+)
+def checkpoint_repair() -> None:
+    _, torn = examine()
+    put_right(torn)
+
+
+def consequence(found: Repair) -> str:
+    """What has to be typed out before a batch is planned anew."""
+    batch = next((f.name.rpartition("/")[2] for f in found.findings if f.action is Action.REMOVE and _is_plan(f)), "")
+    return f"plan batch {batch} of {found.sink_id} anew" if batch else ""
+
+
+def _is_plan(finding: engine.Finding) -> bool:
+    return finding.name.startswith("offsets/") and not finding.name.endswith(".crc")
+
+
+def _check(found: Repair, config: RepairConfig) -> None:
+    """Stop where a person has to act first."""
+    if found.refused:
+        raise CheckpointUnusable(
+            f"the checkpoint {found.location} cannot be repaired: {'; '.join(_said(f) for f in found.refused)}",
+            "Put right what is refused, then run this job again",
+            safe="Nothing was changed",
+        )
+    wanted = consequence(found)
+    if config.plan_anew and wanted and " ".join(config.consequence.split()) != wanted:
+        raise Refused(f"plan_anew makes Spark forget its plan: {wanted}", f"Type that into consequence: {wanted}")
+
+
+def _phrase(transactions: TransactionAdmin, torn: Torn) -> str | None:
+    """With take_over, what overrules the refusal to fence a driver."""
+    owner = owner_of(read_log(transactions.connection(), torn.sink_id, transactions.budget_s))
+    try:
+        check_owner(torn.sink_id, owner)
+    except Refused as refused:
+        return refused.phrase if torn.take_over else None
+    return None
+
+
+def _metadata(found: Repair, plan_anew: bool = False) -> dict[str, Any]:
+    rows = [(f.name or "-", f.action.value, f.why, str(len(f.also))) for f in found.findings]
+    metadata: dict[str, Any] = {
+        "checkpoint": found.location,
+        "whole": found.whole,
+        "sentence": _sentence(found),
+        "findings": table(("file", "action", "why", "files_with_it"), rows),
+    }
+    if plan_anew and consequence(found):
+        metadata["consequence"] = consequence(found)
+    return metadata
+
+
+def _sentence(found: Repair) -> str:
+    if not found.findings:
+        return f"Checkpoint {found.location}: nothing is torn."
+    done = "done" if found.applied else "refused" if found.refused else "to do" if found.to_do else "nothing to do"
+    return f"Checkpoint {found.location}, {done}: {'; '.join(_said(f) for f in found.findings)}."
+
+
+def _said(finding: engine.Finding) -> str:
+    return f"{finding.name or 'all of it'}: {finding.action.value}, {finding.why}"
+
+
+def _observe(
+    context: dg.OpExecutionContext, found: Repair, stage: str, by: str, reason: str, metadata: dict[str, Any]
+) -> None:
+    """The audit trail, where that of recoveries is."""
+    context.log_event(
+        dg.AssetObservation(
+            asset_of(found.sink_id),
+            description=_sentence(found),
+            metadata={"checkpoint_repair": stage, "repair_by": by, "repair_reason": reason, **metadata},
+        )
+    )

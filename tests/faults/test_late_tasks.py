@@ -1,0 +1,59 @@
+"""Tasks that outlive their execution: what they open after the last sweep holds back readers until it times out."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.support.fixtures import Bench
+from tests.support.processes import until
+from tests.support.stream import SparkDriver
+
+#: Spark kills the Python process of a cancelled task after two seconds; nothing can be opened after that.
+LAST_SIGN_OF_LIFE_S = 3.0
+
+
+def assert_nothing_is_open(bench: Bench) -> None:
+    """Whatever a cancelled task could still open must be gone when its process is."""
+    end = time.monotonic() + LAST_SIGN_OF_LIFE_S
+    until("the end of the cancelled tasks", lambda: time.monotonic() > end, LAST_SIGN_OF_LIFE_S + 5)
+    assert bench.open_parts() == 0
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(15, marks=pytest.mark.long)])
+def test_a_query_that_is_stopped_before_its_tasks_begin_leaves_no_transaction(
+    times: int, bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against a transaction that a task opens after stop() has swept: nobody is left to find it."""
+    bench.input.add()
+    warm.complete(bench.job)
+    for n in range(times):
+        bench.input.add()
+        warm.arm("before-begin", f"sleep {0.5 + n % 3 / 2}")
+        run = warm.start(bench.job.until_stopped())
+        run.await_true("before-begin", lambda: warm.has_reached("before-begin"))
+        run.stop()()
+        assert run.end().failure is None
+        assert_nothing_is_open(bench)
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_query_that_is_stopped_at_any_moment_leaves_no_transaction(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against the moments between those that have a name."""
+    bench.input.add()
+    warm.complete(bench.job)
+    moments = random.Random(7)
+    for _ in range(15):
+        bench.input.add()
+        run = warm.start(bench.job.until_stopped())
+        end = time.monotonic() + moments.uniform(0.1, 1.5)
+        until("a moment", lambda end=end: time.monotonic() > end, 10)
+        run.stop()()
+        assert run.end().failure is None
+        assert_nothing_is_open(bench)
+    warm.complete(bench.job)
+    bench.assert_exactly_once()

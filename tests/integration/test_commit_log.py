@@ -1,0 +1,475 @@
+"""The commit log on a real broker: read to its end or not at all, written by its owner, whatever others do to it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from exactly_once import recovery
+from exactly_once.batch import written
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.errors import (
+    BrokerUnreachable,
+    CommitLogBlocked,
+    CommitLogDamaged,
+    DecisionTooLarge,
+    Fenced,
+)
+from exactly_once.kafka import commit_log, log_reader
+from exactly_once.kafka.commit_log import CommitLog, read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.raw import RawClient
+from exactly_once.operations import Refused, end_hanging
+from exactly_once.protocol.names import commit_log_topic, offsets_group
+from exactly_once.protocol.records import MANY_PARTS, WRITE, Claim, Completed, Decision, Place, PreparedTransaction
+from tests.support import broker as brokers
+from tests.support.hanging import UNVERIFIED, leave_hanging
+
+LOG_AS_README_SAYS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+
+
+def claim(token: int) -> Claim:
+    return Claim(token, "q", 0, "stream", "elsewhere", 1, "/c")
+
+
+def decision(batch: int, token: int = 1, parts: int = 1, query: str = "q") -> Decision:
+    handles = tuple(
+        PreparedTransaction(f"eo:s:0:{p}:0.0", 1000 + p, 0, p, 10, 100, f"{p:016x}", Place("out", p, 7))
+        for p in range(parts)
+    )
+    return Decision(query, batch, token, handles, "digest", 5, 1, topics=("out",))
+
+
+def owned(connection: Connection, sink_id: str, token: int = 1) -> CommitLog:
+    """The log of a sink that has just been claimed."""
+    log = CommitLog(connection, sink_id)
+    log.claim(lambda state: claim(token), Deadline(30))
+    return log
+
+
+@pytest.fixture
+def sink_id() -> str:
+    return brokers.fresh_name("sink")
+
+
+@contextmanager
+def foreign_transaction(connection: Connection, sink_id: str, name: str = "") -> Iterator[Producer]:
+    """Somebody else's transaction, open on the commit log; aborted at the end."""
+    settings = {"transactional.id": name or brokers.fresh_name("foreign"), "log_level": 2}
+    producer = Producer({**connection.librdkafka(), **settings})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(commit_log_topic(sink_id), "stray", "stray", partition=0)
+    producer.flush(30)
+    yield producer
+    producer.abort_transaction(30)
+
+
+# -- the end of the log ------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_waits_for_somebody_elses_transaction_that_hides_the_decisions_behind_it(
+    connection: Connection, sink_id: str
+) -> None:
+    """Duplicates: a start that reads to the last stable offset plans a batch again that is decided behind it."""
+    first = owned(connection, sink_id)
+    with foreign_transaction(connection, sink_id) as foreign:
+        first.append(decision(0), Deadline(30))
+        assert read_log(connection, sink_id).decisions == (), "an observer sees what is stable"
+        threading.Timer(1.0, foreign.abort_transaction, [30]).start()
+        seen, _ = CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))
+        assert seen.decisions == (decision(0),)
+        foreign.begin_transaction()
+
+
+def test_a_log_that_stays_blocked_is_an_error_that_names_who_blocks_it(connection: Connection, sink_id: str) -> None:
+    """Wedge: EO-FENCED by a claim of one's own, at each start, and not a word about the transaction behind it."""
+    first = owned(connection, sink_id)
+    name = brokers.fresh_name("mirror")
+    with foreign_transaction(connection, sink_id, name):
+        first.append(decision(0), Deadline(30))
+        with pytest.raises(
+            CommitLogBlocked,
+            match=rf"EO-LOG-BLOCKED: .*'{name}' \(producer \d+, epoch 0, first offset \d+\).*kafka-tra",
+        ):
+            CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(4))
+    seen, _ = CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))
+    assert (seen.owner, seen.decisions) == (claim(1), (decision(0),))
+
+
+def test_a_recovery_of_a_log_that_is_hidden_from_its_first_record_does_not_call_the_sink_unused(
+    connection: Connection, sink_id: str
+) -> None:
+    """Loss: "nothing to recover", while decided transactions run into their timeout."""
+    brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), config=LOG_AS_README_SAYS)
+    with foreign_transaction(connection, sink_id) as foreign:
+        with pytest.raises(CommitLogBlocked):
+            recovery.claim_sink(connection, sink_id, budget_s=4)
+        with pytest.raises(CommitLogBlocked):
+            recovery.verify(connection, sink_id, budget_s=4)
+        foreign.abort_transaction(30)
+        foreign.begin_transaction()
+    assert recovery.claim_sink(connection, sink_id) is None
+
+
+@pytest.mark.long
+def test_a_hanging_transaction_on_the_log_is_ended_by_its_name(own_broker) -> None:
+    """Wedge: the error tells a way out that does not work for the log's own topic."""
+    unverified = Connection(own_broker(properties=UNVERIFIED).bootstrap_servers)
+    log = owned(unverified, "s")
+    leave_hanging(unverified, log.topic, 0)
+    with pytest.raises(CommitLogBlocked) as blocked:
+        CommitLog(unverified, "s").claim(lambda state: claim(2), Deadline(10))
+    name = next(word for word in blocked.value.way_out.split() if word.startswith(f"{log.topic}-0@"))
+    with pytest.raises(Refused) as refused:
+        end_hanging(unverified, name, older_than_s=0)
+    end_hanging(unverified, name, refused.value.phrase, older_than_s=0)
+    assert CommitLog(unverified, "s").claim(lambda state: claim(2), Deadline(30))[0].owner == claim(1)
+
+
+# -- the topic ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_with_more_partitions_is_its_first_one(connection: Connection, sink_id: str) -> None:
+    """Wedge: records that go by their keys' hash into partitions that nobody reads: "superseded by no claim"."""
+    brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), 3, LOG_AS_README_SAYS)
+    log = owned(connection, sink_id)
+    log.append(decision(0), Deadline(30))
+    assert CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))[0].decisions == (decision(0),)
+
+
+def test_a_log_with_records_in_another_partition_is_refused(connection: Connection, sink_id: str) -> None:
+    """Loss: what an older version wrote there by its key is not read any more."""
+    brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), 3, LOG_AS_README_SAYS)
+    producer = Producer(connection.librdkafka())
+    producer.produce(commit_log_topic(sink_id), "x", "claim", partition=2)
+    producer.flush(30)
+    with pytest.raises(CommitLogDamaged, match="partition 2"):
+        owned(connection, sink_id)
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [
+        ({"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}, "cleanup.policy"),
+        ({"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}, "message.timestamp.type"),
+    ],
+)
+def test_a_log_with_settings_that_break_the_protocol_is_refused(
+    config: dict[str, str], word: str, connection: Connection, sink_id: str
+) -> None:
+    """Loss: decisions that are deleted by age; transactions judged alive by the clock of the driver itself."""
+    brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), config=config)
+    with pytest.raises(CommitLogDamaged, match=rf"EO-LOG: .*{word}.*Set {word}="):
+        owned(connection, sink_id)
+
+
+def test_a_small_log_is_told_at_the_start(
+    connection: Connection, sink_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wedge: a batch with many parts that can never be decided, found out at night."""
+    config = {**LOG_AS_README_SAYS, "max.message.bytes": "20000"}
+    brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), config=config)
+    with caplog.at_level(logging.WARNING):
+        owned(connection, sink_id)
+    assert "EO-WARN-LOG" in caplog.text and "max.message.bytes" in caplog.text
+
+
+def test_a_decision_that_the_log_does_not_take_is_refused_at_once_with_both_sizes(
+    connection: Connection, sink_id: str
+) -> None:
+    """Wedge: the whole budget of tries, then "check the brokers", at each start for ever."""
+    config = {**LOG_AS_README_SAYS, "max.message.bytes": "20000"}
+    brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), config=config)
+    log = owned(connection, sink_id)
+    deadline = Deadline(30)
+    with pytest.raises(DecisionTooLarge, match=r"EO-LOG-SIZE: .*1000 parts.*max\.message\.bytes=20000.*fewer parts"):
+        log.append(decision(0, parts=1000), deadline)
+    assert deadline.left > 20
+    log.append(decision(0), Deadline(30))
+    assert read_log(connection, sink_id).decisions == (decision(0),)
+
+
+@pytest.mark.parametrize(
+    ("config", "parts"),
+    [({"max.message.bytes": "1000000", "segment.bytes": "1048576"}, 60_000), ({}, 1_000_000)],
+    ids=["longer than a segment", "longer than the client sends"],
+)
+def test_every_limit_on_a_decision_is_told_as_such(
+    config: dict[str, str], parts: int, connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker says it in three ways: by the client, by the topic's limit, by the segment's size."""
+    if config:
+        config = {**config, "max.message.bytes": "16000000"}
+        brokers.create_topic(
+            connection.bootstrap_servers, commit_log_topic(sink_id), config={**LOG_AS_README_SAYS, **config}
+        )
+    log = owned(connection, sink_id)
+    huge = decision(0)
+    monkeypatch.setattr(commit_log, "encode", lambda record: encoded)
+    encoded = noise(2_000_000) if config else b"x" * (commit_log.LARGEST_RECORD_BYTES + 1)
+    with pytest.raises(DecisionTooLarge):
+        log.append(huge, Deadline(30))
+
+
+def noise(size: int) -> bytes:
+    """Bytes that cannot be compressed."""
+    import random
+
+    return random.Random(1).randbytes(size)
+
+
+def test_a_new_log_takes_a_decision_of_fifty_thousand_parts_with_long_names(
+    connection: Connection, sink_id: str
+) -> None:
+    """A large cluster cannot decide: segments that are smaller than the largest message, or a limit before lz4."""
+    log = owned(connection, sink_id)
+    huge = decision(0, parts=50_000)
+    huge = replace(huge, handles=tuple(replace(h, transactional_id=f"{'n' * 300}:{h.part}") for h in huge.handles))
+    log.append(huge, Deadline(60))
+    assert len(read_log(connection, sink_id, 60).decisions[0].handles) == 50_000
+
+
+# -- what others write -------------------------------------------------------------------------------------------------
+
+
+def write_stray(connection: Connection, sink_id: str, key: str, value: str | None) -> None:
+    producer = Producer(connection.librdkafka())
+    producer.produce(commit_log_topic(sink_id), value, key, partition=0)
+    producer.flush(30)
+
+
+def test_a_stray_record_is_named_and_its_tombstone_settles_it(connection: Connection, sink_id: str) -> None:
+    """Wedge: one stray record in a compacted topic stops the sink for ever, and its natural remedy does too."""
+    log = owned(connection, sink_id)
+    log.append(decision(0), Deadline(30))
+    write_stray(connection, sink_id, "my-key", "hello")
+    with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*hello.*'my-key'.*tombstone.*'my-key'"):
+        read_log(connection, sink_id)
+    write_stray(connection, sink_id, "my-key", None)
+    assert read_log(connection, sink_id).decisions == (decision(0),)
+    assert CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))[0].owner == claim(1)
+
+
+def test_a_stray_record_under_a_key_of_the_sinks_own_is_not_to_be_deleted(connection: Connection, sink_id: str) -> None:
+    """Loss: a way out that has the last decision deleted by compaction."""
+    owned(connection, sink_id).append(decision(0), Deadline(30))
+    write_stray(connection, sink_id, "decision/0", "hello")
+    with pytest.raises(CommitLogDamaged) as e:
+        read_log(connection, sink_id)
+    assert "tombstone" not in str(e.value)
+
+
+# -- the offsets of the input ------------------------------------------------------------------------------------------
+
+
+class Refusing(Producer):
+    """A producer whose group coordinator refuses the offsets, for a reason that nobody has thought of."""
+
+    def send_offsets_to_transaction(self, *args):
+        raise KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND))
+
+
+def test_offsets_that_the_group_does_not_take_do_not_stop_a_decision(
+    connection: Connection, sink_id: str, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wedge: a convenience for lag tools that costs every decision its whole budget, and then the stream."""
+    monkeypatch.setattr(commit_log, "Producer", Refusing)
+    log = owned(connection, sink_id)
+    deadline = Deadline(20)
+    with caplog.at_level(logging.WARNING):
+        for batch in range(2):
+            log.append(decision(batch), deadline, {topic: {0: 1}})
+    assert [d.batch_id for d in read_log(connection, sink_id).decisions] == [0, 1]
+    assert deadline.left > 5
+    assert caplog.text.count("EO-WARN-GROUP") == 1
+
+
+@pytest.mark.long
+def test_a_group_without_a_coordinator_does_not_stop_a_decision(own_broker, caplog: pytest.LogCaptureFixture) -> None:
+    """Wedge: a transaction with offsets whose partition has no leader can be neither committed nor aborted."""
+    running = own_broker(nodes=3, properties={"offsets.topic.replication.factor": "1"})
+    connection = Connection(running.bootstrap_servers)
+    topic = brokers.create_topic(running.bootstrap_servers)
+    log = owned(connection, "s")
+    log.append(decision(0), Deadline(30), {topic: {0: 1}})
+    with RawClient(connection) as client:
+        running.kill(client._retry(lambda: client._admin._find_coordinator_id(offsets_group("s"))))
+    with caplog.at_level(logging.WARNING):
+        for batch in (1, 2):
+            log.append(decision(batch), Deadline(30), {topic: {0: 2}})
+    assert caplog.text.count("EO-WARN-GROUP") == 1
+    log.close()
+    state, _ = CommitLog(connection, "s").claim(lambda state: claim(2), Deadline(30))
+    assert [d.batch_id for d in state.decisions] == [0, 1, 2]
+
+
+# -- brokers that are busy with themselves -----------------------------------------------------------------------------
+
+
+class Unsettled(Consumer):
+    """A consumer whose first question meets a leader that has just been elected."""
+
+    error = KafkaError(KafkaError.OFFSET_NOT_AVAILABLE)
+    asked = 0
+
+    def get_watermark_offsets(self, *args, **kwargs):
+        Unsettled.asked += 1
+        if Unsettled.asked == 1:
+            raise KafkaException(self.error)
+        return super().get_watermark_offsets(*args, **kwargs)
+
+
+@pytest.mark.parametrize("code", [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_a_broker_that_does_not_know_yet_is_asked_again(
+    code: int, connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wedge: an election, or the first start on several brokers of which one has not heard of the new topic, ends the
+    stream in milliseconds.
+    """
+    monkeypatch.setattr(Unsettled, "asked", 0)
+    monkeypatch.setattr(Unsettled, "error", KafkaError(code))
+    monkeypatch.setattr(log_reader, "Consumer", Unsettled)
+    owned(connection, sink_id)
+    assert Unsettled.asked == 2
+    monkeypatch.setattr(Unsettled, "asked", 0)
+    monkeypatch.setattr(Unsettled, "error", KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+    assert read_log(connection, sink_id).owner == claim(1)
+
+
+@pytest.mark.long
+def test_the_first_start_on_several_brokers_finds_the_topic_that_it_made(own_broker) -> None:
+    """EO-TOPIC at the very first start: the consumer may ask a broker that does not know the topic yet."""
+    several = Connection(own_broker(nodes=3).bootstrap_servers)
+    for n in range(30):
+        owned(several, f"first-{n}")
+
+
+def test_silent_brokers_are_said_within_the_budget(sink_id: str) -> None:
+    deadline = Deadline(10)
+    with pytest.raises(BrokerUnreachable):
+        CommitLog(Connection("127.0.0.1:1"), sink_id).claim(lambda state: claim(1), Deadline(1))
+    assert deadline.left > 5
+
+
+def test_the_brokers_clock_is_not_behind_the_truth_after_a_pause(
+    connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 3: a process that stood still between the append and its callback took transactions for younger, and
+    decided with less time to spare than it thought.
+    """
+    log = CommitLog(connection, sink_id)
+    paused_ms = iter([0, *[10_000] * 100])
+    monkeypatch.setattr(commit_log, "now_ms", lambda: now_ms() + next(paused_ms))
+    log.claim(lambda state: claim(1), Deadline(30))
+    assert log.clock_ahead_ms > -2_000
+
+
+# -- decisions without their handles -----------------------------------------------------------------------------------
+
+
+def raw_decisions(connection: Connection, sink_id: str) -> list[Decision]:
+    """Every decision in the log, those that are to be cleaned too."""
+    found = log_reader.read(connection, commit_log_topic(sink_id), Deadline(30)).entries
+    return [e.record for e in found if isinstance(e.record, Decision)]
+
+
+def test_a_completed_write_stays_in_the_log_without_its_handles(connection: Connection, sink_id: str) -> None:
+    """Wedge: ten thousand writes of a hundred parts are 100 MB that each start and each observer reads."""
+    log, day = owned(connection, sink_id), f"{WRITE}day-1"
+    log.append(decision(0, parts=3, query=day), Deadline(30))
+    made = read_log(connection, sink_id)
+    assert len(made.decisions[0].handles) == 3, "as long as it is not proven, every handle is needed"
+
+    log.append(Completed(day, 0, 1, 5), Deadline(30))
+
+    after = read_log(connection, sink_id)
+    found = written(connection, sink_id, "day-1")
+    assert found is not None and found.handles == () and found.totals == {"kafka": [3, 30, 300]}
+    assert (found.records, found.part_count, found.topics) == (30, 3, ("out",))
+    assert after.open_decisions == () and after.decided_ms == made.decided_ms
+    assert log.own(1, Deadline(30)).decisions == after.decisions, "the writer's memory is what a reader finds"
+    assert len(raw_decisions(connection, sink_id)) == 2
+
+
+@pytest.mark.parametrize(("parts", "kept"), [(3, 3), (MANY_PARTS, MANY_PARTS), (MANY_PARTS + 1, 0)])
+def test_a_streams_decision_keeps_its_handles_unless_they_are_very_many(
+    parts: int, kept: int, connection: Connection, sink_id: str
+) -> None:
+    """A look back needs number, digest and place of each part; 64 decisions of 10,000 parts are more than memory."""
+    log = owned(connection, sink_id)
+    log.append(decision(0, parts=parts), Deadline(30))
+    log.append(Completed("q", 0, 1, 5), Deadline(30))
+    found = read_log(connection, sink_id)
+    assert len(found.decisions[0].handles) == kept
+    assert (found.decisions[0].part_count, found.decisions[0].records) == (parts, 10 * parts)
+    assert found.open_decisions == ()
+
+
+def test_an_owner_that_is_fenced_while_it_completes_a_write_changes_nothing(
+    connection: Connection, sink_id: str
+) -> None:
+    """A mark without the decision, or a decision without handles that is not proven: either is unrecoverable."""
+    log, day = owned(connection, sink_id), f"{WRITE}day-1"
+    log.append(decision(0, parts=3, query=day), Deadline(30))
+    owned(connection, sink_id, token=2)
+    with pytest.raises(Fenced):
+        log.append(Completed(day, 0, 1, 5), Deadline(30))
+    state = read_log(connection, sink_id)
+    assert state.open_decisions == (decision(0, parts=3, query=day),)
+
+
+def test_a_claim_reads_the_log_once_and_then_its_tail(
+    connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try of a write read the whole log three times."""
+    log = owned(connection, sink_id)
+    for batch in range(5):
+        log.append(decision(batch), Deadline(30))
+    reads: list[int] = []
+    real = log_reader.read
+
+    def counted(*args, **kwargs):
+        found = real(*args, **kwargs)
+        reads.append(len(found.entries))
+        return found
+
+    monkeypatch.setattr(log_reader, "read", counted)
+    again = CommitLog(connection, sink_id)
+    before = again.read(Deadline(30))
+    log.append(decision(5), Deadline(30))
+    seen, _ = again.claim(lambda state: claim(2), Deadline(30))
+    assert reads == [6, 1]
+    assert seen.decisions == (*before.decisions, decision(5))
+    assert seen == replace(
+        read_log(connection, sink_id), owner=claim(1), end=seen.end, last_timestamp_ms=seen.last_timestamp_ms
+    )
+
+
+def test_a_log_that_was_made_again_is_read_whole(connection: Connection, sink_id: str) -> None:
+    """Loss: claims and decisions of a log that is gone, taken for those of the new one."""
+    log = owned(connection, sink_id)
+    for batch in range(5):
+        log.append(decision(batch), Deadline(30))
+    again = CommitLog(connection, sink_id)
+    assert again.read(Deadline(30)).owner == claim(1)
+    brokers.delete_topic(connection.bootstrap_servers, commit_log_topic(sink_id))
+    seen, _ = again.claim(lambda state: claim(2), Deadline(30))
+    assert (seen.owner, seen.decisions) == (None, ())
+
+
+def test_the_offset_to_start_from_is_a_position_not_a_count(connection: Connection, sink_id: str) -> None:
+    """Each write has a marker behind it, which a reader steps over."""
+    log = owned(connection, sink_id)
+    log.append(decision(0), Deadline(30))
+    found = log_reader.read(connection, commit_log_topic(sink_id), Deadline(30))
+    high = Consumer({**connection.librdkafka(), "group.id": "x"}).get_watermark_offsets(
+        TopicPartition(commit_log_topic(sink_id), 0), timeout=10
+    )[1]
+    assert (len(found.entries), found.position) == (2, high)

@@ -1,0 +1,90 @@
+"""A broker that authorizes: everything is forbidden that no ACL allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from exactly_once.kafka.connection import Connection
+from resources.embedded_broker import HOST, EmbeddedBroker, _free_port
+from tests.support.broker import FAST_TIME_OUTS
+from tests.support.processes import until
+
+#: The one who may do nothing but what a test grants.
+USER, PASSWORD = "stream", "stream-secret"
+
+
+class Right(NamedTuple):
+    """One ACL of :data:`USER`: ``prefixed`` when ``name`` is the beginning of the resource's name."""
+
+    operation: str
+    resource: str
+    name: str
+    prefixed: bool = False
+
+
+class AuthorizingBroker(EmbeddedBroker):
+    """One node with two doors: nobody (the super user) comes in by ``bootstrap_servers``, :data:`USER` by a listener
+    of its own.
+    """
+
+    def __init__(self, data_dir: Path):
+        super().__init__(data_dir)
+        self._door = _free_port(set())
+
+    @property
+    def connection(self) -> Connection:
+        """As :data:`USER`."""
+        return Connection(f"{HOST}:{self._door}", "SASL_PLAINTEXT", "PLAIN", USER, PASSWORD)
+
+    def grant(self, rights: Iterable[Right]) -> None:
+        """Let :data:`USER` do these things and nothing else."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        everything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        for deleted in admin.delete_acls([everything]).values():
+            deleted.result(30)
+        bindings = [_binding(right) for right in rights]
+        for created in admin.create_acls(bindings).values():
+            created.result(30)
+        until(
+            "the broker knows the rights", lambda: len(admin.describe_acls(everything).result(30)) == len(bindings), 30
+        )
+
+    def _settings(self, number: int) -> dict[str, str]:
+        settings = super()._settings(number)
+        login = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        return {
+            **settings,
+            **FAST_TIME_OUTS,
+            "listeners": f"{settings['listeners']},CLIENT://{HOST}:{self._door}",
+            "listener.security.protocol.map": f"{settings['listener.security.protocol.map']},CLIENT:SASL_PLAINTEXT",
+            "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.client.plain.sasl.jaas.config": f'{login} required user_{USER}="{PASSWORD}";',
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+
+
+def _binding(right: Right) -> AclBinding:
+    return AclBinding(
+        ResourceType[right.resource],
+        right.name,
+        ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL,
+        f"User:{USER}",
+        "*",
+        AclOperation[right.operation],
+        AclPermissionType.ALLOW,
+    )

@@ -1,0 +1,63 @@
+"""Before a person ends what hangs: whose word it takes. On a real broker: tests/integration/test_hanging.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from exactly_once.kafka import hanging
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Description
+from exactly_once.kafka.hanging import Hanging, abort_hanging
+
+OPEN = Hanging("t", 0, 7, 3, 0, 100, 0)
+NAME = "eo:job:1:0:0.0"
+
+
+class Leaders(hanging.Leaders):
+    """A transaction that is open on t-0, and one listing after the other of the ids that coordinators know."""
+
+    def __init__(self, listings: list[dict[int, str]], partitions: tuple[tuple[str, int], ...]):
+        self.listings, self.partitions = listings, partitions
+        self.aborted: list[Hanging] = []
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _open(self, topics: list[str]) -> list[Hanging]:
+        return [OPEN]
+
+    def _ids_of(self, producer_ids: set[int]) -> dict[int, str]:
+        return self.listings.pop(0)
+
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
+        return {i: Description(i, "Ongoing", 7, 3, 60_000, 0, self.partitions, 1) for i in transactional_ids}
+
+    def abort(self, h: Hanging) -> None:
+        self.aborted.append(h)
+
+
+@pytest.mark.parametrize(
+    ("listings", "partitions", "aborted"),
+    [
+        pytest.param([{}, {7: NAME}], (("t", 0),), False, id="its coordinator was dead at the first look"),
+        pytest.param([{7: NAME}], (("t", 0),), False, id="its coordinator knows it"),
+        pytest.param([{}, {}], (), True, id="nobody knows its producer, twice"),
+        pytest.param([{7: NAME}], (("t", 1),), True, id="its coordinator knows the id, and not this partition"),
+    ],
+)
+def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
+    listings: list[dict[int, str]],
+    partitions: tuple[tuple[str, int], ...],
+    aborted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guards against a torn transaction: an abort marker on one partition of a live one, whose coordinator has just
+    died and whose successor has not loaded it yet. Its rows there are lost while the rest commits."""
+    leaders = Leaders(listings, partitions)
+    monkeypatch.setattr(hanging, "Leaders", lambda connection, budget_s: leaders)
+    monkeypatch.setattr(hanging, "_SECOND_LOOK_S", 0.0)
+    leaders.renew(5)
+    assert abort_hanging(Connection("h:1"), OPEN) is aborted
+    assert bool(leaders.aborted) is aborted and leaders.listings == []
