@@ -14,6 +14,7 @@ from tests.model.state import (
     World,
     abort,
     commit,
+    fence,
     is_open,
     owner_of,
     transaction,
@@ -37,17 +38,21 @@ class Around:
             who = f"task of part {t.part}, attempt {t.attempt} under claim {t.token}"
             id_ = self._id(t)
             if t.pc == "waits":
+                nw = fence(w, id_, "a task's InitProducerId")
+                epoch = max(x.epoch for x in nw.transactions if x.id == id_)
+                yield "init", f"{who} initialises {_name((id_, epoch))}", self._to(nw, t, "ready", epoch)
+            elif t.pc == "ready":
                 late = self._too_late(w, t)
                 if late is not None:
                     text = "comes too late, and ends" if late else "asks whether it may begin"
-                    yield "task asks", f"{who} {text}", self._to(w, t, "failed" if late else "asked")
+                    yield "task asks", f"{who} {text}", self._to(w, t, "failed" if late else "asked", t.epoch)
             elif t.pc == "asked":
-                before = transaction(w, id_)
-                epoch = before.epoch + 1 if before else 1
-                nw = abort(w, before.handle, "a task's InitProducerId") if before else w
-                nw = with_transaction(nw, Transaction(id_, epoch, "open", t.token, t.batch))
-                text = f"{who} begins {id_[0]}:{id_[1]}:{id_[2]}@{epoch}"
-                yield "begin", text, self._to(nw, t, "open", epoch)
+                now = transaction(w, id_)
+                if now is None or now.epoch != t.epoch:
+                    yield "begin", f"{who} finds that it is fenced", self._to(w, t, "failed", t.epoch)
+                else:
+                    nw = with_transaction(w, Transaction(id_, t.epoch, "open", t.token, t.batch))
+                    yield "begin", f"{who} begins {_name((id_, t.epoch))}", self._to(nw, t, "open", t.epoch)
             elif t.pc == "open":
                 handle = id_, t.epoch
                 late = self._too_late(w, t)
@@ -61,7 +66,7 @@ class Around:
                     yield "prepare", text, self._to(nw, t, "failed", t.epoch)
                 else:
                     yield "prepare", f"{who} prepares", self._to(w, t, "prepared", t.epoch)
-            if t.live and t.pc in IN_FLIGHT:
+            if t.live and t.pc in ("waits", *IN_FLIGHT):
                 yield from self._retries(w, t, who)
 
     def _id(self, t: Task) -> tuple[int, int, int]:

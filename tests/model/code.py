@@ -23,6 +23,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "plan": ("claim._replay", "protocol.planning.plan_batch", "sink.plan"),
     "rest": ("recovery.recover", "recovery.sweep_undecided"),
     "task asks": ("kafka.late.LateCheck",),
+    "init": ("kafka.transaction.PartTransaction",),
     "begin": ("kafka.transaction.PartTransaction", "kafka_participant.KafkaPart._begin"),
     "prepare": ("kafka.transaction.PartTransaction.prepare", "kafka_participant.KafkaPart.pre_commit"),
     "task fails": ("spark.data_source.Writer.abort",),
@@ -35,6 +36,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "stop": ("spark.data_source.Writer.abort", "spark.foreach_batch.ForeachBatch._abort"),
     "abort batch": ("sink.Committer.abort", "sink.abort_execution", "batch.abort_write"),
     "disown": ("protocol.records.Aborted", "deciding.Decider.abort_undecided"),
+    "fence": ("deciding.Decider._fence_own", "kafka.control.Control.fence"),
     "abandon": ("deciding.Decider.abandon",),
     # the world
     "time-out": ("operations.abort",),
@@ -110,6 +112,10 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "aborted_before_sweep": (
         "the log says that a run has ended before its transactions are swept",
         ("deciding.Decider.abort_undecided",),
+    ),
+    "abort_fences_late": (
+        "and nobody who has initialised an id of that run can begin with it afterwards",
+        ("deciding.Decider._fence_own",),
     ),
     "late_task_knows_decided": (
         "a task whose batch is decided under its claim is too late",

@@ -10,11 +10,13 @@ from tests.model.state import (
     IN_FLIGHT,
     Record,
     Scenario,
+    Task,
     World,
     decided_handles,
     decisions,
     is_open,
     open_decisions,
+    owner_of,
 )
 
 DUPLICATE = "a part is visible twice"
@@ -49,11 +51,13 @@ def at_rest(w: World, scenario: Scenario) -> str | None:
 
     Whoever has not ended by itself counts as killed here, so every state is looked at as the last one. The latest
     claimant, when it has ended, answers for everything; any driver that has ended answers for its own claim. A task
-    between its first question and its last is excepted: if it is killed there, the brokers' time-out ends what it has
-    begun.
+    that is alive is excepted, for as long as its own driver has not aborted it: if it is killed there, the brokers'
+    time-out ends what it has begun.
     """
     pcs = [a.pc for a in w.actors]
-    if not any(pc in ENDED for pc in pcs) or any(t.pc in IN_FLIGHT for t in w.tasks):
+    if not any(pc in ENDED for pc in pcs):
+        return None
+    if any(t.pc in IN_FLIGHT and not _aborted(w, t) for t in w.tasks):
         return None
     left = [t for t in w.transactions if t.state == "open"]
     if not left:
@@ -68,6 +72,11 @@ def at_rest(w: World, scenario: Scenario) -> str | None:
         return OPEN
     ended = {a.token for a in w.actors if a.pc in ENDED} - due
     return OPEN if any(t.token in ended for t in left) else None
+
+
+def _aborted(w: World, t: Task) -> bool:
+    """Whether the driver of this task has aborted its run, and nobody has claimed since."""
+    return w.actors[t.execution[0]].pc == "stopped" and owner_of(w.log) == t.token
 
 
 def _loses(w: World, decision: Record) -> bool:

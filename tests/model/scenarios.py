@@ -110,6 +110,7 @@ COUNTEREXAMPLES = (
     (("claims_after_failure",), "stopped, and started again", ZOMBIE),
     (("late_task_asks",), "stopped, and a recovery", OPEN),
     (("aborted_before_sweep",), "stopped, and a recovery", OPEN),
+    (("abort_fences_late",), "stopped, and a recovery", OPEN),
     (("late_task_knows_decided",), "a task tried again, and a recovery", OPEN),
     (("sweeps_after_batch",), "a task tried again, and a recovery", OPEN),
 )

@@ -21,7 +21,7 @@ DRIVER, RECOVERY = "driver", "recovery"
 ENDED = ("done", "stopped")
 
 #: A task's transaction may come to be, or be open, without anybody but the task knowing.
-IN_FLIGHT = ("asked", "open")
+IN_FLIGHT = ("ready", "asked", "open")
 
 
 class Rules(NamedTuple):
@@ -53,6 +53,7 @@ class Rules(NamedTuple):
     claims_after_failure: bool = True
     late_task_asks: bool = True
     aborted_before_sweep: bool = True
+    abort_fences_late: bool = True
     late_task_knows_decided: bool = True
     sweeps_after_batch: bool = True
     leaves_others_losses: bool = True
@@ -92,7 +93,7 @@ class Transaction(NamedTuple):
 
     id: Id
     epoch: int
-    state: str  # open, committed, aborted
+    state: str  # idle, open, committed, aborted
     token: int
     batch: int
 
@@ -109,7 +110,7 @@ class Task(NamedTuple):
     batch: int
     part: int
     attempt: int = 0
-    pc: str = "waits"  # waits, asked, open, prepared, failed
+    pc: str = "waits"  # waits, ready, asked, open, prepared, failed
     epoch: int = 0
     live: bool = True
 
@@ -246,6 +247,15 @@ def fate(w: World, h: Handle) -> str:
     if any(seen == h for _, seen in w.visible):
         return "committed"
     return "unknown" if h in w.gone else "aborted"
+
+
+def fence(w: World, id_: Id, who: str) -> World:
+    """InitProducerId: what the id has open is aborted, and whoever had initialised it can begin nothing any more."""
+    before = transaction(w, id_)
+    if before is None:
+        return with_transaction(w, Transaction(id_, 1, "idle", 0, 0))
+    w = abort(w, before.handle, who)
+    return with_transaction(w, Transaction(id_, before.epoch + 1, "idle", 0, 0))
 
 
 def open_in(w: World, slots: frozenset[int] | None) -> list[Transaction]:

@@ -29,6 +29,7 @@ from tests.model.state import (
     decided_handles,
     decisions,
     fate,
+    fence,
     is_open,
     last_decided,
     open_decisions,
@@ -76,6 +77,8 @@ class Actors:
             "spark": self._spark,
             "abort": self._abort,
             "disown": self._disown,
+            "fence": self._fence,
+            "fencing": self._fencing,
             "own": self._sweep,
             "owning": self._sweeping,
             "abandon": self._abandon,
@@ -450,7 +453,9 @@ class Actors:
         if self._may_write(w, i, "abort"):
             w = w._replace(log=(*w.log, ("aborted", a.token, (i, a.execution))))
             if self.rules.aborted_before_sweep:
-                yield "disown", "writes that this run of the tasks has ended", actor(w, i, a._replace(pc="own"))
+                alive = any(t.execution == (i, a.execution) for t in w.tasks)
+                a = a._replace(pc="fence" if alive and self.rules.abort_fences_late else "own")
+                yield "disown", "writes that this run of the tasks has ended", actor(w, i, a)
             else:
                 yield "disown", "writes that this run of the tasks has ended", self._stop(w, i, a)
         elif (begun := self._init(w, i, "abort")) is not None:
@@ -461,6 +466,19 @@ class Actors:
             else:
                 text = "was fenced, reads the log, and is the owner still"
                 yield "fenced", text, actor(w, i, a._replace(known=known))
+
+    def _fence(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Look for ids of this claim that a task may have initialised and not begun with."""
+        slot, spared = self._slot(a.token), {h[0] for d in open_decisions(w.log, None) for h in d[3]}
+        todo = tuple(t.handle for t in w.transactions if t.id[0] == slot and t.state != "open" and t.id not in spared)
+        pc = "fencing" if todo else "own"
+        yield "fence", f"lists {_names(todo) or 'no ids'} as idle", actor(w, i, a._replace(pc=pc, todo=todo))
+
+    def _fencing(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        h, rest = a.todo[0], a.todo[1:]
+        nw = fence(w, h[0], "an abort's InitProducerId")
+        text = f"initialises the id of {_name(h)}"
+        yield "fence", text, actor(nw, i, a._replace(pc="fencing" if rest else "own", todo=rest))
 
     def _abandons(self, w: World, i: int, a: Actor) -> World:
         return actor(w, i, a._replace(pc="abandon")) if self.rules.abandons else self._stop(w, i, a)
