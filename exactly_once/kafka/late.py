@@ -23,7 +23,6 @@ from __future__ import annotations
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.ticket import Ticket, too_late
 
@@ -40,20 +39,18 @@ class LateCheck:
         self._ticket = ticket
         self.topic = commit_log_topic(sink_id)
 
-    def judge(self, high: int, control: Control) -> None:
+    def judge(self, high: int) -> None:
         """Go on when the log, which ends at ``high``, says nothing against this task.
 
         Raises
         ------
         Fenced, PrepareFailed
             The task is too late.
+        CommitLogBlocked
+            Somebody else's open transaction hides whether it is.
         """
         if high <= self._ticket.log_end:
             return
-        deadline = Deadline(READ_BUDGET_S)
-        for _ in deadline.tries():  # a record whose end marker is on its way cannot be read yet
-            if control.renew(READ_BUDGET_S).watermarks(self.topic)[0].last_stable >= high:
-                break
-        state = CommitLog(self._connection, self._sink_id).read(Deadline(READ_BUDGET_S))
+        state = CommitLog(self._connection, self._sink_id).read(Deadline(READ_BUDGET_S), whole=True)
         if (error := too_late(self._sink_id, self._ticket, state)) is not None:
             raise error

@@ -181,7 +181,7 @@ class PartTransaction(Sender):
         if self._late is None:
             return control.describe([self.transactional_id])[self.transactional_id]
         described, high = control.describe_beside(self.transactional_id, self._late.topic)
-        self._late.judge(high, control)
+        self._late.judge(high)
         return described
 
 

@@ -48,7 +48,7 @@ class Stream:
         )
         self.committer = Committer(self.options, self.store)
         self.batch = Batch("q", 0, "digest of 0")
-        monkeypatch.setattr(sink, "batch_in_flight", lambda checkpoint: self.batch)
+        monkeypatch.setattr(sink, "batch_in_flight", lambda checkpoint, sink_id: self.batch)
 
     def plan(self, batch_id: int = 0) -> Ticket:
         """Where Spark plans an execution of a batch."""
