@@ -107,7 +107,7 @@ def _prepare(
                 continue
             if not writers:
                 for p in participants:
-                    writers.append((p, p.begin(part)))
+                    writers.append((p, p.begin(part._replace(participant=p.name))))
             for _, writer in writers:
                 writer.write(batch)
             reach("mid-write")
