@@ -38,6 +38,7 @@ COMMITTED = "The batch is committed; the next start marks it so and drains its r
 
 #: For putting the transactions of a recovery in order: most of the budget is for ending them.
 _ORDER_BUDGET_S = 5.0
+
 #: The state of an id that a producer has initialised without having begun a transaction.
 IDLE = ("Empty",)
 

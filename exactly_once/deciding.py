@@ -81,9 +81,8 @@ class Decider:
 
         Raises
         ------
-        Fenced, AlreadyDecided, Expiring, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated,
+        Fenced, AlreadyDecided, Expiring, BatchTooLong, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated,
         ParticipantMissing
-        Fenced, Expiring, BatchTooLong, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated, ParticipantMissing
         """
         reach("all-prepared")
         try:
