@@ -25,7 +25,7 @@ __all__ = ["ExactlyOnceError", "foreach_batch", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kafka_exactly_once")`` known to ``spark``.
+    """Make ``format("kafka_exactly_once")`` known to ``spark``, and look after its queries when they end.
 
     Raises
     ------
@@ -33,10 +33,12 @@ def register(spark: SparkSession) -> None:
         With spark.speculation, whose copies of a task would each hold a transaction open.
     """
     from exactly_once.spark.data_source import KafkaExactlyOnce
+    from exactly_once.spark.endings import listen
     from exactly_once.spark.modes import check_session
 
     check_session(spark)
     spark.dataSource.register(KafkaExactlyOnce)
+    listen(spark)
 
 
 def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -> ForeachBatch:

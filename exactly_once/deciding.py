@@ -141,7 +141,8 @@ class Decider:
             When a later claim exists; nothing is swept then.
         """
         try:
-            self.log.append(state.aborted(now_ms()), Deadline(ABORT_BUDGET_S))
+            if not self._is_marked(state):
+                self.log.append(state.aborted(now_ms()), Deadline(ABORT_BUDGET_S))
             if not reported:
                 self._fence_own(state)
         except Fenced:
@@ -149,6 +150,11 @@ class Decider:
         except ExactlyOnceError as e:  # what is open now can be ended all the same
             log.warning("sink %s: late tasks of batch %d are not told: %s", self._options.sink_id, state.batch_id, e)
         return self.abort_own(state)
+
+    def _is_marked(self, state: DriverState) -> bool:
+        """Whether the log says already that this execution is aborted."""
+        aborted = self.log.own(state.token, Deadline(ABORT_BUDGET_S)).aborted
+        return aborted is not None and aborted.execution == state.execution
 
     def _fence_own(self, state: DriverState) -> None:
         """Keep the tasks of this claim that have initialised their id, and have not begun, from beginning."""

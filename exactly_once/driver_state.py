@@ -144,18 +144,22 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class FileStore:
-    """For a driver whose Python processes come and go: a file that lives as long as the Spark application."""
+    """For a driver whose Python processes come and go: a file that lives as long as the Spark application.
+
+    ``folder`` is the application's; the Python processes that Spark starts know it from their environment.
+    """
 
     sink_id: str
     checkpoint: str
+    folder: str = ""
 
     def load(self) -> DriverState | None:
         """The state of this driver for this sink and checkpoint, or None."""
-        return load(self.sink_id, self.checkpoint)
+        return load(self.sink_id, self.checkpoint, self.folder)
 
     def save(self, state: DriverState) -> None:
         """Replace the state."""
-        save(self.sink_id, self.checkpoint, state)
+        save(self.sink_id, self.checkpoint, state, self.folder)
 
 
 @dataclass
@@ -173,25 +177,25 @@ class MemoryStore:
         self.state = state
 
 
-def load(sink_id: str, checkpoint: str) -> DriverState | None:
+def load(sink_id: str, checkpoint: str, folder: str = "") -> DriverState | None:
     """The state of this driver for this sink and checkpoint, or None."""
     try:
-        return DriverState(**json.loads(_path(sink_id, checkpoint).read_text(encoding="utf-8")))
+        return DriverState(**json.loads(_path(sink_id, checkpoint, folder).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def save(sink_id: str, checkpoint: str, state: DriverState) -> None:
+def save(sink_id: str, checkpoint: str, state: DriverState, folder: str = "") -> None:
     """Replace the state."""
-    path = _path(sink_id, checkpoint)
+    path = _path(sink_id, checkpoint, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(f".{os.getpid()}.new")
     new.write_text(json.dumps(asdict(state)), encoding="utf-8")
     new.replace(path)
 
 
-def _path(sink_id: str, checkpoint: str) -> Path:
-    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+def _path(sink_id: str, checkpoint: str, folder: str) -> Path:
+    folder = folder or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     if not folder:  # any other folder might outlive the driver, and a later one would take over its claim unseen
         raise ProtocolViolation(
             "Spark did not tell its driver's Python process a local folder (SPARK_LOCAL_DIRS)",

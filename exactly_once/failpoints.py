@@ -24,6 +24,7 @@ POINTS = (
     "some-ended",
     "all-ended",
     "completed",
+    "aborting",
     "files-gathered",
     "repair-kept",
     "repair-changed",

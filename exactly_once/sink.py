@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from exactly_once.checkpoint import batch_in_flight, kafka_offsets
@@ -252,6 +252,32 @@ def abort_execution(
         return decider.abort_undecided(state, reported)  # also what a replay has prepared under this claim
     except Fenced:
         return decider.abandon([h for p in parts for h in p.handles], state)
+
+
+def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> list[Description]:
+    """Abort what the last execution of an ended query left open, if Spark's own call of ``abort`` did not.
+
+    The state is loaded first and ``runs`` asked then: a run that begins later claims the sink anew, since this
+    execution is not finished, and that fences what is done here.
+
+    Parameters
+    ----------
+    runs
+        Whether a query of this checkpoint runs in this driver again.
+
+    Returns
+    -------
+    list of Description
+        What was aborted.
+    """
+    state = store.load()
+    if state is None or state.finished or runs():
+        return []
+    decider = Decider(options)
+    try:
+        return abort_execution(decider, state, state.batch_id, (), reported=False)
+    finally:
+        decider.close()
 
 
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:

@@ -24,6 +24,7 @@ from exactly_once.batch import Write, abort_write, commit_write, plan_write
 from exactly_once.delivery import DeliveryCommitter, plan_delivery
 from exactly_once.driver_state import FileStore
 from exactly_once.errors import UnsupportedMode
+from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Ticket
@@ -126,6 +127,7 @@ class Writer(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort what is not decided; see :meth:`exactly_once.sink.Committer.abort`."""
+        reach("aborting")
         _committer(self._options).abort(batchId, _parts(messages))
 
 

@@ -41,6 +41,25 @@ def test_a_query_that_is_stopped_before_its_tasks_begin_leaves_no_transaction(
     bench.assert_exactly_once()
 
 
+def test_a_query_that_spark_could_not_abort_is_settled_when_it_has_ended(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against the interrupt of stop() that meets Spark's call of abort: the tasks are killed with their
+    transactions open, and nobody ends these until the next start.
+    """
+    bench.input.add()
+    warm.complete(bench.job)
+    bench.input.add()
+    warm.arm("before-begin", "sleep 1")
+    warm.arm("aborting", "exit")
+    run = warm.start(bench.job.until_stopped())
+    run.await_true("before-begin", lambda: warm.has_reached("before-begin"))
+    run.stop()()
+    run.end()
+    assert warm.has_reached("aborting")
+    assert_nothing_is_open(bench)
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
 @pytest.mark.long
 def test_a_query_that_is_stopped_at_any_moment_leaves_no_transaction(bench: Bench, warm: SparkDriver) -> None:
     """Guards against the moments between those that have a name."""

@@ -1,0 +1,112 @@
+"""When a query ends and Spark's own call of ``abort`` did not come through: abort what its last execution left open.
+
+``query.stop()`` interrupts the query's thread, and on that thread Spark calls the writer's ``abort``. When the
+interrupt meets that very call, Spark logs "failed to abort" and ends the query. Spark kills the tasks two seconds later,
+and their transactions would stay open until the next start or their timeout. So the driver listens for the end of its
+queries.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from weakref import WeakSet
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming import StreamingQueryListener
+
+from exactly_once.driver_state import FileStore
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.sink import settle
+
+log = logging.getLogger(__name__)
+
+_listening: WeakSet[SparkSession] = WeakSet()
+
+
+def listen(spark: SparkSession) -> None:
+    """Look after the queries that ``spark`` starts from now on; once for each session. Nothing on Spark Connect, whose
+    queries run in another process.
+    """
+    if spark in _listening or not hasattr(spark, "_jsparkSession"):
+        return
+    spark.streams.addListener(Endings(spark))
+    _listening.add(spark)
+
+
+class Endings(StreamingQueryListener):
+    """Settles each of the session's exactly-once queries when it has ended.
+
+    It takes Spark's events as they are in the JVM: PySpark's own wrapper first turns every progress report into Python
+    objects, some hundred calls for each batch.
+    """
+
+    def __init__(self, spark: SparkSession):
+        self._session = spark
+        self._queries: dict[str, Any] = {}  # run id -> the query in the JVM
+
+    @property
+    def _jlistener(self) -> Any:
+        """What :meth:`StreamingQueryManager.addListener` hands to the JVM."""
+        assert SparkContext._jvm is not None
+        return SparkContext._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Remember the query: when it has ended, its session does not know it any more."""
+        query = self._session.streams.get(event.id().toString())
+        if query is not None:
+            self._queries[event.runId().toString()] = query._jsq.streamingQuery()
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Nothing."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Abort what is undecided, unless the query runs again already: then its claim does that."""
+        query = self._queries.pop(event.runId().toString(), None)
+        try:
+            options = _options(query)
+            if options is None or options.guarantee is not Guarantee.EXACTLY_ONCE:
+                return
+            query_id = event.id().toString()
+            runs = lambda: self._session.streams.get(query_id) is not None  # noqa: E731
+            settle(options, FileStore(options.sink_id, options.checkpoint, _application_folder()), runs)
+        except ExactlyOnceError as e:
+            log.warning("a query has ended, and what it left open is left to the next start: %s", e)
+        except Exception:  # Spark swallows what a listener raises, and loses its trace
+            log.warning("a query has ended, and what it left open is left to the next start", exc_info=True)
+
+    class Java:
+        """The interface that py4j gives this class in the JVM."""
+
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+
+def _application_folder() -> str:
+    """The folder that Spark tells its Python processes as SPARK_LOCAL_DIRS; here that variable is the user's own."""
+    assert SparkContext._jvm is not None
+    env = SparkContext._jvm.org.apache.spark.SparkEnv.get()
+    return str(env.blockManager().diskBlockManager().localDirs()[0].getPath())
+
+
+def _options(query: Any) -> SinkOptions | None:
+    """The sink's options; None when the query writes elsewhere, or ended before it had a plan."""
+    from exactly_once.spark.data_source import FORMAT
+
+    try:
+        write = query.logicalPlan()
+        if write.table().name() != FORMAT:
+            return None
+    except Exception:  # whatever py4j makes of a query without a plan, or of a sink of the first generation
+        return None
+    options: dict[str, str] = {}
+    entries = write.writeOptions().iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        options[entry._1()] = entry._2()
+    return SinkOptions.parse(CaseInsensitiveDict(options))
