@@ -19,7 +19,7 @@ from exactly_once.kafka.control import Description
 from exactly_once.kafka.evidence import Beginnings
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import Completed, Decision, PreparedTransaction, Record
+from exactly_once.protocol.records import Completed, Decision, PreparedTransaction, Record, Tally
 
 PARTS = tuple(PreparedTransaction(f"eo:job:1:{n}:0.0", 100 + n, 0, n, 5) for n in range(3))
 EARLIER = Decision("q", 7, 1, PARTS, "d", 4, 0, topics=("a",))
@@ -59,6 +59,8 @@ class Log:
 
     def __init__(self, decision: Decision, at: type[Record] | None = None, fails: ExactlyOnceError | None = None):
         self.decision, self.at, self.fails = decision, at, fails
+        self.rewritten: list[int] = []
+        """As each tally says that was written."""
 
     def own(self, token: int, deadline: Deadline) -> LogState:
         return LogState(decisions=(self.decision,))
@@ -66,6 +68,8 @@ class Log:
     def append(self, record: Record, *_: Any) -> None:
         if self.fails is not None and type(record) is self.at:
             raise self.fails
+        if isinstance(record, Tally):
+            self.rewritten.append(record.rewritten)
 
 
 class Leaders:
@@ -129,6 +133,24 @@ def test_a_log_that_fails_behind_an_earlier_drivers_decision_does_not_make_it_un
     control: Any = Leaders()
     with pytest.raises(kind, match=MARKED_LATER):
         complete_decided(2, log, control, Consent(), Deadline(5), {})
+
+
+def test_parts_that_were_written_again_are_counted_as_their_decision_is_completed_by_whoever_does_it() -> None:
+    """Guards against a replay that is counted by every driver that tried it, or by none (invariant 9)."""
+    again = replace(EMPTY, batch_id=8, rewritten=("kafka/0", "kafka/2"))
+    tried = Log(EMPTY, Completed, BrokerUnreachable("the log fails", "Look at it"))
+    with pytest.raises(BrokerUnreachable):
+        decider(tried).decide_and_complete(again, STATE)
+    assert tried.rewritten == []
+
+    done = Log(EMPTY)
+    decider(done).decide_and_complete(again, STATE)
+    assert done.rewritten == [2]
+
+    left: Any = Log(again)
+    control: Any = Leaders()
+    complete_decided(3, left, control, Consent(), Deadline(5), {})
+    assert left.rewritten == [2]
 
 
 def test_a_decision_keeps_no_more_topic_ids_than_fit() -> None:
