@@ -1,13 +1,25 @@
-"""The decision itself: what it keeps of earlier ones."""
+"""The decision itself: what it keeps of earlier ones, and what is said when the log fails at it or behind it."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from exactly_once.deciding import KEPT_TOPIC_IDS, amend, kept_topic_ids
-from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.claim import complete_decided
+from exactly_once.consent import Consent
+from exactly_once.deadline import Deadline
+from exactly_once.deciding import KEPT_TOPIC_IDS, Decider, amend, kept_topic_ids
+from exactly_once.driver_state import DriverState
+from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, NotAuthorized
+from exactly_once.kafka.control import Description
+from exactly_once.kafka.evidence import Beginnings
+from exactly_once.options import SinkOptions
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Completed, Decision, PreparedTransaction, Record, Tally
 
 PARTS = tuple(PreparedTransaction(f"eo:job:1:{n}:0.0", 100 + n, 0, n, 5) for n in range(3))
 EARLIER = Decision("q", 7, 1, PARTS, "d", 4, 0, topics=("a",))
@@ -37,3 +49,124 @@ def test_the_ids_of_the_topics_just_written_are_all_kept() -> None:
     """Whatever their number: they are what the next batch is compared with."""
     written = {f"t{n}": "new" for n in range(KEPT_TOPIC_IDS + 5)}
     assert kept_topic_ids({"t0": "old", "other": "x"}, written) == written
+
+
+class Log:
+    """The commit log of sink "job", with one decision in it that is not completed. It raises ``fails`` for records of
+    the kind ``at``."""
+
+    sink_id = "job"
+
+    def __init__(self, decision: Decision, at: type[Record] | None = None, fails: ExactlyOnceError | None = None):
+        self.decision, self.at, self.fails = decision, at, fails
+        self.rewritten: list[int] = []
+        """As each tally says that was written."""
+
+    def own(self, token: int, deadline: Deadline) -> LogState:
+        return LogState(decisions=(self.decision,))
+
+    def append(self, record: Record, *_: Any) -> None:
+        if self.fails is not None and type(record) is self.at:
+            raise self.fails
+        if isinstance(record, Tally):
+            self.rewritten.append(record.rewritten)
+
+
+class Leaders:
+    """Answers what is asked before a decision; ``unasked`` is why leaders do not say where transactions begin."""
+
+    def __init__(self, unasked: str = ""):
+        self.unasked = unasked
+
+    def renew(self, budget_s: float) -> Leaders:
+        return self
+
+    def describe(self, ids: Iterable[str]) -> dict[str, Description]:
+        return {}
+
+    def topic_ids(self, topics: list[str]) -> dict[str, str]:
+        return {t: f"id of {t}" for t in topics}
+
+    def beginnings(self, described: Iterable[Description]) -> Beginnings:
+        return Beginnings({}, {}, self.unasked)
+
+
+STATE = DriverState(2, "q", 5, 900_000, 0)
+EMPTY = replace(EARLIER, handles=())
+
+
+def decider(log: Log, control: Leaders | None = None) -> Any:
+    made: Any = object.__new__(Decider)
+    options = {"kafka.bootstrap.servers": "h:1", "sink.id": "job", "checkpointLocation": "/c", "topic": "a"}
+    made._options, made._others, made._warned = SinkOptions.parse(options), {}, False
+    made.log, made._control = log, control or Leaders()
+    return made
+
+
+NOT_KNOWN = "Whether the batch is decided is not known here"
+MARKED_LATER = "The batch is committed; the next start marks it so"
+
+
+@pytest.mark.parametrize(
+    ("at", "kind", "says"),
+    [
+        (Decision, BrokerUnreachable, NOT_KNOWN),
+        (Completed, BrokerUnreachable, MARKED_LATER),
+        (Completed, NotAuthorized, MARKED_LATER),
+    ],
+)
+def test_a_log_that_fails_at_the_decision_or_behind_it_is_no_proof_that_nothing_was_written(
+    at: type[Record], kind: type[ExactlyOnceError], says: str
+) -> None:
+    """ "Nothing was written" sends a person to write by hand what is committed, or may be: duplicates."""
+    log = Log(EMPTY, at, kind("the log fails", "Look at it"))
+    with pytest.raises(kind, match=says):
+        decider(log).decide_and_complete(replace(EMPTY, batch_id=8), STATE)
+
+
+@pytest.mark.parametrize("kind", [BrokerUnreachable, NotAuthorized])
+def test_a_log_that_fails_behind_an_earlier_drivers_decision_does_not_make_it_undone(
+    kind: type[ExactlyOnceError],
+) -> None:
+    """The next driver commits it and cannot mark it: "Nothing was written" would be answered by writing it again."""
+    log: Any = Log(EMPTY, Completed, kind("the log fails", "Look at it"))
+    control: Any = Leaders()
+    with pytest.raises(kind, match=MARKED_LATER):
+        complete_decided(2, log, control, Consent(), Deadline(5), {})
+
+
+def test_parts_that_were_written_again_are_counted_as_their_decision_is_completed_by_whoever_does_it() -> None:
+    """Guards against a replay that is counted by every driver that tried it, or by none (invariant 9)."""
+    again = replace(EMPTY, batch_id=8, rewritten=("kafka/0", "kafka/2"))
+    tried = Log(EMPTY, Completed, BrokerUnreachable("the log fails", "Look at it"))
+    with pytest.raises(BrokerUnreachable):
+        decider(tried).decide_and_complete(again, STATE)
+    assert tried.rewritten == []
+
+    done = Log(EMPTY)
+    decider(done).decide_and_complete(again, STATE)
+    assert done.rewritten == [2]
+
+    left: Any = Log(again)
+    control: Any = Leaders()
+    complete_decided(3, left, control, Consent(), Deadline(5), {})
+    assert left.rewritten == [2]
+
+
+def test_a_decision_keeps_no_more_topic_ids_than_fit() -> None:
+    """Guards against a decision that carries every topic ever written."""
+    earlier = replace(EMPTY, topic_ids={f"t{n}": f"id of t{n}" for n in range(KEPT_TOPIC_IDS)})
+    placed = decider(Log(earlier))._placed(replace(EMPTY, batch_id=8, topics=("new",)), {}, STATE)
+    assert len(placed.topic_ids) == KEPT_TOPIC_IDS
+    assert placed.topic_ids["new"] == "id of new" and "t0" not in placed.topic_ids
+
+
+def test_leaders_that_do_not_say_where_transactions_begin_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a place a lost transaction is EO-EXPIRED, a person's affair. Who can prevent that has to hear of it
+    before, and not with every batch."""
+    this = decider(Log(EMPTY), Leaders("this principal has no READ right on topic 'a'"))
+    with caplog.at_level(logging.WARNING):
+        for batch_id in (8, 9):
+            this._placed(replace(EMPTY, batch_id=batch_id), {}, STATE)
+    assert [r.getMessage().count("EO-WARN-PLACES") for r in caplog.records] == [1]
+    assert "no READ right on topic 'a'" in caplog.text
