@@ -14,8 +14,9 @@ before the first question, so when the record came after that question, the coor
 an abort also initialises the ids that it finds so, and what was initialised before can begin nothing
 (:meth:`exactly_once.deciding.Decider.abort_undecided`).
 
-All of this needs somebody who writes. When no abort is written (a driver that dies; a ``stop()`` after which Spark's
-own call of ``abort`` does not come), what is open waits for the next start, a recovery, or its timeout.
+All of this needs somebody who writes. Where Spark's own call of ``abort`` does not come through, the driver aborts when
+the query has ended (:mod:`exactly_once.spark.endings`). When the whole driver dies, what is open waits for the next
+start, a recovery, or its timeout.
 """
 
 from __future__ import annotations

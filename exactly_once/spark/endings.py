@@ -1,9 +1,9 @@
 """When a query ends and Spark's own call of ``abort`` did not come through: abort what its last execution left open.
 
 ``query.stop()`` interrupts the query's thread, and on that thread Spark calls the writer's ``abort``. When the
-interrupt meets that very call, Spark logs "failed to abort" and ends the query. Spark kills the tasks two seconds later,
-and their transactions would stay open until the next start or their timeout. So the driver listens for the end of its
-queries.
+interrupt meets that very call, Spark logs "failed to abort" and ends the query. Two seconds later Spark kills the
+tasks, and their transactions would stay open until the next start or their timeout. So the driver listens for the end
+of its queries.
 """
 
 from __future__ import annotations

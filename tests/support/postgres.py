@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,7 +77,8 @@ class PostgresServer:
         self.freeze()
         assert self._process is not None
         for process in self._processes():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         self._process.wait(10)
 
     def stop(self) -> None:
@@ -94,13 +96,15 @@ class PostgresServer:
         stopped: set[int] = set()
         while new := [p for p in self._processes() if p.pid not in stopped]:
             for process in new:
-                process.suspend()
                 stopped.add(process.pid)
+                with suppress(psutil.NoSuchProcess):  # a backend may end of itself between the look and the signal
+                    process.suspend()
 
     def thaw(self) -> None:
         """The end of :meth:`freeze`."""
         for process in self._processes():
-            process.resume()
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def close(self) -> None:
         """Stop, and leave nothing behind."""

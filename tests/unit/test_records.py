@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 
 import pytest
@@ -156,13 +155,10 @@ def test_every_batch_write_keeps_its_decision() -> None:
 
 
 def test_the_handles_of_very_many_parts_are_sorted_by_participant() -> None:
-    """It happens between the decision and the commits, while readers wait: a hundredth of a second of work, and not the
-    seconds of a copy for each part."""
+    """It happens between the decision and the commits, while readers wait; benchmarks/commit.py times it."""
     parts = tuple(replace(DECISION.handles[0], part=n) for n in range(50_000))
     decision = replace(DECISION, handles=parts)
-    began = time.process_time()  # the machine's other work does not count
     found = decision.by_participant
-    assert time.process_time() - began < 1
     assert found[KAFKA] == parts and list(found) == [KAFKA, *dict.fromkeys(h.participant for h in decision.others)]
 
 
