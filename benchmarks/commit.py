@@ -12,7 +12,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.common import median
-from exactly_once.completion import complete
+from exactly_once.coordinator.complete import complete
+from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.commit_log import CommitLog, now_ms
 from exactly_once.kafka.connection import Connection
@@ -21,7 +22,6 @@ from exactly_once.kafka.evidence import Evidence, with_places
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Completed, Decision, encode
-from exactly_once.recovery import recover
 from resources.embedded_broker import EmbeddedBroker
 
 #: Parts of a batch, and how many batches are measured: opening the parts takes most of the time.

@@ -10,8 +10,8 @@ from enum import Enum
 from exactly_once.errors import CheckpointUnusable, InvalidOption, InvalidTransactionTimeout
 from exactly_once.kafka import connection as kafka_connection
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.schema_registry import Registry
 from exactly_once.protocol.names import check_sink_id
-from exactly_once.schema_registry import Registry
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before it is completed is lost, and
 #: a driver that is down is what uses the time up; a sweep, not the timeout, frees readers from an undecided one.
@@ -102,7 +102,7 @@ class SinkOptions:
     producer : dict
         librdkafka settings.
     adopt, takeover, accept_lost
-        A person's words for one start, each of which names what it accepts (:mod:`exactly_once.consent`).
+        A person's words for one start, each of which names what it accepts (:mod:`exactly_once.coordinator.consent`).
     guarantee : Guarantee
         How often a row is in the output, whatever fails.
     registry : Registry or None

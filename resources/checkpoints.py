@@ -11,7 +11,7 @@ from pydantic import Field
 
 from exactly_once.checkpoint import Checkpoint, file_system, read_checkpoint, torn_files
 from exactly_once.errors import CheckpointUnusable
-from exactly_once.standing import Offsets, Standing, by_partition, compare, lag, parse_offsets
+from exactly_once.ops.standing import Offsets, Standing, by_partition, compare, lag, parse_offsets
 
 __all__ = ["CheckpointReader", "Offsets", "Standing", "compare", "lag", "parse_offsets"]
 

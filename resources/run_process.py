@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import dagster as dg
 import psutil
 
-from exactly_once.owner import process_alive
+from exactly_once.ops.processes import process_alive
 
 #: Tags on a run that works on a sink. The process tags let anybody tell a run that works from one whose process died.
 TAG_SINK = "exactly_once/sink_id"

@@ -1,5 +1,5 @@
 """Transactions as an op needs them: list, describe, commit, abort, sweep; a connection around
-:mod:`exactly_once.operations`.
+:mod:`exactly_once.ops.transactions`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from exactly_once import operations
-from exactly_once.inspection import UNDER_WAY
+from exactly_once.coordinator.recover import RecoveryReport, recover
 from exactly_once.kafka.control import Control, Description, Listing
-from exactly_once.operations import Aborted, Ended, Refused
+from exactly_once.ops import transactions as operations
+from exactly_once.ops.inspection import UNDER_WAY
+from exactly_once.ops.transactions import Aborted, Ended, Refused
 from exactly_once.protocol.names import namespace
-from exactly_once.recovery import RecoveryReport, recover
 from resources.kafka import KafkaResource
 
 __all__ = ["UNDER_WAY", "Refused", "TransactionAdmin"]
@@ -25,7 +25,7 @@ class TransactionAdmin(KafkaResource):
     """Looks at the transactions of a sink and ends them, within a time budget for each call.
 
     Every call raises BrokerUnreachable when the brokers give no answer within the budget, NotAuthorized without the
-    right. What would break the guarantee is refused: see :mod:`exactly_once.rules`.
+    right. What would break the guarantee is refused: see :mod:`exactly_once.ops.rules`.
     """
 
     budget_s: float = Field(default=operations.BUDGET_S, description="Seconds that one call may take.")
@@ -51,15 +51,15 @@ class TransactionAdmin(KafkaResource):
         return sorted(found, key=lambda d: d.started_ms)
 
     def commit(self, transactional_id: str, force: str | None = None) -> Ended:
-        """Commit the transaction of ``transactional_id``; see :func:`exactly_once.operations.commit`."""
+        """Commit the transaction of ``transactional_id``; see :func:`exactly_once.ops.transactions.commit`."""
         return operations.commit(self.connection(), transactional_id, force, self.budget_s)
 
     def abort(self, transactional_id: str, force: str | None = None) -> Aborted:
-        """Abort the transaction of ``transactional_id``; see :func:`exactly_once.operations.abort`."""
+        """Abort the transaction of ``transactional_id``; see :func:`exactly_once.ops.transactions.abort`."""
         return operations.abort(self.connection(), transactional_id, force, self.budget_s, self.recovery_budget_s)
 
     def sweep(self, sink_id: str) -> RecoveryReport:
-        """Finish what is decided and abort what is not; see :func:`exactly_once.recovery.recover`.
+        """Finish what is decided and abort what is not; see :func:`exactly_once.coordinator.recover.recover`.
 
         It takes the sink from whoever owns it: callers make sure that no driver is at work.
         """

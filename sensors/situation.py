@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from exactly_once.checkpoint import Checkpoint, torn_files
 from exactly_once.deadline import Deadline
-from exactly_once.inspection import Inspection, inspect_sink
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
-from exactly_once.owner import belongs_to
+from exactly_once.ops.inspection import Inspection, inspect_sink
+from exactly_once.ops.processes import belongs_to
 from resources.checkpoints import CheckpointReader, Standing, compare, lag
 from resources.run_process import TAG_PID
 from sensors.history import Run

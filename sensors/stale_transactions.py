@@ -8,10 +8,10 @@ import dagster as dg
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.inspection import UNDER_WAY, Inspection, OpenTransaction, inspect_sink, sink_of
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.hanging import Hanging, find_hanging
+from exactly_once.ops.inspection import UNDER_WAY, Inspection, OpenTransaction, inspect_sink, sink_of
 from resources.kafka import KafkaTransactionalProducerFactory
 from sensors.gate import Wish, ask
 from sensors.history import read_history

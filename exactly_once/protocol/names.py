@@ -119,3 +119,11 @@ def parse_part_id(transactional_id: str) -> PartId | None:
     """Take a part's transactional id apart; None when it is not one (a foreign id, or a commit log's)."""
     m = _PART_ID.fullmatch(transactional_id)
     return PartId(m["sink"], int(m["slot"]), int(m["part"]), m["attempt"]) if m else None
+
+
+def older_slots(token: int, slots: int) -> frozenset[int]:
+    """The slots of the claims before ``token`` that its sweep may touch.
+
+    Half of the ring: the other half belongs to claims that come after it, which a sweep that was paused must not harm.
+    """
+    return frozenset((token - k) % slots for k in range(1, slots // 2 + 1))

@@ -34,8 +34,8 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.kafka.schema_registry import Framing, Registry
 from exactly_once.kafka.sender import Sender
-from exactly_once.schema_registry import Framing, Registry
 
 _BYTES = "string or binary"
 _UNFRAMED = Framing()

@@ -20,16 +20,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from exactly_once.batch import Write, abort_write, commit_write, plan_write
-from exactly_once.delivery import DeliveryCommitter, plan_delivery
-from exactly_once.driver_state import FileStore
+from exactly_once.coordinator.batch_write import Write, abort_write, commit_write, plan_write
+from exactly_once.coordinator.driver_state import FileStore
+from exactly_once.coordinator.micro_batch import Committer, Part, plan
+from exactly_once.coordinator.weaker import DeliveryCommitter, plan_delivery
 from exactly_once.errors import UnsupportedMode
 from exactly_once.failpoints import reach
+from exactly_once.kafka.schema_registry import resolve, resolve_once
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.schema_registry import resolve, resolve_once
-from exactly_once.sink import Committer, Part, plan
 from exactly_once.spark.columns import Columns
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
 
@@ -122,11 +122,11 @@ class Writer(DataSourceStreamArrowWriter):
         return PartMessage(_write_part(self._options, self._columns, self._ticket, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Decide and complete the batch; see :meth:`exactly_once.sink.Committer.commit`."""
+        """Decide and complete the batch; see :meth:`exactly_once.coordinator.micro_batch.Committer.commit`."""
         _committer(self._options).commit(_parts(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Abort what is not decided; see :meth:`exactly_once.sink.Committer.abort`."""
+        """Abort what is not decided; see :meth:`exactly_once.coordinator.micro_batch.Committer.abort`."""
         reach("aborting")
         _committer(self._options).abort(batchId, _parts(messages))
 
@@ -144,11 +144,11 @@ class BatchWriter(DataSourceArrowWriter):
         return PartMessage(_write_part(self._options, self._columns, self._write.ticket, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Decide and complete the write; see :func:`exactly_once.batch.commit_write`."""
+        """Decide and complete the write; see :func:`exactly_once.coordinator.batch_write.commit_write`."""
         commit_write(self._options, self._write, _parts(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort what is not decided; see :func:`exactly_once.batch.abort_write`."""
+        """Abort what is not decided; see :func:`exactly_once.coordinator.batch_write.abort_write`."""
         abort_write(self._options, self._write, _parts(messages))
 
 

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming import StreamingQueryListener
 
-from exactly_once.driver_state import FileStore
+from exactly_once.coordinator.driver_state import FileStore
+from exactly_once.coordinator.micro_batch import settle
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.options import Guarantee, SinkOptions
-from exactly_once.sink import settle
 
 log = logging.getLogger(__name__)
 

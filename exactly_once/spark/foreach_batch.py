@@ -16,17 +16,17 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from exactly_once.checkpoint import check_whole
-from exactly_once.claim import Others
-from exactly_once.delivery import DeliveryCommitter, plan_delivery
-from exactly_once.driver_state import MemoryStore
+from exactly_once.coordinator.claim import Others
+from exactly_once.coordinator.driver_state import MemoryStore
+from exactly_once.coordinator.micro_batch import Committer, Part, empty_part, plan
+from exactly_once.coordinator.weaker import DeliveryCommitter, plan_delivery
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
+from exactly_once.kafka.schema_registry import Framing, resolve
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.schema_registry import Framing, resolve
-from exactly_once.sink import Committer, Part, empty_part, plan
 from exactly_once.spark.columns import Columns
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part

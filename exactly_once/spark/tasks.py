@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from exactly_once.delivery import KafkaDelivery
+from exactly_once.coordinator.micro_batch import Part
+from exactly_once.coordinator.weaker import KafkaDelivery
 from exactly_once.errors import Expired, ProtocolViolation
 from exactly_once.failpoints import reach
-from exactly_once.kafka_participant import KafkaPart, KafkaParticipant
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Handle, Participant, PartName, PartWriter
+from exactly_once.participants.kafka import KafkaPart, KafkaParticipant
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.sink import Part
 from exactly_once.spark.columns import Columns
 from exactly_once.spark.modes import check_task
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from exactly_once.batch import written
+from exactly_once.coordinator.batch_write import written
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, ProtocolViolation
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
-from exactly_once.owner import belongs_to, owner_alive
+from exactly_once.ops.processes import belongs_to, owner_alive
 from exactly_once.protocol.records import Claim, Decision
 from platform_assets.backfill import spark as in_spark
 from platform_assets.backfill.days import (

@@ -6,12 +6,12 @@ from typing import Any
 
 import dagster as dg
 
-from exactly_once import repair as engine
 from exactly_once.errors import CheckpointUnusable
-from exactly_once.inspection import inspect_sink, owner_of
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.repair import Action, Repair
-from exactly_once.rules import Refused, check_owner
+from exactly_once.ops import repair as engine
+from exactly_once.ops.inspection import inspect_sink, owner_of
+from exactly_once.ops.repair import Action, Repair
+from exactly_once.ops.rules import Refused, check_owner
 from platform_assets.classified import classified
 from platform_assets.config import RepairConfig
 from platform_assets.constants import REPAIR_JOB, REPAIR_OP, SINK_ID

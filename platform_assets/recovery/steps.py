@@ -6,10 +6,10 @@ from typing import Any
 
 import dagster as dg
 
-from exactly_once import recovery as engine
-from exactly_once.completion import lost_parts
+from exactly_once.coordinator import recover as engine
 from exactly_once.errors import ExactlyOnceError, Fenced
-from exactly_once.inspection import Inspection, inspect_sink
+from exactly_once.ops.inspection import Inspection, inspect_sink
+from exactly_once.protocol.loss import lost_parts
 from platform_assets.classified import classified
 from platform_assets.config import RecoveryConfig
 from platform_assets.constants import RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB, TRANSACTIONS

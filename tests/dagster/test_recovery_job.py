@@ -13,9 +13,9 @@ import pytest
 import yaml
 from dagster._core.test_utils import create_run_for_test
 
-from exactly_once.inspection import inspect_sink
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.control import Control
+from exactly_once.ops.inspection import inspect_sink
 from platform_assets.constants import RECOVERY_OP, SINK_ID, STREAM_JOB, TRANSACTIONS
 from platform_assets.definitions import defs
 from platform_assets.recovery import steps

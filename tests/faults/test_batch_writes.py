@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exactly_once.batch import written
+from exactly_once.coordinator.batch_write import written
 from exactly_once.errors import code_in
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.processes import until

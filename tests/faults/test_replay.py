@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
-from exactly_once.recovery import recover
 from resources.embedded_broker import EmbeddedBroker
 from tests.support import oracle
 from tests.support.fixtures import Bench, StartDriver, make_bench

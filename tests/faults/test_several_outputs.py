@@ -14,16 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from exactly_once.coordinator.claim import make_claim
+from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.commit_log import CommitLog, now_ms
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
-from exactly_once.owner import make_claim
 from exactly_once.participant import PartName
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.names import commit_log_topic, incarnation
 from exactly_once.protocol.records import KAFKA
-from exactly_once.recovery import recover
 from tests.support import oracle
 from tests.support.broker import delete_topic, fresh_name
 from tests.support.fixtures import Bench, StartDriver

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from exactly_once import repair
 from exactly_once.kafka.connection import Connection
-from exactly_once.repair import Repair
+from exactly_once.ops import repair
+from exactly_once.ops.repair import Repair
 from tests.faults.test_stateful import CONF, KILLED, Case, make_case
 from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
 from tests.support.stream import Job, SparkDriver

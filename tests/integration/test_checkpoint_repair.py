@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from exactly_once import repair
 from exactly_once.checkpoint import check_whole, read_checkpoint
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.connection import Connection
+from exactly_once.ops import repair
+from exactly_once.ops.repair import Repair
+from exactly_once.ops.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of
-from exactly_once.repair import Repair
-from exactly_once.rules import Refused
 from platform_assets.streaming.failures import diagnose
 from tests.support.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from tests.support.processes import until
@@ -46,7 +46,7 @@ def tear(checkpoint: Path, name: str, content: bytes | None = b"") -> None:
 def command(bench: Bench, *arguments: str) -> list[str]:
     """The command on a bench's checkpoint."""
     return [
-        *(sys.executable, "-m", "exactly_once.cli", "--bootstrap-servers", bench.connection.bootstrap_servers),
+        *(sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", bench.connection.bootstrap_servers),
         *("checkpoint", "repair", str(bench.checkpoint), "--sink", bench.sink_id, "--json", *arguments),
     ]
 

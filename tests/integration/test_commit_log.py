@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from exactly_once import recovery
-from exactly_once.batch import written
+from exactly_once.coordinator import recover as recovery
+from exactly_once.coordinator.batch_write import written
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import (
     BrokerUnreachable,
@@ -25,7 +25,7 @@ from exactly_once.kafka import commit_log, log_reader
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.raw import RawClient
-from exactly_once.operations import Refused, end_hanging
+from exactly_once.ops.transactions import Refused, end_hanging
 from exactly_once.protocol.names import commit_log_topic, offsets_group
 from exactly_once.protocol.records import MANY_PARTS, WRITE, Claim, Completed, Decision, Place, PreparedTransaction
 from tests.support import broker as brokers

@@ -18,9 +18,9 @@ from exactly_once.digest import RowDigest
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.evidence import Evidence, with_places
-from exactly_once.kafka_participant import KafkaParticipant
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName, Scope
+from exactly_once.participants.kafka import KafkaParticipant
 from exactly_once.protocol.names import attempt_of, part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import PreparedTransaction

@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from exactly_once import batch as batch_writes
-from exactly_once import sink
-from exactly_once.driver_state import MemoryStore
+from exactly_once.coordinator import batch_write as batch_writes
+from exactly_once.coordinator import micro_batch as sink
+from exactly_once.coordinator.driver_state import MemoryStore
+from exactly_once.coordinator.micro_batch import Committer, Part, plan
+from exactly_once.coordinator.recover import recover
 from exactly_once.errors import BatchTooLong, ExactlyOnceError, Expiring, Fenced, PrepareFailed
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.kafka_participant import KafkaPart, KafkaParticipant
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
+from exactly_once.participants.kafka import KafkaPart, KafkaParticipant
 from exactly_once.protocol.names import commit_log_topic, part_id
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.recovery import recover
-from exactly_once.sink import Committer, Part, plan
 from exactly_once.spark.columns import Columns
 from tests.support import oracle
 from tests.support.broker import create_topic, fresh_name

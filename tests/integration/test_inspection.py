@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from exactly_once.errors import BrokerUnreachable
-from exactly_once.inspection import inspect_sink, sinks
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
+from exactly_once.ops.inspection import inspect_sink, sinks
 from exactly_once.protocol.names import part_id
 from tests.support import broker as brokers
 from tests.support.dead_sink import DeadSink

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
-from exactly_once.metrics import observe, observer
+from exactly_once.ops.metrics import observe, observer
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import Completed
-from exactly_once.recovery import recover
 from tests.support import broker as brokers
 from tests.support.dead_sink import DEAD, DeadSink
 from tests.support.processes import until
@@ -194,7 +194,7 @@ def test_an_observer_outlives_its_broker_and_forgets_what_it_cannot_see(own_brok
     connection = Connection(broker.bootstrap_servers)
     sink = DeadSink(connection, brokers.create_topic(broker.bootstrap_servers, partitions=4))
     name, gauge = {"sink": sink.sink_id}, "exactly_once_transaction_open"
-    with observing(connection) as observed, caplog.at_level(logging.WARNING, "exactly_once.metrics"):
+    with observing(connection) as observed, caplog.at_level(logging.WARNING, "exactly_once.ops.metrics"):
         observed.when("the first look", lambda s: s.one("exactly_once_up", **name) == 1)
         broker.kill()
         down = observed.when("the failure", lambda s: s.one("exactly_once_cluster_up") == 0)
@@ -211,7 +211,7 @@ def test_an_observer_outlives_its_broker_and_forgets_what_it_cannot_see(own_brok
 
 def test_the_command_serves_until_it_is_told_to_end(bootstrap_servers, sink):
     """Mishap: a process that a supervisor must kill hard, or that ends as if it had failed."""
-    command = [sys.executable, "-m", "exactly_once.cli", "--bootstrap-servers", bootstrap_servers, "metrics"]
+    command = [sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", bootstrap_servers, "metrics"]
     process = subprocess.Popen(
         [*command, "--sink", sink.sink_id, "--port", "0", "--interval", "1"],
         stdout=subprocess.PIPE,

@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 
-from exactly_once.completion import commit_transactions
-from exactly_once.deciding import amend
+from exactly_once.coordinator.decide import amend
 from exactly_once.errors import Expired
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.evidence import Evidence, with_places
 from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.participants.kafka_transactions import commit_transactions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision, PreparedTransaction

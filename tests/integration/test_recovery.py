@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.connection import Connection
-from exactly_once.recovery import recover
 from tests.support.dead_sink import DeadSink
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.batch import written
-from exactly_once.inspection import inspect_sink
+from exactly_once.coordinator.batch_write import written
+from exactly_once.coordinator.recover import recover, verify
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.recovery import recover, verify
+from exactly_once.ops.inspection import inspect_sink
 from tests.support import broker as brokers
 from tests.support.authorizing import AuthorizingBroker, Right
 from tests.support.stream import ROOT, Ended, Input, Job, SparkDriver

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
-from exactly_once.recovery import recover
 from tests.support import oracle
 from tests.support.fixtures import Bench, StartDriver, make_bench
 from tests.support.stream import Input, Run, SparkDriver

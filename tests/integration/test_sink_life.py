@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, replace
 
+from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.control import Control
 from exactly_once.protocol.names import SLOTS, VARIANTS, namespace, parse_part_id
-from exactly_once.recovery import recover
 from tests.support import oracle
 from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
 from tests.support.stream import Job, SparkDriver

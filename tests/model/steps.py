@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from exactly_once.completion import older_slots
 from exactly_once.errors import CheckpointRewound
+from exactly_once.protocol.names import older_slots
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.planning import Batch, Plan, plan_batch
 from exactly_once.protocol.records import Decision

@@ -13,13 +13,13 @@ import pytest
 
 from exactly_once.checkpoint import check_whole, read_checkpoint, same_location
 from exactly_once.errors import CheckpointUnusable
+from exactly_once.ops.repair.applying import Repair, _Work
+from exactly_once.ops.repair.files import checksum_of, is_checksum_of, read_files
+from exactly_once.ops.repair.verdicts import Finding, judge
+from exactly_once.ops.standing import compare
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Claim, Decision
-from exactly_once.repair.applying import Repair, _Work
-from exactly_once.repair.files import checksum_of, is_checksum_of, read_files
-from exactly_once.repair.verdicts import Finding, judge
-from exactly_once.standing import compare
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
 HEAD = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {}})
@@ -438,8 +438,8 @@ def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tm
     if request.param == "local":
         return pafs.LocalFileSystem(), str(tmp_path)
     found = pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem("memory"))), f"/{tmp_path.name}"
-    monkeypatch.setattr("exactly_once.repair.files.file_system", lambda location: found)
-    monkeypatch.setattr("exactly_once.repair.applying.file_system", lambda location: found)
+    monkeypatch.setattr("exactly_once.ops.repair.files.file_system", lambda location: found)
+    monkeypatch.setattr("exactly_once.ops.repair.applying.file_system", lambda location: found)
     return found
 
 

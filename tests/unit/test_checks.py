@@ -5,7 +5,7 @@ import json
 import pytest
 
 from exactly_once.kafka.control import Description
-from exactly_once.standing import Standing
+from exactly_once.ops.standing import Standing
 from platform_assets.checks import judgements
 from platform_assets.checks.judgements import Block, Waiting
 from platform_assets.checks.window import Outputs, Window, compare, newest_window, place_of

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from exactly_once import cli
-from exactly_once.cli.arguments import parse
-from exactly_once.cli.explain import explain, trouble
-from exactly_once.cli.words import duration, plural, when
-from exactly_once.inspection import Inspection, Owner, PendingDecision, PendingPart, judge
 from exactly_once.kafka.control import Description
+from exactly_once.ops import cli
+from exactly_once.ops.cli.arguments import parse
+from exactly_once.ops.cli.explain import explain, trouble
+from exactly_once.ops.cli.words import duration, plural, when
+from exactly_once.ops.inspection import Inspection, Owner, PendingDecision, PendingPart, judge
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 
@@ -58,7 +58,7 @@ def test_a_missing_cluster_is_wrong_usage_and_says_what_to_set(run):
 
 def test_a_silent_cluster_is_one_sentence_on_stderr(run, monkeypatch):
     """Mishap: at night nobody reads a traceback, nor a page of connection attempts."""
-    monkeypatch.setattr("exactly_once.cli.commands.BUDGET_S", 0.5)
+    monkeypatch.setattr("exactly_once.ops.cli.commands.BUDGET_S", 0.5)
     code, out, err = run("--bootstrap-servers", "127.0.0.1:1", "transactions", "list")
     assert code == 1 and out == "" and err.startswith("EO-UNREACHABLE: ") and err.count("\n") == 1
 
@@ -76,7 +76,7 @@ def test_a_refusal_is_one_json_document_for_a_script(run):
 
 
 def test_a_bug_is_told_without_a_traceback(run, monkeypatch):
-    monkeypatch.setattr("exactly_once.cli.run", lambda args: 1 / 0)
+    monkeypatch.setattr("exactly_once.ops.cli.run", lambda args: 1 / 0)
     code, _, err = run("transactions", "list")
     assert code == 1 and err.startswith("EO-INTERNAL: ZeroDivisionError") and err.count("\n") == 1
 

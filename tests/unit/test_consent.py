@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from exactly_once.consent import Consent
+from exactly_once.coordinator.consent import Consent
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import WRITE, Decision
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from exactly_once.claim import complete_decided
-from exactly_once.consent import Consent
+from exactly_once.coordinator.claim import complete_decided
+from exactly_once.coordinator.consent import Consent
+from exactly_once.coordinator.decide import KEPT_TOPIC_IDS, Decider, amend, kept_topic_ids
+from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.deadline import Deadline
-from exactly_once.deciding import KEPT_TOPIC_IDS, Decider, amend, kept_topic_ids
-from exactly_once.driver_state import DriverState
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, NotAuthorized
 from exactly_once.kafka.control import Description
 from exactly_once.kafka.evidence import Beginnings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from exactly_once.delivery import DeliveryCommitter
-from exactly_once.driver_state import DriverState, MemoryStore
+from exactly_once.coordinator.driver_state import DriverState, MemoryStore
+from exactly_once.coordinator.weaker import DeliveryCommitter
 from exactly_once.errors import UnsupportedMode
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from exactly_once import errors, options
-from exactly_once.completion import older_slots
 from exactly_once.protocol import too_long
-from exactly_once.protocol.names import SLOTS, VARIANTS, commit_log_topic, namespace
+from exactly_once.protocol.names import SLOTS, VARIANTS, commit_log_topic, namespace, older_slots
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once import driver_state
-from exactly_once.driver_state import DriverState
+from exactly_once.coordinator import driver_state
+from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.protocol.planning import Batch
 
 STATE = DriverState(7, "q", 5, 900_000, -12, 41, "ab" * 32, "e1", True, 1_700_000_000_000)

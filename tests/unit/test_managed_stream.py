@@ -5,8 +5,8 @@ import signal
 import dagster as dg
 import pytest
 
+from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.errors import BrokerUnreachable, Fenced
-from exactly_once.recovery import RecoveryReport
 from platform_assets.streaming import managed
 from platform_assets.streaming.managed import ManagedStream, interrupts_deferred
 from platform_assets.streaming.windows import Batch, Window

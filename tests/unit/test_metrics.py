@@ -7,13 +7,13 @@ import logging
 import pytest
 
 from exactly_once.errors import BrokerUnreachable
-from exactly_once.inspection import Inspection, OpenTransaction, Owner, PendingDecision, RecentDecision
 from exactly_once.kafka.connection import Connection
-from exactly_once.metrics import instruments as i
-from exactly_once.metrics import observer
-from exactly_once.metrics.figures import History, output_topics, standing
-from exactly_once.metrics.instruments import Kind
-from exactly_once.metrics.observer import Observer
+from exactly_once.ops.inspection import Inspection, OpenTransaction, Owner, PendingDecision, RecentDecision
+from exactly_once.ops.metrics import instruments as i
+from exactly_once.ops.metrics import observer
+from exactly_once.ops.metrics.figures import History, output_topics, standing
+from exactly_once.ops.metrics.instruments import Kind
+from exactly_once.ops.metrics.observer import Observer
 from exactly_once.protocol.log_state import fold
 from exactly_once.protocol.records import (
     KEPT_DECISIONS,

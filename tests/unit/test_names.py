@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from exactly_once.completion import older_slots
 from exactly_once.errors import InvalidOption
 from exactly_once.protocol.names import (
     SLOTS,
@@ -16,6 +15,7 @@ from exactly_once.protocol.names import (
     commit_log_id,
     commit_log_topic,
     namespace,
+    older_slots,
     parse_part_id,
     part_id,
     slot_of,

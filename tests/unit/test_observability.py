@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from exactly_once.cli.arguments import parse
-from exactly_once.metrics.instruments import INSTRUMENTS
+from exactly_once.ops.cli.arguments import parse
+from exactly_once.ops.metrics.instruments import INSTRUMENTS
 
 FOLDER = Path(__file__).resolve().parents[2] / "observability"
 BOARD = json.loads((FOLDER / "grafana-dashboard.json").read_text())

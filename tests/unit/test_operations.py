@@ -4,11 +4,12 @@ consequence is typed out.
 
 import pytest
 
-from exactly_once.inspection import Owner
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Description
 from exactly_once.kafka.hanging import Hanging
-from exactly_once.operations import (
+from exactly_once.ops.inspection import Owner
+from exactly_once.ops.rules import attribute
+from exactly_once.ops.transactions import (
     Refused,
     abort,
     check_abort,
@@ -20,7 +21,6 @@ from exactly_once.operations import (
 )
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
-from exactly_once.rules import attribute
 from resources.transactions import TransactionAdmin
 
 ID = "eo:s:3:1:0.0"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka.errors import for_code
 
-from exactly_once.completion import complete, sweep
+from exactly_once.coordinator.complete import complete
 from exactly_once.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -20,6 +20,7 @@ from exactly_once.errors import (
 )
 from exactly_once.kafka.control import Description, End, Listing, _name
 from exactly_once.kafka.evidence import Fate
+from exactly_once.participants.kafka_transactions import sweep
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import Decision, PreparedTransaction

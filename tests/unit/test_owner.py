@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import psutil
 
-from exactly_once.owner import make_claim, owner_alive, process_alive
+from exactly_once.coordinator.claim import make_claim
+from exactly_once.ops.processes import owner_alive, process_alive
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
 from tests.support.processes import until

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from exactly_once.errors import InvalidOption
-from exactly_once.kafka_participant import check_producer
 from exactly_once.options import SinkOptions
+from exactly_once.participants.kafka import check_producer
 
 GOOD = {"sink.id": "orders", "topic": "out", "checkpointLocation": "/c", "kafka.bootstrap.servers": "127.0.0.1:1"}
 

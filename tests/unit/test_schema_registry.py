@@ -24,10 +24,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from exactly_once import schema_registry
 from exactly_once.errors import InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
+from exactly_once.kafka import schema_registry
+from exactly_once.kafka.schema_registry import Framing, Registry, Side, prefix, resolve, resolve_once
 from exactly_once.options import SinkOptions
-from exactly_once.schema_registry import Framing, Registry, Side, prefix, resolve, resolve_once
 from tests.support.registry import message_type
 
 URL = "http://registry:8081"

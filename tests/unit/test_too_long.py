@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exactly_once.driver_state import DriverState
+from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.errors import BatchTooLong, Expiring
 from exactly_once.protocol.log_state import LogState, fold
 from exactly_once.protocol.planning import Batch

@@ -1,0 +1,1 @@
+"""The steps of the protocol: claim, write, decide, complete, recover."""

@@ -1,0 +1,126 @@
+"""One batch write, named by the user: however often it is tried, its rows are in the output once.
+
+``df.write.format("kafka_exactly_once").option("write.id", ...)``. Each try claims the sink anew, so of two at once the
+later one goes on; what is decided is drained; the decision is kept in the commit log for ever, under the write id.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exactly_once.coordinator.claim import CONTACT_BUDGET_S, claim_for_write, count
+from exactly_once.coordinator.decide import DECIDE_BUDGET_S, Decider
+from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.coordinator.micro_batch import Part, abort_execution, earlier_decision, empty_part, proposal
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ProtocolViolation
+from exactly_once.kafka.commit_log import now_ms, read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.options import SinkOptions
+from exactly_once.protocol.planning import Batch, Plan
+from exactly_once.protocol.records import Decision
+from exactly_once.protocol.ticket import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One try of a batch write: what its tasks and its commit need to know. ``state`` is None when the write was
+    decided and proven committed before: then nobody claims, and nobody is fenced.
+    """
+
+    ticket: Ticket
+    state: DriverState | None
+
+
+def written(connection: Connection, sink_id: str, write_id: str, timeout_s: float = 10.0) -> Decision | None:
+    """The decision of a batch write, None when its rows are not to be seen yet: then write them.
+
+    None is no proof: the decision may be on its way, or hidden from observers by somebody else's transaction on the
+    log. The write itself looks again, behind every other writer. A completed decision has totals in place of handles.
+
+    A decided write may still have to be completed (see ``open_decisions`` of the log): the next write of the sink, or
+    the recovery, does that.
+
+    Raises
+    ------
+    BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    """
+    return read_log(connection, sink_id, timeout_s).write(write_id)
+
+
+def plan_write(options: SinkOptions) -> Write:
+    """Claim the sink for this try, unless the write is done.
+
+    Raises
+    ------
+    ExactlyOnceError
+        Whatever has to be refused; nothing is written then.
+    """
+    execution = uuid.uuid4().hex
+    log_state = read_log(options.connection, options.sink_id, CONTACT_BUDGET_S)
+    done = log_state.write(options.write_id)
+    if done is not None and done not in log_state.open_decisions:
+        return Write(Ticket(Batch(done.query_id, 0, ""), Plan.DRAIN, done.token, execution, 0), None)
+    state = claim_for_write(options)
+    plan = Plan.WRITE if state.last_batch < 0 else Plan.REPLAY if state.replay else Plan.DRAIN
+    batch = Batch(state.query_id, 0, "")
+    ticket = Ticket(
+        batch,
+        plan,
+        state.token,
+        execution,
+        state.timeout_ms,
+        state.replay,
+        state.replayed,
+        log_end=state.log_end,
+        too_long=state.too_long,
+    )
+    return Write(ticket, state.planned(execution, batch, now_ms(), {}))
+
+
+def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None]) -> Decision | None:
+    """Decide and complete; None when the write was decided before.
+
+    Raises
+    ------
+    Fenced, Expiring, BatchTooLong, Expired, Lost, Unfinished, ProtocolViolation
+    """
+    state = write.state
+    if state is None:
+        return None
+    done = [p for p in parts if p is not None]
+    if len(done) < len(parts) or any(p.execution != write.ticket.execution for p in done):
+        raise ProtocolViolation(
+            f"write {options.write_id!r}: Spark commits results that are not those of its tasks",
+            "Write again; if it repeats, report it with this message",
+        )
+    decider = Decider(options)
+    try:
+        if write.ticket.plan is Plan.DRAIN:
+            count(decider.log, state.token, Deadline(DECIDE_BUDGET_S), drained=1)
+            return None
+        done = done or [empty_part(write.ticket)]
+        again = write.ticket.plan is Plan.REPLAY
+        amended = earlier_decision(options.sink_id, decider, done, state) if again else None
+        decision = decider.decide_and_complete(proposal(done, state), state, amended)
+        decider.abort_own(state)  # what failed attempts left open
+        return decision
+    finally:
+        decider.close()
+
+
+def abort_write(options: SinkOptions, write: Write, parts: Sequence[Part | None]) -> None:
+    """Abort what this try prepared, unless it is decided.
+
+    See :func:`exactly_once.coordinator.micro_batch.abort_execution`.
+    """
+    if write.state is None:
+        return
+    done = [p for p in parts if p is not None]
+    decider = Decider(options)
+    try:
+        abort_execution(decider, write.state, 0, done, bool(parts) and len(done) == len(parts))
+    finally:
+        decider.close()

@@ -1,0 +1,330 @@
+"""The driver's side of a micro-batch: plan it, decide and complete it, or abort it.
+
+Planning and committing run in different processes: :func:`plan` where Spark plans a write, :class:`Committer` where
+Spark commits it. What they share lies in :mod:`exactly_once.coordinator.driver_state` and in the commit log.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from exactly_once.checkpoint import batch_in_flight, kafka_offsets
+from exactly_once.coordinator.claim import KAFKA_ALONE, Others, claim_for_stream, count
+from exactly_once.coordinator.decide import ABORT_BUDGET_S, DECIDE_BUDGET_S, Decider
+from exactly_once.coordinator.driver_state import DriverState, Store
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError, Fenced, ProtocolViolation, UnsupportedMode
+from exactly_once.kafka.commit_log import now_ms
+from exactly_once.kafka.control import Description
+from exactly_once.options import SinkOptions
+from exactly_once.participants.kafka_transactions import sweep
+from exactly_once.protocol.loss import in_doubt
+from exactly_once.protocol.names import SLOTS, older_slots, slot_of
+from exactly_once.protocol.planning import Plan, plan_batch
+from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
+from exactly_once.protocol.ticket import Ticket
+
+log = logging.getLogger(__name__)
+
+#: What failed attempts left open in participants beside Kafka is looked for at least this often.
+SWEEP_EVERY_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task did. There are no ``handles`` of a part without rows, nor of a drained one."""
+
+    execution: str
+    token: int
+    batch_id: int
+    query_id: str
+    run_id: str
+    part: int
+    attempt: str
+    plan: Plan
+    offsets_digest: str
+    handles: tuple[PreparedTransaction | PreparedPart, ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ticket:
+    """What the batch in flight may do; claims first when this driver is not yet the owner.
+
+    Runs once for each execution of a batch, before its tasks. ``others`` are the participants beside Kafka, by name.
+
+    Raises
+    ------
+    ExactlyOnceError
+        Whatever has to be refused; nothing is written then.
+    """
+    batch = batch_in_flight(options.checkpoint, options.sink_id)
+    state = store.load()
+    wanted_ms = options.timeout_ms or (state.timeout_ms if state else None)
+    # token 0: it ran under a weaker guarantee until now
+    if (
+        state is None
+        or not state.finished
+        or not state.token
+        or (state.query_id, state.timeout_ms) != (batch.query_id, wanted_ms)
+    ):
+        state = claim_for_stream(options, batch, others)
+    last = _last_decision(state)
+    may = plan_batch(options.sink_id, batch, last, adopt=True)  # the claim has asked for consent where it is needed
+    ticket = Ticket(
+        replace(batch, sources=(), offsets=""),  # of no use to a task
+        Plan.REPLAY if may is Plan.DRAIN and state.replay else may,
+        state.token,
+        uuid.uuid4().hex,
+        state.timeout_ms,
+        state.replay,
+        state.replayed,
+        state.incarnation,
+        state.log_end,
+        state.too_long,
+    )
+    ends = kafka_offsets(batch.sources) if options.input_offsets else {}
+    store.save(state.planned(ticket.execution, batch, now_ms(), ends))
+    return ticket
+
+
+def empty_part(ticket: Ticket) -> Part:
+    """The part of a batch without tasks: Spark may find no rows at all, and such a batch is decided too."""
+    batch = ticket.batch
+    return Part(
+        ticket.execution,
+        ticket.token,
+        batch.batch_id,
+        batch.query_id,
+        "",
+        0,
+        "0.0",
+        ticket.plan,
+        batch.offsets_digest,
+    )
+
+
+class Committer:
+    """Decides, completes and aborts batches of one sink; keeps its connections for the life of the process."""
+
+    def __init__(self, options: SinkOptions, store: Store, others: Others = KAFKA_ALONE):
+        self._options = options
+        self._store = store
+        self._decider = Decider(options, others)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._decider.close()
+
+    def commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
+        """Commit a batch.
+
+        1. Check that the parts are those of the execution that was planned last.
+        2. Ask the brokers: every prepared transaction is alive, with time to spare.
+        3. Decide: one fenced, durable record. From here on the batch will be committed, whoever does it.
+        4. Complete: EndTxn for every handle, until each outcome is proven.
+        5. Mark the decision as completed; sweep what failed attempts left open.
+
+        Returns
+        -------
+        Decision or None
+            None when the batch was drained.
+
+        Raises
+        ------
+        Fenced, Expiring, BatchTooLong, Expired, Lost, Unfinished, UnsupportedMode, ProtocolViolation
+        """
+        state = self._state()
+        done = self._check(parts, batch_id, state)
+        decision = None
+        if done[0].plan is not Plan.DRAIN:
+            amended = (
+                earlier_decision(self._options.sink_id, self._decider, done, state)
+                if done[0].plan is Plan.REPLAY
+                else None
+            )
+            decision = self._decider.decide_and_complete(proposal(done, state), state, amended)
+            batch = decision.batch_id, decision.offsets_digest
+            state = replace(state, last_batch=batch[0], last_digest=batch[1], replay={}, too_long=0)
+            state = self._housekeeping(done, state)
+            state = replace(state, clock_ahead_ms=self._decider.log.clock_ahead_ms)
+        else:
+            count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), drained=1)
+        now = self._store.load()
+        if now is not None and now.execution == state.execution:  # else a newer run has begun in this driver
+            self._save(replace(state, finished=True, log_end=self._decider.log.high_watermark))
+        return decision
+
+    def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> list[Description]:
+        """Abort what this driver's last execution left open, unless its batch is decided.
+
+        Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
+        which may still be under way. Then the log is told, for tasks that are still alive.
+
+        Parameters
+        ----------
+        parts
+            What is known of the tasks; None for one without a result.
+
+        Returns
+        -------
+        list of Description
+            What was aborted.
+        """
+        state = self._store.load()
+        done = [p for p in parts if p is not None]
+        if state is None or any(p.execution != state.execution for p in done):
+            return []  # stopped before the claim, when no task has begun; or a newer run began, and its claim swept
+        return abort_execution(self._decider, state, batch_id, done, bool(parts) and len(done) == len(parts))
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def _check(self, parts: Sequence[Part | None], batch_id: int, state: DriverState) -> list[Part]:
+        done = [p for p in parts if p is not None]
+        if len(done) < len(parts) or not done:
+            raise UnsupportedMode(
+                "Spark asks for the commit of a batch without results of its tasks, as it does in continuous mode",
+                "Use trigger(processingTime=...) or trigger(availableNow=True)",
+            )
+        seen = {(p.execution, p.token, p.batch_id, p.query_id, p.plan, p.offsets_digest) for p in done}
+        expected = {(state.execution, state.token, batch_id, state.query_id, done[0].plan, done[0].offsets_digest)}
+        if seen != expected:
+            raise ProtocolViolation(
+                f"batch {batch_id}: the tasks report {sorted(map(str, seen))}, but the driver planned {expected}",
+                "Start the stream again; if it repeats, report it with this message",
+            )
+        return done
+
+    def _housekeeping(self, parts: list[Part], state: DriverState) -> DriverState:
+        """Abort what failed attempts of this execution, or late tasks of older claims, left open.
+
+        In Kafka after every batch: Spark's attempt numbers do not tell whether there is something, since a stage that
+        is run again counts its attempts from 0 again. The other participants, where looking costs more, when something
+        is known to have gone wrong, and now and then.
+        """
+        slots = older_slots(state.token, SLOTS) | {slot_of(state.token)}
+        control = self._decider.control().renew(DECIDE_BUDGET_S)
+        try:
+            found = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot in slots)
+            swept = [d.transactional_id for d in found]
+            retried = bool(found) or any(not p.attempt.startswith("0.") for p in parts)
+            if retried or now_ms() - state.swept_ms >= SWEEP_EVERY_MS:
+                swept += self._decider.sweep_others(state)
+                state = replace(state, swept_ms=now_ms())
+            if swept:
+                count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), aborted=len(swept))
+                log.warning("sink %s: aborted %d transactions of failed attempts", self._options.sink_id, len(swept))
+        except ExactlyOnceError as e:  # the batch is committed; the next one sweeps again
+            log.warning("sink %s: %s", self._options.sink_id, e)
+        return state
+
+    # -- plumbing -------------------------------------------------------------------------------------------------
+
+    def _state(self) -> DriverState:
+        state = self._store.load()
+        if state is None:
+            raise ProtocolViolation("this driver has no claim on the sink", "Start the stream again")
+        return state
+
+    def _save(self, state: DriverState) -> None:
+        self._store.save(state)
+
+
+def abort_execution(
+    decider: Decider, state: DriverState, batch_id: int, parts: Sequence[Part], reported: bool
+) -> list[Description]:
+    """Abort the execution of ``state`` unless its batch is decided, in every participant.
+
+    Parameters
+    ----------
+    parts
+        Those of its parts that are known.
+    reported : bool
+        These are all: no task of it is alive.
+    """
+    try:
+        log_state = decider.log.own(state.token, Deadline(ABORT_BUDGET_S))
+        if log_state.is_decided_by(state.token, state.query_id, batch_id):
+            return []
+        if state.drains or state.finished or state.batch_id != batch_id:  # no task of this batch has written
+            return decider.abort_own(state)
+        return decider.abort_undecided(state, reported)  # also what a replay has prepared under this claim
+    except Fenced:
+        return decider.abandon([h for p in parts for h in p.handles], state)
+
+
+def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> list[Description]:
+    """Abort what the last execution of an ended query left open, if Spark's own call of ``abort`` did not.
+
+    The state is loaded first and ``runs`` asked then: a run that begins later claims the sink anew, since this
+    execution is not finished, and that fences what is done here.
+
+    Parameters
+    ----------
+    runs
+        Whether a query of this checkpoint runs in this driver again.
+
+    Returns
+    -------
+    list of Description
+        What was aborted.
+    """
+    state = store.load()
+    if state is None or state.finished or runs():
+        return []
+    decider = Decider(options)
+    try:
+        return abort_execution(decider, state, state.batch_id, (), reported=False)
+    finally:
+        decider.close()
+
+
+def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
+    """The decision that ``parts`` ask for; its times are filled in when it is made."""
+    return Decision(
+        state.query_id,
+        parts[0].batch_id,
+        state.token,
+        tuple(h for p in parts for h in p.handles if isinstance(h, PreparedTransaction)),
+        parts[0].offsets_digest,
+        state.end_txn_version,
+        0,
+        parts[0].run_id,
+        tuple(sorted({t for p in parts for t in p.topics})),
+        others=tuple(h for p in parts for h in p.handles if isinstance(h, PreparedPart)),
+        offsets=state.offsets,
+    )
+
+
+def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], state: DriverState) -> Decision:
+    """The decision whose lost parts ``parts`` have written again, after making sure that they are all there.
+
+    Raises
+    ------
+    Expired
+        When rows of a lost part did not come again.
+    """
+    decision = decider.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.query_id)
+    if decision is None or decision.batch_id != parts[0].batch_id:
+        raise ProtocolViolation(
+            f"batch {parts[0].batch_id} was planned as a replay, and the commit log has no decision of it",
+            "Start the stream again; if it repeats, report it with this message",
+        )
+    name = decision.title(sink_id)
+    written = {(h.participant, str(h.part)) for p in parts for h in p.handles}
+    lost = {(participant, part) for participant, wanted in state.replay.items() for part in wanted}
+    handles = [h for h in decision.parts if (h.participant, str(h.part)) in lost]
+    if missing := [h for h in handles if (h.participant, str(h.part)) not in written]:
+        raise in_doubt(name, decision, missing, "rolled back, and the same micro-batch has no rows in them now")
+    if strange := {t for p in parts for t in p.topics} - set(decision.topics):
+        raise in_doubt(name, decision, handles, f"rolled back, and their rows go to {', '.join(sorted(strange))} now")
+    log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(written), decision.batch_id)
+    return decision
+
+
+def _last_decision(state: DriverState) -> Decision | None:
+    if state.last_batch < 0:
+        return None
+    return Decision(state.query_id, state.last_batch, state.token, (), state.last_digest, state.end_txn_version, 0)

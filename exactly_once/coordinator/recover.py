@@ -1,0 +1,228 @@
+"""Recovery without a stream: take the sink, finish what is decided, abort what is not, and prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from exactly_once.coordinator import claim
+from exactly_once.coordinator.claim import make_claim
+from exactly_once.coordinator.consent import Consent
+from exactly_once.deadline import Deadline
+from exactly_once.errors import UnknownTopic
+from exactly_once.kafka.commit_log import CommitLog, now_ms, read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.evidence import Evidence
+from exactly_once.participants.kafka_transactions import open_transactions
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Claim, Decision
+
+
+@dataclass(frozen=True)
+class RecoveryReport:
+    """What a recovery found and did.
+
+    Attributes
+    ----------
+    claim : Claim or None
+        Its own claim; None when the sink was never used.
+    completed : list of Decision
+        Decided batches that it proved committed.
+    aborted : list of Description
+        Undecided transactions that it aborted.
+    left_open : list of Description
+        What is open all the same: a task of a driver that still breathes, or one the principal may not end.
+    blocked : list of (str, int)
+        Output partitions on which the last stable offset is still behind the high watermark.
+    to_rewrite : list of Decision
+        Decided batches of which parts are lost: the next start of the stream writes exactly those again.
+    """
+
+    sink_id: str
+    claim: Claim | None = None
+    completed: list[Decision] = field(default_factory=list)
+    aborted: list[Description] = field(default_factory=list)
+    left_open: list[Description] = field(default_factory=list)
+    blocked: list[tuple[str, int]] = field(default_factory=list)
+    to_rewrite: list[Decision] = field(default_factory=list)
+
+    @property
+    def found_nothing(self) -> bool:
+        """Nothing was to be done."""
+        return not (self.completed or self.aborted or self.left_open or self.blocked or self.to_rewrite)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is open and no reader is blocked."""
+        return not (self.left_open or self.blocked)
+
+    def as_metadata(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "sink_id": self.sink_id,
+            "claim": self.claim.token if self.claim else 0,
+            "completed_batches": [d.batch_id for d in self.completed],
+            "batches_with_lost_parts": [d.write_id or d.batch_id for d in self.to_rewrite],
+            "completed_transactions": sum(d.part_count for d in self.completed),
+            "aborted_transactions": [d.transactional_id for d in self.aborted],
+            "left_open": [d.transactional_id for d in self.left_open],
+            "blocked_partitions": [f"{t}-{p}" for t, p in self.blocked],
+        }
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether a sink is at rest: what is still open, which readers wait, which decisions are not proven."""
+
+    left_open: list[Description]
+    blocked: list[tuple[str, int]]
+    open_decisions: list[Decision]
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is open, no reader is blocked, every decision is proven."""
+        return not (self.left_open or self.blocked or self.open_decisions)
+
+
+def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0) -> Claim | None:
+    """Take the ownership: a driver that is still running is fenced and stops with EO-FENCED. The next start of the
+    stream takes it back.
+
+    Returns
+    -------
+    Claim or None
+        None for a sink that was never used.
+
+    Raises
+    ------
+    BrokerUnreachable, CommitLogDamaged, CommitLogBlocked, NotAuthorized
+    """
+    deadline = Deadline(budget_s)
+    commit_log = CommitLog(connection, sink_id)
+    if commit_log.read(deadline, whole=True).owner is None:
+        return None
+
+    def make(state: LogState) -> Claim:
+        owner = state.owner
+        bound, checkpoint = (owner.query_id, owner.checkpoint) if owner else (None, "")
+        return make_claim(state, bound, now_ms(), "recovery", checkpoint)
+
+    _, claim = commit_log.claim(make, deadline)
+    commit_log.close()
+    return claim
+
+
+def complete_decided(
+    connection: Connection,
+    sink_id: str,
+    token: int,
+    budget_s: float = 60.0,
+    others: claim.Others = claim.KAFKA_ALONE,
+) -> claim.Resolved:
+    """Commit what is decided and not proven, and stands before the claim ``token``. Idempotent.
+
+    ``others`` are the sink's participants beside Kafka, by name. What is lost (``losses``) stays open: the next start
+    of the stream writes it again.
+
+    Raises
+    ------
+    BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
+    """
+    with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
+        found = claim.complete_decided(token, commit_log, control, Consent(), deadline, others)
+    _raise_first(found)
+    return found
+
+
+def sweep_undecided(
+    connection: Connection,
+    sink_id: str,
+    token: int,
+    budget_s: float = 60.0,
+    others: claim.Others = claim.KAFKA_ALONE,
+) -> list[Description]:
+    """Abort what owners before the claim ``token`` left open and did not decide. Idempotent.
+
+    Raises
+    ------
+    BrokerUnreachable, Fenced, NotAuthorized
+    """
+    with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
+        return claim.sweep_undecided(token, commit_log, control, control.end_txn_version(), deadline, others)
+
+
+def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Verification:
+    """Look whether the sink is at rest; transaction markers are given a moment to arrive.
+
+    Raises
+    ------
+    BrokerUnreachable, CommitLogBlocked, NotAuthorized
+    """
+    deadline = Deadline(budget_s)
+    log = read_log(connection, sink_id, budget_s, whole=True)
+    with Control(connection, budget_s) as control:
+        left_open = open_transactions(sink_id, control, lambda p: True)
+    topics = {t for d in log.decisions for t in d.topics} | {t for d in left_open for t, _ in d.partitions}
+    blocked = _wait_until_readable(connection, sorted(topics), Deadline(max(1.0, deadline.left)))
+    return Verification(left_open, blocked, list(log.open_decisions))
+
+
+def recover(
+    connection: Connection, sink_id: str, timeout_s: float = 60.0, others: claim.Others = claim.KAFKA_ALONE
+) -> RecoveryReport:
+    """Bring the sink to rest: claim, complete, sweep, verify. Idempotent; safe to run twice at once (the later claim
+    goes on, the earlier is refused). ``others`` are the sink's participants beside Kafka, by name.
+
+    Raises
+    ------
+    BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
+    """
+    deadline = Deadline(timeout_s)
+    mine = claim_sink(connection, sink_id, timeout_s)
+    if mine is None:
+        return RecoveryReport(sink_id)
+    with _step(connection, sink_id, max(1.0, deadline.left)) as (commit_log, control, left):
+        did = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), Consent(), left, others)
+    _raise_first(did)
+    found = verify(connection, sink_id, min(10.0, max(1.0, deadline.left)))
+    return RecoveryReport(
+        sink_id, mine, did.completed, did.aborted, found.left_open, found.blocked, [x.decision for x in did.losses]
+    )
+
+
+def _raise_first(found: claim.Resolved) -> None:
+    for _, failure in found.failures:
+        raise failure
+
+
+@contextmanager
+def _step(connection: Connection, sink_id: str, budget_s: float) -> Iterator[tuple[CommitLog, Evidence, Deadline]]:
+    deadline = Deadline(budget_s)
+    commit_log = CommitLog(connection, sink_id)
+    with Evidence(connection, min(budget_s, claim.CONTACT_BUDGET_S)) as control:
+        try:
+            yield commit_log, control.renew(budget_s), deadline
+        finally:
+            commit_log.close()
+
+
+def _wait_until_readable(connection: Connection, topics: list[str], deadline: Deadline) -> list[tuple[str, int]]:
+    """The partitions whose last stable offset is still behind when the budget is spent; markers take a moment."""
+    blocked: list[tuple[str, int]] = []
+    if not topics:
+        return blocked
+    with Control(connection, deadline.seconds + 5) as control:
+        for _ in deadline.tries():
+            blocked = []
+            for topic in topics:
+                try:
+                    marks = control.watermarks(topic)
+                except UnknownTopic:  # deleted since: nobody reads it
+                    continue
+                blocked += [(topic, p) for p, w in marks.items() if w.last_stable < w.high]
+            if not blocked:
+                break
+    return blocked

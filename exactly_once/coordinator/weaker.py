@@ -1,0 +1,162 @@
+"""The weaker guarantees, ``at_least_once`` and ``none``: no claim, no decision, no transaction.
+
+What the sink decided under ``exactly_once`` before is finished all the same: a driver that starts with a weaker
+guarantee claims the sink once if it has a commit log, so nothing decided is lost on the way down.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from exactly_once.checkpoint import batch_in_flight
+from exactly_once.coordinator.claim import (
+    CLAIM_BUDGET_S,
+    CONTACT_BUDGET_S,
+    KAFKA_ALONE,
+    check_cluster,
+    claim_for_stream,
+)
+from exactly_once.coordinator.driver_state import DriverState, Store
+from exactly_once.coordinator.micro_batch import Part
+from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
+from exactly_once.kafka.commit_log import now_ms, read_log
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.delivery import AcknowledgedSender, UnacknowledgedSender
+from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.participant import Participant, PartName, PartWriter, Scope
+from exactly_once.participants.kafka import Rows
+from exactly_once.protocol.planning import Batch, Plan
+from exactly_once.protocol.records import KAFKA, PreparedTransaction
+from exactly_once.protocol.ticket import Ticket
+
+
+def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
+    """Plan the batch in flight under a weaker guarantee.
+
+    A batch that was decided under exactly_once is drained.
+
+    Raises
+    ------
+    Lost
+        When parts of a decided batch are lost, which only exactly_once can make good.
+    ExactlyOnceError
+        Whatever has to be refused at start; nothing is written then.
+    """
+    batch = batch_in_flight(options.checkpoint, options.sink_id)
+    state = store.load()
+    if state is None or not state.finished or state.query_id != batch.query_id:
+        state = _settled(options, batch)
+    decided = (state.last_batch, state.last_digest) == (batch.batch_id, batch.offsets_digest)
+    execution = uuid.uuid4().hex
+    store.save(state.planned(execution, batch, now_ms(), {}))
+    plan = Plan.DRAIN if decided else Plan.WRITE
+    return Ticket(replace(batch, sources=(), offsets=""), plan, state.token, execution, state.timeout_ms)
+
+
+def _settled(options: SinkOptions, batch: Batch) -> DriverState:
+    """The state of a driver of which nothing that was decided before is open."""
+    if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
+        with Control(options.connection, CONTACT_BUDGET_S) as control:
+            version, timeout_ms = check_cluster(options, control.renew(CLAIM_BUDGET_S))
+        return DriverState(0, batch.query_id, version, timeout_ms, 0)
+    state = claim_for_stream(options, batch, KAFKA_ALONE, adopts_all=True)
+    if state.replay:
+        raise Lost(
+            f"batch {batch.batch_id} of sink {options.sink_id!r} is decided, and parts of it are lost",
+            "Start the stream once with sink.guarantee=exactly_once, which writes exactly these parts again; then "
+            f"change the guarantee to {options.guarantee.value}",
+        )
+    return state
+
+
+class DeliveryCommitter:
+    """The driver's side of a batch that needs no decision.
+
+    As :class:`exactly_once.coordinator.micro_batch.Committer`.
+    """
+
+    def __init__(self, store: Store):
+        self._store = store
+
+    def commit(self, parts: Sequence[Part | None], batch_id: int) -> None:
+        """Everything is with the brokers already, as far as the guarantee goes.
+
+        Raises
+        ------
+        UnsupportedMode
+            When a task has no result: it has sent nothing.
+        """
+        if any(part is None for part in parts):
+            raise UnsupportedMode(
+                "Spark asks for the commit of a batch without results of its tasks, as it does in continuous mode",
+                "Use trigger(processingTime=...) or trigger(availableNow=True)",
+            )
+        state = self._store.load()
+        if state is None:
+            raise ProtocolViolation("this driver has planned no batch", "Start the stream again")
+        self._store.save(replace(state, finished=True))
+
+    def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> None:
+        """What was sent cannot be taken back."""
+
+
+class KafkaDelivery(Participant[PreparedTransaction]):
+    """Kafka without transactions: what a part sends is visible at once."""
+
+    name = KAFKA
+
+    def __init__(self, options: SinkOptions, rows: Rows):
+        self._options = options
+        self._rows = rows
+
+    def begin(self, part: PartName) -> PartWriter[PreparedTransaction]:
+        """Begin to send."""
+        return _DeliveredPart(self._options, self._rows, f"sink {part.sink_id!r}, part {part.part}")
+
+    def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
+        """There are no handles."""
+        return ()
+
+    def abort(self, handles: Sequence[PreparedTransaction]) -> None:
+        """There are no handles."""
+
+    def recover_and_abort(self, scope: Scope) -> list[str]:
+        """Nothing is ever left open."""
+        return []
+
+
+class _DeliveredPart(PartWriter[PreparedTransaction]):
+    def __init__(self, options: SinkOptions, rows: Rows, name: str):
+        self._options = options
+        self._rows = rows
+        waits = options.guarantee is Guarantee.AT_LEAST_ONCE
+        self._sender = AcknowledgedSender(options.connection, options.producer, name) if waits else _lasting(options)
+        self._topics: set[str] = set()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._rows.send(rows, self._sender, self._topics)
+
+    def pre_commit(self) -> None:
+        if isinstance(self._sender, UnacknowledgedSender):
+            self._sender.serve()
+        else:
+            self._sender.flush(self._options.delivery_timeout_s)
+
+    def abort(self) -> None:
+        pass
+
+
+_unacknowledged: dict[str, UnacknowledgedSender] = {}
+
+
+def _lasting(options: SinkOptions) -> UnacknowledgedSender:
+    """The producer of this worker process, kept over parts: it goes on sending after each."""
+    key = options.cache_key
+    if key not in _unacknowledged:
+        name = f"sink {options.sink_id!r}"
+        _unacknowledged[key] = UnacknowledgedSender(options.connection, options.producer, name)
+    return _unacknowledged[key]

@@ -1,0 +1,90 @@
+"""``exactly-once``: look at the transactions and checkpoints of sinks, and bring a sink to rest.
+
+Exit codes: 0 all is well, 1 something is not right or was refused, 2 the command itself is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+
+from exactly_once.errors import ExactlyOnceError, InvalidOption
+from exactly_once.ops.cli.arguments import parse
+from exactly_once.ops.cli.commands import run
+
+#: Of a table that goes into a file or a pipe: wide enough for a transactional id with its partitions.
+PIPED_WIDTH = 180
+
+#: What the clients have to say about connections; the error at the end says it once.
+_CHATTY = ("kafka", "exactly_once.librdkafka")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Default: the arguments of the process.
+
+    Returns
+    -------
+    int
+        The exit code; see the module.
+    """
+    args = parse(argv)
+    try:
+        with _quiet():
+            result = run(args)
+        if args.json:
+            _print_json(result.document)
+        else:
+            result.show(Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False))
+        sys.stdout.flush()
+        return result.code
+    except BrokenPipeError:  # the reader had enough (head); what follows must not fail at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted. What was asked of the brokers may have been done; list again.", file=sys.stderr)
+        return 130
+    except ExactlyOnceError as e:
+        return _fail(e, args.json)
+    except Exception as e:  # a person at night is told what is known, not where in our code it was found
+        return _fail(
+            ExactlyOnceError(
+                f"{type(e).__name__}: {e}", "List again to see what stands; report this as a bug", "Nothing is known"
+            ),
+            args.json,
+        )
+
+
+def _fail(e: ExactlyOnceError, as_json: bool) -> int:
+    if as_json:
+        phrase = getattr(e, "phrase", None)
+        _print_json({"error": {"code": e.code, "what": e.what, "safe": e.safe, "way_out": e.way_out, "force": phrase}})
+    print(e, file=sys.stderr)
+    return 2 if isinstance(e, InvalidOption) else 1
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    print(json.dumps(document, indent=2))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = {name: logging.getLogger(name).level for name in _CHATTY}
+    try:
+        for name in _CHATTY:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

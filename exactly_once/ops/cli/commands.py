@@ -1,0 +1,237 @@
+"""The commands: each asks the engine, and returns a document for scripts and a way to show it to people."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from exactly_once.checkpoint import kafka_offsets, read_checkpoint, repair_command
+from exactly_once.kafka.commit_log import now_ms, read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control, Description
+from exactly_once.ops import transactions as operations
+from exactly_once.ops.cli import metrics, tables
+from exactly_once.ops.cli.explain import explain, trouble
+from exactly_once.ops.inspection import Inspection, inspect_sink, owner_of, sink_of, sinks
+from exactly_once.ops.repair import examine, repair
+from exactly_once.ops.rules import Attributed, Refused, check_owner, name_of
+from exactly_once.ops.standing import compare
+from exactly_once.protocol.names import check_sink_id, namespace
+
+#: For each look at a sink.
+BUDGET_S = 10.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command found or did: for scripts, for people, and as an exit code."""
+
+    document: dict[str, Any]
+    show: Callable[[Console], None]
+    code: int = 0
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Run the command that ``args`` (of :func:`~exactly_once.ops.cli.arguments.parse`) names.
+
+    Raises
+    ------
+    ExactlyOnceError
+    """
+    result: Result = _COMMANDS[args.command](args)
+    return result
+
+
+def connection_of(args: argparse.Namespace) -> Connection:
+    """From the environment, with the servers of the command line if it names some."""
+    servers = args.bootstrap_servers
+    found = Connection.from_environment(servers)
+    return replace(found, bootstrap_servers=servers) if servers else found
+
+
+def _program(args: argparse.Namespace) -> str:
+    """How a command that is to be copied begins."""
+    servers = f" --bootstrap-servers {shlex.quote(args.bootstrap_servers)}" if args.bootstrap_servers else ""
+    return f"exactly-once{servers}"
+
+
+def _list(args: argparse.Namespace) -> Result:
+    connection = connection_of(args)
+    names = [check_sink_id(args.sink)] if args.sink else sinks(connection, BUDGET_S)
+    found = [inspect_sink(connection, name, BUDGET_S) for name in names]
+    idle = _idle(connection, found) if args.all else []
+    hanging = operations.list_hanging(connection, args.sink, (), args.older_than, BUDGET_S) if args.hanging else []
+    wrong = [sentence for inspection in found for sentence in trouble(inspection)]
+    wrong += [f"{h.hanging.name} hangs: no coordinator will ever end it ({h.owner})" for h in hanging]
+    document = {
+        "sinks": [inspection.as_json() for inspection in found],
+        "idle": [{**d._asdict(), "partitions": []} for d in idle] if args.all else None,
+        "hanging": [_hanging_json(h) for h in hanging] if args.hanging else None,
+        "trouble": wrong,
+    }
+    shown = hanging if args.hanging else None
+    return Result(document, partial(tables.show_list, found, idle, shown, wrong), 1 if wrong else 0)
+
+
+def _idle(connection: Connection, found: list[Inspection]) -> list[Description]:
+    """The ids of these sinks that have nothing under way."""
+    with Control(connection, BUDGET_S) as control:
+        ids = [t.transactional_id for i in found for t in control.list_transactions(namespace(i.sink_id), ())]
+        open_ids = {t.transactional_id for i in found for t in i.open}
+        return [d for d in control.renew(BUDGET_S).describe(ids).values() if d.transactional_id not in open_ids]
+
+
+def _hanging_json(found: Attributed) -> dict[str, Any]:
+    return {
+        "name": found.hanging.name,
+        **found.hanging._asdict(),
+        "owner": found.owner,
+        "sink_id": found.sink_id,
+        "decided": name_of(found.decided.decision) if found.decided else None,
+    }
+
+
+def _explain(args: argparse.Namespace) -> Result:
+    connection = connection_of(args)
+    sink_id = sink_of(args.id)
+    found = (
+        inspect_sink(connection, sink_id, BUDGET_S, readers=True) if sink_id else Inspection("", checked_ms=now_ms())
+    )
+    with Control(connection, BUDGET_S) as control:
+        described = control.describe([args.id])[args.id]
+    explanation = explain(described, found, _program(args))
+    return Result(explanation.as_json(), partial(tables.show_explanation, explanation), 0 if described.state else 1)
+
+
+def _commit(args: argparse.Namespace) -> Result:
+    done = operations.commit(connection_of(args), args.id, args.force)
+    decided = done.decided
+    document = {
+        "committed": args.id,
+        "producer_id": done.transaction.producer_id,
+        "producer_epoch": done.transaction.producer_epoch,
+        "decided": name_of(decided.decision) if decided else None,
+        "records": decided.handle.records if decided else None,
+        "forced": done.forced,
+    }
+    of = f", {name_of(decided.decision)}, {decided.handle.records} records" if decided else f", forced: {done.forced}"
+    return Result(document, partial(tables.show_line, f"Committed {args.id}{of}."))
+
+
+def _abort(args: argparse.Namespace) -> Result:
+    connection = connection_of(args)
+    if args.hanging:
+        ended = operations.end_hanging(connection, args.hanging, args.force, args.older_than)
+        return Result(
+            {"aborted": args.hanging, **_hanging_json(ended), "forced": args.force},
+            partial(tables.show_line, f"Ended the hanging transaction {args.hanging}; its readers go on."),
+        )
+    done = operations.abort(connection, args.id, args.force)
+    document = {
+        "aborted": args.id,
+        "producer_id": done.transaction.producer_id,
+        "producer_epoch": done.transaction.producer_epoch,
+        "recovery": done.report.as_metadata() if done.report else None,
+        "forced": done.forced,
+    }
+    if done.report is None:
+        return Result(document, partial(tables.show_line, f"Aborted {args.id}, forced: {done.forced}."))
+    return Result(document, partial(tables.show_report, done.report), 0 if done.report.clean else 1)
+
+
+def _inspect_checkpoint(args: argparse.Namespace) -> Result:
+    found = read_checkpoint(args.location)
+    standing = compare(found, read_log(connection_of(args), check_sink_id(args.sink), BUDGET_S)) if args.sink else None
+    offsets = kafka_offsets(found.source_offsets)
+    document = {
+        "location": found.location,
+        "query_id": found.query_id,
+        "last_planned": found.last_offsets,
+        "last_committed": found.last_commit,
+        "in_flight": found.in_flight,
+        "batch_started_ms": found.batch_started_ms,
+        "source_offsets": list(found.source_offsets),
+        "kafka_offsets": {t: {str(p): o for p, o in partitions.items()} for t, partitions in offsets.items()},
+        "torn": dict(found.torn),
+        "sink_id": args.sink,
+        "standing": asdict(standing) if standing else None,
+    }
+    bad = found.query_id is None if standing is None else standing.state in ("checkpoint lost", "foreign")
+    bad = bad or bool(found.torn)
+    return Result(document, partial(tables.show_checkpoint, found, offsets, standing, args.sink), 1 if bad else 0)
+
+
+def _repair_checkpoint(args: argparse.Namespace) -> Result:
+    connection, sink_id = connection_of(args), check_sink_id(args.sink)
+    if args.apply:
+        done = repair(connection, sink_id, args.location, args.plan_anew, args.force)
+        document = {"dry_run": False, **done.as_json(), "refused": None, "force": None}
+        return Result(document, partial(tables.show_repair, done, None, ""), 0 if done.whole else 1)
+    found = examine(connection, sink_id, args.location, args.plan_anew, BUDGET_S)
+    refusal: Refused | None = None
+    try:
+        if found.to_do:
+            check_owner(sink_id, owner_of(read_log(connection, sink_id, BUDGET_S)), args.force)
+    except Refused as e:
+        refusal = e
+    document = {
+        "dry_run": True,
+        **found.as_json(),
+        "refused": refusal.what if refusal else None,
+        "force": refusal.phrase if refusal else None,
+    }
+    command = _program(args) + repair_command(args.location, sink_id).removeprefix("exactly-once")
+    command += f"{' --plan-anew' if args.plan_anew else ''} --apply"
+    return Result(document, partial(tables.show_repair, found, refusal, command), 0 if found.whole else 1)
+
+
+def _recover(args: argparse.Namespace) -> Result:
+    connection, sink_id = connection_of(args), check_sink_id(args.sink)
+    if not args.dry_run:
+        report = operations.recover_sink(connection, sink_id, args.force)
+        return Result(
+            {**report.as_metadata(), "clean": report.clean, "forced": args.force},
+            partial(tables.show_report, report),
+            0 if report.clean else 1,
+        )
+    found = inspect_sink(connection, sink_id, BUDGET_S, readers=True)
+    refusal: Refused | None = None
+    try:
+        check_owner(sink_id, found.owner, args.force)
+    except Refused as e:
+        refusal = e
+    undecided = [t for t in found.open if t.verdict == "undecided"]
+    document = {
+        "dry_run": True,
+        "would_complete": [d.name for d in found.decided],
+        "would_abort": [t.transactional_id for t in undecided],
+        "refused": refusal.what if refusal else None,
+        "force": refusal.phrase if refusal else None,
+        **found.as_json(),
+    }
+    command = f"{_program(args)} recover {sink_id}"
+    show = partial(tables.show_plan, found, undecided, refusal, command)
+    return Result(document, show, 1 if refusal else 0)
+
+
+def _metrics(args: argparse.Namespace) -> Result:
+    metrics.run(args, connection_of(args))
+    return Result({}, lambda console: None)
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
+    "transactions.list": _list,
+    "transactions.explain": _explain,
+    "transactions.commit": _commit,
+    "transactions.abort": _abort,
+    "checkpoint.inspect": _inspect_checkpoint,
+    "checkpoint.repair": _repair_checkpoint,
+    "recover": _recover,
+    "metrics": _metrics,
+}

@@ -1,0 +1,237 @@
+"""What a person at night needs to know about one transaction, from an inspection: pure."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from exactly_once.kafka.control import Description
+from exactly_once.ops.cli.words import duration, plural, when
+from exactly_once.ops.inspection import UNDER_WAY, BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
+from exactly_once.ops.rules import Refused, check_owner, name_of
+from exactly_once.ops.transactions import RECOVERY_BUDGET_S
+from exactly_once.protocol.names import parse_part_id
+
+
+@dataclass(frozen=True)
+class Option:
+    """Something that may be done: the exact command, and what it does."""
+
+    command: str
+    effect: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One transaction, in sentences.
+
+    Attributes
+    ----------
+    what, owner, state, by_itself : str
+        What it is; who owns its sink; where it stands against its timeout; what happens when nobody acts.
+    blocks : tuple of BlockedPartition
+        Partitions that it holds back.
+    """
+
+    transactional_id: str
+    what: str
+    owner: str
+    state: str
+    by_itself: str
+    blocks: tuple[BlockedPartition, ...]
+    readers_complete: bool | None
+    options: tuple[Option, ...]
+    transaction: OpenTransaction | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "transactional_id": self.transactional_id,
+            "what": self.what,
+            "owner": self.owner,
+            "state": self.state,
+            "by_itself": self.by_itself,
+            "blocks": [b.as_json() for b in self.blocks],
+            "readers_complete": self.readers_complete,
+            "options": [{"command": o.command, "effect": o.effect} for o in self.options],
+            "transaction": self.transaction.as_json() if self.transaction else None,
+        }
+
+
+def explain(described: Description, found: Inspection, program: str = "exactly-once") -> Explanation:
+    """Explain the transaction (or the lack of one) of one transactional id.
+
+    Parameters
+    ----------
+    described : Description
+        Its coordinator's view.
+    found : Inspection
+        Of its sink; an empty one for a foreign id.
+    program : str
+        How the commands begin.
+    """
+    under_way = described.state in UNDER_WAY
+    transaction = judge(described, found.log, found.checked_ms) if under_way else None
+    mine = set(described.partitions)
+    return Explanation(
+        described.transactional_id,
+        _what(described, found, transaction),
+        owner_sentence(found),
+        _state(described, transaction),
+        _by_itself(described, found, transaction),
+        tuple(b for b in found.blocked if (b.topic, b.partition) in mine) if under_way else (),
+        found.readers_complete,
+        tuple(_options(found, transaction, program)),
+        transaction,
+    )
+
+
+def owner_sentence(found: Inspection) -> str:
+    """Who owns the sink, and whether that lives."""
+    if found.owner is None:
+        return "Nobody: no stream has ever claimed this sink."
+    claim, alive = found.owner.claim, found.owner.alive
+    life = (
+        "it is alive"
+        if alive
+        else "it is gone"
+        if alive is False
+        else f"from {socket.gethostname()} it cannot be seen whether it is alive"
+    )
+    return (
+        f"A {claim.purpose}: process {claim.pid} on {claim.host}, claim {claim.token} of "
+        f"{when(claim.claimed_ms, found.checked_ms)}; {life}."
+    )
+
+
+def _what(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
+    name = described.transactional_id
+    if sink_of(name) is None:
+        return "A foreign id: it belongs to no sink of this package, which never touches it."
+    part = parse_part_id(name)
+    if part is None:
+        return f"The commit log of sink {found.sink_id}: the one writer that decides."
+    batch = naming(described, found.log)
+    if batch is not None:
+        decision, handle = batch
+        return f"Part {part.part} of {name_of(decision)} of sink {found.sink_id}, {plural(handle.records, 'record')}."
+    if transaction is None:
+        return f"An id of part {part.part} of sink {found.sink_id}, with no transaction under way."
+    return f"Part {part.part} of a batch of sink {found.sink_id} that is not decided."
+
+
+def _state(described: Description, transaction: OpenTransaction | None) -> str:
+    if not described.state:
+        return "No coordinator knows this id: it was never used here, or has expired."
+    if transaction is None:
+        return f"{described.state}: nothing is under way."
+    left = transaction.timeout_s - transaction.age_s
+    limit = f"after {duration(transaction.timeout_s)} the broker aborts it"
+    rest = f"{duration(left)} are left" if left > 0 else "that time is over"
+    return f"{described.state} for {duration(transaction.age_s)}; {limit} ({rest}). Verdict: {transaction.verdict}."
+
+
+def _by_itself(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
+    if sink_of(described.transactional_id) is None:
+        return "Its own client ends it, or its timeout does."
+    if transaction is None:
+        return _ended(described, found)
+    if described.state != "Ongoing":
+        return f"The coordinator is writing its {described.state.removeprefix('Prepare').lower()} markers."
+    works = found.owner.works if found.owner else False
+    left = duration(max(0.0, transaction.timeout_s - transaction.age_s))
+    unseen = "If its driver is dead: " if works is None else ""
+    if transaction.verdict == "log":
+        return f"A write takes milliseconds. The next claim ends what a dead driver left; its timeout does in {left}."
+    if transaction.verdict == "decided":
+        if works:
+            return "Its driver commits it within seconds."
+        named = naming(described, found.log)
+        return (
+            f"{unseen}nobody commits it until the stream or a recovery is started. In {left} the broker aborts it; its "
+            f"records are then missing from {name_of(named[0]) if named else 'its batch'} until the stream is started "
+            "and writes them again (EO-LOST)."
+        )
+    if works:
+        return "Its driver decides it when the batch is written, or aborts it. Nothing of it is visible before."
+    return (
+        f"{unseen}the next start or a recovery aborts it; in {left} the broker does. Nothing is lost: the batch is "
+        "written again."
+    )
+
+
+def _ended(described: Description, found: Inspection) -> str:
+    for pending in found.decided:
+        for part in pending.parts:
+            if part.transactional_id == described.transactional_id:
+                return (
+                    f"Its {pending.name} is decided and not proven; this part of it is {part.state}. The next start of "
+                    "the stream or a recovery goes on from there."
+                )
+    return "Nothing: there is nothing to end."
+
+
+def _options(found: Inspection, transaction: OpenTransaction | None, program: str) -> list[Option]:
+    if transaction is None and not found.decided and not found.open:
+        return []
+    force = ""
+    try:
+        check_owner(found.sink_id, found.owner)
+    except Refused as e:
+        force = f" --force {shlex.quote(e.phrase or '')}"
+    options: list[Option] = []
+    name = transaction.transactional_id if transaction else ""
+    if transaction is not None and transaction.state == "Ongoing":
+        if transaction.verdict == "decided":
+            effect = f"Shows its {plural(transaction.records or 0, 'record')} to readers; harmless beside a driver."
+            options.append(Option(f"{program} transactions commit {name}", effect))
+        elif transaction.verdict == "undecided":
+            effect = "Aborts it and whatever else of the sink is not decided; commits what is. No record is lost."
+            options.append(Option(f"{program} transactions abort {name}{force}", effect))
+    if found.owner is not None and found.owner.works:
+        options.append(Option("wait", "The driver is alive and ends its transactions itself."))
+    if found.owner is not None:
+        fences = " Stops the driver with EO-FENCED." if force else ""
+        options.append(
+            Option(
+                f"{program} recover {found.sink_id}{force}",
+                f"Commits what is decided, aborts what is not, and proves it.{fences}",
+            )
+        )
+    return options
+
+
+def trouble(found: Inspection) -> list[str]:
+    """What is not right with a sink, a sentence each; empty when it works, or rests."""
+    sentences: list[str] = []
+    waits = len(found.open) + len(found.decided)
+    if waits and not _worked_on(found):
+        sentences.append(
+            f"{found.sink_id}: {plural(len(found.open), 'transaction')} open and {plural(len(found.decided), 'batch')} "
+            f"decided but not proven, and nobody works on it: exactly-once recover {found.sink_id}"
+        )
+    for pending in found.decided:
+        for state in ("lost", "unknown"):
+            if count := pending.count(state):
+                sentences.append(
+                    f"{found.sink_id}: {pending.name} is decided, and {plural(count, 'part')} of it "
+                    f"{'is' if count == 1 else 'are'} {state}"
+                )
+    for t in found.open:
+        if t.age_s > t.timeout_s > 0:
+            sentences.append(
+                f"{t.transactional_id}: open for {duration(t.age_s)}, beyond its timeout of {duration(t.timeout_s)}"
+            )
+    return sentences
+
+
+def _worked_on(found: Inspection) -> bool:
+    """Whether somebody may be at work: a driver that is not known to be dead, or a recovery that has just begun."""
+    if found.owner is None:
+        return False
+    claim, alive = found.owner.claim, found.owner.alive
+    if claim.purpose == "recovery":
+        return alive is not False and found.checked_ms - claim.claimed_ms < RECOVERY_BUDGET_S * 1000
+    return alive is not False

@@ -1,0 +1,264 @@
+"""What people see: tables for what can be compared, sentences for the rest."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from exactly_once.checkpoint import Checkpoint, repair_command
+from exactly_once.coordinator.recover import RecoveryReport
+from exactly_once.kafka.commit_log import now_ms
+from exactly_once.kafka.control import Description
+from exactly_once.ops.cli.explain import Explanation, owner_sentence
+from exactly_once.ops.cli.words import duration, plural, when
+from exactly_once.ops.inspection import BlockedPartition, Inspection, OpenTransaction
+from exactly_once.ops.repair import Repair
+from exactly_once.ops.rules import Attributed, Refused, name_of
+from exactly_once.ops.standing import Offsets, Standing
+
+#: Partitions or groups named in one cell before the rest is counted.
+_NAMED = 4
+
+
+def show_line(text: str, console: Console) -> None:
+    """A sentence, never wrapped by us: it may hold a command to copy."""
+    console.print(Text(text), soft_wrap=True)
+
+
+def show_list(
+    found: Sequence[Inspection],
+    idle: Sequence[Description],
+    hanging: Sequence[Attributed] | None,
+    wrong: Sequence[str],
+    console: Console,
+) -> None:
+    """Sinks with what is open, ids with nothing open, hanging transactions, and what is not right."""
+    if not found:
+        show_line("There is no sink on this cluster (or this principal may not see one).", console)
+    for inspection in found:
+        show_line(f"Sink {inspection.sink_id}: {_headline(inspection)}", console)
+        if inspection.open:
+            console.print(_open_table(inspection.open))
+        for pending in inspection.decided:
+            states = [
+                f"{count} {s}" for s in ("committed", "waiting", "lost", "unknown") if (count := pending.count(s))
+            ]
+            age = when(pending.decided_ms, inspection.checked_ms)
+            show_line(f"  {pending.name} decided {age}, not proven: {', '.join(states) or 'no parts'}", console)
+        if inspection.blocked:
+            show_line(f"  readers wait on {_partitions(inspection.blocked)}", console)
+    if idle:
+        table = _table("Nothing under way", "transactional id", "state", "producer id", "epoch", "timeout")
+        for d in idle:
+            epoch = str(d.producer_epoch)
+            table.add_row(d.transactional_id, d.state, str(d.producer_id), epoch, duration(d.timeout_ms / 1000))
+        console.print(table)
+    if hanging is not None:
+        _show_hanging(hanging, console)
+    for sentence in wrong:
+        show_line(f"! {sentence}", console)
+
+
+def _headline(found: Inspection) -> str:
+    if found.quiet:
+        return f"nothing under way. {_owner(found)}"
+    return f"{plural(len(found.open), 'transaction')} open, the oldest for {duration(found.oldest_s)}. {_owner(found)}"
+
+
+def _owner(found: Inspection) -> str:
+    if found.owner is None:
+        return "Never claimed."
+    claim, alive = found.owner.claim, found.owner.alive
+    life = "alive" if alive else "gone" if alive is False else "not visible from here"
+    return f"Owner: {claim.purpose}, process {claim.pid} on {claim.host}, {life}."
+
+
+def _open_table(open_transactions: Iterable[OpenTransaction]) -> Table:
+    table = _table(None, "transactional id", "state", "verdict", "batch", "records", "age", "timeout", "partitions")
+    for t in open_transactions:
+        late = t.age_s > t.timeout_s > 0
+        table.add_row(
+            t.transactional_id,
+            t.state,
+            t.verdict,
+            _or_dash(t.batch_id),
+            _or_dash(t.records),
+            Text(duration(t.age_s), style="bold red" if late else ""),
+            duration(t.timeout_s),
+            _some([f"{topic}-{p}" for topic, p in t.partitions]),
+        )
+    return table
+
+
+def _show_hanging(hanging: Sequence[Attributed], console: Console) -> None:
+    if not hanging:
+        show_line("No hanging transactions on the sinks' topics.", console)
+        return
+    table = _table("Hanging", "name", "whose", "sink", "producer id", "epoch", "last record")
+    for found in hanging:
+        h = found.hanging
+        whose = found.owner if h.transactional_id is None else f"{found.owner}: {h.transactional_id}"
+        last = when(h.last_timestamp_ms, now_ms())
+        table.add_row(h.name, whose, found.sink_id or "-", str(h.producer_id), str(h.producer_epoch), last)
+    console.print(table)
+
+
+def show_explanation(found: Explanation, console: Console) -> None:
+    """One transaction: what it is, what it does, what may be done."""
+    show_line(found.transactional_id, console)
+    for title, text in (
+        ("What", found.what),
+        ("Owner", found.owner),
+        ("State", found.state),
+        ("Blocks", _blocks(found)),
+        ("By itself", found.by_itself),
+    ):
+        show_line(f"  {title + ':':<11}{text}", console)
+    if found.options:
+        show_line("  You may:", console)
+    for option in found.options:
+        show_line(f"    {option.command}", console)
+        show_line(f"        {option.effect}", console)
+
+
+def _blocks(found: Explanation) -> str:
+    if not found.blocks:
+        return "Nobody."
+    groups = sorted({g for b in found.blocks for g in b.groups})
+    who = f"consumer groups {_some(groups)}" if groups else "no consumer group with committed offsets"
+    more = "" if found.readers_complete else " (not every group could be asked)"
+    return f"{_partitions(found.blocks)}; {who}{more}."
+
+
+def show_report(report: RecoveryReport, console: Console) -> None:
+    """What a recovery did."""
+    if report.claim is None:
+        show_line(f"Sink {report.sink_id} was never used: nothing to do.", console)
+        return
+    show_line(f"Sink {report.sink_id}: claim {report.claim.token}.", console)
+    table = _table(None, "step", "found", "what")
+    table.add_row("completed", str(len(report.completed)), _some([name_of(d) for d in report.completed]) or "-")
+    table.add_row("aborted", str(len(report.aborted)), _some([d.transactional_id for d in report.aborted]) or "-")
+    table.add_row(
+        "still open", str(len(report.left_open)), _some([d.transactional_id for d in report.left_open]) or "-"
+    )
+    table.add_row("still blocked", str(len(report.blocked)), _some([f"{t}-{p}" for t, p in report.blocked]) or "-")
+    console.print(table)
+    if report.left_open:
+        rest = "A task of a stopped driver still breathes, or its id may not be ended by you: run the recovery again."
+    elif report.blocked:
+        rest = (
+            "Nothing of the sink is open; somebody else's transaction holds its readers back, or one that hangs: "
+            "exactly-once transactions list --hanging"
+        )
+    else:
+        rest = "The sink is at rest. The next start of the stream takes it back."
+    show_line(rest, console)
+
+
+def show_plan(
+    found: Inspection, undecided: Sequence[OpenTransaction], refusal: Refused | None, command: str, console: Console
+) -> None:
+    """What a recovery would do."""
+    show_line(f"Sink {found.sink_id}, dry run: nothing was changed.", console)
+    show_line(f"  {'Owner:':<16}{owner_sentence(found)}", console)
+    for d in found.decided:
+        show_line(f"  {'Would commit:':<16}{d.name}, {plural(len(d.parts), 'part')}", console)
+    for t in undecided:
+        show_line(
+            f"  {'Would abort:':<16}{t.transactional_id}, open for {duration(t.age_s)}; its rows are written again",
+            console,
+        )
+    if not (found.decided or undecided):
+        show_line("  Nothing would be done but to claim the sink.", console)
+    if found.blocked:
+        show_line(f"  {'Readers wait on:':<16} {_partitions(found.blocked)}", console)
+    show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
+    if refusal is not None:
+        show_line(f"  {'All the same:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
+
+
+def show_checkpoint(
+    found: Checkpoint, offsets: Offsets, standing: Standing | None, sink_id: str | None, console: Console
+) -> None:
+    """A checkpoint, and how it stands to a commit log."""
+    if found.query_id is None and not found.torn:
+        show_line(f"There is no checkpoint at {found.location}.", console)
+    else:
+        table = _table(f"Checkpoint {found.location}", "", "")
+        table.show_header = False
+        table.add_row("query", found.query_id or "-")
+        table.add_row("last planned batch", _or_dash(found.last_offsets))
+        table.add_row("last committed batch", _or_dash(found.last_commit))
+        since = when(found.batch_started_ms or 0, now_ms())
+        table.add_row("in flight", "-" if found.in_flight is None else f"batch {found.in_flight}, planned {since}")
+        for topic, partitions in offsets.items():
+            ends = ", ".join(f"{p}: {o:,}" for p, o in sorted(partitions.items()))
+            table.add_row(f"input {topic}, up to", ends)
+        if not offsets:
+            table.add_row("source offsets", "\n".join(found.source_offsets) or "-")
+        console.print(table)
+    for name, fault in found.torn.items():
+        show_line(f"! {name} is torn: {fault}.", console)
+    if found.torn:
+        show_line(f"See what may be done: {repair_command(found.location, sink_id or '')}", console)
+    if standing is not None:
+        decided = _or_dash(standing.last_decided)
+        unproven = f"; not proven: {list(standing.open_decisions)}" if standing.open_decisions else ""
+        show_line(
+            f"With the commit log of {sink_id}: {standing.state}. Last decided batch: {decided}{unproven}.", console
+        )
+
+
+def show_repair(found: Repair, refusal: Refused | None, command: str, console: Console) -> None:
+    """What is wrong with a checkpoint, and what may be done or was done."""
+    if not found.findings:
+        show_line(f"Checkpoint {found.location}: nothing is torn.", console)
+        return
+    table = _table(f"Checkpoint {found.location}, sink {found.sink_id}", "file", "action", "why")
+    for f in found.findings:
+        more = f" (and {plural(len(f.also), 'file')} of the state that its tasks wrote)" if f.also else ""
+        table.add_row(f.name or "-", f.action.value, f"{f.why}{more}")
+    console.print(table)
+    if found.applied:
+        show_line(f"Done, under claim {found.claim}. Copies and the audit record are in {found.kept_in}.", console)
+        show_line("Start the stream: it takes the sink back and goes on.", console)
+    elif found.refused:
+        show_line("Nothing was changed: what is refused only a person can put right.", console)
+    elif found.to_do:
+        show_line("Nothing was changed.", console)
+        show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
+        if refusal is not None:
+            show_line(f"  {'All the same:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
+
+
+def _table(title: str | None, *columns: str) -> Table:
+    table = Table(
+        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
+    )
+    for column in columns:
+        right = column in ("batch", "records", "age", "timeout", "epoch", "producer id", "found")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def _partitions(blocked: Iterable[BlockedPartition]) -> str:
+    return _some(
+        [
+            f"{b.topic}-{b.partition} ({plural(b.waiting, 'offset')}{'' if b.ours else ', held by somebody else'})"
+            for b in blocked
+        ]
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

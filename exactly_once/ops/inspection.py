@@ -1,0 +1,399 @@
+"""How a sink stands, from outside: who owns it, what is open, what is decided and not proven, who waits for it.
+
+Read-only. Every statement is the brokers' word or the commit log's; nothing is inferred from a checkpoint or a clock of
+this machine, except ages (Kafka does not tell its time, so an age is ours minus the broker's stamp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import UnknownTopic
+from exactly_once.kafka.commit_log import now_ms, read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Description
+from exactly_once.kafka.survey import Survey
+from exactly_once.ops.processes import owner_alive
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import commit_log_id, namespace, parse_part_id
+from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedTransaction
+
+#: States in which readers of the topics wait for the transaction.
+UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+_LOG_TOPIC = re.compile(r"eo\.(?P<sink>.+)\.commit-log")
+_COMMITTING = ("PrepareCommit", "CompleteCommit")
+_ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The latest claim of a sink, and whether its process lives (None: it is on another host, so nobody here knows)."""
+
+    claim: Claim
+    alive: bool | None
+
+    @property
+    def works(self) -> bool | None:
+        """Whether a stream or a batch write may be disturbed by a new claim; None when it cannot be known from here.
+
+        A recovery is no work to protect: two at once are safe, and its claim outlives it in a process that stays.
+        """
+        return False if self.claim.purpose == "recovery" else self.alive
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self.claim), "alive": self.alive}
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction of the sink that is under way, by its coordinator.
+
+    Attributes
+    ----------
+    part, attempt
+        None for the commit log's own.
+    age_s, timeout_s : float
+        How long it is open, and after how long the broker aborts it.
+    verdict : str
+        ``decided``: it will be committed. ``undecided``: it may be aborted, since its rows will be written again.
+        ``log``: a write to the commit log.
+    batch_id, records : int or None
+        Of the decision; None unless decided.
+    """
+
+    transactional_id: str
+    part: int | None
+    attempt: str | None
+    state: str
+    producer_id: int
+    producer_epoch: int
+    age_s: float
+    timeout_s: float
+    partitions: tuple[tuple[str, int], ...]
+    verdict: str
+    batch_id: int | None = None
+    records: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "partitions": [f"{t}-{p}" for t, p in self.partitions]}
+
+
+@dataclass(frozen=True)
+class PendingPart:
+    """One handle of a decision that is not proven, and what its coordinator says of it.
+
+    ``state`` is ``waiting`` (open, to be committed), ``committed``, ``lost`` (ended otherwise) or ``unknown`` (the id
+    is forgotten, or serves another transaction).
+    """
+
+    transactional_id: str
+    part: int
+    records: int
+    state: str
+
+
+@dataclass(frozen=True)
+class PendingDecision:
+    """A batch that is decided and has no completed mark."""
+
+    query_id: str
+    batch_id: int
+    token: int
+    decided_ms: int
+    topics: tuple[str, ...]
+    parts: tuple[PendingPart, ...]
+
+    @property
+    def name(self) -> str:
+        """``batch 7``, or ``write 2013-01-05``."""
+        return batch_name(self.query_id, self.batch_id)
+
+    def count(self, state: str) -> int:
+        """How many parts are in ``state``."""
+        return sum(p.state == state for p in self.parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        plain = {"name": self.name, "topics": list(self.topics), "parts": [asdict(p) for p in self.parts]}
+        return {**asdict(self), **plain}
+
+
+@dataclass(frozen=True)
+class BlockedPartition:
+    """A partition whose read_committed readers wait.
+
+    ``ours`` is whether an open transaction of this sink writes to it; when not, somebody else holds it back. ``groups``
+    is filled in when readers are asked for.
+    """
+
+    topic: str
+    partition: int
+    last_stable: int
+    high: int
+    ours: bool
+    groups: tuple[str, ...] = ()
+
+    @property
+    def waiting(self) -> int:
+        """Offsets that cannot be read yet, markers included."""
+        return self.high - self.last_stable
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "groups": list(self.groups), "waiting": self.waiting}
+
+
+@dataclass(frozen=True)
+class RecentDecision:
+    """A decision that the log still holds, and its completed mark if it has one."""
+
+    decision: Decision
+    decided_ms: int
+    mark: Completed | None
+
+    @property
+    def completed_ms(self) -> int | None:
+        """When it was proven committed; None as long as it is not."""
+        return self.mark.completed_ms if self.mark else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, without the handles."""
+        d = self.decision
+        return {
+            "query_id": d.query_id,
+            "write_id": d.write_id,
+            "batch_id": d.batch_id,
+            "token": d.token,
+            "parts": d.part_count,
+            "records": d.records,
+            "topics": list(d.topics),
+            "began_ms": d.began_ms,
+            "decided_ms": self.decided_ms,
+            "completed_ms": self.completed_ms,
+            "mark": asdict(self.mark) if self.mark else None,
+        }
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A sink at one moment; see the module.
+
+    Attributes
+    ----------
+    open : tuple of OpenTransaction
+        Oldest first.
+    decided : tuple of PendingDecision
+        Decided and not proven, oldest first.
+    blocked : tuple of BlockedPartition
+        Of the topics of open transactions and of the decisions that the log holds. Of a stream that runs, partitions
+        are blocked most of the time: what counts is for how long.
+    recent : tuple of RecentDecision
+        Oldest first.
+    readers_complete : bool or None
+        None when readers were not asked for; False when the budget ended before every group was asked.
+    checked_ms : int
+        This machine's clock.
+    """
+
+    sink_id: str
+    owner: Owner | None = None
+    open: tuple[OpenTransaction, ...] = ()
+    decided: tuple[PendingDecision, ...] = ()
+    blocked: tuple[BlockedPartition, ...] = ()
+    recent: tuple[RecentDecision, ...] = ()
+    readers_complete: bool | None = None
+    checked_ms: int = 0
+    log: LogState = field(default_factory=LogState, repr=False)
+
+    @property
+    def oldest_s(self) -> float:
+        """Age of the oldest open transaction; 0 when nothing is open."""
+        return max((t.age_s for t in self.open), default=0.0)
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is open, nothing waits for a proof, nobody is blocked."""
+        return not (self.open or self.decided or self.blocked)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values: what ``json.dumps`` takes."""
+        return {
+            "sink_id": self.sink_id,
+            "checked_ms": self.checked_ms,
+            "owner": self.owner.as_json() if self.owner else None,
+            "open": [t.as_json() for t in self.open],
+            "decided": [d.as_json() for d in self.decided],
+            "blocked": [b.as_json() for b in self.blocked],
+            "readers_complete": self.readers_complete,
+            "recent": [r.as_json() for r in self.recent],
+            "tally": asdict(self.log.tally),
+        }
+
+
+def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, readers: bool = False) -> Inspection:
+    """How the sink stands now. Changes nothing, fences nobody.
+
+    It lists and describes what is open first and reads the log then, so that "undecided" is never said of a transaction
+    that was decided when it was looked at.
+
+    Parameters
+    ----------
+    readers : bool
+        Also find the consumer groups that have offsets on blocked partitions.
+
+    Raises
+    ------
+    BrokerUnreachable, CommitLogDamaged, NotAuthorized
+        ``budget_s`` is for all of it.
+    """
+    deadline = Deadline(budget_s)
+    with Survey(connection, budget_s) as survey:
+        listed = [t.transactional_id for t in survey.list_transactions(namespace(sink_id), UNDER_WAY)]
+        seen = survey.describe(listed)
+        log = read_log(connection, sink_id, max(0.1, deadline.left))
+        handles = [h.transactional_id for d in log.open_decisions for h in d.handles]
+        survey.renew(max(0.1, deadline.left))
+        known = survey.describe(h for h in handles if h not in seen) | seen
+        checked = now_ms()
+        found = sorted((d for d in seen.values() if d.state in UNDER_WAY), key=lambda d: d.started_ms)
+        under_way = tuple(judge(d, log, checked) for d in found)
+        blocked = _blocked(survey, sink_id, under_way, log.decisions)
+        complete: bool | None = None
+        if readers:
+            who = survey.readers([(b.topic, b.partition) for b in blocked], max(0.1, deadline.left))
+            complete = who.complete
+            blocked = tuple(
+                BlockedPartition(b.topic, b.partition, b.last_stable, b.high, b.ours, who.groups[b.topic, b.partition])
+                for b in blocked
+            )
+    return Inspection(
+        sink_id,
+        owner_of(log),
+        under_way,
+        tuple(_pending(d, log, known) for d in log.open_decisions),
+        blocked,
+        tuple(RecentDecision(d, _decided_ms(d, log), log.marks.get((d.query_id, d.batch_id))) for d in log.decisions),
+        complete,
+        checked,
+        log,
+    )
+
+
+def owner_of(log: LogState) -> Owner | None:
+    """The owner by the log, and whether it lives."""
+    return Owner(log.owner, owner_alive(log.owner)) if log.owner else None
+
+
+def sinks(connection: Connection, budget_s: float = 10.0) -> list[str]:
+    """Every sink id that has a commit log or a transactional id on the cluster, as far as the principal may see."""
+    with Survey(connection, budget_s) as survey:
+        found = {m["sink"] for topic in survey.topics() if (m := _LOG_TOPIC.fullmatch(topic)) is not None}
+        ids = {sink_of(t.transactional_id) for t in survey.list_transactions("eo:", ())}
+    return sorted(found | {sink_id for sink_id in ids if sink_id is not None})
+
+
+def batch_name(query_id: str, batch_id: int) -> str:
+    """What a person calls the batch: ``batch 7``, or ``write 2013-01-05`` for a batch write."""
+    return f"write {query_id.removeprefix(WRITE)}" if query_id.startswith(WRITE) else f"batch {batch_id}"
+
+
+def sink_of(transactional_id: str) -> str | None:
+    """The sink that a transactional id (of a part, or of a commit log) belongs to; None for a foreign one."""
+    part = parse_part_id(transactional_id)
+    if part is not None:
+        return part.sink_id
+    sink_id = transactional_id.removeprefix("eo:").removesuffix(":log")
+    return sink_id if sink_id and ":" not in sink_id and transactional_id == commit_log_id(sink_id) else None
+
+
+def naming(transaction: Description, log: LogState) -> tuple[Decision, PreparedTransaction] | None:
+    """The decision and the handle that name exactly this transaction (id, producer id, epoch); None: undecided."""
+    for decision in log.decisions:
+        for handle in decision.handles:
+            if handle.transactional_id == transaction.transactional_id and _is(handle, decision, transaction):
+                return decision, handle
+    return None
+
+
+def judge(transaction: Description, log: LogState, checked_ms: int) -> OpenTransaction:
+    """What ``log`` says of a transaction that is under way."""
+    part = parse_part_id(transaction.transactional_id)
+    found = naming(transaction, log)
+    verdict = "log" if part is None else "decided" if found else "undecided"
+    return OpenTransaction(
+        transaction.transactional_id,
+        part.part if part else None,
+        part.attempt if part else None,
+        transaction.state,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        max(0, checked_ms - transaction.started_ms) / 1000 if transaction.started_ms >= 0 else 0.0,
+        transaction.timeout_ms / 1000,
+        transaction.partitions,
+        verdict,
+        found[0].batch_id if found else None,
+        found[1].records if found else None,
+    )
+
+
+def state_of(handle: PreparedTransaction, decision: Decision, described: Description | None) -> str:
+    """What became of a decided handle, by the coordinator's description: see :class:`PendingPart`."""
+    if described is None or not _is(handle, decision, described):
+        return "unknown"
+    if described.state == "Ongoing":
+        return "waiting"
+    return "committed" if described.state in _COMMITTING else "lost" if described.state in _ABORTING else "unknown"
+
+
+def _is(handle: PreparedTransaction, decision: Decision, described: Description) -> bool:
+    """Whether the description is of the handle's own transaction.
+
+    EndTxn 5 raises the epoch as it ends a transaction; a time-out does so in every version.
+    """
+    raised = described.state in _ABORTING or (described.state in _COMMITTING and decision.end_txn_version >= 5)
+    epochs = (handle.epoch, handle.epoch + 1) if raised else (handle.epoch,)
+    return described.producer_id == handle.producer_id and described.producer_epoch in epochs
+
+
+def _pending(decision: Decision, log: LogState, known: dict[str, Description]) -> PendingDecision:
+    parts = tuple(
+        PendingPart(h.transactional_id, h.part, h.records, state_of(h, decision, known.get(h.transactional_id)))
+        for h in decision.handles
+    )
+    return PendingDecision(
+        decision.query_id, decision.batch_id, decision.token, _decided_ms(decision, log), decision.topics, parts
+    )
+
+
+def _decided_ms(decision: Decision, log: LogState) -> int:
+    """By the brokers' clock."""
+    return log.decided_ms.get((decision.query_id, decision.batch_id), decision.decided_ms)
+
+
+def _blocked(
+    survey: Survey, sink_id: str, under_way: Iterable[OpenTransaction], decisions: Iterable[Decision]
+) -> tuple[BlockedPartition, ...]:
+    written = {where for t in under_way if t.verdict != "log" for where in t.partitions}
+    topics = {topic for topic, _ in written} | {topic for d in decisions for topic in d.topics}
+    found: list[BlockedPartition] = []
+    for topic in sorted(topics - {"__consumer_offsets"}):
+        try:
+            before = survey.watermarks(topic)
+            if all(w.last_stable >= w.high for w in before.values()):
+                continue
+            after = survey.watermarks(topic)  # a commit between two requests must not look like a reader that waits
+        except UnknownTopic:  # deleted since: nobody reads it
+            continue
+        found += [
+            BlockedPartition(topic, p, after[p].last_stable, after[p].high, (topic, p) in written)
+            for p, w in before.items()
+            if p in after and after[p].last_stable < w.high
+        ]
+    return tuple(found)

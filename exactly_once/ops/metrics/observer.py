@@ -1,0 +1,188 @@
+"""The observer: looks at the sinks in rounds, and keeps what it saw for whoever collects it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.lag import LagSurvey
+from exactly_once.ops.inspection import inspect_sink, sinks
+from exactly_once.ops.metrics import instruments as i
+from exactly_once.ops.metrics.figures import History, Lag, output_topics, standing
+from exactly_once.ops.metrics.instruments import Instrument, Point
+from exactly_once.protocol.names import offsets_group
+
+log = logging.getLogger(__name__)
+
+#: For one look at one sink, which takes some 50 ms: a broker that restarts may answer late, and the next sink waits.
+LOOK_BUDGET_S = 10.0
+
+#: For what is only known of some sinks: a topic without a leader must not use up the budget of the look.
+LAG_BUDGET_S = 3.0
+
+#: Figures older than this many intervals (or rounds, when these take longer) are not shown any more.
+_STALE_AFTER = 4
+
+
+@dataclass
+class _Sink:
+    """What the observer knows of one sink; ``standing`` is empty when the last look failed."""
+
+    history: History
+    up: bool = False
+    duration_s: float = 0.0
+    seen_at: float = 0.0
+    standing: list[Point] = field(default_factory=list)
+
+
+class Observer:
+    """Looks at ``sink_ids`` (none: all sinks of the cluster) each ``interval_s`` seconds.
+
+    It never raises for what a cluster does or does not answer: that becomes :data:`~instruments.UP` and
+    :data:`~instruments.CLUSTER_UP`, and one line in the log for each change.
+    """
+
+    def __init__(self, connection: Connection, sink_ids: Sequence[str], interval_s: float):
+        self._connection, self._wanted, self._interval_s = connection, tuple(sink_ids), interval_s
+        self._lock = threading.Lock()
+        self._cluster_up: bool | None = None
+        self._sinks: dict[str, _Sink] = {s: _Sink(History(from_the_beginning=False)) for s in self._wanted}
+        self._round_s = 0.0
+        self._rounds = 0
+        self._troubles: dict[str, str] = {}
+
+    def run(self, record: Callable[[Point], None], stop: threading.Event) -> None:
+        """Observe until ``stop`` is set; each piece of news goes to ``record``."""
+        while not stop.is_set():
+            began = time.monotonic()
+            for point in self.observe(stop):
+                record(point)
+            stop.wait(max(0.0, self._interval_s - (time.monotonic() - began)))
+
+    def observe(self, stop: threading.Event | None = None) -> list[Point]:
+        """One round. Returns what is to be added to counters and histograms; the rest is in :meth:`points`."""
+        began = time.monotonic()
+        news: list[Point] = []
+        try:
+            with LagSurvey(self._connection, LOOK_BUDGET_S) as survey:
+                names = list(self._wanted) or sinks(self._connection, LOOK_BUDGET_S)
+                self._meet(names)
+                self._say("", None)
+                for name in names:
+                    if stop is not None and stop.is_set():
+                        break
+                    news += self._look(name, survey)
+                    if not self._sinks[name].up:  # raises when it is the whole cluster: do not wait for each sink
+                        survey.renew(LAG_BUDGET_S).broker_count()
+        except Exception as e:
+            self._lose(e, time.monotonic() - began)
+        with self._lock:
+            self._round_s = time.monotonic() - began
+        return news
+
+    def points(self, instrument: Instrument) -> list[Point]:
+        """The present value of a gauge or total, by sink; none that is not known, or not known any more."""
+        with self._lock:
+            if instrument is i.CLUSTER_UP:
+                return [] if self._cluster_up is None else [Point(instrument, int(self._cluster_up), {})]
+            return [p for name, sink in self._sinks.items() for p in self._points_of(name, sink, instrument)]
+
+    def _points_of(self, name: str, sink: _Sink, instrument: Instrument) -> list[Point]:
+        if not sink.seen_at:
+            return []
+        fresh = time.monotonic() - sink.seen_at < _STALE_AFTER * max(self._interval_s, self._round_s, LOOK_BUDGET_S)
+        if instrument is i.UP:
+            return [Point(instrument, int(sink.up and fresh), {"sink": name})]
+        if not fresh:
+            return []
+        if instrument is i.OBSERVATION_DURATION:
+            return [Point(instrument, sink.duration_s, {"sink": name})]
+        return [p for p in sink.standing if p.instrument is instrument]
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def _look(self, name: str, survey: LagSurvey) -> list[Point]:
+        sink, began = self._sinks[name], time.monotonic()
+        news: list[Point] = []
+        points: list[Point] = []
+        try:
+            found = inspect_sink(self._connection, name, LOOK_BUDGET_S)
+            lag_deadline = Deadline(LAG_BUDGET_S)
+            readers = self._ask(f"{name}: reader lag", lambda: _reader_lag(survey, name, lag_deadline))
+            stable = self._ask(
+                f"{name}: last stable offset lag", lambda: _stable_lag(survey, output_topics(found), lag_deadline)
+            )
+            points = standing(found, readers, stable)
+            news = sink.history.news(name, found.log)
+            self._say(name, None)
+        except Exception as e:
+            self._say(name, e)
+        now = time.monotonic()
+        with self._lock:
+            sink.up, sink.standing = bool(points), points
+            sink.duration_s, sink.seen_at = now - began, now
+        return news
+
+    def _ask(self, subject: str, ask: Callable[[], Lag]) -> Lag | None:
+        """The answer, or None when there is none, such as without the right to see a consumer group."""
+        try:
+            answer = ask()
+        except ExactlyOnceError as e:
+            self._say(subject, e)
+            return None
+        self._say(subject, None)
+        return answer
+
+    def _meet(self, names: list[str]) -> None:
+        """Begin with sinks that are new, and end with those that are gone."""
+        with self._lock:
+            self._cluster_up = True
+            known, came_later = self._sinks, self._rounds > 0
+            self._sinks = {n: known.get(n) or _Sink(History(from_the_beginning=came_later)) for n in names}
+            self._rounds += 1
+
+    def _lose(self, e: Exception, after_s: float) -> None:
+        """The cluster gives no answer: no figure of any sink is true any more."""
+        self._say("", e)
+        with self._lock:
+            self._cluster_up = False
+            for sink in self._sinks.values():
+                sink.up, sink.standing = False, []
+                sink.duration_s, sink.seen_at = after_s, time.monotonic()
+
+    def _say(self, subject: str, e: Exception | None) -> None:
+        """Log that ``subject`` ("" is the cluster) failed or answers again, once for each change."""
+        kind = "" if e is None else e.code if isinstance(e, ExactlyOnceError) else type(e).__name__
+        if self._troubles.get(subject, "") == kind:
+            return
+        name = f"sink {subject}" if subject else self._connection.bootstrap_servers
+        if e is None:
+            log.warning("%s: observed again", name)
+            self._troubles.pop(subject)
+            return
+        self._troubles[subject] = kind
+        expected = isinstance(e, ExactlyOnceError)
+        log.warning("%s: not observed: %s", name, e, exc_info=None if expected else e)
+
+
+def _reader_lag(survey: LagSurvey, sink_id: str, deadline: Deadline) -> Lag:
+    """By topic of the sink's consumer group: what it could read and has not committed."""
+    committed = survey.renew(max(0.1, deadline.left)).group_offsets(offsets_group(sink_id))
+    ends = survey.ends(committed)
+    return {
+        topic: sum(max(0, ends[topic][p].last_stable - o) for p, o in offsets.items() if p in ends[topic])
+        for topic, offsets in committed.items()
+        if topic in ends
+    }
+
+
+def _stable_lag(survey: LagSurvey, topics: set[str], deadline: Deadline) -> Lag:
+    """By topic: what a read_committed reader waits for."""
+    ends = survey.renew(max(0.1, deadline.left)).ends(topics)
+    return {topic: sum(e.high - e.last_stable for e in partitions.values()) for topic, partitions in ends.items()}

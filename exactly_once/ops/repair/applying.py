@@ -1,0 +1,283 @@
+"""Doing what was judged: as the owner of the sink, with a copy of every file that changes and an audit record."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+import posixpath
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from exactly_once.checkpoint import file_system
+from exactly_once.coordinator.recover import claim_sink
+from exactly_once.deadline import Deadline
+from exactly_once.errors import Fenced
+from exactly_once.failpoints import reach
+from exactly_once.kafka.commit_log import CommitLog, read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops.inspection import owner_of
+from exactly_once.ops.repair.files import REPAIRS, checksum_of, content_of, read_files
+from exactly_once.ops.repair.verdicts import Action, Finding, judge
+from exactly_once.ops.rules import check_owner
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import check_sink_id
+
+#: For one look at the commit log; a healthy cluster needs a fraction of a second.
+LOOK_BUDGET_S = 10.0
+
+#: For taking the sink: as long as a claim may take.
+CLAIM_BUDGET_S = 60.0
+
+#: What is put back comes first, then what goes: a repair that is killed half-way leaves nothing that Spark would run.
+_ORDER = (Action.REBUILD, Action.REMOVE)
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What was found in a checkpoint, and what was done.
+
+    Attributes
+    ----------
+    findings : list of Finding
+        Empty when all is whole.
+    applied : bool
+        Whether what was to be done is done.
+    claim : int
+        Under which it was done; 0 when nothing was.
+    kept_in : str
+        Below the checkpoint: where the copies and the audit record are.
+    """
+
+    sink_id: str
+    location: str
+    findings: list[Finding]
+    applied: bool = False
+    claim: int = 0
+    kept_in: str = ""
+
+    @property
+    def refused(self) -> list[Finding]:
+        """What only a person can put right; while there is any, nothing is done."""
+        return [f for f in self.findings if f.action is Action.REFUSE]
+
+    @property
+    def to_do(self) -> list[Finding]:
+        """What would be done, or was."""
+        return [] if self.refused else [f for f in self.findings if f.changes]
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is to be done, or it has been done."""
+        return self.applied or not (self.refused or self.to_do)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "sink_id": self.sink_id,
+            "location": self.location,
+            "whole": self.whole,
+            "applied": self.applied,
+            "claim": self.claim,
+            "kept_in": self.kept_in,
+            "findings": [
+                {"name": f.name, "action": f.action.value, "why": f.why, "also": list(f.also)} for f in self.findings
+            ],
+        }
+
+
+def examine(
+    connection: Connection, sink_id: str, location: str, plan_anew: bool = False, budget_s: float = LOOK_BUDGET_S
+) -> Repair:
+    """What is wrong with the checkpoint at ``location``, and what would be done about it. Changes nothing.
+
+    Raises
+    ------
+    CheckpointUnusable, BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    """
+    log = read_log(connection, check_sink_id(sink_id), budget_s)
+    return _judged(log, sink_id, location, plan_anew)
+
+
+def repair(
+    connection: Connection,
+    sink_id: str,
+    location: str,
+    plan_anew: bool = False,
+    force: str | None = None,
+    by: str = "",
+    budget_s: float = CLAIM_BUDGET_S,
+) -> Repair:
+    """Put the checkpoint at ``location`` right, as far as the commit log allows; all of it, or nothing. Idempotent.
+
+    1. Judge. Nothing to do, or something that only a person can do: this is the end.
+    2. Make sure that no driver works on the sink, and take it: a driver that works all the same is fenced.
+    3. Judge again, on the log behind the claim and on the files as they are now.
+    4. Keep a copy of each file that will change, and an audit record.
+    5. Change.
+
+    Parameters
+    ----------
+    plan_anew : bool
+        Also have Spark plan the batch in flight anew, when nothing of it is decided.
+    force : str, optional
+        The phrase that overrules the refusal to fence a driver.
+    by : str, optional
+        Who asks; default: the user of this process.
+
+    Raises
+    ------
+    Refused
+        When the owner of the sink lives, or when that cannot be known from here.
+    Fenced
+        When somebody takes the sink meanwhile; what was done then is safe, and the next call does the rest.
+    CheckpointUnusable, BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    """
+    deadline = Deadline(budget_s)
+    log = read_log(connection, check_sink_id(sink_id), min(LOOK_BUDGET_S, budget_s))
+    found = _judged(log, sink_id, location, plan_anew)
+    if not found.to_do:
+        return found
+    check_owner(sink_id, owner_of(log), force)
+    claim = claim_sink(connection, sink_id, deadline.left)
+    assert claim is not None  # what the log says of a checkpoint, it says of an owner
+    commit_log = CommitLog(connection, sink_id)
+    try:
+        found = _judged(commit_log.own(claim.token, deadline), sink_id, location, plan_anew)
+        if not found.to_do:
+            return found
+        work = _Work(found, claim.token, by or _user())
+        work.keep()
+        reach("repair-kept")
+        for finding in work.findings:
+            _check_owned(commit_log.read(Deadline(max(1.0, deadline.left))), sink_id, claim.token)
+            work.change(finding)
+            reach("repair-changed")
+        work.record(done=True)
+    finally:
+        commit_log.close()
+    return Repair(sink_id, location, found.findings, True, claim.token, work.folder)
+
+
+def _judged(log: LogState, sink_id: str, location: str, plan_anew: bool) -> Repair:
+    return Repair(sink_id, location, judge(read_files(location), log, sink_id, plan_anew))
+
+
+def _check_owned(log: LogState, sink_id: str, token: int) -> None:
+    if log.owner is None or log.owner.token != token:
+        raise Fenced(
+            f"somebody took sink {sink_id!r} while its checkpoint was being repaired",
+            "Stop the stream, and repair again: what is done already stays done",
+            safe="The copies are kept, and each change is safe by itself",
+        )
+
+
+class _Work:
+    """One repair under way."""
+
+    def __init__(self, found: Repair, claim: int, by: str):
+        self._found, self._claim, self._by = found, claim, by
+        self._fs, self._root = file_system(found.location)
+        self._began = datetime.now(UTC)
+        self.folder = f"{REPAIRS}/{self._began:%Y%m%dT%H%M%S.%fZ}"
+        self.findings: Sequence[Finding] = sorted(found.to_do, key=lambda f: _ORDER.index(f.action))
+        self._before: dict[str, dict[str, Any]] = {}
+
+    def keep(self) -> None:
+        """Copy everything that will change, and say what is going to be done."""
+        for name in dict.fromkeys(n for f in self.findings for n in _names(f)):
+            path = self._at(name)
+            if self._fs.get_file_info(path).type == pafs.FileType.NotFound:
+                continue
+            content = content_of(self._fs, path)
+            self._write(f"{self.folder}/{name}", content)
+            self._before[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        self.record(done=False)
+
+    def change(self, finding: Finding) -> None:
+        """Do what a finding says. The checksum of a file that changes goes with it: Spark takes a file without one,
+        and fails on one that does not fit.
+        """
+        self._delete(finding.also)
+        if finding.name == "offsets/0" and finding.also:  # nor empty folders of the state, where a query begins
+            self._fs.delete_dir_contents(self._at("state"))
+        if finding.action is Action.REBUILD:
+            self._delete([checksum_of(finding.name)])
+            self._write(finding.name, finding.content.encode())
+        else:
+            self._delete([finding.name, checksum_of(finding.name)])
+
+    def record(self, done: bool) -> None:
+        """Write the audit record."""
+        record = {
+            "sink_id": self._found.sink_id,
+            "location": self._found.location,
+            "by": {"who": self._by, "host": socket.gethostname(), "pid": os.getpid()},
+            "began_at": self._began.isoformat(),
+            "ended_at": datetime.now(UTC).isoformat() if done else None,
+            "claim": self._claim,
+            "findings": [
+                {
+                    "name": f.name,
+                    "action": f.action.value,
+                    "why": f.why,
+                    "also": list(f.also),
+                    "now_sha256": hashlib.sha256(f.content.encode()).hexdigest() if f.content else None,
+                }
+                for f in self._found.findings
+            ],
+            "before": self._before,
+        }
+        self._write(f"{self.folder}/audit.json", json.dumps(record, indent=2).encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        """In one step where that is possible: a local file aside, renamed; an object of a store is put whole anyway;
+        what is torn elsewhere is found torn by the next repair.
+        """
+        path = self._at(name)
+        folder, base = posixpath.split(path)
+        self._fs.create_dir(folder, recursive=True)
+        local = isinstance(self._fs, pafs.LocalFileSystem)
+        target = f"{folder}/.{base}.repair.tmp" if local else path
+        with self._fs.open_output_stream(target) as f:
+            f.write(content)
+        if local:
+            _sync(target)
+            self._fs.move(target, path)
+            _sync(folder)
+
+    def _delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            try:
+                self._fs.delete_file(self._at(name))
+            except FileNotFoundError:
+                continue
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"user {os.getuid()}"
+
+
+def _names(finding: Finding) -> tuple[str, ...]:
+    return (finding.name, checksum_of(finding.name), *finding.also)
+
+
+def _sync(path: str) -> None:
+    """Make a local file, or the names in a folder, durable: what tore the checkpoint may happen again."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,296 @@
+"""What may be done about each file of a checkpoint, by the commit log: pure.
+
+Three facts decide. A batch that is *decided* is in the output, so Spark may run it again: its rows are drained; but it
+must run with the input that was decided. A batch that is *not decided* is nowhere, so Spark may plan it anew. And Spark
+reads, at a start, ``metadata``, the last two of ``offsets`` and the last of ``commits``, and nothing older.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from exactly_once.checkpoint import kafka_offsets, same_location
+from exactly_once.ops.repair.files import File, Files
+from exactly_once.protocol.checkpoint_text import digest_of, fault_of, query_id_of, source_lines, state_ids_of
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import offsets_group
+from exactly_once.protocol.records import WRITE, Decision
+
+
+class Action(Enum):
+    """What is to be done about a file."""
+
+    REMOVE = "remove"
+    REBUILD = "rebuild"
+    KEEP = "keep"
+    """It is torn, and nobody reads it."""
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A file that is not as it should be, and what may be done.
+
+    Attributes
+    ----------
+    name : str
+        Below the checkpoint; "" for the checkpoint as a whole.
+    why : str
+        One sentence.
+    content : str
+        What a rebuilt file will hold.
+    also : tuple of str
+        Other files that go with it.
+    """
+
+    name: str
+    action: Action
+    why: str
+    content: str = ""
+    also: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether something is to be done."""
+        return self.action in (Action.REMOVE, Action.REBUILD)
+
+
+def judge(files: Files, log: LogState, sink_id: str, plan_anew: bool = False) -> list[Finding]:
+    """What is wrong with the checkpoint, and what may be done about it; empty when all is whole.
+
+    Parameters
+    ----------
+    plan_anew : bool
+        A person's wish that Spark forget its plan of the batch in flight, which is whole, and make another one.
+    """
+    found = _Judge(files, log, sink_id).findings(plan_anew)
+    by_itself = [Finding(n, Action.KEEP, "it is empty; the repair does not cover this folder") for n in files.empty]
+    return [*found, *by_itself]
+
+
+class _Judge:
+    def __init__(self, files: Files, log: LogState, sink_id: str):
+        self._files, self._sink_id, self._owner = files, sink_id, log.owner
+        self._query_id = log.owner.query_id if log.owner and log.owner.query_id else ""
+        mine = [d for d in log.decisions if d.query_id == self._query_id]
+        self._decisions = {d.batch_id: d for d in mine}
+        self._last = max(self._decisions, default=-1)
+        self._planned = max(files.offsets, default=-1)
+
+    def findings(self, plan_anew: bool) -> list[Finding]:
+        if refusals := list(self._strange()):
+            return refusals
+        metadata = list(self._metadata())
+        offsets = list(self._offsets())
+        commits = list(self._commits(offsets))
+        if not any(f.name == f"offsets/{self._planned}" for f in offsets):
+            if self._comes_later({f.name for f in commits if f.changes}):
+                why = f"batch {self._planned - 1} runs again first; batch {self._planned} is not decided: planned anew"
+                offsets.append(self._anew(why))
+            elif plan_anew:
+                offsets.append(self._planned_anew())
+        stale = [
+            Finding(n, Action.REMOVE, "the file that it belonged to is gone, and Spark cannot write over it")
+            for n in self._files.stale_checksums
+        ]
+        return [*metadata, *offsets, *commits, *stale]
+
+    # -- the checkpoint as a whole --------------------------------------------------------------------------------
+
+    def _strange(self) -> Iterator[Finding]:
+        """Why the commit log says nothing of this checkpoint."""
+        files, owner = self._files, self._owner
+        metadata = files.metadata
+        whole = metadata is not None and fault_of("metadata", metadata.content) is None
+        found = query_id_of(metadata.text) if metadata is not None and whole else None
+        if metadata is None and not files.offsets:
+            yield _refused("", "there is no checkpoint here")
+        elif owner is None:
+            yield _refused("", f"sink {self._sink_id!r} was never used, so no commit log tells what is decided")
+        elif not self._query_id or self._query_id == WRITE:
+            yield _refused("", f"sink {self._sink_id!r} belongs to batch writes, which have no checkpoint")
+        elif found is not None and found != self._query_id:
+            yield _refused(
+                "", f"the checkpoint is of query {found}, and sink {self._sink_id!r} belongs to query {self._query_id}"
+            )
+        elif found is None and not same_location(owner.checkpoint, files.location):
+            yield _refused(
+                "metadata",
+                f"it does not tell its query, and sink {self._sink_id!r} was last claimed for another location, "
+                f"{owner.checkpoint or 'which it does not name'}",
+            )
+        elif self._planned < self._last - 1:
+            yield _refused(
+                "",
+                f"its last batch is {max(self._planned, 0)}, and batch {self._last} is decided: it was deleted, "
+                "rewound or restored from a copy. Put back the newest one (EO-REWOUND)",
+            )
+
+    def _metadata(self) -> Iterator[Finding]:
+        metadata = self._files.metadata
+        if metadata is None or metadata.fault:
+            fault = metadata.fault if metadata else "it is missing"
+            yield Finding(
+                "metadata",
+                Action.REBUILD,
+                f"{fault}; the sink's claim names the query of this checkpoint, {self._query_id}",
+                json.dumps({"id": self._query_id}, separators=(",", ":")),
+            )
+
+    # -- offsets --------------------------------------------------------------------------------------------------
+
+    def _offsets(self) -> Iterator[Finding]:
+        known = self._files.offsets
+        wanted = {n for n in (self._last - 1, self._last, self._planned - 1) if n in self._decisions}
+        oldest = min(known, default=self._last)
+        for n in sorted({*known, *(n for n in wanted if n >= oldest)}):
+            finding = self._decided(n) if self._is_decided(n) else self._undecided(n)
+            if finding is not None:
+                yield finding
+
+    def _decided(self, n: int) -> Finding | None:
+        """``offsets/n`` of a decided batch must name the input that was decided."""
+        name, file, decision = f"offsets/{n}", self._files.offsets.get(n), self._decisions[n]
+        if file is not None and file.digest == decision.offsets_digest:
+            if not file.fault:
+                return None
+            return Finding(name, Action.REBUILD, f"{file.fault}, and its text is the decided one", file.text)
+        if file is None:
+            fault = "it is missing"
+        else:
+            fault = file.fault or "it is another plan than the decided one"
+        # nothing is torn: a checkpoint that was restored from a copy looks the same
+        copied = n > self._planned or (file is not None and not file.fault)
+        if copied and (n != self._last or n < self._planned or not self._follows(decision)):
+            why = f"{fault}: the checkpoint was restored, rewound or edited (EO-REWOUND)"
+            return self._unread(n, fault) or _refused(name, why)
+        if decision.offsets and digest_of(decision.offsets) == decision.offsets_digest:
+            return Finding(name, Action.REBUILD, f"{fault}; the decision of batch {n} holds its text", decision.offsets)
+        return self._unread(n, fault) or _refused(name, f"{fault}; {self._known_of(decision)}")
+
+    def _undecided(self, n: int) -> Finding | None:
+        file = self._files.offsets[n]
+        if not file.fault:
+            return None
+        if n < self._planned:
+            return self._unread(n, file.fault) or _refused(
+                file.name, f"{file.fault}; Spark needs it, and the commit log has no decision of batch {n}"
+            )
+        return self._anew(f"{file.fault}; batch {n} is not decided: Spark plans it anew")
+
+    def _planned_anew(self) -> Finding:
+        """The wish for another plan of the batch in flight."""
+        n = self._planned
+        if n < 0:
+            return _refused("", "no batch is planned yet")
+        if self._is_decided(n):
+            done = "and Spark has marked it" if n in self._files.commits else "so Spark must run it as it was decided"
+            return _refused(f"offsets/{n}", f"batch {n} is decided, {done}: there is nothing to plan anew")
+        return self._anew(f"as asked; nothing of batch {n} is decided: Spark plans it anew")
+
+    def _comes_later(self, removed: set[str]) -> bool:
+        """Whether the planned batch has to wait for the one before it, whose commit is not there or will not be."""
+        before = self._planned - 1
+        if self._is_decided(self._planned) or not self._is_decided(before):
+            return False
+        deleted = before not in self._files.commits and self._names_state()
+        return deleted or f"commits/{before}" in removed
+
+    def _anew(self, why: str) -> Finding:
+        """Forget the plan of the last batch, which is not decided, and the state that its tasks may have written."""
+        n = self._planned
+        name = f"offsets/{n}"
+        if n in self._files.commits:
+            return _refused(
+                name,
+                f"batch {n} is not decided, and commits/{n} is there: it ran under a weaker guarantee, or elsewhere",
+            )
+        if self._last != n - 1:
+            before = f"batch {self._last}" if self._last >= 0 else "no batch"
+            return _refused(
+                name,
+                f"batch {n} is not decided, and the commit log's last decision is of {before}: what came in between "
+                "ran under a weaker guarantee, or elsewhere, and so may have this batch",
+            )
+        state = [name for version, names in self._files.state.items() if version > n for name in names]
+        if n == 0:  # Spark begins a query only where there is no state at all
+            state = list(self._files.all_state)
+        return Finding(name, Action.REMOVE, why, also=tuple(sorted(state)))
+
+    def _follows(self, decision: Decision) -> bool:
+        """Whether the last decided batch may be put behind the one before it: that is the decided one, and the input is
+        named by Kafka's offsets. Other sources count files in a list of their own, which may be of another time.
+        """
+        n, lines = decision.batch_id, source_lines(decision.offsets)
+        before, earlier = self._files.offsets.get(n - 1), self._decisions.get(n - 1)
+        same = n == 0 or bool(before and earlier and before.digest == earlier.offsets_digest)
+        return same and bool(lines) and all(kafka_offsets([line]) for line in lines)
+
+    def _known_of(self, decision: Decision) -> str:
+        return (
+            f"the decision of batch {decision.batch_id} holds no copy of it (it is of an older version, or the file "
+            f"is too long). Known: the SHA-256 of its source lines, {decision.offsets_digest}; where its Kafka input "
+            f"ends, by the consumer group {offsets_group(self._sink_id)}. Put it back from a backup of the checkpoint"
+        )
+
+    def _unread(self, n: int, fault: str) -> Finding | None:
+        """``offsets/n`` may stay as it is when Spark reads only newer ones, whatever else is removed."""
+        if n < self._planned - 2:
+            return Finding(f"offsets/{n}", Action.KEEP, f"{fault}; Spark does not read it any more")
+        return None
+
+    # -- commits --------------------------------------------------------------------------------------------------
+
+    def _commits(self, offsets: list[Finding]) -> Iterator[Finding]:
+        files = self._files.commits
+        newest = True
+        removed: list[File] = []
+        for n in sorted(files, reverse=True):
+            file = files[n]
+            if not file.fault:
+                newest = False
+            elif not newest:
+                yield Finding(file.name, Action.KEEP, f"{file.fault}; Spark does not read it any more")
+            elif not self._is_decided(n):
+                yield _refused(
+                    file.name, f"{file.fault}; batch {n} is not decided: it ran under a weaker guarantee, or elsewhere"
+                )
+            else:
+                removed.append(file)
+        first = self._first_run(offsets, removed)
+        for file in removed:
+            n = int(file.name.rpartition("/")[2])
+            why = f"{file.fault}; batch {n} is decided: Spark runs it again, and its rows are drained"
+            if n == first - 1 and self._names_state():
+                yield _refused(
+                    file.name,
+                    f"{file.fault}; batch {first} is decided and runs next, and only this file names the state that it "
+                    "begins with. Put it back from a backup of the checkpoint",
+                )
+            else:
+                if n < first:
+                    why = f"{file.fault}; batch {n} is decided, and batch {first} runs next: Spark needs it no more"
+                yield Finding(file.name, Action.REMOVE, why)
+
+    def _first_run(self, offsets: list[Finding], removed: list[File]) -> int:
+        """The batch that Spark runs first, when it is one that was planned before."""
+        last = max(self._planned, self._last)
+        drops = any(f.action is Action.REMOVE and f.name == f"offsets/{last}" for f in offsets)
+        return last - 1 if drops or self._comes_later({f.name for f in removed}) else last
+
+    def _names_state(self) -> bool:
+        """Whether commits name the files of state stores; taken for granted when no whole one tells."""
+        whole = [f for f in self._files.commits.values() if not f.fault]
+        return any(state_ids_of(f.text) for f in whole) if whole else bool(self._files.state)
+
+    # -- plumbing -------------------------------------------------------------------------------------------------
+
+    def _is_decided(self, n: int) -> bool:
+        return n in self._decisions
+
+
+def _refused(name: str, why: str) -> Finding:
+    return Finding(name, Action.REFUSE, why)

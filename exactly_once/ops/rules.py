@@ -1,0 +1,241 @@
+"""What may be done to a transaction, and what is refused because it would break the guarantee: pure.
+
+A refusal that a person can overrule carries a phrase that states the consequence; only that very phrase, typed out,
+overrules it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.control import Description
+from exactly_once.kafka.hanging import Hanging
+from exactly_once.ops.inspection import UNDER_WAY, Owner, batch_name, naming, sink_of
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import parse_part_id
+from exactly_once.protocol.records import Decision, PreparedTransaction
+
+
+class Refused(ExactlyOnceError):
+    """The operation would lose records, duplicate them, stop a driver that works, or touch what is not ours.
+
+    ``phrase`` is what overrules the refusal; None when nothing does.
+    """
+
+    code = "EO-REFUSED"
+    default_safe = "Nothing was changed"
+
+    def __init__(self, what: str, way_out: str, safe: str | None = None, phrase: str | None = None):
+        if phrase is not None:
+            way_out = (
+                f"{way_out.rstrip('.')}. To do it all the same, type out what it does: --force {shlex.quote(phrase)}"
+            )
+        super().__init__(what, way_out, safe)
+        self.phrase = phrase
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A transaction that the commit log wants committed."""
+
+    decision: Decision
+    handle: PreparedTransaction
+
+
+@dataclass(frozen=True)
+class Attributed:
+    """A hanging transaction and whose it is.
+
+    ``owner`` is ``ours`` (its producer id belongs to a sink of this package), ``foreign`` (it belongs to another
+    transactional id) or ``unknown`` (nobody knows the producer id any more). ``decided`` is set when a commit log wants
+    exactly this transaction committed.
+    """
+
+    hanging: Hanging
+    owner: str
+    sink_id: str | None = None
+    decided: Decided | None = None
+
+
+def decided_as(transaction: Description, log: LogState) -> Decided | None:
+    """The decision that names exactly this transaction (id, producer id and epoch), or None: it is undecided."""
+    found = naming(transaction, log)
+    return Decided(*found) if found else None
+
+
+def check_commit(
+    transaction: Description, log: LogState, written: int | None = None, force: str | None = None
+) -> Decided | None:
+    """Make sure that ``transaction`` may be committed.
+
+    Parameters
+    ----------
+    written : int, optional
+        How many records it holds, for the phrase; None when that is not known.
+
+    Returns
+    -------
+    Decided or None
+        The decision to commit it by; None when it is undecided and ``force`` states that its rows will be duplicated.
+
+    Raises
+    ------
+    Refused
+        When it is not under way, or not decided: committing it would show a part of a batch that will be written again.
+    """
+    _check_under_way(transaction)
+    decided = decided_as(transaction, log)
+    if decided is None:
+        topics = " and ".join(sorted({topic for topic, _ in transaction.partitions})) or "its topics"
+        _overruled(
+            force,
+            f"duplicate {_count(written)} of {topics}",
+            f"the transaction of {transaction.transactional_id} is not decided; its rows will be written again, so "
+            f"committing it would duplicate them",
+            "Start the stream, or run the recovery: either aborts it",
+        )
+    return decided
+
+
+def check_abort(transaction: Description, log: LogState, force: str | None = None) -> Decided | None:
+    """Make sure that ``transaction`` may be aborted.
+
+    Returns
+    -------
+    Decided or None
+        None when it is undecided; its decision when ``force`` states that its rows will be lost.
+
+    Raises
+    ------
+    Refused
+        When it is not under way, or decided: aborting it would lose its rows.
+    """
+    _check_under_way(transaction)
+    decided = decided_as(transaction, log)
+    if decided is not None:
+        _overruled(
+            force,
+            _losing(decided),
+            f"the transaction of {transaction.transactional_id} is decided ({name_of(decided.decision)}, "
+            f"{decided.handle.records} records); aborting it would lose them",
+            "Commit it, or start the stream or the recovery: either commits it",
+        )
+    return decided
+
+
+def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> None:
+    """Make sure that no driver at work would be fenced.
+
+    Raises
+    ------
+    Refused
+        When the owner lives, or when that cannot be known from here.
+    """
+    if owner is None or owner.works is False:
+        return
+    claim = owner.claim
+    driver = f"the driver {claim.pid} on {claim.host}"
+    if owner.works:
+        what = f"{driver} owns sink {sink_id!r} and is alive"
+    else:
+        what = f"{driver} owns sink {sink_id!r}, and from {socket.gethostname()} it cannot be seen whether it is alive"
+    _overruled(
+        force,
+        f"fence {driver}",
+        f"{what}; this would take the sink from it, and it would stop with EO-FENCED",
+        "Stop it first, or run this on its host; a driver that is at work ends its transactions itself",
+    )
+
+
+def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
+    """Whose a hanging transaction is, by the coordinators' ids and the commit logs (by sink id)."""
+    sink_id = sink_of(hanging.transactional_id) if hanging.transactional_id is not None else None
+    for candidate, log in logs.items():
+        for decision in log.decisions:
+            for handle in decision.handles:
+                if handle.producer_id != hanging.producer_id:
+                    continue
+                if handle.epoch == hanging.producer_epoch:
+                    return Attributed(hanging, "ours", candidate, Decided(decision, handle))
+                sink_id = candidate  # a producer id stays with its transactional id; this epoch was another transaction
+    if sink_id is not None:
+        return Attributed(hanging, "ours", sink_id)
+    return Attributed(hanging, "foreign" if hanging.transactional_id is not None else "unknown")
+
+
+def check_hanging(found: Attributed, force: str | None = None) -> None:
+    """Make sure that a hanging transaction may be aborted.
+
+    Raises
+    ------
+    Refused
+        When it is not known to be ours, or when it is decided.
+    """
+    h = found.hanging
+    if found.decided is not None:
+        _overruled(
+            force,
+            _losing(found.decided),
+            f"the hanging transaction {h.name} is decided ({name_of(found.decided.decision)}); aborting it would lose "
+            f"its records in this partition",
+            "Run the recovery first: if a coordinator still knows the transaction, it commits it",
+        )
+    elif found.owner != "ours":
+        whose = f"belongs to {h.transactional_id!r}" if found.owner == "foreign" else "has a writer that nobody knows"
+        _overruled(
+            force,
+            f"lose up to {_count(h.records)} of {found.owner} producer {h.producer_id} on {h.topic}-{h.partition}",
+            f"the hanging transaction {h.name} {whose}; what it holds is not ours to throw away",
+            "Ask whoever writes to the topic",
+        )
+
+
+def part_sink(transactional_id: str) -> str:
+    """The sink of a part's transactional id.
+
+    Raises
+    ------
+    Refused
+        When it is no such id: what is not ours is not touched.
+    """
+    part = parse_part_id(transactional_id)
+    if part is None:
+        raise Refused(
+            f"{transactional_id!r} is no transactional id of a sink's part",
+            "List the sink's transactions and use one of those ids; others belong to somebody else",
+        )
+    return part.sink_id
+
+
+def name_of(decision: Decision) -> str:
+    """``batch 7``, or ``write 2013-01-05``."""
+    return batch_name(decision.query_id, decision.batch_id)
+
+
+def _losing(decided: Decided) -> str:
+    return f"lose {name_of(decided.decision)}, {_count(decided.handle.records)}"
+
+
+def _count(records: int | None) -> str:
+    if records is None:
+        return "an unknown number of records"
+    return f"{records} record{'' if records == 1 else 's'}"
+
+
+def _overruled(force: str | None, phrase: str, what: str, way_out: str) -> None:
+    """Return when ``force`` is the phrase, white space aside; refuse otherwise."""
+    if force is None or " ".join(force.split()) != phrase:
+        raise Refused(what, way_out, phrase=phrase)
+
+
+def _check_under_way(transaction: Description) -> None:
+    if transaction.state not in UNDER_WAY:
+        raise Refused(
+            f"{transaction.transactional_id} has no transaction under way (the broker says "
+            f"{transaction.state or 'unknown id'})",
+            "List the transactions again: it may have ended meanwhile",
+        )

@@ -1,0 +1,235 @@
+"""What a person does to the transactions of a sink: commit, abort, recover, end what hangs; within the rules.
+
+A commit or an abort ends exactly the transaction that was seen, by producer id and epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from exactly_once.coordinator.recover import RecoveryReport, recover
+from exactly_once.errors import NotAuthorized, Unfinished
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.hanging import OLDER_THAN_S, Leaders, abort_hanging, find_hanging
+from exactly_once.ops.inspection import UNDER_WAY, owner_of, sink_of, sinks
+from exactly_once.ops.rules import (
+    Attributed,
+    Decided,
+    Refused,
+    attribute,
+    check_abort,
+    check_commit,
+    check_hanging,
+    check_owner,
+    decided_as,
+    part_sink,
+)
+from exactly_once.protocol.names import commit_log_topic
+from exactly_once.protocol.outcomes import Outcome
+
+__all__ = [
+    "Aborted",
+    "Attributed",
+    "Decided",
+    "Ended",
+    "Refused",
+    "abort",
+    "check_abort",
+    "check_commit",
+    "check_hanging",
+    "check_owner",
+    "commit",
+    "decided_as",
+    "end_hanging",
+    "list_hanging",
+    "recover_sink",
+]
+
+#: For one look or one EndTxn; a healthy cluster needs a fraction of a second.
+BUDGET_S = 10.0
+
+#: For a recovery: as long as a claim may take.
+RECOVERY_BUDGET_S = 60.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A transaction that was ended: as it was seen, its decision if it had one, and what overruled the rules."""
+
+    transaction: Description
+    committed: bool
+    decided: Decided | None = None
+    forced: str | None = None
+
+
+@dataclass(frozen=True)
+class Aborted:
+    """An abort: the transaction as it was seen, and the recovery that did it (None when it was decided, and forced)."""
+
+    transaction: Description
+    report: RecoveryReport | None = None
+    forced: str | None = None
+
+
+def commit(
+    connection: Connection, transactional_id: str, force: str | None = None, budget_s: float = BUDGET_S
+) -> Ended:
+    """Commit the transaction of a part, which must be decided. Harmless while a driver does the same.
+
+    Raises
+    ------
+    Refused
+        See :func:`check_commit`.
+    Unfinished
+        The brokers gave no definite answer in time.
+    BrokerUnreachable, NotAuthorized
+    """
+    sink_id = part_sink(transactional_id)
+    with Leaders(connection, budget_s) as control:
+        transaction = control.describe([transactional_id])[transactional_id]
+        log = read_log(connection, sink_id, budget_s)
+        decided = decided_as(transaction, log)
+        written = None
+        if decided is None and transaction.state in UNDER_WAY:
+            written = _written(control.renew(budget_s), transaction)
+        decided = check_commit(transaction, log, written, force)
+        version = decided.decision.end_txn_version if decided else control.end_txn_version()
+        _end(control.renew(budget_s), transaction, True, version, decided)
+    return Ended(transaction, True, decided, None if decided else force)
+
+
+def abort(
+    connection: Connection,
+    transactional_id: str,
+    force: str | None = None,
+    budget_s: float = BUDGET_S,
+    recovery_budget_s: float = RECOVERY_BUDGET_S,
+) -> Aborted:
+    """Abort the transaction of a part.
+
+    An undecided one might be decided by its driver while we look, so the sink is taken from the driver first: this is a
+    recovery, which aborts everything else that is undecided too. A decided one is aborted alone, when ``force`` says
+    so; the next start of the stream writes them again (EO-LOST).
+
+    Raises
+    ------
+    Refused
+        See :func:`check_abort` and :func:`check_owner`.
+    Unfinished
+        It is open all the same.
+    BrokerUnreachable, NotAuthorized, Expired, Fenced
+    """
+    sink_id = part_sink(transactional_id)
+    with Control(connection, budget_s) as control:
+        transaction = control.describe([transactional_id])[transactional_id]
+        log = read_log(connection, sink_id, budget_s)
+        decided = check_abort(transaction, log, force)
+        if decided is not None:
+            _end(control.renew(budget_s), transaction, False, decided.decision.end_txn_version, decided)
+            return Aborted(transaction, None, force)
+        owner = owner_of(log)
+        check_owner(sink_id, owner, force)
+        report = recover(connection, sink_id, recovery_budget_s)
+        after = control.renew(budget_s).describe([transactional_id])[transactional_id]
+    if (after.state, after.producer_epoch) == (transaction.state, transaction.producer_epoch):
+        raise Unfinished(
+            f"the transaction of {transactional_id} is still {after.state}",
+            "See what the recovery says about it; run the recovery again",
+            safe="It is not decided; nothing of it is visible to a read_committed reader",
+        )
+    return Aborted(transaction, report, force if owner is not None and owner.works is not False else None)
+
+
+def recover_sink(
+    connection: Connection, sink_id: str, force: str | None = None, budget_s: float = RECOVERY_BUDGET_S
+) -> RecoveryReport:
+    """Bring the sink to rest, unless that would stop a driver at work.
+
+    Raises
+    ------
+    Refused
+        See :func:`check_owner`.
+    BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
+    """
+    check_owner(sink_id, owner_of(read_log(connection, sink_id, min(budget_s, BUDGET_S))), force)
+    return recover(connection, sink_id, budget_s)
+
+
+def list_hanging(
+    connection: Connection,
+    sink_id: str | None = None,
+    topics: Iterable[str] = (),
+    older_than_s: float = OLDER_THAN_S,
+    budget_s: float = BUDGET_S,
+) -> list[Attributed]:
+    """The hanging transactions on ``topics`` and on those of the sink (of every sink when none is named), and whose
+    they are.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized
+        See :func:`exactly_once.kafka.hanging.find_hanging`. ``budget_s`` is for each sink, and for the search.
+    """
+    logs = {s: read_log(connection, s, budget_s) for s in ([sink_id] if sink_id else sinks(connection, budget_s))}
+    wanted = set(topics) | {t for log in logs.values() for d in log.decisions for t in d.topics}
+    with Control(connection, budget_s) as control:
+        ids = [t.transactional_id for t in control.list_transactions("eo:", UNDER_WAY)]
+        ours = control.describe(i for i in ids if sink_of(i) in logs)
+    wanted |= {topic for t in ours.values() for topic, _ in t.partitions}
+    return [attribute(h, logs) for h in find_hanging(connection, wanted, older_than_s, budget_s)]
+
+
+def end_hanging(
+    connection: Connection,
+    name: str,
+    force: str | None = None,
+    older_than_s: float = OLDER_THAN_S,
+    budget_s: float = BUDGET_S,
+) -> Attributed:
+    """Abort the hanging transaction that is called ``name`` (``topic-partition@start offset``).
+
+    Raises
+    ------
+    Refused
+        When there is none of this name, and see :func:`check_hanging`.
+    BrokerUnreachable, NotAuthorized, CommitLogBlocked
+    """
+    topic = name.rpartition("@")[0].rpartition("-")[0]
+    gone = Refused(
+        f"no transaction of the name {name!r} hangs for longer than {older_than_s:g} s",
+        "List the hanging ones again (transactions list --hanging); names are topic-partition@start_offset",
+    )
+    found = [f for f in list_hanging(connection, None, [topic], older_than_s, budget_s) if f.hanging.name == name]
+    if not topic or not found:
+        raise gone
+    chosen = found[0]
+    if chosen.sink_id is not None and topic != commit_log_topic(chosen.sink_id):
+        # a decision that an observer does not see may stand behind an open transaction in the log
+        log = read_log(connection, chosen.sink_id, budget_s, whole=True)
+        chosen = attribute(chosen.hanging, {chosen.sink_id: log})
+    check_hanging(chosen, force)
+    if not abort_hanging(connection, chosen.hanging, budget_s):
+        raise gone
+    return chosen
+
+
+def _written(leaders: Leaders, transaction: Description) -> int | None:
+    try:
+        return leaders.written(transaction)
+    except NotAuthorized:  # without READ on the topic: the phrase says that the number is not known
+        return None
+
+
+def _end(control: Control, transaction: Description, commit: bool, version: int, decided: Decided | None) -> None:
+    # the epoch may have been raised since the decision: by an end that is under way already
+    epoch = decided.handle.epoch if decided else transaction.producer_epoch
+    outcome = control.end(transaction.transactional_id, transaction.producer_id, epoch, commit, version)
+    if outcome is not Outcome.DONE:
+        raise Unfinished(
+            f"the {'commit' if commit else 'abort'} of {transaction.transactional_id} ended as {outcome.name}",
+            "Start the stream, or run the recovery: either finds out what became of it",
+            safe=None if decided else "It is not decided",
+        )
