@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.common import median
 from exactly_once.coordinator.complete import complete
 from exactly_once.coordinator.recover import recover
-from exactly_once.deadline import Deadline
-from exactly_once.kafka.commit_log import CommitLog, now_ms
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.evidence import Evidence, with_places

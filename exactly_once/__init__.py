@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from exactly_once.participant import Participant
     from exactly_once.spark.foreach_batch import ForeachBatch
 
-__all__ = ["ExactlyOnceError", "foreach_batch", "register"]
+__all__ = ["ExactlyOnceError", "__version__", "foreach_batch", "register", "written"]
+
+__version__ = "0.1.0"
 
 
 def register(spark: SparkSession) -> None:
@@ -64,3 +66,26 @@ def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -
     from exactly_once.spark.foreach_batch import ForeachBatch
 
     return ForeachBatch(options, *participants)
+
+
+def written(options: Mapping[str, str], write_id: str) -> bool:
+    """Whether the batch write ``write_id`` is decided: then its rows are in the output once, or will be.
+
+    False is no proof, as the decision may be on its way. Writing again is safe: a write that is decided writes nothing.
+
+    Parameters
+    ----------
+    options : mapping
+        As of ``format("kafka_exactly_once")``: ``sink.id``, ``kafka.bootstrap.servers`` and what else the connection
+        needs.
+
+    Raises
+    ------
+    BrokerUnreachable, CommitLogDamaged, InvalidOption, NotAuthorized
+    """
+    from exactly_once.coordinator import batch_write
+    from exactly_once.kafka.connection import Connection
+    from exactly_once.protocol.names import check_sink_id
+
+    sink_id = check_sink_id(options.get("sink.id", ""))
+    return batch_write.written(Connection.from_options(options), sink_id, write_id) is not None

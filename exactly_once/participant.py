@@ -26,7 +26,20 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
+from exactly_once.digest import RowDigest
 from exactly_once.protocol.names import same_cluster
+from exactly_once.protocol.records import PreparedPart
+
+#: What an output of one's own is made of.
+__all__ = [
+    "Handle",
+    "Participant",
+    "PartName",
+    "PartWriter",
+    "PreparedPart",
+    "RowDigest",
+    "Scope",
+]
 
 _NAME = re.compile(
     r"eo:(?P<sink>[^:]+):((?P<incarnation>[a-z2-7]{10}):)?(?P<token>\d+):(?P<batch>\d+):(?P<part>\d+)"

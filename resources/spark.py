@@ -200,7 +200,7 @@ class SparkSessionResource(ConfigurableResource):
             )
         import exactly_once
 
-        session = spark_session_from_config(self.settings())
+        session = spark_session_from_config(self.settings())  # type: ignore[no-untyped-call]
         try:
             exactly_once.register(session)
             yield session

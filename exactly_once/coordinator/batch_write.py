@@ -14,9 +14,9 @@ from exactly_once.coordinator.claim import CONTACT_BUDGET_S, claim_for_write, co
 from exactly_once.coordinator.decide import DECIDE_BUDGET_S, Decider
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.micro_batch import Part, abort_execution, earlier_decision, empty_part, proposal
-from exactly_once.deadline import Deadline
+from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ProtocolViolation
-from exactly_once.kafka.commit_log import now_ms, read_log
+from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.planning import Batch, Plan

@@ -12,11 +12,11 @@ import psutil
 
 from exactly_once.coordinator.complete import COMMITTED, complete, decided_error
 from exactly_once.coordinator.consent import Consent
-from exactly_once.coordinator.driver_state import DriverState, Replay
-from exactly_once.deadline import Deadline
+from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired, InvalidTransactionTimeout, SinkOwned, TopicRecreated
 from exactly_once.failpoints import reach
-from exactly_once.kafka.commit_log import CommitLog, now_ms
+from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.control import Control, Description, End
 from exactly_once.kafka.evidence import Evidence
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
@@ -28,6 +28,7 @@ from exactly_once.protocol.loss import in_doubt, lost_parts
 from exactly_once.protocol.names import SLOTS, incarnation, older_slots
 from exactly_once.protocol.planning import Batch, check_binding, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedPart
+from exactly_once.protocol.ticket import Replay
 from exactly_once.protocol.too_long import times_too_long
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from exactly_once.coordinator.claim import COMPLETE_BUDGET_S, KAFKA_ALONE, Other
 from exactly_once.coordinator.complete import COMMITTED, complete, decided_error
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
-from exactly_once.deadline import Deadline
+from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import AlreadyDecided, BatchTooLong, BrokerUnreachable, ExactlyOnceError, Expiring, Fenced
 from exactly_once.failpoints import reach
-from exactly_once.kafka.commit_log import CommitLog, now_ms
+from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.control import Description, End
 from exactly_once.kafka.evidence import Evidence, with_places
 from exactly_once.options import SinkOptions

@@ -15,9 +15,8 @@ from exactly_once.checkpoint import batch_in_flight, kafka_offsets
 from exactly_once.coordinator.claim import KAFKA_ALONE, Others, claim_for_stream, count
 from exactly_once.coordinator.decide import ABORT_BUDGET_S, DECIDE_BUDGET_S, Decider
 from exactly_once.coordinator.driver_state import DriverState, Store
-from exactly_once.deadline import Deadline
+from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Fenced, ProtocolViolation, UnsupportedMode
-from exactly_once.kafka.commit_log import now_ms
 from exactly_once.kafka.control import Description
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka_transactions import sweep

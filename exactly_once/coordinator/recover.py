@@ -10,9 +10,9 @@ from typing import Any
 from exactly_once.coordinator import claim
 from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.consent import Consent
-from exactly_once.deadline import Deadline
+from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import UnknownTopic
-from exactly_once.kafka.commit_log import CommitLog, now_ms, read_log
+from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
 from exactly_once.kafka.evidence import Evidence

@@ -22,8 +22,9 @@ from exactly_once.coordinator.claim import (
 )
 from exactly_once.coordinator.driver_state import DriverState, Store
 from exactly_once.coordinator.micro_batch import Part
+from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
-from exactly_once.kafka.commit_log import now_ms, read_log
+from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.control import Control
 from exactly_once.kafka.delivery import AcknowledgedSender, UnacknowledgedSender
 from exactly_once.options import Guarantee, SinkOptions

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from exactly_once.deadline import Deadline
+from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import UnknownTopic
-from exactly_once.kafka.commit_log import now_ms, read_log
+from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Description
 from exactly_once.kafka.survey import Survey

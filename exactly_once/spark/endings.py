@@ -15,7 +15,7 @@ from weakref import WeakSet
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from exactly_once.coordinator.driver_state import FileStore
 from exactly_once.coordinator.micro_batch import settle

@@ -8,8 +8,9 @@ from typing import Any
 
 import dagster as dg
 
+from exactly_once.deadline import now_ms
 from exactly_once.errors import UnknownTopic
-from exactly_once.kafka.commit_log import now_ms, read_log
+from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from platform_assets.checks import judgements

@@ -153,7 +153,7 @@ def _phrase(transactions: TransactionAdmin, torn: Torn) -> str | None:
 
 
 def _metadata(found: Repair, plan_anew: bool = False) -> dict[str, Any]:
-    rows = [(f.name or "-", f.action.value, f.why, str(len(f.also))) for f in found.findings]
+    rows: list[tuple[str, ...]] = [(f.name or "-", f.action.value, f.why, str(len(f.also))) for f in found.findings]
     metadata: dict[str, Any] = {
         "checkpoint": found.location,
         "whole": found.whole,

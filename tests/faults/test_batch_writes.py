@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import exactly_once
 from exactly_once.coordinator.batch_write import written
 from exactly_once.errors import code_in
 from tests.support.fixtures import Bench, StartDriver
@@ -28,6 +29,7 @@ def test_a_second_write_with_the_same_id_writes_nothing_and_another_id_does(benc
     bench.assert_exactly(EXPECTED * 2)
     assert written(bench.connection, bench.sink_id, "day-1").records == ROWS
     assert written(bench.connection, bench.sink_id, "day-3") is None
+    assert exactly_once.written(bench.job.options, "day-1") and not exactly_once.written(bench.job.options, "day-3")
     owner = bench.log().owner
     assert owner is not None and owner.token == 2, "a try of what is done claims nothing, and so fences nobody"
 

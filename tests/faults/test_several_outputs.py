@@ -16,8 +16,8 @@ import pytest
 
 from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.recover import recover
-from exactly_once.deadline import Deadline
-from exactly_once.kafka.commit_log import CommitLog, now_ms
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.participant import PartName

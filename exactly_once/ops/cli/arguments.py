@@ -80,7 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _verb(verbs: argparse._SubParsersAction, name: str, command: str, text: str) -> argparse.ArgumentParser:
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: str, text: str
+) -> argparse.ArgumentParser:
     verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text.capitalize()}.")
     verb.add_argument("--json", action="store_true", help="one JSON document on the standard output")
     verb.set_defaults(command=command)

@@ -12,7 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from exactly_once.checkpoint import kafka_offsets, read_checkpoint, repair_command
-from exactly_once.kafka.commit_log import now_ms, read_log
+from exactly_once.deadline import now_ms
+from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
 from exactly_once.ops import transactions as operations

@@ -19,7 +19,7 @@ _OTLP = (
 )
 
 
-def add_arguments(groups: argparse._SubParsersAction) -> None:
+def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The subcommand, beside the other ones."""
     text = "watch sinks and serve their metrics to Prometheus, until it is stopped; reads only"
     metrics: argparse.ArgumentParser = groups.add_parser(
