@@ -57,6 +57,14 @@ class Loss:
     handles: list[Handle]
 
 
+@dataclass(frozen=True)
+class Swept:
+    """What was not decided and is gone: Kafka's transactions, and the names of parts by each other output."""
+
+    aborted: list[Description] = field(default_factory=list)
+    rolled_back: dict[str, list[str]] = field(default_factory=dict)
+
+
 @dataclass
 class Resolved:
     """What a claim found of earlier drivers: what it completed, what it aborted, what is lost, and what it could not
@@ -65,7 +73,7 @@ class Resolved:
 
     completed: list[Decision] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
-    aborted: list[Description] = field(default_factory=list)
+    swept: Swept = field(default_factory=Swept)
     failures: list[tuple[Decision, ExactlyOnceError]] = field(default_factory=list)
 
 
@@ -150,13 +158,13 @@ def _claim(
         commit_log.close()
     replay = _replay(options, batch, found.losses)
     consent.say_unneeded(options.sink_id)
-    if found.completed or found.aborted or replay:
+    if found.completed or found.swept.aborted or replay:
         log.warning(
             "sink %s: completed decided batches %s and aborted %d undecided transactions of an earlier driver; %d "
             "decided parts are lost and will be written again",
             options.sink_id,
             [d.write_id or d.batch_id for d in found.completed],
-            len(found.aborted),
+            len(found.swept.aborted),
             sum(len(parts) for parts in replay.values()),
         )
     return DriverState(
@@ -290,7 +298,7 @@ def resolve(
     for it.
     """
     found = complete_decided(token, commit_log, control, consent, deadline, others)
-    found.aborted = sweep_undecided(token, commit_log, control, version, deadline, others)
+    found.swept = sweep_undecided(token, commit_log, control, version, deadline, others)
     return found
 
 
@@ -343,7 +351,7 @@ def complete_decided(
 
 def sweep_undecided(
     token: int, commit_log: CommitLog, control: Control, version: int, deadline: Deadline, others: Others
-) -> list[Description]:
+) -> Swept:
     """Abort what older claims than ``token`` left open, save what a decision that is still not completed names.
 
     Raises
@@ -357,14 +365,15 @@ def sweep_undecided(
     aborted = sweep(commit_log.sink_id, control, version, lambda p: p.slot in slots, decided)
     spare = frozenset(h.name for d in state.open_before(token) for h in d.others)
     log_incarnation = incarnation_of(commit_log, control) if others else ""
-    swept = sweep_others(others, Scope(commit_log.sink_id, token, spare=spare, incarnation=log_incarnation))
-    count(commit_log, token, deadline, aborted=len(aborted) + len(swept))
-    return aborted
+    rolled_back = sweep_others(others, Scope(commit_log.sink_id, token, spare=spare, incarnation=log_incarnation))
+    count(commit_log, token, deadline, aborted=len(aborted) + sum(map(len, rolled_back.values())))
+    return Swept(aborted, rolled_back)
 
 
-def sweep_others(others: Others, scope: Scope) -> list[str]:
-    """Have each participant roll back what ``scope`` covers of its own parts."""
-    return [name for p in others.values() for name in p.recover_and_abort(replace(scope, participant=p.name))]
+def sweep_others(others: Others, scope: Scope) -> dict[str, list[str]]:
+    """Have each participant roll back what ``scope`` covers of its own parts; their names, where there were some."""
+    swept = {p.name: list(p.recover_and_abort(replace(scope, participant=p.name))) for p in others.values()}
+    return {participant: names for participant, names in swept.items() if names}
 
 
 def incarnation_of(commit_log: CommitLog, control: Control) -> str:

@@ -176,7 +176,7 @@ class Decider:
         self.sweep_others(state)
         return aborted
 
-    def sweep_others(self, state: DriverState) -> list[str]:
+    def sweep_others(self, state: DriverState) -> dict[str, list[str]]:
         """Roll back what this claim and older ones left undecided in the participants beside Kafka."""
         scope = Scope(self._options.sink_id, state.token, state.token, incarnation=state.incarnation)
         return sweep_others(self._others, scope)

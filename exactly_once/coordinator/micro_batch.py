@@ -210,7 +210,7 @@ class Committer:
             swept = [d.transactional_id for d in found]
             retried = bool(found) or any(not p.attempt.startswith("0.") for p in parts)
             if retried or now_ms() - state.swept_ms >= SWEEP_EVERY_MS:
-                swept += self._decider.sweep_others(state)
+                swept += [name for names in self._decider.sweep_others(state).values() for name in names]
                 state = replace(state, swept_ms=now_ms())
             if swept:
                 count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), aborted=len(swept))

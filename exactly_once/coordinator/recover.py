@@ -18,7 +18,7 @@ from exactly_once.kafka.control import Control, Description
 from exactly_once.kafka.evidence import Evidence
 from exactly_once.participants.kafka_transactions import open_transactions
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import Claim, Decision
+from exactly_once.protocol.records import KAFKA, Claim, Decision
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class RecoveryReport:
         Decided batches that it proved committed.
     aborted : list of Description
         Undecided transactions that it aborted.
+    rolled_back : dict of str to list of str
+        By output other than Kafka: the undecided parts that it rolled back there.
     left_open : list of Description
         What is open all the same: a task of a driver that still breathes, or one the principal may not end.
     blocked : list of (str, int)
@@ -48,11 +50,14 @@ class RecoveryReport:
     left_open: list[Description] = field(default_factory=list)
     blocked: list[tuple[str, int]] = field(default_factory=list)
     to_rewrite: list[Decision] = field(default_factory=list)
+    rolled_back: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def found_nothing(self) -> bool:
         """Nothing was to be done."""
-        return not (self.completed or self.aborted or self.left_open or self.blocked or self.to_rewrite)
+        return not (
+            self.completed or self.aborted or self.rolled_back or self.left_open or self.blocked or self.to_rewrite
+        )
 
     @property
     def clean(self) -> bool:
@@ -66,8 +71,9 @@ class RecoveryReport:
             "claim": self.claim.token if self.claim else 0,
             "completed_batches": [d.batch_id for d in self.completed],
             "batches_with_lost_parts": [d.write_id or d.batch_id for d in self.to_rewrite],
-            "completed_transactions": sum(d.part_count for d in self.completed),
+            "completed_transactions": sum(d.counts.get(KAFKA, (0, 0))[0] for d in self.completed),
             "aborted_transactions": [d.transactional_id for d in self.aborted],
+            "rolled_back": {participant: list(names) for participant, names in self.rolled_back.items()},
             "left_open": [d.transactional_id for d in self.left_open],
             "blocked_partitions": [f"{t}-{p}" for t, p in self.blocked],
         }
@@ -143,7 +149,7 @@ def sweep_undecided(
     token: int,
     budget_s: float = 60.0,
     others: claim.Others = claim.KAFKA_ALONE,
-) -> list[Description]:
+) -> claim.Swept:
     """Abort what owners before the claim ``token`` left open and did not decide. Idempotent.
 
     Raises
@@ -189,7 +195,14 @@ def recover(
     _raise_first(did)
     found = verify(connection, sink_id, min(10.0, max(1.0, deadline.left)))
     return RecoveryReport(
-        sink_id, mine, did.completed, did.aborted, found.left_open, found.blocked, [x.decision for x in did.losses]
+        sink_id,
+        mine,
+        did.completed,
+        did.swept.aborted,
+        found.left_open,
+        found.blocked,
+        [x.decision for x in did.losses],
+        did.swept.rolled_back,
     )
 
 

@@ -7,6 +7,7 @@ this machine, except ages (Kafka does not tell its time, so an age is ours minus
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from exactly_once.kafka.survey import Survey
 from exactly_once.ops.processes import owner_alive
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_id, namespace, parse_part_id
-from exactly_once.protocol.records import WRITE, Claim, Completed, Decision, PreparedTransaction
+from exactly_once.protocol.records import KAFKA, WRITE, Claim, Completed, Decision, PreparedTransaction
 
 #: States in which readers of the topics wait for the transaction.
 UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -90,13 +91,15 @@ class PendingPart:
     """One handle of a decision that is not proven, and what its coordinator says of it.
 
     ``state`` is ``waiting`` (open, to be committed), ``committed``, ``lost`` (ended otherwise) or ``unknown`` (the id
-    is forgotten, or serves another transaction).
+    is forgotten, or serves another transaction). It is ``unasked`` for an output other than Kafka: only a start of the
+    stream, or a recovery that is given this output, can ask it. ``transactional_id`` is the name of the part there.
     """
 
     transactional_id: str
     part: int
     records: int
     state: str
+    participant: str = KAFKA
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,11 @@ class PendingDecision:
     def count(self, state: str) -> int:
         """How many parts are in ``state``."""
         return sum(p.state == state for p in self.parts)
+
+    @property
+    def unasked(self) -> dict[str, int]:
+        """Parts in outputs other than Kafka, by output."""
+        return dict(Counter(p.participant for p in self.parts if p.state == "unasked"))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -366,7 +374,7 @@ def _pending(decision: Decision, log: LogState, known: dict[str, Description]) -
     parts = tuple(
         PendingPart(h.transactional_id, h.part, h.records, state_of(h, decision, known.get(h.transactional_id)))
         for h in decision.handles
-    )
+    ) + tuple(PendingPart(h.name, h.part, h.records, "unasked", h.participant) for h in decision.others)
     return PendingDecision(
         decision.query_id, decision.batch_id, decision.token, _decided_ms(decision, log), decision.topics, parts
     )

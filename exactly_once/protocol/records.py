@@ -187,14 +187,21 @@ class Decision:
         return f"{subject} of sink {sink_id!r}"
 
     @property
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """By participant: its parts, and the records in them."""
+        if self.totals:
+            return {participant: (total[0], total[1]) for participant, total in self.totals.items()}
+        return {p: (len(handles), sum(h.records for h in handles)) for p, handles in self.by_participant.items()}
+
+    @property
     def records(self) -> int:
-        """Records in all parts."""
-        return self.totals[KAFKA][1] if KAFKA in self.totals else sum(h.records for h in self.handles)
+        """Records of the batch, once each: every output has them all."""
+        return max((records for _, records in self.counts.values()), default=0)
 
     @property
     def part_count(self) -> int:
-        """Parts with rows in Kafka."""
-        return self.totals[KAFKA][0] if KAFKA in self.totals else len(self.handles)
+        """Parts with rows."""
+        return max((parts for parts, _ in self.counts.values()), default=0)
 
     def without_handles(self, decided_ms: int) -> Decision:
         """What is to be kept of a decision whose handles are all proven committed.

@@ -119,14 +119,14 @@ def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionA
     end = time.monotonic() + (LEAVING_S if work.take_over else 0.0)
     with classified():
         try:
-            aborted = engine.sweep_undecided(connection, work.sink_id, work.token, budget_s)
+            aborted = engine.sweep_undecided(connection, work.sink_id, work.token, budget_s).aborted
             # a driver that was fenced a moment ago goes on opening what its last batch needs, until it meets the fence
             while time.monotonic() < end and (
                 _others(context, work.sink_id)
                 or engine.verify(connection, work.sink_id, transactions.budget_s).left_open
             ):
                 time.sleep(1.0)
-                aborted += engine.sweep_undecided(connection, work.sink_id, work.token, budget_s)
+                aborted += engine.sweep_undecided(connection, work.sink_id, work.token, budget_s).aborted
         except Fenced:
             return _superseded(context, work, work.token)
     context.log.info(f"Aborted {len(aborted)} undecided transactions." if aborted else "Nothing undecided was left.")
@@ -271,7 +271,9 @@ def _sweep_all_the_same(
 ) -> None:
     """A batch cannot be completed; readers wait for what is undecided too, and that can be ended."""
     try:
-        aborted = engine.sweep_undecided(transactions.connection(), sink_id, token, transactions.recovery_budget_s)
+        aborted = engine.sweep_undecided(
+            transactions.connection(), sink_id, token, transactions.recovery_budget_s
+        ).aborted
         context.log.warning(f"A batch could not be completed. Aborted {len(aborted)} undecided transactions.")
     except ExactlyOnceError as error:
         context.log.warning(f"Neither could undecided transactions be aborted: {error}")

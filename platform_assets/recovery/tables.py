@@ -54,7 +54,7 @@ def described(transactions: Sequence[Description]) -> dg.MetadataValue:
 
 def _decided(found: Inspection) -> dg.MetadataValue:
     return table(
-        ("batch", "query", "claim", "decided_at", "waiting", "committed", "lost", "unknown"),
+        ("batch", "query", "claim", "decided_at", "waiting", "committed", "lost", "unknown", "other_outputs"),
         [
             (
                 str(d.batch_id),
@@ -62,6 +62,7 @@ def _decided(found: Inspection) -> dg.MetadataValue:
                 str(d.token),
                 when(d.decided_ms),
                 *(str(d.count(state)) for state in ("waiting", "committed", "lost", "unknown")),
+                ", ".join(f"{output}: {count}" for output, count in d.unasked.items()),
             )
             for d in found.decided
         ],

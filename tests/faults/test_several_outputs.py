@@ -166,8 +166,15 @@ def test_a_recovery_sweeps_what_a_deleted_log_left_and_nothing_of_another_cluste
         writer.write(pa.record_batch([pa.array([1])], names=["id"]))
         assert writer.pre_commit() is not None
 
-    recover(connection, sink, others={"warehouse": participant})
+    report = recover(connection, sink, others={"warehouse": participant})
 
+    assert {output: set(names) for output, names in report.rolled_back.items()} == {
+        "warehouse": {str(mine), str(deleted)}
+    }
+    assert not report.found_nothing and set(report.as_metadata()["rolled_back"]["warehouse"]) == {
+        str(mine),
+        str(deleted),
+    }
     assert {gid for gid in postgres.prepared() if sink in gid} == {str(others)}
     postgres.sql(f"ROLLBACK PREPARED '{others}'")
 

@@ -5,11 +5,13 @@ import json
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
 from exactly_once.ops.inspection import inspect_sink, sinks
 from exactly_once.protocol.names import part_id
+from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
 from tests.support import broker as brokers
 from tests.support.dead_sink import DeadSink
 
@@ -61,6 +63,26 @@ def test_what_became_of_a_decided_part_is_the_coordinators_word(connection, sink
     sink.open_part(0)
     pending = inspect_sink(connection, sink.sink_id).decided[0]
     assert (pending.count("unknown"), pending.count("lost"), pending.count("waiting")) == (1, 1, 1)
+
+
+def test_a_batch_that_waits_for_another_output_says_so(connection, sink):
+    """Mishap: the parts in Kafka are committed, the batch is not proven, and nothing tells what it waits for."""
+    part = PreparedPart("warehouse", f"eo:{sink.sink_id}:1:0:3:0.0:warehouse", 3, 7, "d")
+    name = sink.open_part(0)
+    with Control(connection) as control:
+        version = control.end_txn_version()
+        described = control.describe([name])[name]
+        handle = PreparedTransaction(name, described.producer_id, described.producer_epoch, 0, 1, digest="d")
+        sink.log.append(
+            Decision("q", 0, 1, (handle,), "digest", version, 0, topics=(sink.topic,), others=(part,)), Deadline(30)
+        )
+        control.end(name, handle.producer_id, handle.epoch, True, version)
+    (pending,) = inspect_sink(connection, sink.sink_id).decided
+    assert [(p.participant, p.part, p.records, p.state) for p in pending.parts] == [
+        ("kafka", 0, 1, "committed"),
+        ("warehouse", 3, 7, "unasked"),
+    ]
+    assert pending.unasked == {"warehouse": 1}
 
 
 def test_consumer_groups_that_wait_are_named(connection, sink):

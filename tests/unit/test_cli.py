@@ -155,6 +155,19 @@ def test_a_decided_transaction_of_a_dead_driver_is_to_be_committed():
     assert commands(found) == [f"exactly-once transactions commit {ID}", "exactly-once recover s"]
 
 
+def test_a_batch_that_waits_for_another_output_is_trouble_when_nobody_works_on_it():
+    """Loss: Kafka's parts are committed and look like all of it, while the rows in the warehouse are still prepared."""
+    parts = (
+        PendingPart(ID, 1, 1234, "committed"),
+        PendingPart("eo:s:3:7:1:0.0:warehouse", 1, 9, "unasked", "warehouse"),
+    )
+    waits = replace(inspection(False, DECISION), open=(), decided=(PendingDecision("q", 7, 3, 2_000, ("out",), parts),))
+    (first, second) = trouble(waits)
+    assert "nobody works on it" in first
+    assert "batch 7" in second and "1 part in warehouse" in second and "start the stream" in second
+    assert not trouble(replace(waits, owner=Owner(waits.owner.claim, True)))
+
+
 def test_an_undecided_transaction_of_a_dead_driver_is_to_be_aborted():
     found = explain(described(), inspection(False), "exactly-once --bootstrap-servers b:9092")
     assert "not decided" in found.what and "written again" in found.by_itself

@@ -178,3 +178,14 @@ def test_the_sinks_own_keys_are_known(record: Record) -> None:
     """A person is told to delete a stray record by its key, and never one of these."""
     assert is_own_key(key_of(record))
     assert not is_own_key("my-key")
+
+
+def test_a_batch_without_kafka_has_the_records_of_its_other_outputs_once() -> None:
+    """Guards against a sink with files alone that counts no record, and one with two outputs that counts each twice."""
+    parts = tuple(PreparedPart(output, f"{output}-{n}", n, 10) for output in ("files", "warehouse") for n in range(3))
+    decision = replace(DECISION, handles=(), others=parts)
+    assert (decision.records, decision.part_count) == (30, 3)
+    assert decision.counts == {"files": (3, 30), "warehouse": (3, 30)}
+    kept = decision.without_handles(5)
+    assert (kept.records, kept.part_count, kept.counts) == (30, 3, decision.counts)
+    assert replace(DECISION, handles=(), others=()).records == 0

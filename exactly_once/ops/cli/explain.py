@@ -219,6 +219,12 @@ def trouble(found: Inspection) -> list[str]:
                     f"{found.sink_id}: {pending.name} is decided, and {plural(count, 'part')} of it "
                     f"{'is' if count == 1 else 'are'} {state}"
                 )
+        if pending.unasked and not (pending.count("waiting") or _worked_on(found)):
+            outputs = " and ".join(f"{plural(count, 'part')} in {output}" for output, count in pending.unasked.items())
+            sentences.append(
+                f"{found.sink_id}: {pending.name} is decided and may still have to be committed in its other outputs "
+                f"({outputs}): start the stream, whose outputs these are"
+            )
     for t in found.open:
         if t.age_s > t.timeout_s > 0:
             sentences.append(

@@ -47,6 +47,7 @@ def show_list(
             states = [
                 f"{count} {s}" for s in ("committed", "waiting", "lost", "unknown") if (count := pending.count(s))
             ]
+            states += [f"{count} in {output}, which was not asked" for output, count in pending.unasked.items()]
             age = when(pending.decided_ms, inspection.checked_ms)
             show_line(f"  {pending.name} decided {age}, not proven: {', '.join(states) or 'no parts'}", console)
         if inspection.blocked:
@@ -143,6 +144,8 @@ def show_report(report: RecoveryReport, console: Console) -> None:
     table = _table(None, "step", "found", "what")
     table.add_row("completed", str(len(report.completed)), _some([name_of(d) for d in report.completed]) or "-")
     table.add_row("aborted", str(len(report.aborted)), _some([d.transactional_id for d in report.aborted]) or "-")
+    for output, names in report.rolled_back.items():
+        table.add_row(f"rolled back in {output}", str(len(names)), _some(names))
     table.add_row(
         "still open", str(len(report.left_open)), _some([d.transactional_id for d in report.left_open]) or "-"
     )
