@@ -17,6 +17,7 @@ from exactly_once.protocol.records import (
     Claim,
     Completed,
     Decision,
+    PreparedPart,
     PreparedTransaction,
     Record,
     Tally,
