@@ -1,4 +1,4 @@
-"""What a principal may do: with exactly the rights of the README everything works, and each missing one is named."""
+"""What a principal may do: with exactly the documented rights everything works, and each missing one is named."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def sink_id() -> str:
 
 
 def table() -> list[tuple[str, str]]:
-    """(operation, on) of the README's table of rights, an operation each."""
-    section = (ROOT / "README.md").read_text().split("\n### Rights\n")[1].split("\n## ")[0]
+    """(operation, on) of the reference's table of rights, an operation each."""
+    section = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").split("\n## Rights\n")[1].split("\n## ")[0]
     lines = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")][2:]
     return [(o.strip(), on.strip()) for operations, on, *_ in lines for o in operations.split(",")]
 
@@ -68,7 +68,7 @@ def write(driver: SparkDriver, broker: AuthorizingBroker, sink_id: str, output: 
     return driver.write_batch(options(broker, sink_id, output, **{"write.id": "day"}), rows=10, parts=2)
 
 
-def test_the_readmes_rights_are_enough_for_a_stream_and_for_looking_at_it(
+def test_the_references_rights_are_enough_for_a_stream_and_for_looking_at_it(
     authorizing: AuthorizingBroker, output: str, sink_id: str, warm: SparkDriver, tmp_path: Path
 ) -> None:
     """Wedge: a principal with every right that the documentation names, and EO-DENIED at each start."""

@@ -1,99 +1,68 @@
-"""The README and ARCHITECTURE.md say what the code does: error texts send people there."""
+"""The README says what the package does, and leads a newcomer on: error texts send people there."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from exactly_once import errors, options
-from exactly_once.protocol import too_long
-from exactly_once.protocol.names import SLOTS, VARIANTS, commit_log_topic, namespace, older_slots
+from exactly_once.options import SinkOptions
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-CODES = {
-    c.code: c
-    for c in vars(errors).values()
-    if isinstance(c, type) and issubclass(c, errors.ExactlyOnceError) and c.code
-}
-del CODES[errors.ExactlyOnceError.code]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(block, id=f"{page.name}-{n}")
+    for page in PAGES
+    for n, block in enumerate(re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S))
+]
 
 
-def rows(heading: str) -> list[list[str]]:
-    """The cells of the table below ``heading`` of the README, without its head."""
-    section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    table = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
+def anchor(heading: str) -> str:
+    """The fragment that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-def test_every_error_code_is_explained_and_no_other() -> None:
-    """The person on call greps the README for the code in the alert."""
-    explained = [code for row in rows("Errors") for code in re.findall(r"EO-[A-Z-]+", row[0])]
-    assert sorted(explained) == sorted(CODES)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_an_example_is_written_as_the_formatter_writes_it(block: str) -> None:
+    """Guards against an example that the next run of the formatter tears apart: it formats Markdown, too."""
+    command = [sys.executable, "-m", "ruff", "format", "--config", str(ROOT / "pyproject.toml"), "--diff", "-"]
+    done = subprocess.run(command, input=block, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize("row", rows("Errors"), ids=lambda row: row[0])
-def test_the_table_says_of_each_error_whether_a_restart_heals_it_as_the_code_does(row: list[str]) -> None:
-    """A supervisor goes by the code, a person by the table; they must do the same."""
-    heals = {CODES[code].restart_heals for code in re.findall(r"EO-[A-Z-]+", row[0])}
-    assert heals == {row[2] == "yes"}
+def test_the_options_of_the_first_example_are_enough_for_a_start() -> None:
+    """Guards against a first try that ends with EO-OPTION."""
+    example = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)[0]
+    SinkOptions.parse(dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', example)))
 
 
-def test_every_option_of_the_sink_is_explained_and_no_other() -> None:
-    """An option in the table that the code refuses, or one that nobody can find."""
-    named = re.findall(r"`(sink\.[a-z.]+)`", " ".join(row[0] for row in rows("Options")))
-    assert sorted(named) == sorted(options._SINK)
+@pytest.mark.parametrize("what", ["options", "rights", "errors"])
+def test_what_error_texts_look_for_in_the_readme_is_one_link_away(what: str) -> None:
+    """Wedge: "Grant the rights that the README lists under 'Rights'", and no such word there."""
+    assert f"(docs/reference.md#{what})" in README
 
 
-def test_every_kafka_option_of_the_table_is_taken() -> None:
-    """The refusal of an unknown option sends people to this table."""
-    good = {"sink.id": "s", "checkpointLocation": "/c", "kafka.bootstrap.servers": "h:1"}
-    for name in re.findall(r"`(kafka\.[a-z.]+[a-z])`", " ".join(row[0] for row in rows("Options"))):
-        value = {"kafka.security.protocol": "PLAINTEXT", "kafka.compression.type": "lz4"}.get(name, "60000")
-        options.SinkOptions.parse({**good, name: value})
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
+    """Guards against a reader at night in front of a page that has moved."""
+    for target in re.findall(r"\]\(([^)#:]*(?:#[^)]*)?)\)", page.read_text(encoding="utf-8")):
+        path, _, fragment = target.partition("#")
+        to = page.parent / path if path else page
+        assert to.exists(), target
+        if fragment:
+            headings = re.findall(r"^#+ (.*)$", to.read_text(encoding="utf-8"), re.M)
+            assert fragment in {anchor(h) for h in headings}, target
 
 
-@pytest.mark.parametrize("heading", ["### Rights", "## Options", "## Errors"])
-def test_what_error_texts_refer_to_is_there(heading: str) -> None:
-    """ "Grant the rights that the README lists under 'Rights'"."""
-    assert f"\n{heading}\n" in README
-
-
-def test_the_names_to_grant_rights_on_are_the_names_in_use() -> None:
-    """A wrong prefix in an ACL looks like "nothing to abort": ids without DESCRIBE are left out silently."""
-    rights = README.split("\n### Rights\n")[1].split("\n## ")[0]
-    assert f"`{namespace('<sink id>')}`" in rights
-    assert f"`{commit_log_topic('<sink id>')}`" in rights
-
-
-@pytest.mark.parametrize(
-    ("number", "sentence"),
-    [
-        (SLOTS, "token modulo {}"),
-        (SLOTS, "Ids are bounded: {} slots"),
-        (VARIANTS, "x parts x {} variants"),
-        (round(too_long.SPARE * 100), "with {} % of its timeout to spare"),
-    ],
-)
-def test_a_number_in_the_architecture_is_the_one_in_the_code(number: int, sentence: str) -> None:
-    """Somebody computes broker memory, or a timeout, from it."""
-    assert sentence.format(number) in ARCHITECTURE
-
-
-def test_the_number_of_swept_slots_in_the_architecture_is_the_one_in_the_code() -> None:
-    """It is written out there."""
-    assert len(older_slots(SLOTS, SLOTS)) == 8
-    assert "the slots of the eight claims" in " ".join(ARCHITECTURE.split())
-
-
-def test_every_place_in_the_map_of_the_house_is_there() -> None:
-    """The map is for a newcomer, who has nothing to compare it with."""
-    house = ARCHITECTURE.split("\n## The house\n")[1].split("\n## ")[0]
-    places = [
-        p for line in house.splitlines() if line.startswith("| `") for p in re.findall(r"`([^`]+)`", line.split("|")[1])
-    ]
-    assert len(places) > 8
-    assert [p for p in places if not (ROOT / p).exists()] == []
+def test_the_supported_versions_are_those_of_the_package() -> None:
+    """Guards against a promise that pip refuses to install."""
+    pythons = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if "Python :: 3." in c]
+    assert f"| Python | {pythons[0]} to {pythons[-1]} |" in README
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+    assert "pyspark>=4.2,<4.4" in PROJECT["dependencies"] and "| PySpark 4.2 and 4.3, " in README

@@ -1,0 +1,113 @@
+"""ARCHITECTURE.md says what the code does: rooms, ways and numbers."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from exactly_once.protocol import too_long
+from exactly_once.protocol.names import SLOTS, VARIANTS, older_slots
+
+ROOT = Path(__file__).parents[2]
+ENGINE = ROOT / "exactly_once"
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+TEXT = " ".join(ARCHITECTURE.split())
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+HOUSES, ROOMS = [c["layers"] for c in CONTRACTS if c["type"] == "layers"]
+
+#: Wider lines of a table or a block have to be scrolled on a phone.
+WIDEST = 120
+
+
+def section(heading: str) -> str:
+    """The text below a heading of the second level."""
+    return ARCHITECTURE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def stays() -> list[tuple[str, list[str]]]:
+    """Each stay of "Follow one commit": its file, and the functions in bold."""
+    items = re.findall(r"^\d+\. (.*(?:\n +.*)*)", section("Follow one commit"), re.M)
+    return [(re.findall(r"`([^`]+\.py)`", item)[0], re.findall(r"\*\*`([^`]+)`\*\*", item)) for item in items]
+
+
+def defined(path: Path) -> set[str]:
+    """Functions, classes and methods of a module, as ``Class.method``."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{f.name}" for f in node.body if isinstance(f, ast.FunctionDef)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (SLOTS, "token modulo {}"),
+        (SLOTS, "Ids are bounded: {} slots"),
+        (VARIANTS, "x parts x {} variants"),
+        (round(too_long.SPARE * 100), "with {} % of its timeout to spare"),
+        (round((1 - too_long.SPARE) * 100), "gives up at {} % of the transaction timeout"),
+    ],
+)
+def test_a_number_in_the_architecture_is_the_one_in_the_code(number: int, sentence: str) -> None:
+    """Somebody computes broker memory, or a timeout, from it."""
+    assert sentence.format(number) in TEXT
+
+
+def test_the_number_of_swept_slots_in_the_architecture_is_the_one_in_the_code() -> None:
+    """It is written out there."""
+    assert len(older_slots(SLOTS, SLOTS)) == 8
+    assert "the slots of the eight claims" in TEXT
+
+
+def test_every_place_in_the_map_of_the_house_is_there() -> None:
+    """The map is for a newcomer, who has nothing to compare it with."""
+    places = re.findall(r"^- `([a-z_]+/)`:", section("The house"), re.M)
+    assert len(places) > 5 and all((ROOT / place).is_dir() for place in places)
+
+
+def test_the_layers_are_those_that_the_import_contracts_hold() -> None:
+    """Guards against a map of yesterday's rooms."""
+    assert " <- ".join(f"`{house}`" for house in reversed(HOUSES)) in TEXT
+    block = section("The house").split("```\n")[1]
+    assert [re.split(r" {2,}", line)[0] for line in block.splitlines()] == ROOMS
+
+
+def test_every_answer_to_where_names_a_function_of_that_file() -> None:
+    """Guards against an answer that sends people to an empty room."""
+    answers = re.findall(r"^- \.\.\. .*\? `([a-z_/]+\.py)`, `([A-Za-z_.]+)`\.$", section("The house"), re.M)
+    assert len(answers) == section("The house").count("\n- ... ")
+    assert [answer for answer in answers if answer[1] not in defined(ENGINE / answer[0])] == []
+
+
+def test_the_way_of_a_commit_is_that_of_the_code_and_short() -> None:
+    """Guards against a walk through functions that are gone, or one that turns back again and again."""
+    way = stays()
+    assert [(file, f) for file, functions in way for f in functions if f not in defined(ENGINE / file)] == []
+    assert all(functions for _, functions in way)
+    visits = Counter(file for file, _ in way)
+    assert len(visits) <= 15 and max(visits.values()) <= 2
+
+
+def test_every_file_of_the_engine_is_on_the_map_and_no_other() -> None:
+    """Guards against a room without a door."""
+    named = set()
+    for part in section("Every file of the engine").split("\n### ")[1:]:
+        heading, _, text = part.partition("\n")
+        room = re.match(r"`([a-z_/]+)/`", heading)
+        named |= {f"{room[1] + '/' if room else ''}{file}" for file in re.findall(r"^- `([a-z_]+\.py)`: ", text, re.M)}
+    files = {path.relative_to(ENGINE).as_posix() for path in ENGINE.rglob("*.py") if not path.name.startswith("__")}
+    assert named == files
+
+
+def test_no_table_or_block_is_wider_than_a_phone_can_show() -> None:
+    """Guards against a cell of half a page."""
+    wide = [x for x in ARCHITECTURE.splitlines() if x.startswith("|") and len(x) > WIDEST]
+    assert wide == []
