@@ -13,7 +13,7 @@ NEWEST_TESTS := tests/integration/test_sink_life.py tests/integration/test_sink_
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup run ui test test-long test-newest-spark check benchmark clean lock lock-jars
+.PHONY: help setup run ui test test-unit test-long test-all test-newest-spark check benchmark clean lock lock-jars
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,13 +27,21 @@ run: setup ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input
 ui: setup ## The same with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui
 
-test: setup ## All tests that take seconds, on a real broker and a real Spark
+test: setup ## Every layer on a real broker and a real Spark, in minutes
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m "not long" $(PYTEST_ARGS)
 
-test-long: setup ## The others: crash tests
+test-unit: setup ## Pure logic alone, in a minute
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest -m "not long" tests/unit $(PYTEST_ARGS)
+
+test-long: setup ## What make test leaves out
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m long $(PYTEST_ARGS)
+
+test-all: setup ## Everything
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 NEWEST := $(RUN)/spark-$(NEWEST_SPARK)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,11 @@ _started: list[EmbeddedBroker] = []
 #: CI runs the long tests only while they fit into its hour: none is begun after this many seconds.
 _BUDGET_S = float(os.environ.get("TEST_BUDGET_S", "inf"))
 _began = time.monotonic()
+_OVER = "s that CI has for these tests are over"
+
+#: A hexadecimal number that moves the order of the test files: CI gives the commit's id, so that the files which do not
+#: fit into its hour are others each time.
+_ROTATION = os.environ.get("TEST_ROTATION", "")
 
 # A background job inherits an ignored SIGINT. Dagster gives SIGTERM the handler of SIGINT, so every broker that is
 # started after a job would ignore the wish to stop, and be killed 20 s later.
@@ -31,7 +37,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.monotonic() - _began > _BUDGET_S:
-        pytest.skip(f"the {_BUDGET_S:.0f} s that CI has for these tests are over; make test-long runs all of them")
+        pytest.skip(f"the {_BUDGET_S:.0f} {_OVER}; make test-long runs all of them")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    files = list(dict.fromkeys(item.path for item in items))
+    if _ROTATION and files:
+        first = int(_ROTATION, 16) % len(files)
+        place = {path: n for n, path in enumerate(files[first:] + files[:first])}
+        items.sort(key=lambda item: place[item.path])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    left_out = Counter(report.nodeid.partition("::")[0] for report in skipped if _OVER in str(report.longrepr))
+    if left_out:
+        terminalreporter.section("left out, as the time was over")
+        for path, count in sorted(left_out.items()):
+            terminalreporter.write_line(f"{path}: {count}")
 
 
 @pytest.fixture(scope="session")
