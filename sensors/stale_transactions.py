@@ -134,7 +134,7 @@ def _others(
 ) -> dict[str, list[str]]:
     """What holds the sink's topics and is not an open transaction of the sink, by the fields of :class:`Facts`."""
     hanging = find_hanging(connection, stream.outputs, policy.hanging_older_than_s, max(0.5, deadline.left))
-    ours = {h.producer_id for r in inspection.recent for h in r.decision.handles}
+    ours = {h.producer_id for r in inspection.recent for h in r.decision.transactions}
 
     def is_ours(h: Hanging) -> bool:
         known = h.transactional_id

@@ -14,7 +14,7 @@ from exactly_once.conformance.rows import key, value
 from exactly_once.digest import RowDigest
 from exactly_once.participant import Participant, PartName, Scope
 from exactly_once.protocol.names import incarnation
-from exactly_once.protocol.records import Decision, PreparedTransaction, decode, encode
+from exactly_once.protocol.records import Decision, decode, encode
 
 
 class Output:
@@ -91,11 +91,9 @@ class Output:
 
     def stored(self, handle: Any) -> Any:
         """Optional: the handle after a way through the commit log."""
-        kafka = isinstance(handle, PreparedTransaction)
-        decision = Decision("query", 7, 3, (handle,) if kafka else (), "", 0, 0, others=() if kafka else (handle,))
-        read = decode(encode(decision))
+        read = decode(encode(Decision("query", 7, 3, (handle,), "", 0, 0)))
         assert isinstance(read, Decision)
-        return (read.handles or read.others)[0]
+        return read.handles[0]
 
     # ---- tools of the tests ----
 

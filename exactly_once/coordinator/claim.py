@@ -360,10 +360,10 @@ def sweep_undecided(
     """
     state, slots = commit_log.own(token, deadline), older_slots(token, SLOTS)
     # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
-    decided = frozenset(End.of(h) for d in state.open_before(token) for h in d.handles)
+    decided = frozenset(End.of(h) for d in state.open_before(token) for h in d.transactions)
     control.renew(max(1.0, deadline.left))
     aborted = sweep(commit_log.sink_id, control, version, lambda p: p.slot in slots, decided)
-    spare = frozenset(h.name for d in state.open_before(token) for h in d.others)
+    spare = frozenset(h.name for d in state.open_before(token) for h in d.handles)
     log_incarnation = incarnation_of(commit_log, control) if others else ""
     rolled_back = sweep_others(others, Scope(commit_log.sink_id, token, spare=spare, incarnation=log_incarnation))
     count(commit_log, token, deadline, aborted=len(aborted) + sum(map(len, rolled_back.values())))

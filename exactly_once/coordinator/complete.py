@@ -62,13 +62,13 @@ def complete(
     name = decision.title(sink_id)
     lost: list[Handle] = []
     failures: list[ExactlyOnceError] = []
-    for participant in decision.by_participant:
+    for participant, handles in decision.by_participant.items():
         failpoints.reach(f"commit-{participant}")
         try:
             if participant == KAFKA:
                 lost += commit_transactions(sink_id, name, decision, control, budget_s, recovering)
             elif participant in others:
-                mine = [h for h in decision.others if h.participant == participant]
+                mine = [h for h in handles if isinstance(h, PreparedPart)]
                 output = others[participant]
                 lost += output.recover_and_commit(mine) if recovering else output.commit(mine)
             else:

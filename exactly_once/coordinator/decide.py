@@ -24,7 +24,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import lost_parts
 from exactly_once.protocol.names import SLOTS, namespace, parse_part_id, slot_of
 from exactly_once.protocol.planning import check_undecided
-from exactly_once.protocol.records import Completed, Decision, PreparedTransaction
+from exactly_once.protocol.records import Completed, Decision, PreparedPart, PreparedTransaction, in_order
 from exactly_once.protocol.too_long import SPARE, limit_ms, too_long_error
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Decider:
         except BrokerUnreachable as e:
             raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e
         except AlreadyDecided:
-            self._roll_back(proposed.parts, state)
+            self._roll_back(proposed.handles, state)
             raise
         decided = time.monotonic()
         reach("decided")
@@ -161,7 +161,7 @@ class Decider:
     def _fence_own(self, state: DriverState) -> None:
         """Keep the tasks of this claim that have initialised their id, and have not begun, from beginning."""
         slot = slot_of(state.token)
-        spare = {h.name for d in self.log.own(state.token, Deadline(ABORT_BUDGET_S)).open_decisions for h in d.parts}
+        spare = {h.name for d in self.log.own(state.token, Deadline(ABORT_BUDGET_S)).open_decisions for h in d.handles}
         control = self.control().renew(ABORT_BUDGET_S)
         for listed in control.list_transactions(namespace(self._options.sink_id), IDLE):
             part = parse_part_id(listed.transactional_id)
@@ -192,7 +192,7 @@ class Decider:
         gone from there: then nothing of it is open.
         """
         log_state = self.log.read(Deadline(ABORT_BUDGET_S), whole=True)
-        decided = [h for d in log_state.decisions for h in d.parts]
+        decided = [h for d in log_state.decisions for h in d.handles]
         spare = frozenset(End.of(h) for h in decided if isinstance(h, PreparedTransaction))
         mine = [h for h in handles if isinstance(h, PreparedTransaction) and End.of(h) not in spare]
         control = self.control().renew(ABORT_BUDGET_S)
@@ -227,7 +227,7 @@ class Decider:
             one which expires first has left, and the decision with what the brokers add to it.
         """
         self._check_others(proposed)
-        handles = proposed.handles
+        handles = proposed.transactions
         described = self.control().renew(DECIDE_BUDGET_S).describe(h.transactional_id for h in handles)
         broker_now = time.time() * 1000 + state.clock_ahead_ms
         oldest, left_s = 0.0, state.timeout_ms / 1000
@@ -282,8 +282,9 @@ class Decider:
 
     def _check_others(self, proposed: Decision) -> None:
         """The share of the participants beside Kafka in invariant 3."""
+        by_participant = proposed.by_participant
         for name, participant in self._others.items():
-            mine = [h for h in proposed.others if h.participant == name]
+            mine = [h for h in by_participant.get(name, ()) if isinstance(h, PreparedPart)]
             if gone := list(participant.gone(mine)) if mine else []:
                 raise Expiring(
                     f"participant {name!r}: {gone[0].name} of batch {proposed.batch_id} was prepared and is gone",
@@ -302,7 +303,7 @@ class Decider:
         last = self.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(proposed.query_id)
         ids = check_topics(self.control(), last, list(proposed.topics), Consent.of(self._options))
         found = self.control().renew(PLACES_BUDGET_S).beginnings(described.values())
-        for h in proposed.handles:
+        for h in proposed.transactions:
             if where := found.missing.get(h.transactional_id):
                 raise Expiring(
                     f"the transaction {h.transactional_id} of part {h.part} is open, but its records are gone: the "
@@ -320,7 +321,10 @@ class Decider:
                 found.unasked,
             )
         topic_ids = kept_topic_ids(last.topic_ids if last else {}, ids)
-        return replace(proposed, handles=with_places(proposed.handles, found.places), topic_ids=topic_ids)
+        others = tuple(h for h in proposed.handles if isinstance(h, PreparedPart))
+        handles: tuple[PreparedTransaction | PreparedPart, ...] = with_places(proposed.transactions, found.places)
+        handles += others
+        return replace(proposed, handles=handles, topic_ids=topic_ids)
 
 
 def kept_topic_ids(known: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
@@ -338,11 +342,10 @@ def amend(earlier: Decision, replacement: Decision) -> Decision:
     All its handles are ended with one version of EndTxn. Of the two claims' versions that is the lower one: what was
     committed with it must be asked for with it again, and a broker takes it for new transactions too.
     """
-    again = {(h.participant, h.part) for h in replacement.parts}
+    again = {(h.participant, h.part) for h in replacement.handles}
     return replace(
         replacement,
-        handles=(*(h for h in earlier.handles if (h.participant, h.part) not in again), *replacement.handles),
-        others=(*(h for h in earlier.others if (h.participant, h.part) not in again), *replacement.others),
+        handles=in_order((*(h for h in earlier.handles if (h.participant, h.part) not in again), *replacement.handles)),
         topics=tuple(sorted({*earlier.topics, *replacement.topics})),
         rewritten=tuple(sorted({*earlier.rewritten, *(f"{name}/{part}" for name, part in again)})),
         end_txn_version=min(earlier.end_txn_version, replacement.end_txn_version),

@@ -23,7 +23,7 @@ from exactly_once.participants.kafka_transactions import sweep
 from exactly_once.protocol.loss import in_doubt
 from exactly_once.protocol.names import SLOTS, older_slots, slot_of
 from exactly_once.protocol.planning import Plan, plan_batch
-from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
+from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction, in_order
 from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
@@ -286,13 +286,12 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
         state.query_id,
         parts[0].batch_id,
         state.token,
-        tuple(h for p in parts for h in p.handles if isinstance(h, PreparedTransaction)),
+        in_order(h for p in parts for h in p.handles),
         parts[0].offsets_digest,
         state.end_txn_version,
         0,
         parts[0].run_id,
         tuple(sorted({t for p in parts for t in p.topics})),
-        others=tuple(h for p in parts for h in p.handles if isinstance(h, PreparedPart)),
         offsets=state.offsets,
     )
 
@@ -314,7 +313,7 @@ def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], stat
     name = decision.title(sink_id)
     written = {(h.participant, str(h.part)) for p in parts for h in p.handles}
     lost = {(participant, part) for participant, wanted in state.replay.items() for part in wanted}
-    handles = [h for h in decision.parts if (h.participant, str(h.part)) in lost]
+    handles = [h for h in decision.handles if (h.participant, str(h.part)) in lost]
     if missing := [h for h in handles if (h.participant, str(h.part)) not in written]:
         raise in_doubt(name, decision, missing, "rolled back, and the same micro-batch has no rows in them now")
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):

@@ -305,7 +305,7 @@ class CommitLog:
     def _too_large(self, decision: Decision) -> DecisionTooLarge:
         limit = f"{self._limit.setting} on {self.topic}" if self._limit else f"max.message.bytes of {self.topic}"
         return DecisionTooLarge(
-            f"the decision of batch {decision.batch_id} of sink {self.sink_id!r} ({len(decision.parts)} parts, "
+            f"the decision of batch {decision.batch_id} of sink {self.sink_id!r} ({len(decision.handles)} parts, "
             f"{len(encode(decision))} bytes before compression) is larger than the commit log takes: {limit}, and "
             f"{LARGEST_RECORD_BYTES} bytes before compression",
             "Write the batch in fewer parts (coalesce, or fewer shuffle partitions), or raise max.message.bytes and "

@@ -266,7 +266,7 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
         listed = [t.transactional_id for t in survey.list_transactions(namespace(sink_id), UNDER_WAY)]
         seen = survey.describe(listed)
         log = read_log(connection, sink_id, max(0.1, deadline.left))
-        handles = [h.transactional_id for d in log.open_decisions for h in d.handles]
+        handles = [h.transactional_id for d in log.open_decisions for h in d.transactions]
         survey.renew(max(0.1, deadline.left))
         known = survey.describe(h for h in handles if h not in seen) | seen
         checked = now_ms()
@@ -324,7 +324,7 @@ def sink_of(transactional_id: str) -> str | None:
 def naming(transaction: Description, log: LogState) -> tuple[Decision, PreparedTransaction] | None:
     """The decision and the handle that name exactly this transaction (id, producer id, epoch); None: undecided."""
     for decision in log.decisions:
-        for handle in decision.handles:
+        for handle in decision.transactions:
             if handle.transactional_id == transaction.transactional_id and _is(handle, decision, transaction):
                 return decision, handle
     return None
@@ -372,9 +372,11 @@ def _is(handle: PreparedTransaction, decision: Decision, described: Description)
 
 def _pending(decision: Decision, log: LogState, known: dict[str, Description]) -> PendingDecision:
     parts = tuple(
-        PendingPart(h.transactional_id, h.part, h.records, state_of(h, decision, known.get(h.transactional_id)))
+        PendingPart(h.name, h.part, h.records, state_of(h, decision, known.get(h.name)), h.participant)
+        if isinstance(h, PreparedTransaction)
+        else PendingPart(h.name, h.part, h.records, "unasked", h.participant)
         for h in decision.handles
-    ) + tuple(PendingPart(h.name, h.part, h.records, "unasked", h.participant) for h in decision.others)
+    )
     return PendingDecision(
         decision.query_id, decision.batch_id, decision.token, _decided_ms(decision, log), decision.topics, parts
     )

@@ -156,7 +156,7 @@ def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
     sink_id = sink_of(hanging.transactional_id) if hanging.transactional_id is not None else None
     for candidate, log in logs.items():
         for decision in log.decisions:
-            for handle in decision.handles:
+            for handle in decision.transactions:
                 if handle.producer_id != hanging.producer_id:
                     continue
                 if handle.epoch == hanging.producer_epoch:

@@ -36,9 +36,9 @@ def commit_transactions(
     """Kafka's share of :func:`complete`: EndTxn for all transactions at once, and evidence where the answer tells
     nothing.
     """
-    handles = {h.transactional_id: h for h in decision.handles}
-    first = open_ones(decision.handles, control) if recovering else frozenset()
-    ends = [End.of(h) for h in sorted(decision.handles, key=lambda h: h.transactional_id not in first)]
+    handles = {h.transactional_id: h for h in decision.transactions}
+    first = open_ones(decision.transactions, control) if recovering else frozenset()
+    ends = [End.of(h) for h in sorted(decision.transactions, key=lambda h: h.transactional_id not in first)]
     control.renew(budget_s)
     outcomes: dict[str, Outcome] = {}
     if failpoints.armed("some-ended") and len(ends) > 1:  # only a test needs a moment at which some are ended

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from exactly_once.protocol.records import MANY_PARTS, WRITE, Aborted, Claim, Completed, Decision, Entry, Tally, key_of
+from exactly_once.protocol.records import (
+    KAFKA,
+    MANY_PARTS,
+    WRITE,
+    Aborted,
+    Claim,
+    Completed,
+    Decision,
+    Entry,
+    Tally,
+    key_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,7 @@ class LogState:
         """
         name = mark.query_id, mark.batch_id
         decision = next((d for d in self.decisions if (d.query_id, d.batch_id) == name), None)
-        if decision is None or not decision.handles or decision.others:
+        if decision is None or not decision.handles or set(decision.by_participant) != {KAFKA}:
             return None
         if not decision.write_id and len(decision.handles) <= MANY_PARTS:
             return None

@@ -103,7 +103,7 @@ def check_undecided(sink_id: str, proposed: Decision, state: LogState, amended: 
     if last is None or last.batch_id < proposed.batch_id:
         return
     mark = state.marks.get((last.query_id, last.batch_id))
-    if amended is not None and last.batch_id == proposed.batch_id and last.parts == amended.parts and mark is None:
+    if amended is not None and last.batch_id == proposed.batch_id and last.handles == amended.handles and mark is None:
         return
     what = f"write {last.write_id!r}" if last.write_id else f"batch {last.batch_id}"
     raise AlreadyDecided(

@@ -7,7 +7,7 @@ never acts on a log that it half understands.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -134,7 +134,7 @@ class Decision:
 
     ``offsets_digest`` is the SHA-256 of Spark's ``offsets/<batch id>``; ``end_txn_version`` is the version that every
     EndTxn for these handles must use, retries included. ``began_ms`` is when the first of the transactions began, by
-    its coordinator's clock; 0 without one. ``others`` are the handles of other participants than Kafka. ``rewritten``
+    its coordinator's clock; 0 without one. ``handles`` are those of all participants, Kafka's first. ``rewritten``
     names the parts (``participant/part``) that were lost after an earlier decision of the same batch and have been
     written again. ``topic_ids`` are the brokers' ids of ``topics`` (KIP-516), where they have them: a topic that was
     deleted and made again has another one. ``offsets`` is the text of Spark's ``offsets/<batch id>``, for a checkpoint
@@ -145,29 +145,28 @@ class Decision:
     query_id: str
     batch_id: int
     token: int
-    handles: tuple[PreparedTransaction, ...]
+    handles: tuple[PreparedTransaction | PreparedPart, ...]
     offsets_digest: str
     end_txn_version: int
     decided_ms: int
     run_id: str = ""
     topics: tuple[str, ...] = ()
     began_ms: int = 0
-    others: tuple[PreparedPart, ...] = ()
     rewritten: tuple[str, ...] = ()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     offsets: str = ""
     totals: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
-    def parts(self) -> tuple[PreparedTransaction | PreparedPart, ...]:
-        """The handles of all participants."""
-        return (*self.handles, *self.others)
+    def transactions(self) -> tuple[PreparedTransaction, ...]:
+        """The handles that are Kafka's."""
+        return tuple(h for h in self.handles if isinstance(h, PreparedTransaction))
 
     @property
     def by_participant(self) -> dict[str, tuple[PreparedTransaction | PreparedPart, ...]]:
         """The handles of each participant that has some."""
         found: dict[str, list[PreparedTransaction | PreparedPart]] = {}
-        for handle in self.parts:
+        for handle in self.handles:
             found.setdefault(handle.participant, []).append(handle)
         return {participant: tuple(handles) for participant, handles in found.items()}
 
@@ -212,7 +211,7 @@ class Decision:
             name: [len(parts), sum(h.records for h in parts), sum(getattr(h, "bytes", 0) for h in parts)]
             for name, parts in self.by_participant.items()
         }
-        return replace(self, handles=(), others=(), totals=totals, decided_ms=decided_ms)
+        return replace(self, handles=(), totals=totals, decided_ms=decided_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +330,11 @@ def key_of(record: Record) -> str:
     return f"{kind}/{place}"
 
 
+def in_order(handles: Iterable[PreparedTransaction | PreparedPart]) -> tuple[PreparedTransaction | PreparedPart, ...]:
+    """Kafka's handles first, as the log gives them back."""
+    return tuple(sorted(handles, key=lambda h: h.participant != KAFKA))
+
+
 def is_own_key(key: str) -> bool:
     """Whether :func:`key_of` gives such keys."""
     return key.partition("/")[0] in _KINDS
@@ -343,8 +347,9 @@ def encode(record: Record) -> bytes:
     if isinstance(record, Decision):  # a list of lists: a fifth of the size when a batch has a thousand parts
         body["handles"] = [
             [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place]
-            for h in record.handles
+            for h in record.transactions
         ]
+        body["others"] = [asdict(h) for h in record.handles if isinstance(h, PreparedPart)]
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
 
 
@@ -366,8 +371,8 @@ def decode(value: bytes) -> Record:
             )
         kind = _KINDS[body.pop("kind")]
         if kind is Decision:
-            body["handles"] = tuple(_handle(*h) for h in body["handles"])
-            body["others"] = tuple(PreparedPart(**h) for h in body.get("others", ()))
+            others = (PreparedPart(**h) for h in body.pop("others", ()))
+            body["handles"] = (*(_handle(*h) for h in body["handles"]), *others)
             body["topics"], body["rewritten"] = tuple(body["topics"]), tuple(body.get("rewritten", ()))
         record: Record = kind(**body)
         return record

@@ -112,7 +112,7 @@ def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Output
         bench.input.add(batches)
         warm.complete(bench.job)
         outputs.assert_all(bench.input.expected())
-    assert {h.participant for d in bench.log().decisions for h in d.parts} == set(OUTPUTS)
+    assert {h.participant for d in bench.log().decisions for h in d.handles} == set(OUTPUTS)
 
 
 def test_two_tables_of_one_server_take_part_in_one_batch(
@@ -285,7 +285,7 @@ def test_a_decided_part_that_one_output_lost_is_written_again_there_and_nowhere_
     """Guards against a replay that duplicates the outputs which have the part."""
     bench = outputs.bench
     killed_at("commit-warehouse", bench, driver())
-    lost = next(h for h in bench.log().decisions[1].others if h.participant == "warehouse" and h.part == 2)
+    lost = next(h for h in bench.log().decisions[1].handles if h.participant == "warehouse" and h.part == 2)
     outputs.server.sql(f"ROLLBACK PREPARED '{lost.name}'")
 
     bench.input.add()

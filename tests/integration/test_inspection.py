@@ -73,9 +73,7 @@ def test_a_batch_that_waits_for_another_output_says_so(connection, sink):
         version = control.end_txn_version()
         described = control.describe([name])[name]
         handle = PreparedTransaction(name, described.producer_id, described.producer_epoch, 0, 1, digest="d")
-        sink.log.append(
-            Decision("q", 0, 1, (handle,), "digest", version, 0, topics=(sink.topic,), others=(part,)), Deadline(30)
-        )
+        sink.log.append(Decision("q", 0, 1, (handle, part), "digest", version, 0, topics=(sink.topic,)), Deadline(30))
         control.end(name, handle.producer_id, handle.epoch, True, version)
     (pending,) = inspect_sink(connection, sink.sink_id).decided
     assert [(p.participant, p.part, p.records, p.state) for p in pending.parts] == [

@@ -191,7 +191,9 @@ def test_a_write_is_kept_without_handles_and_a_batch_of_a_stream_as_it_is() -> N
 
 def test_handles_of_other_participants_are_kept() -> None:
     """A superseded driver asks by their names what it may abort: without them it would undo what is committed."""
-    assert kept_after(replace(WRITTEN, others=(PreparedPart("files", "eo:s:1:0:0:0.0", 0, 10),))) is None
+    assert (
+        kept_after(replace(WRITTEN, handles=(*WRITTEN.handles, PreparedPart("files", "eo:s:1:0:0:0.0", 0, 10)))) is None
+    )
 
 
 def test_what_has_nothing_to_lose_is_not_written_again() -> None:

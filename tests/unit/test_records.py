@@ -40,6 +40,10 @@ RECORDS: dict[str, Record] = {
     "claim": CLAIM,
     "claim of a recovery of a sink without query": replace(CLAIM, query_id=None, purpose="recovery", checkpoint=""),
     "decision": DECISION,
+    "decision over several outputs": replace(
+        DECISION,
+        handles=(*HANDLES, PreparedPart("files", "eo:job:1:7:0:0.0:files", 0, 10, "d", {"path": "p", "bytes": 3})),
+    ),
     "decision of an empty batch": replace(DECISION, handles=(), topics=(), run_id=""),
     "decision of a thousand parts": replace(DECISION, handles=HANDLES[:1] * 1000),
     "decision of a batch write": WRITTEN,
@@ -160,13 +164,13 @@ def test_the_handles_of_very_many_parts_are_sorted_by_participant() -> None:
     parts = tuple(replace(DECISION.handles[0], part=n) for n in range(50_000))
     decision = replace(DECISION, handles=parts)
     found = decision.by_participant
-    assert found[KAFKA] == parts and list(found) == [KAFKA, *dict.fromkeys(h.participant for h in decision.others)]
+    assert found[KAFKA] == parts and list(found) == [KAFKA]
 
 
 def test_a_decision_without_its_handles_says_how_much_it_was() -> None:
     """Invariant 9: inspection, metrics and checks count a completed write as before."""
     kept = DECISION.without_handles(5)
-    assert (kept.handles, kept.others, kept.parts) == ((), (), ())
+    assert (kept.handles, kept.transactions) == ((), ())
     assert (kept.records, kept.part_count, kept.decided_ms) == (DECISION.records, DECISION.part_count, 5)
     assert kept.totals == {"kafka": [2, 10_001, sum(h.bytes for h in HANDLES)]}
     assert key_of(kept) == key_of(DECISION)
@@ -184,9 +188,9 @@ def test_the_sinks_own_keys_are_known(record: Record) -> None:
 def test_a_batch_without_kafka_has_the_records_of_its_other_outputs_once() -> None:
     """Guards against a sink with files alone that counts no record, and one with two outputs that counts each twice."""
     parts = tuple(PreparedPart(output, f"{output}-{n}", n, 10) for output in ("files", "warehouse") for n in range(3))
-    decision = replace(DECISION, handles=(), others=parts)
+    decision = replace(DECISION, handles=parts)
     assert (decision.records, decision.part_count) == (30, 3)
     assert decision.counts == {"files": (3, 30), "warehouse": (3, 30)}
     kept = decision.without_handles(5)
     assert (kept.records, kept.part_count, kept.counts) == (30, 3, decision.counts)
-    assert replace(DECISION, handles=(), others=()).records == 0
+    assert replace(DECISION, handles=()).records == 0
