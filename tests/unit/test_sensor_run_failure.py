@@ -17,7 +17,7 @@ from tests.support.sensor_facts import HOPELESS, NOW, STREAM, history, recovery,
 CIRCUIT = Circuit(3, 900.0, 120.0)
 DEFAULT = ExponentialDelay(1.0, 60.0, 2.0, 0.0, 600.0, 10)
 FENCED = Classified("EO-FENCED", "a newer driver owns the sink", heals=False)
-PREPARE = Classified("EO-PREPARE", "a transaction was ended by somebody else", heals=True)
+PREPARE = Classified("EO-PREPARE", "a transaction was ended by another client", heals=True)
 
 
 def owner(alive, purpose="stream"):

@@ -53,14 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        print("Interrupted. What was asked of the brokers may have been done; list again.", file=sys.stderr)
+        print("Interrupted. The brokers may have carried out the request; list again to see.", file=sys.stderr)
         return 130
     except ExactlyOnceError as e:
         return _fail(e, args.json)
     except Exception as e:  # a person at night is told what is known, not where in our code it was found
         return _fail(
             ExactlyOnceError(
-                f"{type(e).__name__}: {e}", "List again to see what stands; report this as a bug", "Nothing is known"
+                f"{type(e).__name__}: {e}",
+                "List again to see the current state, and report this as a bug",
+                "How far the command got is unknown",
             ),
             args.json,
         )
