@@ -1,6 +1,6 @@
-"""``exactly-once``: look at the transactions and checkpoints of sinks, and bring a sink to rest.
+"""``exactly-once``: inspect the transactions and checkpoints of sinks, and recover a sink.
 
-Exit codes: 0 all is well, 1 something is not right or was refused, 2 the command itself is wrong.
+Exit codes: 0 all is well, 1 something is wrong or was refused, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from exactly_once.errors import ExactlyOnceError, InvalidOption
 from exactly_once.ops.cli.arguments import parse
 from exactly_once.ops.cli.commands import run
 
-#: Of a table that goes into a file or a pipe: wide enough for a transactional id with its partitions.
+#: Width of a table that goes into a file or a pipe: enough for a transactional id with its partitions.
 PIPED_WIDTH = 180
 
-#: What the clients have to say about connections; the error at the end says it once.
+#: Loggers of the Kafka clients, whose connection trouble the error at the end reports once.
 _CHATTY = ("kafka", "exactly_once.librdkafka")
 
 
