@@ -110,14 +110,14 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
         raise torn_files(location, checkpoint.torn, sink_id)
     if checkpoint.query_id is None:
         raise CheckpointUnusable(
-            f"there is no checkpoint at {location}, although the query runs",
-            "Use a location that driver and executors reach under the same name, and that the driver's Python can read",
+            f"there is no checkpoint at {location}, although the query is running",
+            "Use a location that the driver and the executors reach under the same name and that the driver's Python "
+            "process can read",
         )
     if checkpoint.in_flight is None:
         raise UnsupportedMode(
             "Spark has planned no micro-batch in the checkpoint: the query runs in continuous or real-time mode, "
-            "where a batch "
-            "does not name a fixed range of input",
+            "where a batch does not name a fixed range of input",
             "Use trigger(processingTime=...) or trigger(availableNow=True)",
         )
     text = reader.text(f"offsets/{checkpoint.in_flight}")
@@ -160,9 +160,9 @@ def torn_files(location: str, torn: Mapping[str, str], sink_id: str = "") -> Che
     """What to say of torn files."""
     said = "; ".join(f"{name} is torn: {fault}" for name, fault in torn.items())
     return CheckpointUnusable(
-        f"in the checkpoint {location}, {said} (a full disk, or a loss of power)",
-        f"Delete nothing by hand; see what the commit log allows: {repair_command(location, sink_id)}, or the Dagster "
-        "job checkpoint_repair",
+        f"in the checkpoint {location}, {said} (usually after a full disk or a power failure)",
+        f"Do not delete anything by hand; to see what the commit log allows, run {repair_command(location, sink_id)}, "
+        "or the Dagster job checkpoint_repair",
     )
 
 
@@ -242,7 +242,8 @@ class _Reader:
 
     def _unusable(self, e: Exception) -> CheckpointUnusable:
         return CheckpointUnusable(
-            f"the checkpoint location {self._location} cannot be read by the driver's Python ({type(e).__name__}: {e})",
-            "Use a path, or a file system that pyarrow knows (file, hdfs, s3, gs, abfs) with its settings in the "
+            f"the driver's Python process cannot read the checkpoint location {self._location} "
+            f"({type(e).__name__}: {e})",
+            "Use a path, or a file system that pyarrow supports (file, hdfs, s3, gs, abfs) with its settings in the "
             "environment",
         )

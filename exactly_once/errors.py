@@ -1,4 +1,4 @@
-"""Every error a user of the sink can meet: a stable code, what happened, what is safe, what to do.
+"""Every error that a user of the sink can meet: a stable code, what happened, what is safe, what to do.
 
 Spark flattens a Python exception into text on its way to the user (the type is lost), so the code is the first word
 of the message and :func:`code_in` finds it again in any traceback.
@@ -12,23 +12,23 @@ _CODE = re.compile(r"\bEO-[A-Z][A-Z-]*[A-Z]\b")
 
 
 class ExactlyOnceError(Exception):
-    """Base of all errors of the sink.
+    """Base class of all errors that the sink raises.
 
     Parameters
     ----------
     what : str
         What happened, naming the thing (topic, sink, transactional id, option).
     way_out : str
-        What the reader should do now.
+        What the reader should do now; it stands alone.
     safe : str, optional
         What is known to be safe. Default: the statement that holds for most errors, "Nothing was written".
 
     Attributes
     ----------
     code : str
-        Stable, greppable: ``EO-...``. Part of the public contract.
+        Stable and greppable: ``EO-...``. Part of the public contract.
     restart_heals : bool
-        True when starting the stream again, unchanged, is the right reaction.
+        True when the right reaction is to start the stream again, unchanged.
     """
 
     code = "EO-INTERNAL"
@@ -47,31 +47,31 @@ class ExactlyOnceError(Exception):
 
 
 class InvalidOption(ExactlyOnceError):
-    """An option of the sink is missing, unknown or has a value that cannot work."""
+    """A sink option is missing, unknown, or has an invalid value."""
 
     code = "EO-OPTION"
 
 
 class InvalidSchema(ExactlyOnceError):
-    """The DataFrame has not the columns, or not the types, that a Kafka record needs."""
+    """The DataFrame lacks a column that a record needs, or a column has the wrong type."""
 
     code = "EO-SCHEMA"
 
 
 class UnsupportedMode(ExactlyOnceError):
-    """A Spark mode in which exactly-once cannot be given (Complete, continuous, real-time, speculation)."""
+    """A Spark mode that rules out exactly-once output (Complete, continuous, real-time, speculation)."""
 
     code = "EO-MODE"
 
 
 class CheckpointUnusable(ExactlyOnceError):
-    """The checkpoint location is missing or cannot be read by the driver's Python process."""
+    """The checkpoint location is missing or torn, or the driver's Python process cannot read it."""
 
     code = "EO-CHECKPOINT"
 
 
 class CheckpointRewound(ExactlyOnceError):
-    """The checkpoint and the commit log tell different stories: it was deleted, restored, rewound or exchanged."""
+    """The checkpoint and the commit log disagree: one of them was deleted, restored, rewound or replaced."""
 
     code = "EO-REWOUND"
 
@@ -90,79 +90,80 @@ class BrokerUnreachable(ExactlyOnceError):
 
 
 class RegistryUnreachable(ExactlyOnceError):
-    """The schema registry did not answer within the time budget, or not in a way that says what to do."""
+    """The schema registry did not answer within the time budget, or answered with an error that may pass."""
 
     code = "EO-REGISTRY"
     restart_heals = True
 
 
 class BrokerRefused(ExactlyOnceError):
-    """The brokers answered a request with an error that repeating it does not change."""
+    """The brokers answered a request with an error that a retry will not change."""
 
     code = "EO-BROKER-REFUSED"
 
 
 class BrokerTooOld(ExactlyOnceError):
-    """The cluster lacks a request that the protocol needs."""
+    """The cluster does not support a request that the protocol needs."""
 
     code = "EO-BROKER-OLD"
 
 
 class UnknownTopic(ExactlyOnceError):
-    """A topic that is to be written does not exist (or may not be described)."""
+    """A topic that the sink needs does not exist (or the principal may not describe it)."""
 
     code = "EO-TOPIC"
 
 
 class InvalidTransactionTimeout(ExactlyOnceError):
-    """transaction.timeout.ms is above the broker's maximum or below what a batch needs."""
+    """transaction.timeout.ms is above the brokers' maximum or below what a batch needs."""
 
     code = "EO-TIMEOUT"
 
 
 class NotAuthorized(ExactlyOnceError):
-    """The principal lacks a right."""
+    """The principal lacks a right that the sink needs."""
 
     code = "EO-DENIED"
 
 
 class InvalidRecord(ExactlyOnceError):
-    """A row cannot be a Kafka record: too large, no topic, or no such partition."""
+    """A row cannot be written: it is too large, has no topic, or names a partition that does not exist, for example."""
 
     code = "EO-RECORD"
-    default_safe = "Nothing of this batch is visible to a read_committed reader"
+    default_safe = "None of this batch is visible to a read_committed reader"
 
 
 class PrepareFailed(ExactlyOnceError):
-    """A part could not be prepared: a delivery failed, or its transaction was ended by somebody else."""
+    """A part could not be prepared: a delivery failed, or its transaction was ended from outside."""
 
     code = "EO-PREPARE"
     restart_heals = True
-    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
+    default_safe = "The batch is not decided; none of it is visible to a read_committed reader"
 
 
 class Fenced(ExactlyOnceError):
-    """A newer driver owns the sink; this one may not decide any more."""
+    """A newer claim, of a driver or a recovery, owns the sink; this driver may no longer decide."""
 
     code = "EO-FENCED"
     default_safe = "The newer owner continues; nothing is lost or duplicated"
 
 
 class Expiring(ExactlyOnceError):
-    """A prepared transaction or its records are gone, or it would be gone too soon to decide."""
+    """A prepared transaction or its records are gone, or the transaction would expire too soon after a decision."""
 
     code = "EO-EXPIRING"
     restart_heals = True
-    default_safe = "The batch is not decided; nothing of it is visible, and its rows will be written by the next start"
+    default_safe = "The batch is not decided; none of it is visible, and the next start writes its rows"
 
 
 class AlreadyDecided(ExactlyOnceError):
-    """A batch was about to be decided that the commit log has decided already."""
+    """The driver was about to decide a batch that the commit log has already decided."""
 
     code = "EO-DECIDED"
     restart_heals = True
     default_safe = (
-        "The batch is decided already, and what this driver prepared is rolled back; nothing is written twice"
+        "The batch is already decided, and the parts that this driver prepared are rolled back; nothing is written "
+        "twice"
     )
 
 
@@ -170,85 +171,85 @@ class BatchTooLong(ExactlyOnceError):
     """The same batch took too long for its transactions twice in a row: running it again does not help."""
 
     code = "EO-TOO-LONG"
-    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
+    default_safe = "The batch is not decided; none of it is visible to a read_committed reader"
 
 
 class Unfinished(ExactlyOnceError):
-    """A batch is decided, but not every EndTxn could be proven within the budget."""
+    """A batch is decided, but not every commit could be proven within the budget."""
 
     code = "EO-UNFINISHED"
     restart_heals = True
-    default_safe = "The batch is decided and will be committed by the next start"
+    default_safe = "The batch is decided, and the next start commits it"
 
 
 class Expired(ExactlyOnceError):
-    """What became of a decided part cannot be told, or its rows cannot be proven the same: records are in doubt."""
+    """How a decided part ended is unknown, or its rows cannot be proven to be the same: records are in doubt."""
 
     code = "EO-EXPIRED"
-    default_safe = "Every other part of the batch is committed; the stream does not go past it"
+    default_safe = "Every other part of the batch is committed; the stream does not continue past this batch"
 
 
 class Lost(ExactlyOnceError):
-    """A decided part was rolled back before its commit, which is proven; the next start writes its rows again."""
+    """A decided part is proven to have been rolled back before its commit; the next start writes its rows again."""
 
     code = "EO-LOST"
     restart_heals = True
-    default_safe = "Every other part of the batch is committed, and the rows of the lost ones will be, once"
+    default_safe = (
+        "Every other part of the batch is committed; the rows of the lost parts can still be written exactly once"
+    )
 
 
 class ParticipantMissing(ExactlyOnceError):
     """A decision names a participant that this process does not have."""
 
     code = "EO-PARTICIPANT"
-    default_safe = "What other participants have to commit is committed; the batch stays decided"
+    default_safe = "The parts of the other participants are committed; the batch stays decided"
 
 
 class TopicRecreated(ExactlyOnceError):
-    """An output topic was deleted and made again while the sink had written to it."""
+    """An output topic that the sink has written to was deleted and recreated."""
 
     code = "EO-TOPIC-RECREATED"
-    default_safe = "Nothing of this batch is visible to a read_committed reader"
+    default_safe = "None of this batch is visible to a read_committed reader"
 
 
 class StoreRefused(ExactlyOnceError):
-    """A place for files cannot keep what a participant promises: no atomic rename, not writable, or another place."""
+    """A file store cannot give what the participant needs, such as atomic rename or write access."""
 
     code = "EO-STORE"
 
 
 class CommitLogDamaged(ExactlyOnceError):
-    """The commit log cannot be read to its end or holds what no driver of this version writes."""
+    """The commit log cannot be read to its end, or contains something that no driver of this version writes."""
 
     code = "EO-LOG"
-    default_safe = "What is decided stays decided; nothing of any other batch is visible to a read_committed reader"
+    default_safe = "Decided batches stay decided; no part of any other batch is visible to a read_committed reader"
 
 
 class CommitLogBlocked(ExactlyOnceError):
-    """Somebody else's open transaction on the commit log hides what stands behind it, perhaps a claim or a decision."""
+    """Another writer's open transaction on the commit log hides later records, perhaps a claim or a decision."""
 
     code = "EO-LOG-BLOCKED"
     restart_heals = True
-    default_safe = "What is decided stays decided; nothing of any other batch is visible to a read_committed reader"
+    default_safe = "Decided batches stay decided; no part of any other batch is visible to a read_committed reader"
 
 
 class DecisionTooLarge(ExactlyOnceError):
-    """The commit log's topic does not take a record of the size of this decision."""
+    """The commit log's topic does not accept a record as large as this decision."""
 
     code = "EO-LOG-SIZE"
-    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
+    default_safe = "The batch is not decided; none of it is visible to a read_committed reader"
 
 
 class ProtocolViolation(ExactlyOnceError):
-    """An invariant that the code relies on does not hold: a bug, in Spark or here."""
+    """An invariant that the code relies on does not hold: a bug in Spark or in this package."""
 
     code = "EO-PROTOCOL"
-    default_safe = "The batch is not decided; nothing of it is visible to a read_committed reader"
+    default_safe = "The batch is not decided; none of it is visible to a read_committed reader"
 
 
 class DatabaseUnusable(ExactlyOnceError):
-    """A database, or the table that is to be written, cannot keep what a two-phase commit needs; or it is another one
-    than the parts were prepared in.
-    """
+    """A database or its table cannot support two-phase commit, or is not the database in which parts were prepared."""
 
     code = "EO-DATABASE"
 
@@ -265,7 +266,7 @@ def code_in(text: str) -> str | None:
 
 
 def sentence_in(text: str) -> str | None:
-    """The whole sentence ``EO-...: what. safe. way out.`` found in ``text``, or None."""
+    """The full message ``EO-...: what. safe. way out.`` found in ``text``, or None."""
     code = code_in(text)
     if code is None:
         return None

@@ -149,7 +149,7 @@ class SinkOptions:
         if not o.get("sink.id"):
             raise InvalidOption(
                 "sink.id is missing",
-                "Give the output a name that stays the same over restarts and is used by no other query: "
+                "Give the output a name that stays the same across restarts and that no other query uses: "
                 '.option("sink.id", "...")',
             )
         if batch:
@@ -157,9 +157,8 @@ class SinkOptions:
         elif not o.get("checkpointlocation"):
             raise CheckpointUnusable(
                 "checkpointLocation is missing: without it a restart cannot know what was written",
-                'Set it on the query itself, .option("checkpointLocation", "..."), where the sink can see it (a '
-                "session-wide "
-                "spark.sql.streaming.checkpointLocation cannot be seen)",
+                'Set checkpointLocation on the query itself, .option("checkpointLocation", "..."): the sink cannot see '
+                "the session-wide spark.sql.streaming.checkpointLocation",
             )
         connection = Connection.from_options(o)
         timeout, producer = _producer_settings(o)
@@ -187,8 +186,8 @@ def _guarantee(value: str, batch: bool) -> Guarantee:
     guarantee = Guarantee(value.lower())
     if batch and guarantee is not Guarantee.EXACTLY_ONCE:
         raise InvalidOption(
-            f"sink.guarantee={value} does not go with write.id, which says that rows are written once",
-            "Leave sink.guarantee out",
+            f"sink.guarantee={value} cannot be combined with write.id, which promises that rows are written once",
+            "Remove sink.guarantee",
         )
     return guarantee
 
@@ -197,8 +196,8 @@ def _adopt(value: str) -> tuple[str, ...]:
     words = tuple(w.strip() for w in value.split(",") if w.strip())
     if wrong := [w for w in words if not _ADOPTED.fullmatch(w)]:
         raise InvalidOption(
-            f"sink.adopt={wrong[0]} does not say what is to be adopted",
-            "Leave it out, and start: EO-REWOUND or EO-TOPIC-RECREATED names the value, if one is needed",
+            f"sink.adopt={wrong[0]} does not name anything to adopt",
+            "Start without sink.adopt: if a value is needed, EO-REWOUND or EO-TOPIC-RECREATED names that value",
         )
     return words
 
@@ -207,7 +206,7 @@ def _accept_lost(value: str | None) -> str | None:
     if value is not None and not _DECIDED.fullmatch(value):
         raise InvalidOption(
             f"sink.accept.lost={value} does not name a decision",
-            "Leave it out, and start: EO-EXPIRED names the value, if one is needed",
+            "Start without sink.accept.lost: if a value is needed, EO-EXPIRED names that value",
         )
     return value
 
@@ -217,7 +216,7 @@ def _check_write(options: Mapping[str, str]) -> None:
     if not write_id or len(write_id) > LONGEST_WRITE_ID:
         raise InvalidOption(
             "write.id is missing" if not write_id else f"write.id is longer than {LONGEST_WRITE_ID} characters",
-            "Name what is written, the same at every try, such as the partition: "
+            "Name what this write contains, with the same name at every attempt, such as the partition: "
             '.option("write.id", "orders/2026-01-31")',
         )
 
@@ -238,13 +237,14 @@ def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str
             settings[_PRODUCER[name]] = value if name in _TEXT else str(_number(f"kafka.{name}", value))
         elif not _is_harmless(name, value):
             shown = f"={value}" if name in ("acks", "enable.idempotence") else ""  # any other value may be a secret
-            raise InvalidOption(f"kafka.{name}{shown} cannot be honoured by this sink", _way_out(name))
+            raise InvalidOption(f"this sink cannot honour kafka.{name}{shown}", _way_out(name))
     largest = -(-int(settings["message.max.bytes"]) // 1024)  # no record that may be sent is too large for the buffer
     settings.setdefault("queue.buffering.max.kbytes", str(max(DEFAULT_BUFFER_KBYTES, largest)))
     if timeout is not None and timeout < SHORTEST_TRANSACTION_TIMEOUT_MS:
         raise InvalidTransactionTimeout(
             f"kafka.transaction.timeout.ms={timeout} is below what a batch needs to be flushed, decided and completed",
-            f"Use {SHORTEST_TRANSACTION_TIMEOUT_MS} at least; leave it out for {DEFAULT_TRANSACTION_TIMEOUT_MS}",
+            f"Set kafka.transaction.timeout.ms to at least {SHORTEST_TRANSACTION_TIMEOUT_MS}, or remove the option: "
+            f"the default is {DEFAULT_TRANSACTION_TIMEOUT_MS}",
         )
     return timeout, settings
 
@@ -262,12 +262,12 @@ def _is_harmless(name: str, value: str) -> bool:
 
 def _way_out(name: str) -> str:
     if name in ("transactional.id", "enable.idempotence", "acks"):
-        return "Leave it out: the sink sets what exactly-once needs"
+        return "Remove the option: the sink sets what exactly-once needs"
     if name == "allow.auto.create.topics":
-        return "Leave it out: the sink makes no topic; create it with the number of partitions that you want"
+        return "Remove the option: the sink creates no output topic; create it with the number of partitions you want"
     if name in ("key.serializer", "value.serializer"):
-        return "Leave it out: keys and values are written as their columns hold them, as with Spark's sink"
-    return "Leave it out, or use the option of the README's table that does what you need"
+        return "Remove the option: the sink writes keys and values as the columns hold them, as Spark's sink does"
+    return "Remove the option, or use the option of docs/reference.md that does what you need"
 
 
 def _boolean(name: str, value: str) -> bool:

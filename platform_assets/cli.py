@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     commands.add_parser("run", help="feed the flights, run the stream until it has caught up, report")
     ui = commands.add_parser("ui", help="the same as a live stream, with Dagster's web server and daemon")
     ui.add_argument("--no-launch", action="store_true", help="start no job; launch them in the browser")
-    commands.add_parser("recover", help="bring the sink to rest: complete what is decided, abort what is not")
+    commands.add_parser("recover", help="recover the sink: commit decided batches, abort undecided transactions")
     args = parser.parse_args(argv)
     # A closed terminal and a service manager end it as Ctrl-C does: in order, with nothing left behind. A script that
     # starts it in the background hands down an ignored SIGINT.
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(args, console)
     except KeyboardInterrupt:
-        console.print("Stopped. The next start goes on where this one ended.")
+        console.print("Stopped. The next start continues where this one ended.")
         return 130
 
 

@@ -34,7 +34,7 @@ class StreamConfig(dg.Config):
 
     mode: Mode = Field(
         default=Mode.until_stopped,
-        description="until_stopped: until Terminate. caught_up: until the input of the start is done.",
+        description="until_stopped: until Terminate. caught_up: until the input that was there at the start is done.",
     )
     trigger_interval_s: float = Field(
         default=1.0,
@@ -42,20 +42,20 @@ class StreamConfig(dg.Config):
         description="Seconds between the starts of two batches (until_stopped); 0: without a pause.",
     )
     max_offsets_per_trigger: int = Field(
-        default=100_000, ge=1, description="An upper limit for one batch; it bounds how long its transactions are open."
+        default=100_000, ge=1, description="An upper limit for one batch; bounds how long its transactions stay open."
     )
     start_from: str = Field(
         default=EARLIEST,
         description=(
             "Where a stream without a checkpoint begins: earliest, latest, or a date or time like 2013-07-01 or "
             "2013-07-01T12:00:00Z (UTC unless it says otherwise): then at the first record since. No effect once a "
-            "checkpoint exists. What comes before is left to the backfill."
+            "checkpoint exists. The backfill writes what comes before."
         ),
     )
     checkpoint: str = Field(
         default="", description="Checkpoint location; empty: the stream's own, where checkpoints are."
     )
-    sink_id: str = Field(default=SINK_ID, description="Identity of the stream on the cluster. A new one starts anew.")
+    sink_id: str = Field(default=SINK_ID, description="Identity of the stream on the cluster. A new id starts over.")
     report_interval_s: float = Field(default=30.0, ge=1.0, description="Seconds between two reports to Dagster.")
 
 
@@ -63,15 +63,15 @@ class DelayByHourConfig(StreamConfig):
     """How ``delay_by_hour_stream`` runs."""
 
     sink_id: str = Field(
-        default=DELAY_BY_HOUR_SINK_ID, description="Identity of the stream on the cluster. A new one starts anew."
+        default=DELAY_BY_HOUR_SINK_ID, description="Identity of the stream on the cluster. A new id starts over."
     )
     watermark_delay_h: float = Field(
         default=WATERMARK_DELAY_H,
         gt=0,
         description=(
-            "Hours of event time that an hour waits for late departures before it is written. What comes later is "
-            "dropped, and counted as late_rows. Longer than partitions of the input are apart, and than the "
-            "departures of one input transaction span."
+            "Hours of event time that an hour waits for late departures before it is written. Later departures are "
+            "dropped and counted as late_rows. Must exceed both the distance between input partitions and the span of "
+            "the departures in one input transaction."
         ),
     )
 
@@ -111,12 +111,12 @@ class RecoveryConfig(dg.Config):
     sink_id: str = Field(default=SINK_ID, description="The sink to bring to rest.")
     take_over: bool = Field(
         default=False,
-        description="Also when a run of the stream is alive: it is fenced and fails with EO-FENCED, nothing is lost.",
+        description="Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost.",
     )
-    dry_run: bool = Field(default=False, description="Only inspect: say what a recovery would find, change nothing.")
+    dry_run: bool = Field(default=False, description="Only inspect: show what a recovery would find, change nothing.")
     reason: str = Field(default="", description="Why, for the audit trail; a sensor says what it saw.")
     restart: bool = Field(
-        default=False, description="The stream is wanted again: the sensor liveness starts it when this run succeeded."
+        default=False, description="Start the stream again: the sensor liveness starts it once this run has succeeded."
     )
 
 
@@ -125,21 +125,21 @@ class RepairConfig(dg.Config):
 
     sink_id: str = Field(default=SINK_ID, description="The sink of the stream.")
     checkpoint: str = Field(
-        default="", description="Checkpoint location; empty: the one for which the sink was last claimed."
+        default="", description="Checkpoint location; empty: the location for which the sink was last claimed."
     )
-    dry_run: bool = Field(default=True, description="Only say what is torn and what may be done; change nothing.")
+    dry_run: bool = Field(default=True, description="Only show what is torn and how to repair it; change nothing.")
     plan_anew: bool = Field(
         default=False,
         description=(
-            "Also have Spark plan the batch in flight anew: the way out when a batch is too long (EO-TOO-LONG). Lower "
-            "max_offsets_per_trigger for the next start. Refused when the batch is decided."
+            "Also make Spark plan the batch in flight again: the way out when a batch takes too long (EO-TOO-LONG). "
+            "Lower max_offsets_per_trigger for the next start. Refused if the batch is decided."
         ),
     )
     consequence: str = Field(
-        default="", description="For plan_anew without dry_run: what it does, typed out as the dry run says it."
+        default="", description="For plan_anew without dry_run: its consequence, typed out as the dry run prints it."
     )
     take_over: bool = Field(
         default=False,
-        description="Also when a driver of the stream is alive, or may be: it is fenced and fails with EO-FENCED.",
+        description="Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",
     )
     reason: str = Field(default="", description="Why, for the audit trail.")

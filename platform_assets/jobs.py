@@ -30,7 +30,7 @@ flights_feed = dg.define_asset_job(
     FEED_JOB,
     selection=dg.AssetSelection.assets(FLIGHTS).without_checks(),
     executor_def=dg.in_process_executor,
-    description="Feeds the departures that are not in the topic yet, in transactions.",
+    description="Feeds the departures that the topic does not hold yet, in transactions.",
 )
 
 flight_delays_stream = dg.define_asset_job(
@@ -40,9 +40,8 @@ flight_delays_stream = dg.define_asset_job(
     executor_def=dg.in_process_executor,
     tags=_stream_tags(STREAM_JOB),
     description=(
-        "Reads flights, writes flight_delays and flight_delays_rejected exactly once. Terminate ends it gracefully; "
-        "the next "
-        "start goes on where it stopped."
+        "Reads flights, writes flight_delays and flight_delays_rejected exactly once. Terminate stops it gracefully; "
+        "the next start continues where it stopped."
     ),
 )
 
@@ -52,8 +51,8 @@ delay_by_hour_stream = dg.define_asset_job(
     executor_def=dg.in_process_executor,
     tags=_stream_tags(DELAY_BY_HOUR_JOB),
     description=(
-        "Reads flights, writes delay_by_hour exactly once: an hour of an airport when the watermark has passed it. Its "
-        "windows lie in the state store between batches and runs. Runs beside flight_delays_stream."
+        "Reads flights, writes delay_by_hour exactly once: each airport's hour when the watermark has passed it. Keeps "
+        "its windows in the state store between batches and runs. May run at the same time as flight_delays_stream."
     ),
 )
 
@@ -61,12 +60,12 @@ flight_delays_backfill = dg.define_asset_job(
     BACKFILL_JOB,
     selection=dg.AssetSelection.assets(FLIGHT_DELAYS_BY_DAY).without_checks(),
     executor_def=dg.in_process_executor,
-    description="Writes days of flight_delays that lie before the live stream's first start, each exactly once.",
+    description="Writes days of flight_delays from before the live stream's first start, each exactly once.",
 )
 
 flight_delays_checks = dg.define_asset_job(
     CHECKS_JOB,
     selection=dg.AssetSelection.checks(*CHECKS),
     executor_def=dg.in_process_executor,
-    description="Evaluates the checks of flight_delays, and materializes nothing. It starts no Spark.",
+    description="Evaluates the checks of flight_delays; materializes nothing and does not start Spark.",
 )

@@ -36,7 +36,7 @@ checks_every_ten_minutes = dg.ScheduleDefinition(
     job=flight_delays_checks,
     cron_schedule="*/10 * * * *",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Evaluates the checks of flight_delays: some seconds, no Spark.",
+    description="Evaluates the checks of flight_delays; takes a few seconds and does not start Spark.",
 )
 
 
@@ -46,8 +46,8 @@ checks_every_ten_minutes = dg.ScheduleDefinition(
     cron_schedule="*/10 * * * *",
     default_status=dg.DefaultScheduleStatus.STOPPED,
     description=(
-        f"Requests the oldest days of {FLIGHT_DELAYS_BY_DAY} that are missing, at most {MOST_DAYS} in one run, while "
-        "no other backfill is in progress. Off until a person turns it on."
+        f"Requests the oldest missing days of {FLIGHT_DELAYS_BY_DAY}, at most {MOST_DAYS} in one run, while no other "
+        "backfill is in progress. Off until a person turns it on."
     ),
 )
 def fill_missing_days(
@@ -62,7 +62,7 @@ def missing_days(
     """The request for the oldest days that are missing, or why there is none."""
     running = _in_progress(instance)
     if running is not None:
-        return dg.SkipReason(f"Run {running.run_id} fills days at the moment.")
+        return dg.SkipReason(f"Run {running.run_id} is filling days.")
     key = dg.AssetKey(FLIGHT_DELAYS_BY_DAY)
     days = oldest_missing(DAYS.get_partition_keys(), instance.get_materialized_partitions(key), MOST_DAYS)
     if not days:
@@ -71,8 +71,8 @@ def missing_days(
     failed = _failures_in_a_row(instance, tags)
     if failed >= MOST_FAILURES:
         return dg.SkipReason(
-            f"The days {days[0]} to {days[-1]} failed {failed} times in a row. Look at the last run, and launch the "
-            "backfill of one of them by hand when its cause is gone."
+            f"The days {days[0]} to {days[-1]} failed {failed} times in a row. Look at the last run, and once its "
+            "cause is fixed launch the backfill of one of these days by hand."
         )
     try:
         nothing = _nothing_before_the_stream(kafka, checkpoints, days[0])

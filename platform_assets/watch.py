@@ -67,8 +67,8 @@ def _transactions_asset(stream: StreamSpec, sensor: str) -> dg.AssetSpec:
         kinds={"kafka"},
         description=(
             f"The transactions of the sink {stream.sink_id}. Observed by the sensor {sensor} (plots; tables of open "
-            "transactions with their age against their timeout, and of recent ones) and by every recovery: who had it "
-            "launched, when, why, before and after."
+            "transactions with their age against their timeout, and of recent ones) and by every recovery: who "
+            "launched it, when and why, and the sink before and after."
         ),
     )
 

@@ -1,4 +1,4 @@
-"""``checkpoint_progress``: how a stream gets on, by its checkpoint, its commit log and its input."""
+"""``checkpoint_progress``: the progress of a stream, by its checkpoint, its commit log and its input."""
 
 import time
 from dataclasses import dataclass
@@ -83,12 +83,12 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
     if f.unproven and f.unproven_age_s > COMPLETING_S and not works:
         return Verdict(
             "in doubt",
-            f"In doubt: {_batches(f.unproven)} decided {f.unproven_age_s:.0f} s ago and not marked as completed, and "
-            "no run works on it. Readers may see only a part of it",
+            f"In doubt: {_batches(f.unproven)} decided {f.unproven_age_s:.0f} s ago but not marked as completed, and "
+            "no run is working on it. Readers may see only part of it",
             f"in-doubt/{f.unproven[0]}",
         )
     if f.run is None:
-        waits = f", {f.lag:,} offsets of input wait" if f.lag else ""
+        waits = f", {f.lag:,} offsets of input are waiting" if f.lag else ""
         held = f", {f.undecided} undecided transactions are open" if f.undecided else ""
         return Verdict("stopped", f"Stopped: no run of the stream is in progress{waits}{held}")
     if f.run_alive is False or f.owner_is_run is False:
@@ -107,8 +107,9 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
         batch = f", batch {f.in_flight} is in flight" if f.in_flight is not None else ""
         return Verdict(
             "stalled",
-            f"Stalled: {progress}{batch}; input waits for {f.waited_s:.0f} s, run {f.run} lives and commits nothing. "
-            "See its log and Spark's UI; Terminate ends it in order, and the next start goes on",
+            f"Stalled: {progress}{batch}; input has been waiting for {f.waited_s:.0f} s, and run {f.run} is alive but "
+            "commits nothing. See the run's log and Spark's UI; Terminate stops the run gracefully, and the next start "
+            "continues",
         )
     if f.lag <= policy.lag_limit:
         return Verdict("healthy", f"Healthy: {progress}")
@@ -128,9 +129,9 @@ def checkpoint_progress_sensor(
         minimum_interval_seconds=interval_s,
         default_status=default_status(),
         description=(
-            f"Says how {stream.job} gets on (healthy, idle, catching up, lagging, stalled, in doubt, owner lost, "
-            f"stopped) and observes it on {stream.asset}. Has the sink recovered when a batch is in doubt, or the "
-            "stream stands still, and nobody works on it."
+            f"Reports the state of {stream.job} (healthy, idle, catching up, lagging, stalled, in doubt, owner lost, "
+            f"stopped) and records it as an observation of {stream.asset}. Requests a recovery when a batch is in "
+            "doubt, or the stream has stopped moving, and no run is working on the sink."
         ),
     )
     def checkpoint_progress(
@@ -142,7 +143,7 @@ def checkpoint_progress_sensor(
         try:
             situation = look(kafka.connection(), checkpoints, stream, BUDGET_S)
         except ExactlyOnceError as error:
-            return ended(context, f"{error} Nothing was done.")
+            return ended(context, f"{error} The sensor did nothing.")
         if situation is None:
             return ended(context, f"The sink {stream.sink_id} was never used.")
         history = read_history(context.instance, stream)

@@ -1,4 +1,4 @@
-"""A circuit breaker for recoveries that nobody asked for and that do not help."""
+"""A circuit breaker for recoveries that sensors request and that do not help."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def open_circuit(
     closes_s = max(0.0, recent[-circuit.max_recoveries] + circuit.window_s - now)
     return (
         f"circuit open: {len(recent)} recoveries within {circuit.window_s / 60:g} minutes did not help. Look at the "
-        "newest one, "
-        f"then launch the job by hand: a person's recovery is not counted. Sensors try again in {closes_s / 60:.0f} min"
+        "newest recovery, then launch the job by hand: recoveries launched by a person do not count. Sensors try again "
+        f"in {closes_s / 60:.0f} min"
     )

@@ -1,4 +1,4 @@
-"""The one place that decides whether a recovery may be asked for now, and that words the request."""
+"""The gate in front of every recovery: it decides whether a sensor may request one now, and builds the request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Wish:
 
 
 def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | None) -> str | None:
-    """Why no recovery may be launched now, for people; None when it may.
+    """Say why no recovery may be launched now; None when one may.
 
     Parameters
     ----------
@@ -49,27 +49,27 @@ def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | 
     """
     for run in (*history.recoveries, *history.streams, *history.others):
         if run.waits:
-            return f"run {run.name} of {run.job} is {run.status}, and brings the sink to rest when it starts"
+            return f"run {run.name} of {run.job} is {run.status} and will bring the sink to rest when it starts"
         if run.works and run.job == (history.recovery.job if history.recovery else None):
             return f"recovery {run.name} is under way"
         if run.works:
-            return f"run {run.name} of {run.job} works on the sink ({run.status})"
+            return f"run {run.name} of {run.job} is working on the sink ({run.status})"
     if owner_works:
-        return "the sink's owner lives and is no run of Dagster's; it looks after its transactions"
+        return "the sink's owner is alive but is not a Dagster run; it will end its own transactions"
     last, stream = history.recovery, history.stream
     since = last is not None and (stream is None or last.created > stream.created)
     if last is not None and since and last.status == "CANCELED":
-        return f"a person cancelled recovery {last.name}; launch it by hand when it is wanted again"
+        return f"a person cancelled recovery {last.name}; to recover the sink, launch the recovery by hand"
     why = history.recovery_failure
     if last is not None and since and why is not None and not why.heals:
-        return f"recovery {last.name} failed with {why.code}, which doing it again does not heal. {_end(why.way_out)}"
+        return f"recovery {last.name} failed with {why.code}, which a retry will not fix. {_end(why.way_out)}"
     if wish.restart_of is not None:  # the restart strategy has its own end
         return None
     failed = history.stream_failure
     if stream is not None and failed is not None and failed.heals and not failed.unwanted and not since:
         age_s = history.now - (stream.ended or stream.created)
         if age_s < HANDOVER_S:
-            return f"run {stream.name} failed {age_s:.0f} s ago, which is for the sensor run_failure"
+            return f"run {stream.name} failed {age_s:.0f} s ago; the sensor run_failure handles that"
     return open_circuit(
         circuit,
         [r.created for r in history.recoveries if not r.by_person and r.restart_of is None],
@@ -81,11 +81,11 @@ def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | 
 def ask(
     stream: StreamSpec, history: History, wish: Wish, policy: WatchPolicy, owner: Owner | None, **evidence: str
 ) -> tuple[dg.RunRequest | None, str]:
-    """Ask for a recovery: the request when there may be one, and what the tick adds to its sentence."""
+    """Request a recovery if the gate allows one; return the request and what the tick adds to its sentence."""
     refused = refusal(history, wish, policy.circuit(), owner.works if owner else None)
     if refused is not None:
         return None, f" No recovery now: {refused}."
-    return recovery_request(stream, history, wish, **evidence), " Asked for a recovery."
+    return recovery_request(stream, history, wish, **evidence), " Requested a recovery."
 
 
 def recovery_request(stream: StreamSpec, history: History, wish: Wish, **evidence: str) -> dg.RunRequest:

@@ -144,10 +144,9 @@ class History:
         return r if r.restart_of == run.run_id or after or (r.took_over and r.created >= run.created) else None
 
     def failures(self) -> list[Failure]:
-        """The failures in a row that lead to now, oldest first: of the stream, and of recoveries that were to start it
-        again.
+        """The current streak of failures, oldest first: of the stream, and of recoveries that were to start it again.
 
-        A run that ended otherwise ends the row, and so does one that a person launched: it is the first of a new row.
+        The streak ends at a run that did not fail, or that a person launched: such a run starts a new streak.
         """
         row: list[Run] = []
         for run in self.streams:
@@ -221,7 +220,7 @@ def classify(instance: dg.DagsterInstance, run_id: str, reason: str = "") -> Cla
                 unwanted,
             )
         if data.error_source is ErrorSource.INTERRUPT:
-            return Classified("INTERRUPTED", "its process was asked to end, and not by Dagster", unwanted=unwanted)
+            return Classified("INTERRUPTED", "something other than Dagster asked its process to end", unwanted=unwanted)
         described = data.user_failure_data.description if data.user_failure_data else None
         error = data.error.cause or data.error if data.error else None
         message = described or (error.message if error else None) or f"step {event.step_key} failed"
@@ -240,7 +239,7 @@ def _why(instance: dg.DagsterInstance, runs: tuple[Run, ...]) -> Classified | No
 def _last_words(instance: dg.DagsterInstance, run_id: str) -> str:
     records = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.PIPELINE_FAILURE, limit=1).records
     event = records[0].event_log_entry.dagster_event if records else None
-    return _line(event.message or "") if event else "the run failed outside of any step"
+    return _line(event.message or "") if event else "the run failed outside any step"
 
 
 def _line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""``liveness``: runs that Dagster believes in and whose process is gone; a stream that should run and does not."""
+"""``liveness``: runs that Dagster shows as running but whose process is gone; a stream that should run but does not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -67,10 +67,12 @@ def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verd
     if dead:
         names = ", ".join(f"{w.name} of {w.job} ({w.status})" for w in dead)
         return Verdict(f"The process is gone; reported: {names}.", tuple(w.run_id for w in dead))
-    said = [f"{w.name} of {w.job} is on {w.host}, left alone" for w in facts.working if w.signed and w.alive is None]
+    said = [
+        f"{w.name} of {w.job} is on {w.host} and is left alone" for w in facts.working if w.signed and w.alive is None
+    ]
     start = _wanted(facts.history, strategy, stream)
     if isinstance(start, Start):
-        return Verdict(f"The stream is wanted and does not run: starting it. {start.tags[TAG_CAUSE]}", start=start)
+        return Verdict(f"The stream should run but does not: starting it. {start.tags[TAG_CAUSE]}", start=start)
     alive = sum(w.alive is True for w in facts.working)
     return Verdict(
         "; ".join(["1 run has its process" if alive == 1 else f"{alive} runs have their process", *said, start]) + "."
@@ -92,9 +94,9 @@ def liveness_sensor(
         minimum_interval_seconds=interval_s,
         default_status=default_status(),
         description=(
-            f"Reports {reported_runs} whose process is gone while Dagster believes that they work (their code server "
-            f"died with them), and starts {stream.job} again after a recovery that was to restart it. Runs on other "
-            "hosts are left alone."
+            f"Reports {reported_runs} whose process is gone while Dagster still shows them as running (their code "
+            f"server died with them), and starts {stream.job} again after a recovery that asks for a restart. Leaves "
+            "runs on other hosts alone."
         ),
     )
     def liveness(context: dg.SensorEvaluationContext, restart_policy: RestartPolicy) -> dg.SensorResult:
@@ -103,7 +105,7 @@ def liveness_sensor(
         found = verdict(facts, restart_policy.chosen(), stream)
         reported = [run_id for run_id in found.dead if report_dead(context.instance, run_id)]
         if found.dead and not reported:
-            return ended(context, "A run ended while this tick looked at it.")
+            return ended(context, "A run ended while this tick was checking it.")
         request = dg.RunRequest(found.start.key, found.start.config, found.start.tags) if found.start else None
         return ended(context, found.message, request)
 
@@ -141,9 +143,9 @@ def _wanted(history: History, strategy: RestartStrategy, stream: StreamSpec) -> 
     if newest is None:
         return "the stream has no run yet"
     if recovery is None or recovery.status != "SUCCESS" or recovery.restart_of != newest.run_id:
-        return f"no restart is wanted (the newest run {newest.name} is {newest.status})"
+        return f"no restart is requested (the newest run {newest.name} is {newest.status})"
     if newest.status == "CANCELED" and newest.ended is not None and newest.ended > recovery.created:
-        return f"run {newest.name} was cancelled by a person, so it is not started again"
+        return f"a person cancelled run {newest.name}, so it is not started again"
     attempt = 1
     if not recovery.by_person:  # a person who asks for a restart gets it at once
         decision = _decision(strategy, history)
@@ -161,7 +163,7 @@ def _decision(strategy: RestartStrategy, history: History) -> Restart | GiveUp:
 
 
 def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Start:
-    who: Sequence[str] = ("a person asked for it", f"restart {attempt} in a row")
+    who: Sequence[str] = ("a person requested the restart", f"restart {attempt} in a row")
     cause = f"Run {newest.name} ended as {newest.status}, recovery {recovery.name} brought the sink to rest; "
     return Start(
         f"restart/{recovery.run_id}",

@@ -48,11 +48,11 @@ def recent_table(found: Inspection) -> dg.TableMetadataValue:
 
 
 def owner_sentence(found: Inspection) -> str:
-    """Who owns the sink, and whether that process lives."""
+    """Describe the sink's owner, and whether its process is alive."""
     if found.owner is None:
-        return "nobody has used this sink"
+        return "none: this sink was never used"
     claim = found.owner.claim
-    alive = {True: "alive", False: "gone", None: "on another host, so not known"}[found.owner.alive]
+    alive = {True: "alive", False: "gone", None: "on another host, so its state is unknown"}[found.owner.alive]
     return f"{claim.purpose}, claim {claim.token}, process {claim.pid} on {claim.host}: {alive}"
 
 

@@ -50,10 +50,10 @@ def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner
         attempt = attempt_of(run)
         return Verdict(f"Run {run.name} is {run.status}{f' (restart {attempt} in a row)' if attempt else ''}.")
     if run.status != "FAILURE" or why is None:
-        return Verdict(f"The newest run {run.name} ended as {run.status}: nothing is to be recovered.")
+        return Verdict(f"The newest run {run.name} ended as {run.status}: there is nothing to recover.")
     failed = f"Run {run.name} failed ({why.code})"
     if why.unwanted:
-        return Verdict(f"{failed} after a person had asked it to end: it is not started again.")
+        return Verdict(f"{failed} after a person had asked it to end; the stream is not started again.")
     recovery, since = history.recovery, history.recovery_since(run)
     retried = False
     if since is not None and recovery is not None:
@@ -70,12 +70,12 @@ def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner
     decision = next_restart(strategy, history.failures(), history.now)
     if isinstance(decision, GiveUp):
         return Verdict(
-            f"{failed} and is not started again: {decision.reason}. {why.cause} Repair the cause, then launch the job.",
+            f"{failed} and is not started again: {decision.reason}. {why.cause} Fix the cause, then launch the job.",
             raised=run.run_id,
         )
     wait_s = decision.at - history.now
     if retried and wait_s > 0:
-        return Verdict(f"{failed}; its recovery is tried again in {wait_s:.0f} s (attempt {decision.attempt}).")
+        return Verdict(f"{failed}; the recovery is retried in {wait_s:.0f} s (attempt {decision.attempt}).")
     wish = Wish(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision.attempt)
     refused = refusal(history, wish, circuit, _works(owner))
     if refused is not None:
@@ -94,10 +94,9 @@ def run_failure_sensor(
         minimum_interval_seconds=interval_s,
         default_status=default_status(),
         description=(
-            f"When the newest run of {stream.job} failed: has its sink recovered at once; the restart policy says when "
-            "and "
-            "how often the stream is started again. CANCELED is a person's wish and restarts nothing; a failure that a "
-            "restart cannot heal is reported and left to a person."
+            f"When the newest run of {stream.job} fails, requests a recovery of its sink at once; the restart policy "
+            "decides when and how often the stream is started again. CANCELED is a person's decision and restarts "
+            "nothing; a failure that a restart cannot fix is reported and left to a person."
         ),
     )
     def run_failure(
@@ -112,7 +111,9 @@ def run_failure_sensor(
             try:
                 owner = owner_of(read_log(kafka.connection(), stream.sink_id, BUDGET_S))
             except ExactlyOnceError as error:
-                return ended(context, f"{error} Nothing was done; whether the sink has a new owner is not known.")
+                return ended(
+                    context, f"{error} The sensor did nothing: it cannot tell whether the sink has a new owner."
+                )
         found = verdict(history, restart_policy.chosen(), watch_policy.circuit(), owner)
         cursor = read_cursor(context.cursor)
         told = cursor.get("raised")
@@ -132,7 +133,8 @@ def _settled(failed: str, recovery: Run) -> Verdict | None:
     if recovery.status == "CANCELED":
         return Verdict(f"{failed}; a person cancelled its recovery {recovery.name}, so nothing is started again.")
     if recovery.by_person and recovery.restart_of is None:
-        return Verdict(f"{failed}; a person launched recovery {recovery.name} without a restart: the stream is theirs.")
+        theirs = f"a person launched recovery {recovery.name} without a restart"
+        return Verdict(f"{failed}; {theirs}: starting the stream is up to that person.")
     if recovery.status == "SUCCESS" and recovery.restart_of is not None:
         return Verdict(f"{failed} and was recovered by {recovery.name}; the sensor liveness starts the stream again.")
     return None
@@ -155,7 +157,7 @@ def _works(owner: Owner | None) -> bool | None:
 def _raise(failed: str, why: Classified, run: Run) -> Verdict:
     way_out = f" {why.way_out}" if why.way_out and why.way_out.rstrip(". ") not in why.cause else ""
     return Verdict(
-        f"{failed}: a restart does not heal {why.code}. {why.cause.rstrip('. ')}.{way_out.rstrip('. ')}"
+        f"{failed}: a restart does not fix {why.code}. {why.cause.rstrip('. ')}.{way_out.rstrip('. ')}"
         f"{'.' if way_out else ''} Then launch the job.",
         raised=run.run_id,
     )

@@ -55,9 +55,9 @@ class RestartPolicy(_FromEnvironment):
     initial_s: float = Field(default=1.0, gt=0, description="exponential-delay: the first pause.")
     max_s: float = Field(default=60.0, gt=0, description="exponential-delay: the longest pause.")
     multiplier: float = Field(default=2.0, ge=1, description="exponential-delay: how a pause grows.")
-    jitter: float = Field(default=0.1, ge=0, lt=1, description="exponential-delay: the part that is left to chance.")
+    jitter: float = Field(default=0.1, ge=0, lt=1, description="exponential-delay: the random share of a pause.")
     reset_after_s: float = Field(
-        default=600.0, gt=0, description="exponential-delay: a run that lived this long begins a new count."
+        default=600.0, gt=0, description="exponential-delay: a run that lived this long resets the count."
     )
     max_failures: int = Field(default=3, ge=1, description="failure-rate: failures within one interval.")
     interval_s: float = Field(default=300.0, gt=0, description="failure-rate: the interval.")
@@ -81,23 +81,23 @@ class WatchPolicy(_FromEnvironment):
     """What the sensors call normal."""
 
     stall_after_s: float = Field(
-        default=120.0, gt=0, description="Input waits and nothing was committed for this long: stalled."
+        default=120.0, gt=0, description="Stalled: input has waited this long without a commit."
     )
     lag_limit: int = Field(
-        default=200_000, ge=0, description="Offsets behind above which a stream is catching up or lagging."
+        default=200_000, ge=0, description="A stream more offsets behind than this is catching up or lagging."
     )
     stale_after_s: float = Field(
         default=300.0,
         gt=0,
-        description="A transaction that is open for longer is stale; well above the longest batch, below the timeout.",
+        description="A transaction open for longer is stale; set it well above the longest batch, below the timeout.",
     )
     hanging_older_than_s: float = Field(
         default=900.0,
         gt=0,
-        description="Only transactions this old can hang; the brokers' transaction.max.timeout.ms, or more.",
+        description="Only older transactions can hang; set it to the brokers' transaction.max.timeout.ms, or more.",
     )
     hanging_every_s: float = Field(
-        default=300.0, ge=0, description="How often the partition leaders are asked: it costs more than the rest."
+        default=300.0, ge=0, description="How often to ask the partition leaders, which costs more than the rest."
     )
     max_recoveries: int = Field(default=3, ge=1, description="Circuit: recoveries without effect within the window.")
     window_s: float = Field(default=900.0, gt=0, description="Circuit: the window.")

@@ -1,4 +1,4 @@
-"""``stale_transactions``: transactions that hold back readers for longer than any batch should."""
+"""``stale_transactions``: transactions that hold readers back for longer than any batch should."""
 
 import time
 from collections.abc import Sequence
@@ -57,28 +57,28 @@ class Verdict:
 
 
 def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
-    """Judge what is open. A recovery ends what coordinators know; it cannot help with what hangs, or is foreign."""
+    """Judge the open transactions. A recovery ends those that coordinators know, but not hanging or foreign ones."""
     said = []
     if f.stale:
         worst = f.stale[0]
         said.append(
-            f"{len(f.stale)} transactions are open for longer than {policy.stale_after_s:g} s: {_stale(f.stale)}; "
-            f"the brokers abort the oldest {max(0.0, worst.timeout_s - worst.age_s):.0f} s from now"
+            f"{len(f.stale)} transactions have been open for longer than {policy.stale_after_s:g} s: "
+            f"{_stale(f.stale)}; the brokers abort the oldest {max(0.0, worst.timeout_s - worst.age_s):.0f} s from now"
         )
     if f.hanging_ours:
         said.append(
-            f"hanging, and no coordinator will end them: {_some(f.hanging_ours)}. `exactly-once transactions abort` "
-            "does, once you have read what it says"
+            f"hanging, and no coordinator will end them: {_some(f.hanging_ours)}. To end them, run `exactly-once "
+            "transactions abort --hanging NAME` and read what it says"
         )
     if f.hanging_foreign:
         said.append(
-            f"hanging on the sink's topics and not of this sink: {_some(f.hanging_foreign)}. They are left alone; "
-            "their owner can end them with kafka-transactions.sh abort"
+            f"hanging on the sink's topics but not of this sink: {_some(f.hanging_foreign)}. The sensor leaves them "
+            "alone; their owner can end them with kafka-transactions.sh abort"
         )
     if f.foreign:
-        said.append(f"somebody else's transactions hold the sink's topics and are left alone: {_some(f.foreign)}")
+        said.append(f"transactions of other applications hold the sink's topics and are left alone: {_some(f.foreign)}")
     if not said:
-        return Verdict(f"No transaction is open for longer than {policy.stale_after_s:g} s ({f.open} are open)")
+        return Verdict(f"No transaction has been open for longer than {policy.stale_after_s:g} s ({f.open} are open)")
     oldest = f.stale[0] if f.stale else None
     incident = f"stale/{oldest.transactional_id}/{oldest.producer_id}.{oldest.producer_epoch}" if oldest else None
     message = "; ".join(said)
@@ -96,9 +96,10 @@ def stale_transactions_sensor(
         minimum_interval_seconds=interval_s,
         default_status=default_status(),
         description=(
-            f"Looks for transactions of {stream.sink_id} that are open for longer than the watch policy allows, by the "
-            "coordinators, and now and then for hanging ones, by the partition leaders. Has the sink recovered when "
-            "nobody works on it. Foreign transactions are named and never touched."
+            f"Looks for transactions of {stream.sink_id} that have been open for longer than the watch policy allows, "
+            "by asking the coordinators, and from time to time for hanging ones, by asking the partition leaders. "
+            "Requests a recovery when no run is working on the sink. Names foreign transactions, and never touches "
+            "them."
         ),
     )
     def stale_transactions(
@@ -113,7 +114,7 @@ def stale_transactions_sensor(
                 told = _others(kafka.connection(), stream, inspection, watch_policy, deadline)
                 checked = now
         except ExactlyOnceError as error:
-            return ended(context, f"{error} Nothing was done.")
+            return ended(context, f"{error} The sensor did nothing.")
         stale = tuple(t for t in inspection.open if t.age_s > watch_policy.stale_after_s)
         found = verdict(
             Facts(stale, len(inspection.open), **{kind: tuple(names) for kind, names in told.items()}), watch_policy

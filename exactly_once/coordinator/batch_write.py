@@ -93,8 +93,8 @@ def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None
     done = [p for p in parts if p is not None]
     if len(done) < len(parts) or any(p.execution != write.ticket.execution for p in done):
         raise ProtocolViolation(
-            f"write {options.write_id!r}: Spark commits results that are not those of its tasks",
-            "Write again; if it repeats, report it with this message",
+            f"write {options.write_id!r}: Spark asked to commit results that do not come from the tasks of this write",
+            "Run the write again; if the error repeats, report it with this message",
         )
     decider = Decider(options)
     try:

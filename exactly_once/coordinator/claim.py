@@ -117,7 +117,7 @@ def claim_for_write(options: SinkOptions) -> DriverState:
         if bound not in (None, WRITE):
             raise SinkOwned(
                 f"sink {options.sink_id!r} belongs to the streaming query {bound}",
-                "Give batch writes a sink.id of their own",
+                "Use a separate sink.id for batch writes",
             )
 
     batch = Batch(f"{WRITE}{options.write_id}", 0, "")
@@ -220,10 +220,12 @@ def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
         name = d.title(options.sink_id)
         if (d.query_id, d.batch_id) != (batch.query_id, batch.batch_id):
             raise in_doubt(
-                name, d, loss.handles, "rolled back, and their micro-batch is not the one in flight any more"
+                name, d, loss.handles, "they were rolled back, and their micro-batch is no longer the one in flight"
             )
         if unknown := [h for h in loss.handles if not h.digest]:
-            raise in_doubt(name, d, unknown, "rolled back, and an older version of this package recorded no digest")
+            raise in_doubt(
+                name, d, unknown, "they were rolled back, and an older version of this package recorded no digest"
+            )
         for h in loss.handles:
             replay.setdefault(h.participant, {})[str(h.part)] = [h.records, h.digest]
     return replay
@@ -247,8 +249,8 @@ def check_topics(control: Control, last: Decision | None, topics: list[str], con
     for topic, topic_id in ids.items():
         if known.get(topic, topic_id) != topic_id and not consent.adopts_topic(topic_id):
             raise TopicRecreated(
-                f"topic {topic!r} was deleted and made again: what earlier batches wrote to it is gone",
-                "If that was on purpose and the stream shall go on into the new topic, set the option "
+                f"topic {topic!r} was deleted and recreated: the records that earlier batches wrote to it are gone",
+                "If this was intended and the stream should continue into the new topic, set the option "
                 f"sink.adopt={topic_id} for one start; to write everything again, start with a new checkpoint and a "
                 "new sink.id",
             )
@@ -276,7 +278,7 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
     if wanted is not None and wanted > longest:
         raise InvalidTransactionTimeout(
             f"kafka.transaction.timeout.ms={wanted} is above the brokers' transaction.max.timeout.ms={longest}",
-            f"Lower it to {longest}, or raise the brokers' maximum",
+            f"Lower kafka.transaction.timeout.ms to {longest}, or raise transaction.max.timeout.ms on the brokers",
         )
     timeout_ms = wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
     check_producer(options, timeout_ms)
@@ -336,7 +338,7 @@ def complete_decided(
                 if not (isinstance(e, Expired) and consent.accepts_lost(decision)):
                     found.failures.append((decision, e))
                     continue
-                log.warning("%s: going past its parts that are in doubt, as asked", decision.title(sink_id))
+                log.warning("%s: continuing past the parts in doubt, as sink.accept.lost asks", decision.title(sink_id))
             done = Completed(decision.query_id, decision.batch_id, token, now_ms())
             try:
                 commit_log.append(done, deadline)
@@ -397,7 +399,7 @@ def count(
         tally = commit_log.own(token, deadline).tally
         commit_log.append(tally.plus(token, completed, aborted, drained, rewritten), deadline)
     except ExactlyOnceError as e:
-        log.warning("sink %s: the tally was not written: %s", commit_log.sink_id, e)
+        log.warning("sink %s: the counts in the commit log were not updated: %s", commit_log.sink_id, e)
 
 
 def make_claim(state: LogState, query_id: str | None, now_ms: int, purpose: str, checkpoint: str = "") -> Claim:

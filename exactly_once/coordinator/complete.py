@@ -73,21 +73,21 @@ def complete(
                 lost += output.recover_and_commit(mine) if recovering else output.commit(mine)
             else:
                 raise ParticipantMissing(
-                    f"{name} is decided, and its participant {participant!r} is not known here",
-                    f"Start the stream with a participant of the name {participant!r}: it commits its parts",
+                    f"{name} is decided, but this process has no participant {participant!r}",
+                    f"Start the stream with a participant named {participant!r}, which then commits its parts",
                 )
         except (BrokerUnreachable, BrokerRefused) as e:
             failures.append(
-                Unfinished(f"{name} is decided, and not all of it is proven committed: {e.what}", e.way_out)
+                Unfinished(f"{name} is decided, but not all of its parts are proven committed: {e.what}", e.way_out)
             )
         except ExactlyOnceError as e:
             failures.append(decided_error(e))
     for failure in sorted(failures, key=lambda e: isinstance(e, Expired)):
         if isinstance(failure, Expired):
             # whoever accepts the one loss accepts the other; a participant does not know the word for it
-            more = f"; and {len(lost)} more are rolled back: {part_list(lost)}" if lost else ""
+            more = f"; and {len(lost)} more were rolled back: {part_list(lost)}" if lost else ""
             word = f"sink.accept.lost={decision.word}"
-            then = "" if word in failure.way_out else f". Then set the option {word} for one start"
+            then = "" if word in failure.way_out else f"; then set the option {word} for one start"
             raise Expired(f"{failure.what}{more}", f"{failure.way_out}{then}", failure.safe)
         raise failure  # what may still be committed comes first: only when nothing else is left may a loss be accepted
     failpoints.reach("all-ended")

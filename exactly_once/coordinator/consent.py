@@ -76,7 +76,7 @@ class Consent:
         unneeded = [w for w in words if w not in self._needed]
         for word in unneeded:
             log.warning(
-                "sink %s: EO-WARN-WORD this start did not need %s; take it out of the query's options", sink_id, word
+                "sink %s: EO-WARN-WORD this start did not need %s; remove it from the query's options", sink_id, word
             )
         return unneeded
 

@@ -150,7 +150,9 @@ class Decider:
         except Fenced:
             raise
         except ExactlyOnceError as e:  # what is open now can be ended all the same
-            log.warning("sink %s: late tasks of batch %d are not told: %s", self._options.sink_id, state.batch_id, e)
+            log.warning(
+                "sink %s: could not tell late tasks of batch %d to stop: %s", self._options.sink_id, state.batch_id, e
+            )
         return self.abort_own(state)
 
     def _is_marked(self, state: DriverState) -> bool:
@@ -241,7 +243,7 @@ class Decider:
         if oldest > WARN:
             log.warning(
                 "sink %s: EO-WARN-TIMEOUT the batch used %.0f%% of transaction.timeout.ms=%d before its decision; "
-                "past %.0f%% it would not be decided",
+                "above %.0f%% the sink does not decide a batch",
                 self._options.sink_id,
                 oldest * 100,
                 state.timeout_ms,
@@ -260,12 +262,13 @@ class Decider:
             why = f"{name} has used {took_ms / 1000:.1f} s of its {d.timeout_ms / 1000:g} s"
         else:
             took_ms = now_ms() - state.planned_ms
-            why = f"{name} is gone (the broker says {d.state or 'unknown'} at epoch {d.producer_epoch}, not {h.epoch})"
+            found = d.state or "unknown"
+            why = f"{name} is gone (the broker reports {found} at epoch {d.producer_epoch}, not {h.epoch})"
             if took_ms < limit_ms(state.timeout_ms):
                 return Expiring(
                     why,
-                    "Start again. If it repeats, find out who ends transactions with this id: an operator, or another "
-                    "application",
+                    "Start the stream (or the write) again; if the error repeats, find out which operator or "
+                    "application ends transactions with this id",
                 )
             why = f"{why}, {took_ms / 1000:.1f} s after the batch was planned"
         longest = self.control().renew(PLACES_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
@@ -287,8 +290,9 @@ class Decider:
             mine = [h for h in by_participant.get(name, ()) if isinstance(h, PreparedPart)]
             if gone := list(participant.gone(mine)) if mine else []:
                 raise Expiring(
-                    f"participant {name!r}: {gone[0].name} of batch {proposed.batch_id} was prepared and is gone",
-                    "Start the stream again; find out who rolls back what this sink prepares",
+                    f"participant {name!r}: {gone[0].name} of batch {proposed.batch_id} was prepared but no longer "
+                    "exists",
+                    "Start the stream again, and find out what rolls back the parts that this sink prepares",
                 )
 
     def _placed(self, proposed: Decision, described: Mapping[str, Description], state: DriverState) -> Decision:
@@ -307,16 +311,17 @@ class Decider:
             if where := found.missing.get(h.transactional_id):
                 raise Expiring(
                     f"the transaction {h.transactional_id} of part {h.part} is open, but its records are gone: the "
-                    f"leader of {where[0]}-{where[1]} knows no open transaction of producer {h.producer_id} at epoch "
+                    f"leader of {where[0]}-{where[1]} has no open transaction of producer {h.producer_id} at epoch "
                     f"{h.epoch}",
-                    f"Find out whether somebody deleted {where[0]} and made it again, or whether a broker without the "
+                    f"Find out whether topic {where[0]} was deleted and recreated, or whether a broker without the "
                     "records became leader (unclean.leader.election.enable); then start again",
                 )
         if found.unasked and not self._warned:
             self._warned = True
             log.warning(
-                "sink %s: EO-WARN-PLACES the leaders of the output's partitions do not say where transactions begin "
-                "(%s); if a decided transaction is lost, that cannot be proven, and the stream stops with EO-EXPIRED",
+                "sink %s: EO-WARN-PLACES the leaders of the output's partitions do not report where transactions begin "
+                "(%s); if a decided transaction is lost, the loss cannot be proven, and the stream stops with "
+                "EO-EXPIRED",
                 self._options.sink_id,
                 found.unasked,
             )

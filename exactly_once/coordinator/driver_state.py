@@ -198,8 +198,8 @@ def _path(sink_id: str, checkpoint: str, folder: str) -> Path:
     folder = folder or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     if not folder:  # any other folder might outlive the driver, and a later one would take over its claim unseen
         raise ProtocolViolation(
-            "Spark did not tell its driver's Python process a local folder (SPARK_LOCAL_DIRS)",
-            "Use Spark 4.2 or 4.3, which do; report it with your version otherwise",
+            "Spark gave the driver's Python process no local directory (SPARK_LOCAL_DIRS)",
+            "Use Spark 4.2 or 4.3, which set SPARK_LOCAL_DIRS; if one of these fails, report it with the exact version",
         )
     name = hashlib.sha256(f"{sink_id}\n{checkpoint}".encode()).hexdigest()[:24]
     return Path(folder) / f"exactly-once-{name}.json"

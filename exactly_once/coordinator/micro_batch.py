@@ -184,7 +184,7 @@ class Committer:
         done = [p for p in parts if p is not None]
         if len(done) < len(parts) or not done:
             raise UnsupportedMode(
-                "Spark asks for the commit of a batch without results of its tasks, as it does in continuous mode",
+                "Spark asked to commit a batch without results from its tasks, as it does in continuous mode",
                 "Use trigger(processingTime=...) or trigger(availableNow=True)",
             )
         seen = {(p.execution, p.token, p.batch_id, p.query_id, p.plan, p.offsets_digest) for p in done}
@@ -192,7 +192,7 @@ class Committer:
         if seen != expected:
             raise ProtocolViolation(
                 f"batch {batch_id}: the tasks report {sorted(map(str, seen))}, but the driver planned {expected}",
-                "Start the stream again; if it repeats, report it with this message",
+                "Start the stream again; if the error repeats, report it with this message",
             )
         return done
 
@@ -307,17 +307,19 @@ def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], stat
     decision = decider.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.query_id)
     if decision is None or decision.batch_id != parts[0].batch_id:
         raise ProtocolViolation(
-            f"batch {parts[0].batch_id} was planned as a replay, and the commit log has no decision of it",
-            "Start the stream again; if it repeats, report it with this message",
+            f"batch {parts[0].batch_id} was planned as a replay, but the commit log has no decision of this batch",
+            "Start the stream again; if the error repeats, report it with this message",
         )
     name = decision.title(sink_id)
     written = {(h.participant, str(h.part)) for p in parts for h in p.handles}
     lost = {(participant, part) for participant, wanted in state.replay.items() for part in wanted}
     handles = [h for h in decision.handles if (h.participant, str(h.part)) in lost]
     if missing := [h for h in handles if (h.participant, str(h.part)) not in written]:
-        raise in_doubt(name, decision, missing, "rolled back, and the same micro-batch has no rows in them now")
+        why = "they were rolled back, and the same micro-batch now has no rows for them"
+        raise in_doubt(name, decision, missing, why)
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):
-        raise in_doubt(name, decision, handles, f"rolled back, and their rows go to {', '.join(sorted(strange))} now")
+        why = f"they were rolled back, and their rows now go to {', '.join(sorted(strange))}"
+        raise in_doubt(name, decision, handles, why)
     log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(written), decision.batch_id)
     return decision
 

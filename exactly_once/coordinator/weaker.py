@@ -67,7 +67,7 @@ def _settled(options: SinkOptions, batch: Batch) -> DriverState:
     state = claim_for_stream(options, batch, KAFKA_ALONE, adopts_all=True)
     if state.replay:
         raise Lost(
-            f"batch {batch.batch_id} of sink {options.sink_id!r} is decided, and parts of it are lost",
+            f"batch {batch.batch_id} of sink {options.sink_id!r} is decided, but some of its parts are lost",
             "Start the stream once with sink.guarantee=exactly_once, which writes exactly these parts again; then "
             f"change the guarantee to {options.guarantee.value}",
         )
@@ -93,7 +93,7 @@ class DeliveryCommitter:
         """
         if any(part is None for part in parts):
             raise UnsupportedMode(
-                "Spark asks for the commit of a batch without results of its tasks, as it does in continuous mode",
+                "Spark asked to commit a batch without results from its tasks, as it does in continuous mode",
                 "Use trigger(processingTime=...) or trigger(availableNow=True)",
             )
         state = self._store.load()

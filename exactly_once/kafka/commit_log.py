@@ -193,8 +193,8 @@ class CommitLog:
             by = f"claim {owner.token}, {owner.purpose} on {owner.host} (process {owner.pid})" if owner else "no claim"
             raise Fenced(
                 f"claim {token} of sink {self.sink_id!r} is superseded by {by}",
-                "Stop this driver if the newer one is the right one; to take the sink back, start the stream here "
-                "again",
+                "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take "
+                "the sink back",
             )
         return self._state
 
@@ -286,8 +286,8 @@ class CommitLog:
         if not self._dated:  # seen here where the principal may not read the topic's settings
             self._discard()
             raise CommitLogDamaged(
-                f"the commit log {self.topic} has message.timestamp.type=CreateTime: transactions would be judged "
-                "alive by the driver's own clock",
+                f"the commit log {self.topic} has message.timestamp.type=CreateTime: the driver's own clock would "
+                "decide whether a transaction is still alive",
                 f"Set message.timestamp.type=LogAppendTime on {self.topic}",
             )
 
@@ -306,7 +306,7 @@ class CommitLog:
         limit = f"{self._limit.setting} on {self.topic}" if self._limit else f"max.message.bytes of {self.topic}"
         return DecisionTooLarge(
             f"the decision of batch {decision.batch_id} of sink {self.sink_id!r} ({len(decision.handles)} parts, "
-            f"{len(encode(decision))} bytes before compression) is larger than the commit log takes: {limit}, and "
+            f"{len(encode(decision))} bytes before compression) exceeds what the commit log accepts: {limit}, and "
             f"{LARGEST_RECORD_BYTES} bytes before compression",
             "Write the batch in fewer parts (coalesce, or fewer shuffle partitions), or raise max.message.bytes and "
             f"segment.bytes of {self.topic}; then start again",

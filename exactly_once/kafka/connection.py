@@ -75,7 +75,7 @@ class Connection:
         servers = o.get("bootstrap.servers", "").strip()
         if not servers:
             raise InvalidOption(
-                "kafka.bootstrap.servers is missing", "Set it to the brokers' host:port, separated by commas"
+                "kafka.bootstrap.servers is missing", "Set the option to the brokers' host:port, separated by commas"
             )
         protocol = o.get("security.protocol", "PLAINTEXT").upper()
         _one_of("kafka.security.protocol", protocol, _PROTOCOLS)
@@ -96,7 +96,7 @@ class Connection:
                 raise InvalidOption(
                     f"kafka.ssl.{store}.location is not declared as PEM, and the sink's clients cannot read Java key "
                     "stores",
-                    f"Export it as PEM and set kafka.ssl.{store}.type=PEM",
+                    f"Export the {store} as PEM and set kafka.ssl.{store}.type=PEM",
                 )
         return cls(
             servers,

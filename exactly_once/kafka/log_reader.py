@@ -55,10 +55,10 @@ class LogLeader(Leaders):
         first = found[0] if found else None
         name = f"{topic}-{PARTITION}@{first.start_offset if first else position}"
         return CommitLogBlocked(
-            f"the commit log {topic} cannot be read beyond offset {position}: {what} hides what stands behind it",
-            "Only the sink may write to this topic: stop the other writer, which ends its transaction, or wait for its "
-            "timeout. If it stays open, end it with kafka-transactions.sh abort --topic "
-            f"{topic} --partition {PARTITION} --start-offset {first.start_offset if first else position}, or, when it "
+            f"the commit log {topic} cannot be read beyond offset {position}: {what} hides the records after it",
+            "Only the sink may write to this topic: stop the other writer to end its transaction, or wait for that "
+            "transaction's timeout. If the transaction stays open, end it with kafka-transactions.sh abort --topic "
+            f"{topic} --partition {PARTITION} --start-offset {first.start_offset if first else position}, or, if it "
             f"has been open for more than {OLDER_THAN_S / 60:g} minutes and no coordinator knows it, with exactly-once "
             f"transactions abort --hanging {name} ; then start again",
         )
@@ -164,8 +164,8 @@ def _with_its_key(message: Message, e: CommitLogDamaged) -> CommitLogDamaged:
 def timed_out(topic: str, deadline: Deadline) -> BrokerUnreachable:
     """The error of a log whose brokers are silent."""
     return BrokerUnreachable(
-        f"the commit log {topic} gave no answer within {deadline.seconds:g} s",
-        "Check the brokers; start again when they answer",
+        f"the commit log {topic} did not answer within {deadline.seconds:g} s",
+        "Check the brokers, and start again when they answer",
     )
 
 
@@ -174,18 +174,21 @@ def named(connection: Connection, topic: str, e: KafkaException) -> ExactlyOnceE
     error: KafkaError = e.args[0]
     code = error.code()
     if code in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
-        return UnknownTopic(f"the commit log {topic} does not exist", "Start the stream once; it creates it")
+        return UnknownTopic(
+            f"the commit log {topic} does not exist", "Start the stream once: the sink creates the topic"
+        )
     if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return InvalidTransactionTimeout(
-            "the brokers allow no transaction timeout of 30 s, which the commit log needs",
-            "Set transaction.max.timeout.ms of the brokers to a minute at least",
+            "the brokers do not allow a transaction timeout of 30 s, which the commit log needs",
+            "Set transaction.max.timeout.ms on the brokers to at least one minute",
         )
     if "AUTHORIZATION" in error.name() or "AUTHENTICATION" in error.name():
         return NotAuthorized(
             f"this principal may not use the commit log {topic} ({error.str()})",
-            f"Grant READ on the topic {topic}, and WRITE to whoever writes; the README lists all under 'Rights'",
+            f"Grant READ on the topic {topic}, and WRITE to principals that run streams, writes or recoveries; "
+            "docs/reference.md lists all rights",
         )
     return BrokerUnreachable(
         f"the commit log {topic} on {connection.bootstrap_servers}: {error.str()}",
-        "Check the brokers; start again",
+        "Check the brokers, then start again",
     )

@@ -34,8 +34,8 @@ _LIMITS = ("max.message.bytes", "segment.bytes")
 
 #: Settings without which the protocol does not hold, and what comes of it.
 _NEEDED = {
-    "cleanup.policy": "decisions would be deleted by age",
-    "message.timestamp.type": "transactions would be judged alive by the driver's own clock",
+    "cleanup.policy": "the brokers would delete decisions by age",
+    "message.timestamp.type": "the driver's own clock would decide whether a transaction is still alive",
 }
 
 
@@ -92,8 +92,8 @@ def _create(cluster: RawClient, topic: str, replication: int, config: dict[str, 
     except NotAuthorized as e:
         raise NotAuthorized(
             f"the commit log {topic} does not exist, and this principal may not create it",
-            f"Grant CREATE on the topic {topic}, or create it with one partition and the settings that the README "
-            "lists under 'Rights'",
+            f"Grant CREATE on the topic {topic}, or create it with one partition and the settings that "
+            "docs/reference.md lists under 'Rights'",
         ) from e
 
 
@@ -101,8 +101,8 @@ def warn_if_small(topic: str, limit: Limit | None) -> None:
     """Say it when a batch with many parts would not fit."""
     if limit is not None and limit.size < _SMALL_BATCH:
         log.warning(
-            "EO-WARN-LOG the commit log %s has %s: the decision of a batch with more than about %d parts would be "
-            "refused with EO-LOG-SIZE",
+            "EO-WARN-LOG the commit log %s has %s: the sink would refuse a batch with more than about %d parts, with "
+            "EO-LOG-SIZE",
             topic,
             limit.setting,
             limit.size // _BYTES_OF_A_PART,
@@ -114,8 +114,9 @@ def _check_other_partitions(cluster: RawClient, topic: str, partitions: int) -> 
     strange = [p for p, w in cluster.watermarks(topic).items() if p != PARTITION and w.high]
     if strange:
         raise CommitLogDamaged(
-            f"the commit log {topic} has {partitions} partitions, and records in partition {strange[0]}, where the "
+            f"the commit log {topic} has {partitions} partitions, and records in partition {strange[0]}, which the "
             "sink neither reads nor writes",
-            f"Find out who wrote them. When partition {PARTITION} is empty, delete the topic and start again: the sink "
-            "makes it. Otherwise start with a new sink.id and sink.adopt=true",
+            f"Find out what wrote these records; if partition {PARTITION} is empty, delete the topic and start again: "
+            "the sink creates the topic; otherwise start with a new sink.id, and with the value of sink.adopt that "
+            "EO-REWOUND then names",
         )

@@ -166,15 +166,15 @@ class RawClient:
         denied = [t["name"] for t in metadata["topics"] if t["error_code"] == TopicAuthorizationFailedError.errno]
         if denied:
             raise NotAuthorized(
-                f"this principal may not describe topic {denied[0]!r} of {self._connection.bootstrap_servers}",
-                f"Grant the rights on {denied[0]} that the README lists under 'Rights'",
+                f"this principal may not describe topic {denied[0]!r} on {self._connection.bootstrap_servers}",
+                f"Grant the rights on {denied[0]} that docs/reference.md lists under 'Rights'",
             )
         missing = [t for t in wanted if t not in found]
         if missing:
             raise UnknownTopic(
-                f"topic {missing[0]!r} does not exist on {self._connection.bootstrap_servers} (or may not be "
-                "described)",
-                "Create it with the number of partitions that you want, or correct the option",
+                f"topic {missing[0]!r} does not exist on {self._connection.bootstrap_servers} (or this principal may "
+                "not describe it)",
+                "Create the topic with the number of partitions that you want, or correct its name",
             )
         return found
 
@@ -231,7 +231,7 @@ class RawClient:
         if may and (missing := [o for o in operations if o not in may]):
             raise NotAuthorized(
                 f"this principal has no {' and no '.join(missing)} right on topic {topic!r}",
-                f"Grant {' and '.join(missing)} on the topic {topic}; the README lists all under 'Rights'",
+                f"Grant {' and '.join(missing)} on the topic {topic}; docs/reference.md lists all rights",
             )
 
     def topic_ids(self, topics: list[str]) -> dict[str, str]:
@@ -256,8 +256,9 @@ class RawClient:
                 topic_id = str(metadata["topics"][0].get("topic_id") or "")
                 return str(metadata.get("cluster_id") or ""), topic_id if topic_id.strip("-0") else ""
         raise UnknownTopic(
-            f"topic {topic!r} does not exist on {self._connection.bootstrap_servers} (or may not be described)",
-            "Start again; if it stays, grant the rights that the README lists under 'Rights'",
+            f"topic {topic!r} does not exist on {self._connection.bootstrap_servers} (or this principal may not "
+            "describe it)",
+            "Start again; if the error persists, grant the rights that docs/reference.md lists",
         )
 
     # -- plumbing -------------------------------------------------------------------------------------------------
@@ -327,15 +328,14 @@ class RawClient:
         if "Authorization" in kind or "Authentication" in kind:
             return NotAuthorized(
                 f"{self._connection.bootstrap_servers} refuses this principal: {e}",
-                "Grant the right that the README lists under 'Rights', or correct the credentials",
+                "Grant the right that docs/reference.md lists, or correct the credentials",
             )
         if isinstance(e, KafkaError) and not e.retriable and not isinstance(e, UnknownBrokerIdError):
             return BrokerRefused(
                 f"{self._connection.bootstrap_servers} refuses a request: {e}",
-                "Correct what the answer names, in the options or on the brokers",
+                "Correct the setting that the answer names, in the options or on the brokers",
             )
         return BrokerUnreachable(
-            f"no broker of {self._connection.bootstrap_servers} gave an answer within {self._deadline.seconds:g} s "
-            f"({e})",
-            "Check kafka.bootstrap.servers, the brokers and the network; the same start works once they answer",
+            f"no broker of {self._connection.bootstrap_servers} answered within {self._deadline.seconds:g} s ({e})",
+            "Check kafka.bootstrap.servers, the brokers and the network; start again, unchanged, once they answer",
         )

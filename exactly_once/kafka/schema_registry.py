@@ -98,19 +98,20 @@ class Registry:
         url = options.get("schema.registry.url", "").strip()
         if not url:
             if ours:
-                raise InvalidOption(f"{ours[0]} is set, and schema.registry.url is not", "Set schema.registry.url")
+                raise InvalidOption(f"{ours[0]} is set, but schema.registry.url is not", "Set schema.registry.url")
             return None
         _check_url(url)
         user_info = options.get("schema.registry.basic.auth.user.info") or None
         if user_info is not None and ":" not in user_info:
             raise InvalidOption(
-                "schema.registry.basic.auth.user.info is not of the form user:password", "Write it as user:password"
+                "schema.registry.basic.auth.user.info is not of the form user:password",
+                "Write the option's value as user:password",
             )
         ca = options.get("schema.registry.ssl.ca.location") or None
         if ca is not None and not Path(ca).exists():
             raise InvalidOption(
                 f"schema.registry.ssl.ca.location={ca!r} does not exist on the driver",
-                "Name a PEM file with the certificates that the driver shall trust",
+                "Set the option to a PEM file with the certificates that the driver should trust",
             )
         sides = tuple(s for column in ("key", "value") if (s := _side(options, column, topic)) is not None)
         return cls(url, user_info, ca, sides)
@@ -207,13 +208,13 @@ def _check_url(url: str) -> None:
     for one in url.split(","):
         if "@" in one.split("//", 1)[-1].split("/", 1)[0]:  # not shown: it holds a password
             raise InvalidOption(
-                "schema.registry.url holds a user name",
-                "Put it into schema.registry.basic.auth.user.info, which is never shown",
+                "schema.registry.url contains a user name",
+                "Move the credentials to schema.registry.basic.auth.user.info, which is never shown",
             )
         if not one.strip().startswith(("http://", "https://")):
             raise InvalidOption(
-                f"schema.registry.url names {one.strip()!r}, which is no http:// or https:// address",
-                "Separate several addresses by commas",
+                f"schema.registry.url names {one.strip()!r}, which is not an http:// or https:// address",
+                "Use http:// or https:// addresses, separated by commas",
             )
 
 
@@ -226,7 +227,7 @@ def _side(options: Mapping[str, str], column: str, topic: str | None) -> Side | 
     if kind == "NONE" or (column == "key" and not given):
         if rest := [o for o in given if o != "schema.type"]:
             raise InvalidOption(
-                f"{column}.{rest[0]} is set, and {name}.type is NONE", f"Leave out {column}.{rest[0]}, or {name}.type"
+                f"{column}.{rest[0]} is set, but {name}.type is NONE", f"Remove {column}.{rest[0]}, or {name}.type"
             )
         return None
     schema = given.get("schema")
@@ -234,17 +235,20 @@ def _side(options: Mapping[str, str], column: str, topic: str | None) -> Side | 
     if register not in ("true", "false"):
         raise InvalidOption(f"{name}.register={register!r} is neither true nor false", "Set it to true or false")
     if register == "true" and schema is None:
-        raise InvalidOption(f"{name}.register is true, and {name} is missing", f"Set {name} to the schema's text")
+        raise InvalidOption(f"{name}.register is true, but {name} is missing", f"Set {name} to the schema's text")
     subject = given.get("schema.subject") or (f"{topic}-{column}" if topic else None)
     if subject is None:
         raise InvalidOption(
-            f"{name}.subject is missing, and without the option topic there is no <topic>-{column}",
+            f"{name}.subject is missing, and its default <topic>-{column} needs the option topic",
             f"Set {name}.subject",
         )
     indexes = _indexes(f"{name}.message.indexes", given.get("schema.message.indexes", "0"))
     kind = kind or ("AVRO" if schema is not None else None)
     if indexes != (0,) and kind not in (None, "PROTOBUF"):
-        raise InvalidOption(f"{name}.message.indexes is set, and {name}.type is {kind}", "Only PROTOBUF has messages")
+        raise InvalidOption(
+            f"{name}.message.indexes is set, but {name}.type is {kind}",
+            f"Remove {name}.message.indexes: only PROTOBUF has messages",
+        )
     return Side(column, subject, schema, kind, register == "true", indexes)
 
 
@@ -253,7 +257,7 @@ def _indexes(name: str, text: str) -> tuple[int, ...]:
     if not all(n.isascii() and n.isdigit() for n in numbers):
         raise InvalidOption(
             f"{name}={text!r} is not a list of numbers",
-            "Number the messages of the file from 0; 1 is the second, 1,0 the first inside the second",
+            "Number the messages of the file from 0: 1 is the second message, 1,0 the first message inside the second",
         )
     return tuple(map(int, numbers))
 
@@ -279,7 +283,7 @@ def _client(registry: Registry) -> Any:
     except (OSError, ValueError, TypeError) as e:  # ssl.SSLError is an OSError: no certificate in the file
         raise InvalidOption(
             _without_secret(registry, f"the registry's client refuses a setting: {e}"),
-            "Correct the schema.registry.* option that it names",
+            "Correct the schema.registry.* option that the client names",
         ) from None
 
 
@@ -302,7 +306,7 @@ def _prefix_of(client: Any, registry: Registry, side: Side) -> bytes:
     if not isinstance(schema_id, int) or not 0 <= schema_id < 2**31:
         raise InvalidOption(
             f"{registry.url} answers for subject {side.subject!r} without a schema id",
-            "Let schema.registry.url name a Confluent Schema Registry, or the compatible path of another one",
+            "Point schema.registry.url at a Confluent Schema Registry, or at the compatible path of another registry",
         )
     kind = side.type or found.schema.schema_type or "AVRO"
     if side.schema is None:
@@ -315,14 +319,14 @@ def _check_latest(side: Side, found: str) -> None:
     """The user's word against the registry's: a wrong one frames in a way that no reader understands."""
     if side.type not in (None, found):
         raise InvalidSchema(
-            f"the latest version of subject {side.subject!r} is of type {found}, and {side.column}.schema.type says "
+            f"the latest version of subject {side.subject!r} is of type {found}, but {side.column}.schema.type says "
             f"{side.type}",
             f"Correct {side.column}.schema.type or {side.column}.schema.subject",
         )
     if side.indexes != (0,) and found != "PROTOBUF":
         raise InvalidSchema(
             f"the latest version of subject {side.subject!r} is of type {found}, which has no messages",
-            f"Leave out {side.column}.schema.message.indexes",
+            f"Remove {side.column}.schema.message.indexes",
         )
 
 
@@ -334,7 +338,7 @@ def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
     if status >= 500 or status in _PASSING:
         return RegistryUnreachable(
             f"the schema registry at {registry.url} answers {status}: {said}",
-            "Look at the registry's health; the stream may be started again at any time",
+            "Check the registry's health; it is safe to start the stream again at any time",
         )
     if status in (401, 403):
         return NotAuthorized(
@@ -343,23 +347,23 @@ def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
             f"{'write' if side.register else 'read'} the subject",
         )
     if code in (40401, 40402):
-        way = f"Register one, correct {name}.subject, or set {name} and {name}.register"
+        way = f"Register a schema for the subject, correct {name}.subject, or set {name} and {name}.register"
         return InvalidSchema(f"subject {side.subject!r} has no schema in {registry.url}: {said}", way)
     if code == 40403:
         return InvalidSchema(
             f"the text in {name} ({side.type}) is not registered under subject {side.subject!r}: {said}",
-            f"Register it first, or set {name}.register to true",
+            f"Register the schema first, or set {name}.register to true",
         )
     if status == 409:
         return InvalidSchema(
             f"the text in {name} is incompatible with the versions of subject {side.subject!r}: {said}",
-            "Change the schema so that the subject's readers can follow, or the subject's compatibility rule",
+            "Make the schema compatible with the subject's versions, or change the subject's compatibility rule",
         )
     if status == 422:
         return InvalidSchema(f"the registry does not accept {name} as {side.type}: {said}", f"Correct {name}")
     return InvalidOption(
         f"{registry.url} answers {status} for subject {side.subject!r}: {said}",
-        "Let schema.registry.url name a Confluent Schema Registry, or the compatible path of another one",
+        "Point schema.registry.url at a Confluent Schema Registry, or at the compatible path of another registry",
     )
 
 
@@ -369,13 +373,13 @@ def _unreachable(registry: Registry, e: BaseException) -> ExactlyOnceError:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return InvalidOption(
                 f"the certificate of the schema registry at {registry.url} is not trusted: {cause.verify_message}",
-                "Set schema.registry.ssl.ca.location to a PEM file with the certificate of its authority",
+                "Set schema.registry.ssl.ca.location to a PEM file with the certificate of the registry's authority",
             )
         cause = cause.__cause__ or cause.__context__
     return RegistryUnreachable(
-        f"the schema registry at {registry.url} gives no answer: "
+        f"the schema registry at {registry.url} does not answer: "
         f"{_without_secret(registry, str(e) or type(e).__name__)[:400]}",
-        "Check schema.registry.url and the registry's health; the stream may be started again at any time",
+        "Check schema.registry.url and the registry's health; it is safe to start the stream again at any time",
     )
 
 

@@ -126,8 +126,8 @@ class Sender:
                 self._raise_failure()
                 if deadline.over:
                     raise PrepareFailed(
-                        f"{self.name}: the brokers took no record for {STALLED_S:g} s",
-                        "Look at the brokers' health; the stream may be started again at any time",
+                        f"{self.name}: the brokers accepted no records for {STALLED_S:g} s",
+                        "Check the brokers' health; it is safe to start the stream again at any time",
                     ) from None
             except KafkaException as e:
                 raise self._named(e, topic, key, value) from e
@@ -160,7 +160,7 @@ class Sender:
         if left:
             raise PrepareFailed(
                 f"{self.name}: {left} of {self.records} records were not acknowledged within {timeout_s:g} s",
-                "Look at the brokers' health, or allow more with kafka.delivery.timeout.ms",
+                "Check the brokers' health, or raise kafka.delivery.timeout.ms",
             )
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -182,9 +182,10 @@ class Sender:
             return self._named(KafkaException(failed.error), failed.where)
         topic = failed.where.rpartition("-")[0]
         return InvalidRecord(
-            f"the brokers refuse a request of this part as larger than the max.message.bytes of topic {topic!r}; its "
+            f"the brokers refuse a request of this part because it exceeds max.message.bytes of topic {topic!r}; its "
             f"largest record has the key {_shown(failed.key)} and a value of {failed.size} bytes",
-            f"Raise max.message.bytes of topic {topic!r}, or keep below it: kafka.batch.size, and the record",
+            f"Raise max.message.bytes of topic {topic!r}, or keep both kafka.batch.size and the record below that "
+            "limit",
         )
 
     def _named(
@@ -197,24 +198,25 @@ class Sender:
             return InvalidRecord(
                 f"a record of this part (topic {topic!r}, key {_shown(key)}, value of {size} bytes) is larger than "
                 "max.request.size",
-                "Raise kafka.max.request.size here and max.message.bytes of the topic, or make the record smaller",
+                "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the record "
+                "smaller",
             )
         if code in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
             return InvalidRecord(
-                f"a record goes to a topic or partition that does not exist ({topic or error.str()}): it never did, or "
-                "was deleted under the stream",
-                "Create it, or correct the option or the columns that name it",
+                f"a record goes to a topic or partition that does not exist ({topic or error.str()}): it never "
+                "existed, or was deleted while the stream was running",
+                "Create the topic or partition, or correct the option or the columns that name it",
             )
         if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return InvalidTransactionTimeout(
                 "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
-                "Lower the one or raise the other",
+                "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers",
             )
         if "AUTHORIZATION" in error.name():
-            return NotAuthorized(f"{self.name}: {error.str()}", "Grant the rights that the README lists under 'Rights'")
+            return NotAuthorized(f"{self.name}: {error.str()}", "Grant the rights that docs/reference.md lists")
         return PrepareFailed(
             f"{self.name}: {error.str()} ({error.name()})",
-            "Start the stream again once the brokers are well",
+            "Start the stream again once the brokers are healthy",
         )
 
 

@@ -129,11 +129,11 @@ class PartTransaction(Sender):
             self._identity.producer_epoch,
         ):
             raise PrepareFailed(
-                f"{self.transactional_id}: the broker says {seen.state or 'unknown'} at producer epoch "
-                f"{seen.producer_epoch}, not Ongoing at {self._identity.producer_epoch}: it was ended by its timeout "
-                "of "
-                f"{seen.timeout_ms} ms or by somebody else",
-                "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out who uses this id",
+                f"{self.transactional_id}: the broker reports {seen.state or 'unknown'} at producer epoch "
+                f"{seen.producer_epoch}, not Ongoing at {self._identity.producer_epoch}: the transaction was ended by "
+                f"its timeout of {seen.timeout_ms} ms or by another client",
+                "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses this "
+                "transactional id",
             )
         self._producer = None
         return PreparedTransaction(

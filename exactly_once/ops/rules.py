@@ -31,9 +31,7 @@ class Refused(ExactlyOnceError):
 
     def __init__(self, what: str, way_out: str, safe: str | None = None, phrase: str | None = None):
         if phrase is not None:
-            way_out = (
-                f"{way_out.rstrip('.')}. To do it all the same, type out what it does: --force {shlex.quote(phrase)}"
-            )
+            way_out = f"{way_out.rstrip('.')}. To do it anyway, type out the consequence: --force {shlex.quote(phrase)}"
         super().__init__(what, way_out, safe)
         self.phrase = phrase
 
@@ -96,7 +94,7 @@ def check_commit(
             f"duplicate {_count(written)} of {topics}",
             f"the transaction of {transaction.transactional_id} is not decided; its rows will be written again, so "
             f"committing it would duplicate them",
-            "Start the stream, or run the recovery: either aborts it",
+            "Start the stream or run the recovery; either aborts the transaction",
         )
     return decided
 
@@ -122,7 +120,7 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
             _losing(decided),
             f"the transaction of {transaction.transactional_id} is decided ({name_of(decided.decision)}, "
             f"{decided.handle.records} records); aborting it would lose them",
-            "Commit it, or start the stream or the recovery: either commits it",
+            "Commit the transaction, or start the stream or the recovery; either commits it",
         )
     return decided
 
@@ -142,12 +140,12 @@ def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> 
     if owner.works:
         what = f"{driver} owns sink {sink_id!r} and is alive"
     else:
-        what = f"{driver} owns sink {sink_id!r}, and from {socket.gethostname()} it cannot be seen whether it is alive"
+        what = f"{driver} owns sink {sink_id!r}, and {socket.gethostname()} cannot tell whether that driver is alive"
     _overruled(
         force,
         f"fence {driver}",
-        f"{what}; this would take the sink from it, and it would stop with EO-FENCED",
-        "Stop it first, or run this on its host; a driver that is at work ends its transactions itself",
+        f"{what}; this would take the sink from that driver, which would stop with EO-FENCED",
+        "Stop the driver first, or run this on the driver's host; a running driver ends its own transactions",
     )
 
 
@@ -182,15 +180,15 @@ def check_hanging(found: Attributed, force: str | None = None) -> None:
             _losing(found.decided),
             f"the hanging transaction {h.name} is decided ({name_of(found.decided.decision)}); aborting it would lose "
             f"its records in this partition",
-            "Run the recovery first: if a coordinator still knows the transaction, it commits it",
+            "Run the recovery first: if a coordinator still knows the transaction, the recovery commits it",
         )
     elif found.owner != "ours":
-        whose = f"belongs to {h.transactional_id!r}" if found.owner == "foreign" else "has a writer that nobody knows"
+        whose = f"belongs to {h.transactional_id!r}" if found.owner == "foreign" else "has an unknown writer"
         _overruled(
             force,
             f"lose up to {_count(h.records)} of {found.owner} producer {h.producer_id} on {h.topic}-{h.partition}",
-            f"the hanging transaction {h.name} {whose}; what it holds is not ours to throw away",
-            "Ask whoever writes to the topic",
+            f"the hanging transaction {h.name} {whose}; its records may belong to another application",
+            f"Ask the owner of the application that writes to topic {h.topic}",
         )
 
 
@@ -205,8 +203,8 @@ def part_sink(transactional_id: str) -> str:
     part = parse_part_id(transactional_id)
     if part is None:
         raise Refused(
-            f"{transactional_id!r} is no transactional id of a sink's part",
-            "List the sink's transactions and use one of those ids; others belong to somebody else",
+            f"{transactional_id!r} is not the transactional id of a part",
+            "List the sink's transactions and use one of the ids listed; any other id belongs to another application",
         )
     return part.sink_id
 
@@ -235,7 +233,7 @@ def _overruled(force: str | None, phrase: str, what: str, way_out: str) -> None:
 def _check_under_way(transaction: Description) -> None:
     if transaction.state not in UNDER_WAY:
         raise Refused(
-            f"{transaction.transactional_id} has no transaction under way (the broker says "
+            f"{transaction.transactional_id} has no transaction under way (the broker reports "
             f"{transaction.state or 'unknown id'})",
-            "List the transactions again: it may have ended meanwhile",
+            "List the transactions again: this one may have ended in the meantime",
         )

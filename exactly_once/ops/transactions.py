@@ -137,8 +137,8 @@ def abort(
     if (after.state, after.producer_epoch) == (transaction.state, transaction.producer_epoch):
         raise Unfinished(
             f"the transaction of {transactional_id} is still {after.state}",
-            "See what the recovery says about it; run the recovery again",
-            safe="It is not decided; nothing of it is visible to a read_committed reader",
+            "Run the recovery again, and see what its report says about this transaction",
+            safe="The transaction is not decided; none of it is visible to a read_committed reader",
         )
     return Aborted(transaction, report, force if owner is not None and owner.works is not False else None)
 
@@ -199,8 +199,8 @@ def end_hanging(
     """
     topic = name.rpartition("@")[0].rpartition("-")[0]
     gone = Refused(
-        f"no transaction of the name {name!r} hangs for longer than {older_than_s:g} s",
-        "List the hanging ones again (transactions list --hanging); names are topic-partition@start_offset",
+        f"no transaction named {name!r} has been hanging for longer than {older_than_s:g} s",
+        "List the hanging transactions again (transactions list --hanging); names are topic-partition@start_offset",
     )
     found = [f for f in list_hanging(connection, None, [topic], older_than_s, budget_s) if f.hanging.name == name]
     if not topic or not found:
@@ -230,6 +230,6 @@ def _end(control: Control, transaction: Description, commit: bool, version: int,
     if outcome is not Outcome.DONE:
         raise Unfinished(
             f"the {'commit' if commit else 'abort'} of {transaction.transactional_id} ended as {outcome.name}",
-            "Start the stream, or run the recovery: either finds out what became of it",
-            safe=None if decided else "It is not decided",
+            "Start the stream or run the recovery; either finds out how the transaction ended",
+            safe=None if decided else "The transaction is not decided",
         )

@@ -96,7 +96,8 @@ class FileWriter(PartWriter[PreparedPart]):
         except (OSError, pa.ArrowException) as e:
             raise PrepareFailed(
                 f"{self.path} could not be written below {self.store.root} ({e})",
-                "Look at the place: space, rights, and whether the executors see the same files as the driver",
+                "Check the directory's free space and permissions, and that the executors see the same files as the "
+                "driver",
             ) from e
 
 
@@ -105,7 +106,8 @@ def _line(row: dict[str, Any]) -> bytes:
         return _JSON.encode(row).encode() + b"\n"
     except (TypeError, ValueError) as e:
         raise InvalidRecord(
-            f"a row cannot be a JSON object ({e})", "Replace NaN and infinite numbers before the sink, or write Parquet"
+            f"a row cannot be written as a JSON object ({e})",
+            "Replace NaN and infinity in the query, or write Parquet",
         ) from e
 
 
@@ -117,7 +119,7 @@ def _text(value: object) -> str:
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
-    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+    raise TypeError(f"JSON cannot represent a {type(value).__name__}")
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_text)

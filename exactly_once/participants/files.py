@@ -90,8 +90,8 @@ class FileParticipant(Participant[PreparedPart]):
             raise InvalidSchema(
                 f"{self.name}: the rows have no column {', '.join(sorted(missing))}"
                 if missing
-                else f"{self.name}: a column {BATCH!r} would be hidden by that of the published directories",
-                "Name the columns to write, or rename one of the DataFrame",
+                else f"{self.name}: readers would confuse the column {BATCH!r} with that of the published directories",
+                "Correct the participant's columns, or rename the column of the DataFrame",
             )
         probe = f"_probe-{uuid.uuid4().hex}"
         try:
@@ -103,8 +103,8 @@ class FileParticipant(Participant[PreparedPart]):
                 _identify(store)
         except OSError as e:
             raise StoreRefused(
-                f"{self.name}: a directory cannot be made in {self.url}/{STAGING} and renamed to {self.url} ({e})",
-                "Give the driver and the executors the right to write there, and let both be on one file system",
+                f"{self.name}: cannot create a directory in {self.url}/{STAGING} and rename it into {self.url} ({e})",
+                f"Give the driver and the executors write access to {self.url}, and keep all of it on one file system",
             ) from e
 
     def begin(self, part: PartName) -> FileWriter:
@@ -113,8 +113,8 @@ class FileParticipant(Participant[PreparedPart]):
             identity = next(iter(store.names(_IDENTITY)))
         except (OSError, StopIteration) as e:
             raise PrepareFailed(
-                f"{self.name}: {self.url} is not the place that the driver has checked ({e})",
-                "Let the executors see the same files as the driver: a shared or distributed file system",
+                f"{self.name}: {self.url} on this executor is not the directory that the driver checked ({e})",
+                "Use storage that the driver and the executors share, such as a distributed file system",
             ) from e
         stem = str(part).replace(":", "~")
         file = f"{stem}.{self.format}" if part.participant else f"{stem}.{self.name}.{self.format}"
@@ -133,7 +133,7 @@ class FileParticipant(Participant[PreparedPart]):
     def commit(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
         if not handles:
             return []
-        with self._answering("The batch is decided and will be committed by the next start"):
+        with self._answering(Unfinished.default_safe):
             store = store_of(self.url)
             for look in range(_LOOKS):
                 try:
@@ -145,10 +145,10 @@ class FileParticipant(Participant[PreparedPart]):
             here = store.names(_IDENTITY)
         if any(h.data["store"] not in here for h in lost):
             raise Expired(
-                f"{self.name}: decided parts are not in {store.root}, which is not the place where they were prepared: "
-                "another URL, a disk that is not mounted, or a _staging that was deleted",
-                "Bring the place back and start again",
-                "Nothing was deleted",
+                f"{self.name}: decided parts are not in {store.root}, which is not the directory where they were "
+                "prepared: the URL has changed, a disk is not mounted, or _staging was deleted",
+                "Restore the original directory and start the stream again",
+                "The sink deleted nothing",
             )
         return lost
 
@@ -178,11 +178,13 @@ class FileParticipant(Participant[PreparedPart]):
         return list(swept)
 
     @contextmanager
-    def _answering(self, safe: str = "Nothing is decided by it, and nothing is lost") -> Iterator[None]:
+    def _answering(self, safe: str = "No batch was decided, and nothing is lost") -> Iterator[None]:
         try:
             yield
         except OSError as e:
-            raise Unfinished(f"{self.name}: {self.url} did not do what it was asked ({e})", "Start again", safe) from e
+            raise Unfinished(
+                f"{self.name}: I/O on {self.url} failed ({e})", "Start the stream (or the recovery) again", safe
+            ) from e
 
 
 def _identify(store: Store) -> None:

@@ -52,20 +52,21 @@ def commit_transactions(
     if denied := by.get(Outcome.DENIED):
         raise NotAuthorized(
             f"{name} is decided, but this principal may not end {denied[0].transactional_id}",
-            f"Grant WRITE on the transactional ids that begin with {namespace(sink_id)!r} and start again",
+            f"Grant WRITE on the transactional ids that begin with {namespace(sink_id)!r}, and start again",
             safe=Unfinished.default_safe,
         )
     fates = control.fates(by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []))
     waiting = by.get(Outcome.RETRY, []) + [handles[i] for i, fate in fates.items() if fate is Fate.OPEN]
     if waiting:
         raise Unfinished(
-            f"{name}: {len(waiting)} of {len(handles)} transactions are not proven committed within {budget_s:g} s (no "
-            f"answer, or their end markers are still to be written), {waiting[0].transactional_id} among them",
-            "Start the stream (or the recovery) again when the brokers answer, before the transaction timeout",
+            f"{name}: {len(waiting)} of {len(handles)} transactions were not proven committed within {budget_s:g} s, "
+            f"{waiting[0].transactional_id} among them (the brokers did not answer, or have yet to write the end "
+            "markers)",
+            "Start the stream (or the recovery) again when the brokers answer, before the transactions time out",
         )
     if unknown := [handles[i] for i, fate in fates.items() if fate is Fate.UNKNOWN]:
         raise in_doubt(
-            name, decision, unknown, "ended otherwise, and neither their coordinator nor the output can tell how"
+            name, decision, unknown, "they have ended, and neither their coordinator nor the output can tell how"
         )
     return [handles[i] for i, fate in fates.items() if fate is Fate.ABORTED]
 

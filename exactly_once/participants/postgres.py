@@ -48,8 +48,8 @@ APPLICATION_BYTES = 63
 #: The longest name that is planned for: a billion claims, a trillion batches, a million parts.
 _LONGEST = (10**9 - 1, 10**12 - 1, 10**6 - 1, "999.999999999999", "incarnated")
 
-_UNDECIDED = "The batch is not decided; nothing of it is visible"
-_DECIDED = "What is decided stays decided"
+_UNDECIDED = "The batch is not decided; none of it is visible"
+_DECIDED = "Decided batches stay decided"
 
 
 class PostgresParticipant(Participant[PreparedPart]):
@@ -94,15 +94,16 @@ class PostgresParticipant(Participant[PreparedPart]):
         too_long = len(str(PartName(sink_id, *_LONGEST, self.name)).encode()) - GID_BYTES
         if too_long > 0:
             raise InvalidOption(
-                f"sink.id {sink_id} and the participant's name {self.name} are too long together for PostgreSQL, whose "
-                f"transactions have names of {GID_BYTES} bytes",
-                f"Make one of them {too_long} characters shorter",
+                f"sink.id {sink_id} and the participant's name {self.name} are together too long for PostgreSQL, whose "
+                f"transaction names hold at most {GID_BYTES} bytes",
+                f"Shorten sink.id or the participant's name by {too_long} characters",
             )
         columns = schema.names if self.columns is None else self.columns
         if len(set(columns) & set(schema.names)) < len(columns):
             raise InvalidSchema(
-                f"of the columns {', '.join(columns)} for the table {self.table}, one is not in the rows, or twice",
-                f"Name each once; the rows have {', '.join(schema.names)}",
+                f"a column listed for table {self.table} is missing from the rows or listed twice: "
+                f"{', '.join(columns)}",
+                f"List each column once; the rows have {', '.join(schema.names)}",
             )
         refuse(self.database, self.identifier, columns)
 
@@ -110,18 +111,18 @@ class PostgresParticipant(Participant[PreparedPart]):
         return _Writer(self, part)
 
     def gone(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
-        with self.database.driver("tell what is prepared", _UNDECIDED) as session:
+        with self.database.driver("list the prepared transactions", _UNDECIDED) as session:
             there = {gid for (gid,) in session.run(server.PREPARED, "")}
         return [h for h in handles if h.data["gid"] not in there]
 
     def commit(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
-        with self.database.driver("commit what is decided", Unfinished.default_safe) as session:
+        with self.database.driver("commit the decided transactions", Unfinished.default_safe) as session:
             database, timeline = session.row("SELECT" + server.ORIGIN)
             if foreign := [h for h in handles if h.data["database"] != database]:
                 raise DatabaseUnusable(
                     f"PostgreSQL ({self.database.shown}) is not the database in which {foreign[0].name} was prepared: "
                     f"this is {database}, that was {foreign[0].data['database']} (system identifier/database)",
-                    "Point dsn at the database it was prepared in, and start again",
+                    "Point dsn at the database in which the part was prepared, and start again",
                     _DECIDED,
                 )
             missing = [h for h in handles if not self._finish(session, "COMMIT", h)]
@@ -129,9 +130,9 @@ class PostgresParticipant(Participant[PreparedPart]):
         if unknown := [h for h in missing if fates[h.name] is None]:
             names = [f"{h.name} ({h.records} records, xid {h.data['xid']})" for h in unknown]
             raise Expired(
-                f"PostgreSQL ({self.database.shown}) does not know how {len(unknown)} decided transactions ended, "
-                f"after a failover, a restore or a long time: {', '.join(names[:5])}{', ...' if names[5:] else ''}",
-                f"Find out whether the table {self.table} holds their rows, and write what is missing",
+                f"PostgreSQL ({self.database.shown}) cannot tell how {len(unknown)} decided transactions ended, after "
+                f"a failover, a restore or a long time: {', '.join(names[:5])}{', ...' if names[5:] else ''}",
+                f"Find out whether table {self.table} holds the rows of these transactions, and write the missing rows",
             )
         if waiting := [h for h in missing if fates[h.name] == "in progress"]:
             raise Unfinished(
@@ -141,12 +142,12 @@ class PostgresParticipant(Participant[PreparedPart]):
         return [h for h in missing if fates[h.name] == "aborted"]
 
     def abort(self, handles: Sequence[PreparedPart]) -> None:
-        with self.database.driver("roll back what is undecided", _UNDECIDED) as session:
+        with self.database.driver("roll back the undecided transactions", _UNDECIDED) as session:
             for h in handles:
                 self._finish(session, "ROLLBACK", h)
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
-        with self.database.driver("be swept", _DECIDED) as session:
+        with self.database.driver("roll back what earlier drivers left undecided", _DECIDED) as session:
             # first the tasks that a lost driver left writing: they hold locks, and might prepare while we look
             names = self._end_sessions(session, scope)
             for (gid,) in session.run(server.PREPARED, prefix(scope.sink_id)).fetchall():
@@ -178,7 +179,7 @@ class PostgresParticipant(Participant[PreparedPart]):
             owner, role = session.row(server.OWNER, gid) or ("unknown", "this one")
             raise self.database.denied(
                 f"role {role} may not end the prepared transaction {gid} of role {owner}",
-                f"Connect as {owner}, or have it (or a superuser) say {command.as_string()}",
+                f"Connect as {owner}, or have {owner} or a superuser run {command.as_string()}",
                 _DECIDED,
             ) from None
         return True
@@ -234,8 +235,9 @@ class _Writer(PartWriter[PreparedPart]):
             taken = self._session.copy(self._of.identifier, rows) if rows.num_rows else 0
             if taken != rows.num_rows:
                 raise InvalidRecord(
-                    f"table {self._of.table} took {taken} of {rows.num_rows} rows of {self._part}: a trigger drops",
-                    "Drop such rows in the query, or change the trigger",
+                    f"table {self._of.table} accepted {taken} of {rows.num_rows} rows of {self._part}: a trigger on "
+                    "the table discards rows",
+                    "Filter those rows out in the query, or change the trigger",
                     _UNDECIDED,
                 )
         self._digest.add_batch(rows)

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from exactly_once.errors import BrokerUnreachable
-from exactly_once.participants.postgres_session import ORIGIN, Database
+from exactly_once.participants.postgres_session import GRANT, ORIGIN, Database
 
 #: A row (what is wrong, the way out) for each reason not to use the server.
 _SERVER: LiteralString = """
@@ -18,11 +18,11 @@ _SERVER: LiteralString = """
     WHERE pg_is_in_recovery() OR current_setting('transaction_read_only')::bool
     UNION ALL
     SELECT 'has max_prepared_transactions = 0, so nothing can be prepared',
-           'Set it to at least the number of parts of a batch (each takes a slot until it is committed), '
-           'for all streams together, and restart the server'
+           'Set max_prepared_transactions to at least the number of parts of a batch (each takes a slot until it is '
+           'committed), summed over all streams, and restart the server'
     WHERE current_setting('max_prepared_transactions')::int = 0
     UNION ALL
-    SELECT 'runs with fsync off, so a crash loses what it promised to keep', 'Set fsync = on'
+    SELECT 'runs with fsync off, so a crash loses transactions that it has prepared', 'Set fsync = on'
     WHERE NOT current_setting('fsync')::bool
 """
 
@@ -34,17 +34,17 @@ _TABLE: LiteralString = """
          a AS (SELECT a.*, ty.typdefault FROM pg_attribute a JOIN t ON a.attrelid = t.oid
                JOIN pg_type ty ON ty.oid = a.atttypid WHERE a.attnum > 0 AND NOT a.attisdropped)
     SELECT 'does not exist', 'Create it, or name it as schema.table' WHERE NOT EXISTS (SELECT FROM t)
-    UNION ALL SELECT 'is no table', 'Name a table' FROM t WHERE relkind NOT IN ('r', 'p')
+    UNION ALL SELECT 'is not a table', 'Name a table' FROM t WHERE relkind NOT IN ('r', 'p')
     UNION ALL SELECT 'is temporary, unlogged or foreign, or has such a partition (' || relname
                      || '): it loses rows, or cannot be prepared', 'ALTER TABLE ... SET LOGGED, or name another table'
               FROM x WHERE relpersistence <> 'p' OR relkind = 'f'
-    UNION ALL SELECT 'has row-level security, which COPY does not support', 'Use a role that bypasses it'
+    UNION ALL SELECT 'has row-level security, which COPY does not support', 'Use a role with BYPASSRLS'
               FROM t WHERE row_security_active(oid)
-    UNION ALL SELECT 'has no column ' || n, 'Add it, or choose other ones with columns='
+    UNION ALL SELECT 'has no column ' || n, 'Add the column, or choose other columns with columns='
               FROM t, unnest(%(columns)s::text[]) n WHERE n NOT IN (SELECT attname FROM a)
-    UNION ALL SELECT 'computes its column ' || attname || ' itself', 'Leave it out with columns='
+    UNION ALL SELECT 'generates its column ' || attname, 'Exclude the column with columns='
               FROM a WHERE attgenerated <> '' AND attname = ANY (%(columns)s::text[])
-    UNION ALL SELECT 'demands a value for its column ' || attname, 'Write one, or give the column a default'
+    UNION ALL SELECT 'requires a value for its column ' || attname, 'Write the column, or give it a default'
               FROM a WHERE attnotnull AND NOT atthasdef AND attidentity = '' AND typdefault IS NULL
               AND attname <> ALL (%(columns)s::text[])
     UNION ALL SELECT 'may not be written by role ' || current_user,
@@ -69,7 +69,7 @@ def refuse(database: Database, table: sql.Identifier, columns: Sequence[str]) ->
     with session:
         try:
             if session.version < 130000:
-                raise database.unusable("is older than PostgreSQL 13", "Upgrade it")
+                raise database.unusable("is older than PostgreSQL 13", "Upgrade the server to PostgreSQL 13 or newer")
             if wrong := session.row(_SERVER):
                 raise database.unusable(*wrong)
             name = table.as_string()
@@ -77,6 +77,6 @@ def refuse(database: Database, table: sql.Identifier, columns: Sequence[str]) ->
                 raise database.unusable(f"cannot take rows: the table {name} {wrong[0]}", wrong[1])
             session.row("SELECT" + ORIGIN)  # every part will ask for it
         except psycopg.errors.InsufficientPrivilege as e:
-            raise database.denied(database.said(e), "Grant it to the role", "Nothing was written") from None
+            raise database.denied(database.said(e), GRANT, "Nothing was written") from None
         except psycopg.Error as e:
-            raise database.unusable(f"could not be asked: {database.said(e)}", "Check the server") from None
+            raise database.unusable(f"could not be checked: {database.said(e)}", "Check the server") from None

@@ -28,6 +28,9 @@ from exactly_once.errors import (
 #: libpq waits for ever by default; a server that is up accepts in milliseconds, one behind a failover in seconds.
 CONNECT_S = 10
 
+#: The way out of a missing privilege.
+GRANT = "Grant the missing privilege to the role that the participant connects as"
+
 #: For one statement. A COPY takes one Arrow batch (10,000 rows by Spark's default), a COMMIT PREPARED milliseconds:
 #: what takes a minute waits for a lock that nobody releases, or for a disk that stands still.
 STATEMENT_S = 60
@@ -161,8 +164,8 @@ class Database:
                 raise psycopg.ProgrammingError  # "@" or "/" in a password: the rest of it is taken for the host
         except psycopg.Error:  # its text may hold a piece of the password
             raise InvalidOption(
-                "dsn is no connection string of libpq",
-                "Write it as 'host=... dbname=... user=...' or postgresql://user@host/dbname (percent-encoded)",
+                "dsn is not a connection string of libpq",
+                "Write dsn as 'host=... dbname=... user=...' or postgresql://user@host/dbname (percent-encoded)",
             ) from None
         self._secrets = [str(known.pop(k)) for k in _SECRETS if known.get(k)]
         self.shown = conninfo.make_conninfo("", **known)
@@ -182,7 +185,7 @@ class Database:
         except psycopg.Error as e:
             raise Unfinished(
                 f"PostgreSQL ({self.shown}) could not {what}: {self.said(e)}",
-                "Start the stream (or the recovery) again when it answers",
+                "Start the stream (or the recovery) again when PostgreSQL answers",
                 safe,
             ) from None
 
@@ -190,29 +193,32 @@ class Database:
     def task(self, part: str) -> Iterator[None]:
         """What a task asks of the server; its errors as the contract has them."""
         where = f"of {part} in PostgreSQL ({self.shown})"
-        safe = "The batch is not decided; nothing of it is visible"
+        safe = "The batch is not decided; none of it is visible"
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as e:
-            raise self.denied(f"{self.said(e)} ({part})", "Grant it to the role", safe) from None
+            raise self.denied(f"{self.said(e)} ({part})", GRANT, safe) from None
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, TypeError, ValueError) as e:
             raise InvalidRecord(
-                f"the rows {where} cannot be written: {self.said(e)}", "Correct them or the table", safe
+                f"the rows {where} cannot be written: {self.said(e)}", "Correct the rows or the table", safe
             ) from None
         except psycopg.NotSupportedError as e:
-            raise self.unusable(f"cannot prepare {part}: {self.said(e)}", "Take it out of the triggers") from None
+            raise self.unusable(
+                f"cannot prepare {part}: {self.said(e)}", "Remove that operation from the table's triggers"
+            ) from None
         except psycopg.errors.QueryCanceled as e:
             raise PrepareFailed(
                 f"PostgreSQL took longer than {STATEMENT_S} s over the rows {where}: {self.said(e)}",
-                "Most often they wait for a lock. When two rows of a batch have the same key in a unique index, one "
-                "waits for the other's prepared transaction: keep one of them in the query. Else find who holds the "
-                "lock (pg_locks; a prepared transaction has no pid), or what makes the server slow",
+                "Usually the rows wait for a lock; if two rows of a batch have the same key in a unique index, one "
+                "waits for the other's prepared transaction: keep only one of these rows in the query; otherwise find "
+                "the holder of the lock (pg_locks; a prepared transaction has no pid), or what makes the server slow",
                 safe,
             ) from None
         except psycopg.Error as e:
             raise PrepareFailed(
                 f"the rows {where} could not be prepared: {self.said(e)}",
-                "The task is tried again. Without a free slot for it, raise max_prepared_transactions",
+                "Spark retries the task; if PostgreSQL has no free slot for a prepared transaction, raise "
+                "max_prepared_transactions",
                 safe,
             ) from None
 
@@ -255,4 +261,4 @@ def _word(value: object) -> str:
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
-    raise TypeError(f"JSON has no word for a {type(value).__name__} inside a struct or a map")
+    raise TypeError(f"JSON cannot represent a {type(value).__name__} inside a struct or a map")

@@ -69,9 +69,9 @@ def store_of(url: str) -> Store:
         return LocalStore(path)
     if protocol not in ATOMIC_RENAME:
         raise StoreRefused(
-            f"{url!r} is on {protocol!r}, where a directory cannot be renamed in one step and for good: readers would "
-            "see part of a batch",
-            f"Write to one of: {', '.join(ATOMIC_RENAME)}; or send the rows to Kafka, and have them stored from there",
+            f"{url!r} is on {protocol!r}, where renaming a directory is not atomic and durable: readers would see part "
+            "of a batch",
+            f"Write to one of: {', '.join(ATOMIC_RENAME)}; or write the rows to Kafka, and store them from there",
         )
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]

@@ -32,8 +32,8 @@ def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str)
     origin = f"the write {write_id!r}" if write_id else f"the input {_range(batch_id)} of the checkpoint"
     return Expired(
         f"{name} is decided, but {len(handles)} of its parts are in doubt: {why}: {part_list(handles)}",
-        f"Their rows come from {origin}: find out whether the output holds them, write what is missing from there, "
-        f"then set the option sink.accept.lost={decision.word} for one start",
+        f"The rows of these parts come from {origin}: find out whether the output holds these rows, write the missing "
+        f"ones from that input, then set the option sink.accept.lost={decision.word} for one start",
     )
 
 

@@ -47,7 +47,7 @@ def check_sink_id(sink_id: str) -> str:
     """
     if not _SINK_ID.fullmatch(sink_id):
         raise InvalidOption(
-            f"sink.id {sink_id!r} is not a sink id",
+            f"sink.id {sink_id!r} is not a valid sink id",
             "Use 1 to 150 letters, digits, '.', '_' or '-', beginning with a letter or digit",
         )
     return sink_id

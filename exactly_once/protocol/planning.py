@@ -69,18 +69,16 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
         raise CheckpointRewound(
             f"batch {batch.batch_id} of query {batch.query_id} was decided with other source offsets than "
             f"offsets/{batch.batch_id} now holds: the checkpoint was restored or edited",
-            "Put back the checkpoint that belongs to this sink (if somebody deleted only "
-            f"offsets/{batch.batch_id}: by exactly-once checkpoint repair), or start with a new checkpoint and a new "
-            "sink.id",
+            f"Put back the checkpoint that belongs to this sink (if only offsets/{batch.batch_id} was deleted, run "
+            "exactly-once checkpoint repair), or start with a new checkpoint and a new sink.id",
             safe=f"The output holds batch {batch.batch_id} as it was first decided; nothing was written again",
         )
     raise CheckpointRewound(
         f"the checkpoint is at batch {batch.batch_id}, but batch {last.batch_id} of query {batch.query_id} is already "
         "decided: the checkpoint was rewound or restored from a copy",
         "Put back the newest checkpoint, or, to write old input again on purpose, start with a new checkpoint and a "
-        "new "
-        "sink.id",
-        safe="The output is right up to the decided batch; nothing was written again",
+        "new sink.id",
+        safe="The output is correct up to the decided batch; nothing was written again",
     )
 
 
@@ -107,7 +105,7 @@ def check_undecided(sink_id: str, proposed: Decision, state: LogState, amended: 
         return
     what = f"write {last.write_id!r}" if last.write_id else f"batch {last.batch_id}"
     raise AlreadyDecided(
-        f"{what} of sink {sink_id!r} is decided already, under claim {last.token}"
+        f"{what} of sink {sink_id!r} is already decided, under claim {last.token}"
         + (f", so batch {proposed.batch_id} may not be decided" if last.batch_id > proposed.batch_id else ""),
         "Run the write again: it finds the decision and writes nothing"
         if last.write_id
@@ -126,12 +124,10 @@ def check_binding(sink_id: str, bound_query: str | None, query_id: str, checkpoi
     if bound_query in (None, query_id) or takeover == bound_query:
         return
     if bound_query == WRITE:
-        raise SinkOwned(f"sink {sink_id!r} belongs to batch writes", "Give the stream a sink.id of its own")
+        raise SinkOwned(f"sink {sink_id!r} belongs to batch writes", "Use a separate sink.id for the stream")
     raise SinkOwned(
-        f"sink {sink_id!r} belongs to query {bound_query}, and the checkpoint {checkpoint} is of query {query_id}: "
-        "either "
-        "two queries use one sink id, or the checkpoint of the first one was deleted",
-        "Give each query its own sink.id. If the old checkpoint is gone for good and you accept that its last rows "
-        "may be "
-        f"written again, set the option sink.takeover={bound_query} for one start",
+        f"sink {sink_id!r} belongs to query {bound_query}, but the checkpoint {checkpoint} is of query {query_id}: "
+        "either two queries use one sink id, or the checkpoint of the first query was deleted",
+        "Give each query its own sink.id; or, if the old checkpoint is gone forever and you accept that its last rows "
+        f"may be written again, set the option sink.takeover={bound_query} for one start",
     )

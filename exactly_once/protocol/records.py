@@ -378,8 +378,8 @@ def decode(value: bytes) -> Record:
         return record
     except (KeyError, TypeError, ValueError) as e:
         raise CommitLogDamaged(
-            f"the commit log holds {value[:80]!r}, which is no record of a sink ({e})",
-            "Find out who wrote to the topic; only the sink may",
+            f"the commit log holds {value[:80]!r}, which is not a commit-log record ({e})",
+            "Find out what other than the sink has written to this topic, and stop it",
         ) from e
 
 

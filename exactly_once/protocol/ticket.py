@@ -62,14 +62,15 @@ def too_late(sink_id: str, ticket: Ticket, state: LogState) -> ExactlyOnceError 
     name = f"batch {ticket.batch.batch_id} of sink {sink_id!r}"
     if owner is not None and owner.token > ticket.token:
         return Fenced(
-            f"this task of {name} runs for claim {ticket.token}, and claim {owner.token} ({owner.purpose} on "
+            f"this task of {name} runs for claim {ticket.token}, but claim {owner.token} ({owner.purpose} on "
             f"{owner.host}, process {owner.pid}) has taken the sink",
-            "Stop this driver if the newer one is the right one; to take the sink back, start the stream here again",
+            "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take the "
+            "sink back",
         )
     if aborted is not None and aborted.execution == ticket.execution:
         return PrepareFailed(
             f"this task is too late: its driver has aborted this execution of {name}",
-            "Nothing is to be done: the task has ended its transaction itself, and the next start writes the batch",
+            "No action is needed: the task has ended its own transaction, and the next start writes the batch",
         )
     if any(
         d.token >= ticket.token and (d.query_id, d.batch_id) == (ticket.batch.query_id, ticket.batch.batch_id)
@@ -77,7 +78,7 @@ def too_late(sink_id: str, ticket: Ticket, state: LogState) -> ExactlyOnceError 
     ):
         return PrepareFailed(
             f"this task is too late: {name} is decided with the results of other attempts",
-            "Nothing is to be done: the task has ended its transaction itself, and its rows are in the output once",
-            safe="The batch is decided; what this attempt wrote is not visible to a read_committed reader",
+            "No action is needed: the task has ended its own transaction, and the output holds its rows once",
+            safe="The batch is decided; the records of this attempt are not visible to a read_committed reader",
         )
     return None

@@ -74,19 +74,19 @@ def too_long_error(
     raise_it = _raise_timeout(timeout_that_would_do(took_ms, timeout_ms), longest_ms)
     if before + 1 < TIMES:
         return Expiring(
-            f"{name} takes too long: {why}, and it has to be decided within {limit}",
-            f"Start the {again} again, it may be faster now. If it is too long once more, {raise_it}"
-            + ("" if write_id else ". A lower maxOffsetsPerTrigger changes later batches only: this one is planned"),
+            f"{name} takes too long: {why}, but it must be decided within {limit}",
+            f"Start the {again} again: this time it may be faster; if it takes too long again, {raise_it}"
+            + ("" if write_id else "; a lower maxOffsetsPerTrigger affects later batches only: this one is planned"),
         )
     smaller = (
-        "write fewer rows at once, in several writes with a write.id each"
+        "write fewer rows at a time, in several writes, each with its own write.id"
         if write_id
-        else "lower maxOffsetsPerTrigger, have Spark plan the batch anew with exactly-once checkpoint repair "
+        else "lower maxOffsetsPerTrigger, make Spark plan the batch again with exactly-once checkpoint repair "
         f"{checkpoint} --sink {sink_id} --plan-anew (in Dagster: the job checkpoint_repair with plan_anew), and start "
         "the stream"
     )
     return BatchTooLong(
-        f"{name} was too long {before + 1} times, one after the other: {why}, and it has to be decided within {limit}",
+        f"{name} took too long {before + 1} times in a row: {why}, but it must be decided within {limit}",
         f"Either {raise_it} and start the {again} again; or {smaller}",
     )
 
@@ -94,7 +94,7 @@ def too_long_error(
 def _raise_timeout(wanted_ms: int, longest_ms: int | None) -> str:
     if longest_ms is not None and wanted_ms > longest_ms:
         return (
-            f"raise transaction.max.timeout.ms of the brokers (now {longest_ms}) and kafka.transaction.timeout.ms to "
+            f"raise transaction.max.timeout.ms on the brokers (now {longest_ms}) and kafka.transaction.timeout.ms to "
             f"{wanted_ms}"
         )
     known = f" (the brokers allow up to {longest_ms})" if longest_ms is not None else ""

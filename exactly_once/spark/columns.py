@@ -68,8 +68,8 @@ class Columns:
             )
         if registry is not None and registry.frames("key") and "key" not in types:
             raise InvalidSchema(
-                "there is no column 'key', and the options key.schema* say what its schema is",
-                "Leave them out, or add a column named key",
+                "there is no column 'key', but the options key.schema* describe its schema",
+                "Remove the options key.schema*, or add a column named key",
             )
         if topic is None and "topic" not in types:
             raise InvalidSchema(
@@ -132,7 +132,7 @@ class Columns:
         column = batch.column("topic")
         if column.null_count:
             raise InvalidRecord(
-                "a row has no topic (its column 'topic' is null)", "Fill the column, or set the option topic"
+                "a row has no topic (its column 'topic' is null)", "Fill the column 'topic', or set the option topic"
             )
         topics.update(pc.unique(column).to_pylist())
         names: list[str] = column.to_pylist()
@@ -160,7 +160,7 @@ class Columns:
         ms = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
         if pc.any(pc.less_equal(ms, 0)).as_py():
             raise InvalidRecord(
-                "a row has a timestamp before 1970, which Kafka cannot hold", "Leave it null, or correct it"
+                "a row has a timestamp before 1970, which Kafka cannot hold", "Correct the timestamp, or leave it null"
             )
         filled: list[int] = pc.fill_null(ms, 0).to_pylist()
         return filled
@@ -173,8 +173,8 @@ def _check(types: dict[str, DataType], name: str, allowed: tuple[type[DataType],
 
 def _refuse(name: str, found: DataType, wanted: str) -> None:
     raise InvalidSchema(
-        f"column '{name}' is of type {found.simpleString()}, and a Kafka record needs {wanted}",
-        f"Cast it, or build it with to_json or to_avro: {wanted}",
+        f"column '{name}' is of type {found.simpleString()}, but a Kafka record needs {wanted}",
+        f"Cast the column, or build it with to_json or to_avro: {wanted}",
     )
 
 

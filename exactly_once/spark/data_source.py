@@ -76,7 +76,8 @@ class KafkaExactlyOnce(DataSource):
         """
         if overwrite:
             raise UnsupportedMode(
-                "output mode Complete writes the whole result again with each batch, which a log cannot replace",
+                "output mode Complete rewrites the whole result with each batch, but a log cannot replace earlier "
+                "records",
                 "Use outputMode('append') (with a watermark, for aggregations)",
             )
         options = SinkOptions.parse(self.options)
@@ -99,7 +100,7 @@ class KafkaExactlyOnce(DataSource):
         """
         if overwrite:
             raise UnsupportedMode(
-                "mode Overwrite would have to delete records, which a log cannot", "Use mode('append')"
+                "mode Overwrite would have to replace earlier records, but a log cannot", "Use mode('append')"
             )
         options = SinkOptions.parse(self.options, batch=True)
         columns = Columns.of(schema, options.topic, options.registry)

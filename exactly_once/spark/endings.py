@@ -77,9 +77,9 @@ class Endings(StreamingQueryListener):
             runs = lambda: self._session.streams.get(query_id) is not None  # noqa: E731
             settle(options, FileStore(options.sink_id, options.checkpoint, _application_folder()), runs)
         except ExactlyOnceError as e:
-            log.warning("a query has ended, and what it left open is left to the next start: %s", e)
+            log.warning("a query has ended; its open transactions are left for the next start to end: %s", e)
         except Exception:  # Spark swallows what a listener raises, and loses its trace
-            log.warning("a query has ended, and what it left open is left to the next start", exc_info=True)
+            log.warning("a query has ended; its open transactions are left for the next start to end", exc_info=True)
 
     class Java:
         """The interface that py4j gives this class in the JVM."""

@@ -61,8 +61,8 @@ class ForeachBatch:
         names = [p.name for p in participants]
         if KAFKA in names or len(set(names)) < len(names):
             raise InvalidOption(
-                f"the participants' names {', '.join(names)} are not unique, or one is {KAFKA!r}",
-                "Give each participant a name of its own that stays the same over restarts",
+                f"the participants' names {', '.join(names)} are not unique, or one of them is {KAFKA!r}",
+                "Give each participant a name of its own that stays the same across restarts",
             )
         check_whole(self._options.checkpoint, self._options.sink_id)
         self._others: Others = {p.name: p for p in participants}
@@ -70,9 +70,9 @@ class ForeachBatch:
         self._strict = self._options.guarantee is Guarantee.EXACTLY_ONCE
         if participants and not self._strict:
             raise InvalidOption(
-                f"sink.guarantee={self._options.guarantee.value} is for Kafka alone, and there are participants: "
-                f"{', '.join(names)}",
-                "Leave sink.guarantee out: several outputs of one batch need its one decision",
+                f"sink.guarantee={self._options.guarantee.value} supports Kafka only, but the sink has other "
+                f"participants: {', '.join(names)}",
+                "Remove sink.guarantee: several outputs of one batch need exactly_once, with its one decision",
             )
         self._committer: Committer | DeliveryCommitter = (
             Committer(self._options, self._store, self._others) if self._strict else DeliveryCommitter(self._store)
@@ -90,7 +90,7 @@ class ForeachBatch:
         ticket = self._plan()
         if ticket.batch.batch_id != batch_id:
             raise ProtocolViolation(
-                f"Spark runs batch {batch_id}, and the checkpoint {self._options.checkpoint} names batch "
+                f"Spark runs batch {batch_id}, but the checkpoint {self._options.checkpoint} names batch "
                 f"{ticket.batch.batch_id}",
                 "Give the query the same checkpointLocation as the sink's options",
             )
@@ -134,7 +134,9 @@ class ForeachBatch:
         try:
             self._committer.abort(batch_id, parts)
         except ExactlyOnceError as e:  # the next start sweeps; the error that brought us here is the one to report
-            log.warning("sink %s: batch %d was not aborted now: %s", self._options.sink_id, batch_id, e)
+            log.warning(
+                "sink %s: could not abort batch %d; the next start does: %s", self._options.sink_id, batch_id, e
+            )
 
 
 class _Write:

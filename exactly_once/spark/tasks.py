@@ -37,14 +37,14 @@ def check_batch(ticket: Ticket, strict: bool) -> None:
     query_id = task.getLocalProperty("sql.streaming.queryId")
     if query_id != ticket.batch.query_id:
         raise ProtocolViolation(
-            f"Spark runs query {query_id}, and the checkpoint in the sink's options is of query "
+            f"Spark runs query {query_id}, but the checkpoint in the sink's options is of query "
             f"{ticket.batch.query_id}",
             "Give the query the same checkpointLocation as the sink's options",
         )
     batch_id = task.getLocalProperty("streaming.sql.batchId")
     if batch_id != str(ticket.batch.batch_id):
         raise ProtocolViolation(
-            f"Spark runs batch {batch_id}, and the checkpoint names batch {ticket.batch.batch_id}",
+            f"Spark runs batch {batch_id}, but the checkpoint names batch {ticket.batch.batch_id}",
             "Use trigger(processingTime=...) or trigger(availableNow=True); other modes are not supported",
         )
 
@@ -138,9 +138,9 @@ def _compare(handle: Handle, ticket: Ticket) -> None:
             f"batch {ticket.batch.batch_id} is decided, and its part {handle.part} ({handle.participant}) was rolled "
             f"back before its commit. The same micro-batch now gives other rows: {handle.records} with digest "
             f"{handle.digest}, where {lost[0]} with digest {lost[1]} were decided. These {lost[0]} records are in "
-            "doubt: the plan is not deterministic, or it or its partitions were changed",
-            f"Start the stream with the code and the settings it had; or write what is missing of part {handle.part} "
-            f"yourself, then set the option sink.accept.lost={ticket.replayed} for one start",
+            "doubt: the plan is not deterministic, or the plan or its partitions were changed",
+            "Start the stream with the code and the settings that it had; or write the missing rows of part "
+            f"{handle.part} yourself, then set the option sink.accept.lost={ticket.replayed} for one start",
         )
 
 
@@ -148,7 +148,7 @@ def _roll_back(participant: Participant[Any], handle: Any) -> None:
     try:
         participant.abort([handle])
     except Exception as e:  # the sweep finds it; the error that brought us here is the one to report
-        log.warning("%s is left to the sweep: %s", handle.name, e)
+        log.warning("%s is left for the sweep to abort: %s", handle.name, e)
 
 
 def _task() -> TaskContext:

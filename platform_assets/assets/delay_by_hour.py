@@ -25,8 +25,8 @@ _BY_HOUR = dg.AssetSpec(
     kinds={"kafka", "spark"},
     description=(
         "Kafka topic: departures, cancellations and the average departure delay of each airport of origin and hour "
-        "(scheduled, UTC), as JSON keyed by airport. Each hour comes once, when the watermark has passed it. Written "
-        "exactly once; read it with isolation.level=read_committed."
+        "(scheduled, UTC), as JSON keyed by airport. The stream writes each hour once, when the watermark has passed "
+        "it. Written exactly once; read it with isolation.level=read_committed."
     ),
 )
 
@@ -40,7 +40,7 @@ def stream_delay_by_hour(
     transactions: TransactionAdmin,
     checkpoints: CheckpointReader,
 ) -> Iterator[dg.MaterializeResult]:
-    """Runs the stream until it is stopped or has caught up."""
+    """Run the stream until it is stopped or has caught up."""
     start = partial(start_by_hour, watermark_delay_h=config.watermark_delay_h)
     flow = FlightStream((DELAY_BY_HOUR,), start, _figures)
     yield from run_stream(context, config, Tools(spark, kafka, transactions, checkpoints), flow)

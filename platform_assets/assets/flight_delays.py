@@ -23,9 +23,8 @@ _DELAYS = dg.AssetSpec(
     group_name=GROUP,
     kinds={"kafka", "spark"},
     description=(
-        "Kafka topic: departures, cleaned and joined with the names of airline and airports, as JSON keyed by tail "
-        "number. "
-        "Written exactly once; read it with isolation.level=read_committed."
+        "Kafka topic: departures, cleaned and joined with the names of airlines and airports, as JSON keyed by tail "
+        "number. Written exactly once; read it with isolation.level=read_committed."
     ),
 )
 _REJECTED = dg.AssetSpec(
@@ -34,9 +33,8 @@ _REJECTED = dg.AssetSpec(
     group_name=GROUP,
     kinds={"kafka", "spark"},
     description=(
-        "Kafka topic: events that could not be read, byte for byte, with the reason and their origin in headers. "
-        "Written in "
-        "the same transactions as flight_delays."
+        "Kafka topic: events that could not be parsed, byte for byte, with the reason and their origin in headers. "
+        "Written in the same transactions as flight_delays."
     ),
 )
 
@@ -50,7 +48,7 @@ def stream_flight_delays(
     transactions: TransactionAdmin,
     checkpoints: CheckpointReader,
 ) -> Iterator[dg.MaterializeResult]:
-    """Runs the stream until it is stopped or has caught up."""
+    """Run the stream until it is stopped or has caught up."""
     flow = FlightStream((FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED), start_query, _figures)
     yield from run_stream(context, config, Tools(spark, kafka, transactions, checkpoints), flow)
 

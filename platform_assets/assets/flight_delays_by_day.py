@@ -61,9 +61,9 @@ _BY_DAY = dg.AssetSpec(
     partitions_def=DAYS,
     skippable=True,  # the op reports each day when it is done, not all of them at its end
     description=(
-        "The departures of a UTC day in the topics flight_delays and flight_delays_rejected, as far as they lie before "
-        "the live stream's first start; the rest is the stream's. Each day is written exactly once, however often it "
-        "is tried. A range of days is one run."
+        "The departures of a UTC day in the topics flight_delays and flight_delays_rejected, up to where the live "
+        "stream first started; the stream writes the rest. Each day is written exactly once, however many attempts it "
+        "takes. A range of days is one run."
     ),
 )
 
@@ -114,8 +114,8 @@ def backfill_share(kafka: KafkaTransactionalProducerFactory, checkpoints: Checkp
     began = checkpoints.first_offsets(location).get(FLIGHTS, {})
     if not began and read_log(connection, SINK_ID, LOOK_BUDGET_S).owner is not None:
         raise CheckpointUnusable(
-            f"the stream has run, and its checkpoint {location} is not there: where the stream began is not known",
-            "Run the backfill where the checkpoint can be read, or restore it",
+            f"the stream has run, but its checkpoint {location} is missing, so where the stream began is unknown",
+            "Run the backfill where the checkpoint can be read, or restore the checkpoint",
         )
     with Control(connection, LOOK_BUDGET_S) as control:
         return before_stream(began, control.watermarks(FLIGHTS))
@@ -133,7 +133,7 @@ def _fill(context: dg.AssetExecutionContext, spark: SparkSessionResource, connec
     spans = _worth_reading(connection, share, todo[0])
     if all(span.empty for span in spans.values()):
         for key in todo:
-            _report(context, key, 0, f"{key}: the live stream owns all input since then; nothing to write.")
+            _report(context, key, 0, f"{key}: the live stream owns all input from that day on; nothing to write.")
         return
     with SparkWorker(spark.session, spark.kill) as worker:
         found = worker.call(lambda session: in_spark.find_days(session, connection, todo, spans))
@@ -158,9 +158,9 @@ def _proven(connection: Connection, day: Day) -> Decision:
     if decision is None or decision.records != day.records:
         have = "nothing" if decision is None else f"{decision.records:,} records"
         raise ProtocolViolation(
-            f"{day.key} has {day.records:,} records in the input, and the commit log says that {have} was written",
-            "Report it with this message",
-            "Days that were reported before are whole",
+            f"{day.key} has {day.records:,} records in the input, but the commit log says that {have} was written",
+            "Report this as a bug, with this message",
+            "Days that were reported before are complete",
         )
     return decision
 
@@ -187,7 +187,7 @@ def _bring_to_rest(context: dg.AssetExecutionContext, connection: Connection, tr
         if log.open_decisions or transactions.list(BACKFILL_SINK_ID):
             context.log.info(f"At rest: {transactions.sweep(BACKFILL_SINK_ID).as_metadata()}")
     except ExactlyOnceError as error:
-        context.log.warning(f"The sink could not be brought to rest now; the next run does it. {error}")
+        context.log.warning(f"Could not bring the sink to rest; the next run does. {error}")
 
 
 def _is_ours(owner: Claim) -> bool:

@@ -18,10 +18,8 @@ from resources.run_process import tag_run
     pool=FEED_POOL,
     description=(
         "Kafka topic: every departure from New York's airports in 2013 as a JSON event, in time order, keyed by tail "
-        "number. "
-        "Materializing it sends what is not in the topic yet, each event exactly once; a feed that was killed goes on "
-        "where "
-        "its last committed transaction ended."
+        "number. Materializing it sends the events that the topic does not hold yet, each exactly once; a feed that "
+        "was killed continues where its last committed transaction ended."
     ),
 )
 def flights(

@@ -99,8 +99,8 @@ def before_stream(began: Mapping[int, int], marks: Mapping[int, Watermarks]) -> 
     """
     if not began:
         raise NoBoundary(
-            "the stream has not started yet: it owns the input from where it first starts, and a backfill what is "
-            "before",
+            "the stream has not started yet: the stream owns the input from where it first starts, and a backfill "
+            "owns the input before that",
             "Start the stream once (start_from says where it begins: latest, or a date), then launch the backfill "
             "again",
         )
@@ -108,8 +108,8 @@ def before_stream(began: Mapping[int, int], marks: Mapping[int, Watermarks]) -> 
     if beyond:
         raise CheckpointUnusable(
             f"the checkpoint says that the stream began at offset {began[beyond[0]]} of partition {beyond[0]}, which "
-            f"ends at {marks[beyond[0]].high}: the topic was made again since",
-            "Decide what the new topic is: a new stream (a new sink id) with a backfill of its own, or not",
+            f"ends at {marks[beyond[0]].high}: the topic has been recreated since",
+            "Decide whether the new topic needs a new stream (a new sink id) with a backfill of its own",
         )
     return {p: Span(w.low, max(w.low, began.get(p, 0))) for p, w in marks.items()}
 

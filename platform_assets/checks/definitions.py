@@ -1,4 +1,4 @@
-"""The asset checks: each looks at brokers, checkpoint and commit log within bounds, and leaves the judging to
+"""The asset checks: each reads brokers, checkpoint and commit log within bounds, and leaves the verdict to
 :mod:`platform_assets.checks.judgements`.
 """
 
@@ -41,9 +41,9 @@ EARLIER = 10
 @dg.asset_check(
     asset=FLIGHT_DELAYS,
     description=(
-        "Each record of flights exactly once over flight_delays and flight_delays_rejected, by source partition and "
-        "offset. Compares the newest committed part of the input (100,000 offsets unless configured) with what the "
-        "outputs hold of it, and says what was sampled."
+        "Each record of flights appears exactly once across flight_delays and flight_delays_rejected, by source "
+        "partition and offset. Compares the newest committed part of the input (100,000 offsets unless configured) "
+        "with the outputs, and reports what it sampled."
     ),
 )
 def no_duplicates_and_no_loss(
@@ -63,8 +63,8 @@ def no_duplicates_and_no_loss(
 @dg.asset_check(
     asset=FLIGHT_DELAYS,
     description=(
-        f"No transaction of the stream or of its backfill is under way for longer than the policy ({_POLICY}), "
-        "by the word of the coordinators. Looks at all of them."
+        f"No transaction of the stream or of its backfill has been under way for longer than the policy ({_POLICY}), "
+        "according to the coordinators. Covers all of them."
     ),
 )
 def no_old_open_transaction(config: PolicyConfig, transactions: TransactionAdmin) -> dg.AssetCheckResult:
@@ -77,7 +77,7 @@ def no_old_open_transaction(config: PolicyConfig, transactions: TransactionAdmin
     asset=FLIGHT_DELAYS,
     description=(
         "read_committed readers reach the end of every partition of both outputs; a batch in flight may hold them back "
-        f"for as long as the policy says ({_POLICY}). Looks at all partitions."
+        f"for as long as the policy allows ({_POLICY}). Covers all partitions."
     ),
 )
 def last_stable_offset_is_high_watermark(
@@ -91,8 +91,8 @@ def last_stable_offset_is_high_watermark(
 @dg.asset_check(
     asset=FLIGHT_DELAYS,
     description=(
-        "The checkpoint and the commit log tell the same story: nothing is decided that the checkpoint does not know, "
-        f"and no batch stays between the two for longer than the policy ({_POLICY})."
+        "The checkpoint and the commit log agree: the checkpoint knows every decided batch, and no batch stays between "
+        f"the two for longer than the policy ({_POLICY})."
     ),
 )
 def checkpoint_equals_commit_log(
@@ -112,9 +112,8 @@ def checkpoint_equals_commit_log(
     asset=FLIGHT_DELAYS,
     name=FRESHNESS,
     description=(
-        f"Input does not wait for longer than the limit ({FRESHNESS_LIMIT_S:g} s unless configured) without a "
-        "commit. A stream without input is fresh. How long input waits is known since the evaluation that first saw it "
-        "wait."
+        f"Input does not wait for longer than the limit ({FRESHNESS_LIMIT_S:g} s unless configured) without a commit. "
+        "A stream without input is fresh. The wait counts from the first evaluation that saw the input waiting."
     ),
 )
 def freshness(

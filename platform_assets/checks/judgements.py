@@ -1,4 +1,4 @@
-"""What the checks conclude from what they were shown. Pure: facts in, a verdict out, with every number in it."""
+"""The verdicts of the checks. Pure: facts in, a verdict out, with every number in it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def no_duplicates_and_no_loss(window: Window | None, found: Comparison | None, outputs_read: int) -> Verdict:
-    """Each input record of the window once over both outputs."""
+    """Each input record of the window appears once across the two outputs."""
     if window is None or found is None:
         return Verdict(True, "The stream has committed no batch yet: there is nothing to compare.")
     oldest, newest = window.batches
@@ -57,11 +57,12 @@ def no_duplicates_and_no_loss(window: Window | None, found: Comparison | None, o
     if found.unproven:
         named = ", ".join(found.unproven)
         said = (
-            f"No duplicate was found, but loss could not be ruled out: {named} could not be read from the end back to "
-            f"before the window (readers held back, or more written by a backfill than the limit). Sampled: {sample}."
+            f"No duplicate was found, but loss could not be ruled out: {named} could not be read back from the end to "
+            f"before the window (readers are held back, or a backfill wrote more than the limit). Sampled: {sample}."
         )
         return Verdict(False, said, False, {**metadata, "unproven": list(found.unproven)})
-    return Verdict(True, f"Every input record exactly once over both outputs. Sampled: {sample}.", False, metadata)
+    said = f"Every input record appears exactly once across the two outputs. Sampled: {sample}."
+    return Verdict(True, said, False, metadata)
 
 
 def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, policy_s: float) -> Verdict:
@@ -75,15 +76,15 @@ def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, polic
         "old": [f"{d.transactional_id} ({d.state}, {ages[d.transactional_id]:.0f} s)" for d in old],
     }
     if not old:
-        said = f"{len(under_way)} of our transactions are under way, none for longer than {policy_s:g} s."
+        said = f"{len(under_way)} transactions of the sinks are under way, none for longer than {policy_s:g} s."
         return Verdict(True, said, False, metadata)
     oldest = max(old, key=lambda d: ages[d.transactional_id])
     blocked = ", ".join(f"{t}-{p}" for t, p in oldest.partitions) or "no partition yet"
     said = (
-        f"{len(old)} transactions are under way for longer than {policy_s:g} s; the oldest, "
+        f"{len(old)} transactions have been under way for longer than {policy_s:g} s; the oldest, "
         f"{oldest.transactional_id}, for {ages[oldest.transactional_id]:.0f} s of its "
         f"{oldest.timeout_ms / 1000:.0f} s, holds readers back on {blocked}. "
-        "Run the recovery job if no run works on it."
+        "Run the recovery job if no run is working on the sink."
     )
     return Verdict(False, said, True, metadata)
 
@@ -116,9 +117,9 @@ def last_stable_is_high_watermark(blocks: Sequence[Block], partitions: int, now_
     metadata = {"partitions": partitions, "blocked_now": shown, "blocked_too_long": len(old), "policy_s": policy_s}
     if old:
         said = (
-            f"read_committed readers are held back for more than {policy_s:g} s on {len(old)} of {partitions} "
-            f"partitions ({'; '.join(shown)}). Look at the open transactions; run the recovery job if nothing works "
-            "on them."
+            f"read_committed readers have been held back for more than {policy_s:g} s on {len(old)} of {partitions} "
+            f"partitions ({'; '.join(shown)}). Look at the open transactions; run the recovery job if no run is "
+            "working on the sink."
         )
         return Verdict(False, said, True, metadata)
     if blocks:
@@ -129,15 +130,16 @@ def last_stable_is_high_watermark(blocks: Sequence[Block], partitions: int, now_
 
 
 def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: float) -> Verdict:
-    """Checkpoint and commit log tell the same story; a batch in between is fine while it is young."""
+    """The checkpoint and the commit log agree; a batch in between is fine while it is young."""
     # a moment is no figure to plot; the sentence says how long ago it was
     metadata = {name: value for name, value in standing.as_metadata().items() if name != "batch_started_ms"}
     if standing.state in ("checkpoint lost", "foreign", "torn"):
         said = {
-            "checkpoint lost": "The commit log holds decisions that the checkpoint does not know: it was deleted, "
-            "restored or rewound. A start is refused; see EO-REWOUND in the README",
-            "foreign": "The sink belongs to another query than the checkpoint. A start is refused; see EO-SINK-OWNED",
-            "torn": f"Torn: {', '.join(standing.torn)}. A start is refused (EO-CHECKPOINT): run the job "
+            "checkpoint lost": "The commit log holds decisions that the checkpoint does not know: the checkpoint was "
+            "deleted, restored or rewound. The sink refuses to start; see EO-REWOUND in the README",
+            "foreign": "The sink and the checkpoint belong to different queries. The sink refuses to start; see "
+            "EO-SINK-OWNED",
+            "torn": f"Torn: {', '.join(standing.torn)}. The sink refuses to start (EO-CHECKPOINT): run the job "
             "checkpoint_repair",
         }[standing.state]
         return Verdict(False, f"{said}.", True, metadata)
@@ -146,16 +148,16 @@ def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: floa
     batch = standing.last_planned
     if standing.state in ("in doubt", "in flight") and age is not None and age > policy_s:
         what = {
-            "in doubt": "is decided, and Spark has not marked it; the next start drains it",
-            "in flight": "is planned and not decided; the next start writes it",
+            "in doubt": "is decided, but Spark has not marked it; the next start drains it",
+            "in flight": "is planned but not decided; the next start writes it",
         }[standing.state]
-        said = f"Batch {batch} {what}. It began {age:.0f} s ago: start the stream if it does not run."
+        said = f"Batch {batch} {what}. It began {age:.0f} s ago: start the stream if it is not running."
         return Verdict(False, said, False, metadata)
     if standing.open_decisions and (age is None or age > policy_s):
-        said = f"Batches {list(standing.open_decisions)} are decided and not proven committed: run the recovery job."
+        said = f"Batches {list(standing.open_decisions)} are decided but not proven committed: run the recovery job."
         return Verdict(False, said, True, metadata)
     said = {
-        "unused": "Neither checkpoint nor commit log has a batch yet",
+        "unused": "Neither the checkpoint nor the commit log has a batch yet",
         "settled": f"Both end with batch {batch}",
         "in flight": f"Batch {batch} is being written",
         "in doubt": f"Batch {batch} is decided and about to be marked by Spark",
@@ -185,7 +187,7 @@ def freshness(
     evaluation that saw it waiting at this position, or with the last commit when that is later.
     """
     if committed is None:
-        return Verdict(True, "The stream has committed no batch yet: there is nothing that could be stale.")
+        return Verdict(True, "The stream has committed no batch yet: nothing can be stale.")
     position = sum(committed.values())
     metadata: Metadata = {"position": position, "waiting_offsets": waiting, "limit_s": limit_s}
     if waiting == 0:
@@ -196,11 +198,12 @@ def freshness(
     metadata |= {"waiting_since_ms": since, "waited_s": round(waited_s, 1)}
     if waited_s > limit_s:
         said = (
-            f"{waiting:,} offsets of input wait, and nothing was committed for {waited_s:.0f} s at least. Start the "
-            "stream, or look at its run."
+            f"{waiting:,} offsets of input are waiting, and nothing has been committed for at least {waited_s:.0f} s. "
+            "Start the stream, or look at its run."
         )
         return Verdict(False, said, False, metadata)
-    return Verdict(True, f"{waiting:,} offsets of input wait, for {waited_s:.0f} s so far.", False, metadata)
+    said = f"{waiting:,} offsets of input have been waiting for {waited_s:.0f} s so far."
+    return Verdict(True, said, False, metadata)
 
 
 def waiting_of(metadata: Mapping[str, Any]) -> Waiting | None:

@@ -94,7 +94,7 @@ def newest_window(ends: Iterable[tuple[int, Positions]], began: Positions, low: 
     first = {p: min(end[p], max(since[p], low.get(p, 0))) for p in end}
     if sum(end[p] - first[p] for p in end) > limit:
         first = {p: max(first[p], end[p] - limit // len(end)) for p in end}
-        cut = f"batch {last} alone is longer: the newest {limit:,} of its offsets"
+        cut = f"batch {last} alone is longer: only its newest {limit:,} offsets"
     elif any(low.get(p, 0) > since[p] for p in end):
         cut = "older input was deleted by retention"
     return Window(first, end, since, (oldest, last), cut)
@@ -173,7 +173,7 @@ class Comparison:
         """Some of the faults, by name."""
         named = [f"{kind}: partition {p} offset {o}" for kind in ("lost", "duplicated", "invented")
                  for p, o in getattr(self, kind)[:EXAMPLES]]  # fmt: skip
-        return named + [f"does not say where it came from: {where}" for where in self.unplaced[:EXAMPLES]]
+        return named + [f"without a source position: {where}" for where in self.unplaced[:EXAMPLES]]
 
 
 def compare(

@@ -155,7 +155,7 @@ def _last_committed(consumer: Consumer, partitions: list[TopicPartition], deadli
     if deleted:
         raise FeedPositionUnknown(
             f"the records of {topic}, partition {deleted[0]}, were deleted (by retention?)",
-            f"Delete the topic {topic} to feed it from the beginning, and set its retention.ms to -1",
+            f"Delete topic {topic} to feed it from the beginning, and set retention.ms of the new topic to -1",
         )
     return list(found.values())
 

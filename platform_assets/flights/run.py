@@ -95,7 +95,7 @@ def _prepared(
     )
     context.log.info(f"Sink {plan.sink_id}, checkpoint {plan.checkpoint}, mode {config.mode.value}.")
     if goes_on and config.start_from != EARLIEST:
-        context.log.info(f"start_from={config.start_from} has no effect: the stream goes on from its checkpoint.")
+        context.log.info(f"start_from={config.start_from} has no effect: the stream continues from its checkpoint.")
     elif not goes_on:
         context.log.info(f"There is no checkpoint yet: the stream begins at {config.start_from}.")
 
@@ -124,7 +124,7 @@ def _say(context: dg.AssetExecutionContext, window: Window) -> None:
     if window.late:
         context.log.warning(
             f"{window.late:,} rows came behind the watermark and are in no window: input partitions are further apart "
-            "than watermark_delay_h. Raise it; what is dropped can only be had again by a new sink id."
+            "than watermark_delay_h. Raise watermark_delay_h; only a new sink id writes the dropped rows."
         )
 
 

@@ -32,6 +32,6 @@ def start_time_ms(start_from: str) -> int | None:
     except ValueError:
         raise StartNotATime(
             f"start_from={start_from!r} is neither {EARLIEST}, nor {LATEST}, nor a date or time",
-            "Write it like 2013-07-01 or 2013-07-01T12:00:00Z",
+            "Write start_from like 2013-07-01 or 2013-07-01T12:00:00Z",
         ) from None
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

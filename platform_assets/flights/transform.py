@@ -45,7 +45,7 @@ def flight_delays(source: DataFrame, airlines: DataFrame, airports: DataFrame) -
 
     zone = source.sparkSession.conf.get("spark.sql.session.timeZone")
     if zone != "UTC":
-        raise ValueError(f"spark.sql.session.timeZone is {zone}: flight times are UTC, set it to UTC")
+        raise ValueError(f"spark.sql.session.timeZone is {zone}, but flight times are UTC: set it to UTC")
     checked = parse(source)
     named = _with_name(checked, airlines, "carrier", "airline")
     named = _with_name(named, airports, "origin", "origin_name")

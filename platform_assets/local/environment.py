@@ -71,7 +71,7 @@ def local_environment() -> Iterator[Environment]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(
-                f"another command (make run or make ui) works in {folder}", "Stop it with Ctrl-C first"
+                f"another command (make run or make ui) is running in {folder}", "Stop that command with Ctrl-C first"
             ) from None
         shutil.copyfile(PROJECT / "dagster.yaml", folder / "dagster_home" / "dagster.yaml")
         os.environ |= {

@@ -1,4 +1,4 @@
-"""The job ``checkpoint_repair``: what is torn in a checkpoint, what the commit log allows, and doing it when asked."""
+"""The job ``checkpoint_repair``: find the torn files of a checkpoint, and repair them as the commit log allows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,11 +41,11 @@ class Torn:
     name=REPAIR_OP,
     out={
         "examined": dg.Out(dict, description="The checkpoint as it was found."),
-        "torn": dg.Out(Torn, is_required=False, description="What is to be done; nothing on a dry run."),
+        "torn": dg.Out(Torn, is_required=False, description="The repair to make; no output on a dry run."),
     },
     description=(
-        "What is torn in the checkpoint, and what may be done about it by the commit log. Refuses to go on while "
-        "somebody works on the sink, unless take_over is set; a dry run ends here."
+        "Finds what is torn in the checkpoint, and what the commit log allows to do about it. Refuses to continue "
+        "while a live process works on the sink, unless take_over is set; a dry run ends here."
     ),
 )
 def examine(
@@ -79,8 +79,8 @@ def examine(
 
 @dg.op(
     description=(
-        "Takes the sink, judges again, keeps a copy of each file that changes below <checkpoint>/_repairs, and does "
-        "what is to be done. The next start of the stream takes the sink back and goes on."
+        "Claims the sink, examines the checkpoint again, keeps a copy of each changed file below "
+        "<checkpoint>/_repairs, and makes the repair. The next start of the stream takes the sink back and continues."
     )
 )
 def put_right(context: dg.OpExecutionContext, torn: Torn, transactions: TransactionAdmin) -> None:
@@ -109,9 +109,9 @@ def put_right(context: dg.OpExecutionContext, torn: Torn, transactions: Transact
     executor_def=dg.in_process_executor,
     tags={TAG_RECOVERS: SINK_ID, "dagster/max_retries": "0"},
     description=(
-        "Puts a checkpoint right whose files are torn (a full disk, a loss of power), as far as the commit log allows; "
-        "with plan_anew also has Spark plan a batch anew that is too long. A dry run unless dry_run is switched off; "
-        "all of it or nothing; a copy of every file that changes is kept. Safe to run twice."
+        "Repairs a checkpoint with torn files (after a full disk or a power failure), as far as the commit log allows; "
+        "with plan_anew, also makes Spark plan a batch again that takes too long. A dry run unless dry_run is switched "
+        "off; repairs everything or nothing; keeps a copy of every changed file. Safe to run twice."
     ),
 )
 def checkpoint_repair() -> None:
@@ -134,12 +134,12 @@ def _check(found: Repair, config: RepairConfig) -> None:
     if found.refused:
         raise CheckpointUnusable(
             f"the checkpoint {found.location} cannot be repaired: {'; '.join(_said(f) for f in found.refused)}",
-            "Put right what is refused, then run this job again",
+            "Resolve the refused findings, then run this job again",
             safe="Nothing was changed",
         )
     wanted = consequence(found)
     if config.plan_anew and wanted and " ".join(config.consequence.split()) != wanted:
-        raise Refused(f"plan_anew makes Spark forget its plan: {wanted}", f"Type that into consequence: {wanted}")
+        raise Refused(f"plan_anew makes Spark forget its plan: {wanted}", f"Set consequence to: {wanted}")
 
 
 def _phrase(transactions: TransactionAdmin, torn: Torn) -> str | None:
@@ -173,7 +173,7 @@ def _sentence(found: Repair) -> str:
 
 
 def _said(finding: engine.Finding) -> str:
-    return f"{finding.name or 'all of it'}: {finding.action.value}, {finding.why}"
+    return f"{finding.name or 'the whole checkpoint'}: {finding.action.value}, {finding.why}"
 
 
 def _observe(

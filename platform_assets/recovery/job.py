@@ -12,9 +12,9 @@ from sensors.stream import TAG_RECOVERS
     executor_def=dg.in_process_executor,
     tags={TAG_RECOVERS: SINK_ID, "dagster/max_retries": "0"},
     description=(
-        "Brings a sink to rest: inspects it, completes what is decided, aborts what is not, proves that no reader "
-        "waits, and says whether the stream is wanted again. Looks again before each step; safe to run twice, also at "
-        "once. Does nothing to a stream that is alive, unless take_over is set."
+        "Brings a sink to rest: inspects it, commits decided batches, aborts undecided transactions, verifies that no "
+        "reader waits, and requests a restart of the stream if one is wanted. Checks again before each step; safe to "
+        "run twice, even at the same time. Leaves a live stream alone, unless take_over is set."
     ),
 )
 def recovery() -> None:

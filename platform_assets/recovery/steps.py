@@ -1,4 +1,4 @@
-"""The steps of a recovery: inspect, complete, sweep, verify, restart. Each looks again before it acts."""
+"""The steps of a recovery: inspect, complete, sweep, verify, restart. Each checks again before it acts."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -30,11 +30,11 @@ LEAVING_S = 15.0
     name=RECOVERY_OP,
     out={
         "inspected": dg.Out(dict, description="The sink as it was found."),
-        "work": dg.Out(Work, is_required=False, description="What is to be done; nothing on a dry run."),
+        "work": dg.Out(Work, is_required=False, description="The work to do; no output on a dry run."),
     },
     description=(
-        "What is decided, prepared, undecided or lost, by whom, since when, and whom it blocks. Refuses to go on while "
-        "somebody alive works on the sink, unless take_over is set; a dry run ends here."
+        "Lists what is decided, prepared, undecided or lost, by which owner, since when, and which readers it blocks. "
+        "Refuses to continue while a live process works on the sink, unless take_over is set; a dry run ends here."
     ),
 )
 def inspect(
@@ -77,7 +77,7 @@ def inspect(
 
 @dg.op(
     out=dg.Out(Work),
-    description="Takes the sink and commits what is decided and not proven. An earlier driver that lives is fenced.",
+    description="Claims the sink, which fences a live driver, and commits decided batches not yet proven committed.",
 )
 def complete(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
     connection, budget_s = transactions.connection(), transactions.recovery_budget_s
@@ -110,7 +110,7 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
 
 @dg.op(
     out=dg.Out(Work),
-    description="Aborts what owners before left open and did not decide: its rows will be written again.",
+    description="Aborts the undecided transactions of earlier owners: the stream writes their rows again.",
 )
 def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
     if work.token is None or work.superseded:
@@ -138,7 +138,7 @@ def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionA
 
 @dg.op(
     out=dg.Out(Work),
-    description="Proves that nothing of the sink is open and no reader waits for it, and writes the audit trail.",
+    description="Verifies that the sink has nothing open and no reader waits for it, and writes the audit trail.",
 )
 def verify(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
     connection = transactions.connection()
@@ -148,17 +148,17 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     open_decisions = [d for d in found.open_decisions if (d.write_id or str(d.batch_id)) not in work.awaited]
     at_rest = not (found.left_open or open_decisions)
     said = [
-        f"completed {_batches(work.completed)}" if work.completed else "no batch was to be completed",
+        f"completed {_batches(work.completed)}" if work.completed else "there was no batch to complete",
         f"aborted {len(work.aborted)} undecided transactions",
     ]
     if work.awaited:
         said.append(f"the next start writes the lost parts of {_batches(work.awaited)} again")
     if work.superseded:
-        said.append("a newer owner took the sink and goes on")
+        said.append("a newer owner took the sink and continues")
     if found.blocked:
         said.append(f"readers wait on {', '.join(f'{t}-{p}' for t, p in found.blocked)}")
     if not (work.completed or work.aborted or work.awaited or work.superseded) and at_rest:
-        said = ["it was at rest: nothing decided was open, nothing undecided was left", *said[2:]]
+        said = ["already at rest: nothing decided was open, nothing undecided was left", *said[2:]]
     sentence = f"Sink {work.sink_id}: {'; '.join(said)}."
     context.log.info(sentence)
     metadata: dict[str, Any] = {
@@ -189,16 +189,16 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
         ids = ", ".join(d.transactional_id for d in found.left_open) or "decided batches"
         with classified():
             raise NotAtRest(
-                f"sink {work.sink_id} is not at rest after its recovery: {ids} still open",
-                "Is there a task of a driver that still breathes? Run the recovery again",
+                f"sink {work.sink_id} still has open transactions after the recovery: {ids}",
+                "A task of the old driver is probably still running; run the recovery again",
             )
     return dg.Output(work, metadata=metadata)
 
 
 @dg.op(
     description=(
-        "Says whether the stream is wanted again. It does not launch it: the sensor liveness does, by the restart "
-        "policy, so that a wish survives this process and a second recovery is no second start."
+        "Records whether the stream should start again. It does not launch the stream: the sensor liveness does, by "
+        "the restart policy, so that the request survives this process and a second recovery causes no second start."
     )
 )
 def restart(context: dg.OpExecutionContext, work: Work) -> None:
@@ -206,15 +206,15 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
     newest = read_history(context.instance, stream).stream if stream else None
     job = stream.job if stream else "the job that writes it"
     if not work.restart:
-        sentence = f"No restart was asked for. Launch {job} when its output is wanted."
+        sentence = f"No restart was requested. Launch {job} when its output is wanted."
     elif newest is None:
-        sentence = f"There is no run on sink {work.sink_id} whose configuration could be used again; launch {job}."
+        sentence = f"Sink {work.sink_id} has no earlier run whose configuration a restart could use; launch {job}."
     else:
         run_id = context.run.tags.get(TAG_RESTART_OF, newest.run_id)
         context.instance.add_run_tags(context.run_id, {TAG_RESTART_OF: run_id})
         sentence = (
-            f"{job} is wanted again with the configuration of run {run_id[:8]}: its sensor liveness starts it within "
-            "seconds, or when the restart policy says so. Is that sensor off? Then launch the job by hand."
+            f"{job} should start again with the configuration of run {run_id[:8]}: its sensor liveness starts it "
+            "within seconds, or when the restart policy says so. If that sensor is off, launch the job by hand."
         )
     context.log.info(sentence)
     context.add_output_metadata({"restart": work.restart, "sentence": sentence})
@@ -231,7 +231,7 @@ def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
     for run in _others(context, sink_id):
         raise SinkBusy(
             f"Run {run.run_id} of {run.job} (process {run.pid} on {run.host}) works on sink {sink_id}",
-            "Terminate it, or set take_over: it would be fenced",
+            "Terminate that run, or set take_over, which fences it",
         )
 
 
@@ -251,18 +251,17 @@ def owner_gone(
         claim = found.owner.claim
         if time.monotonic() >= end:
             raise SinkBusy(
-                f"sink {sink_id} is owned by process {claim.pid} of {claim.host}, which lives and is no run of "
-                "Dagster's",
-                "End it, or set take_over: it would be fenced",
+                f"process {claim.pid} on {claim.host}, which is alive but is not a Dagster run, owns sink {sink_id}",
+                "End that process, or set take_over, which fences it",
             )
-        context.log.info(f"The owner of the sink, process {claim.pid}, still lives; waiting for its end.")
+        context.log.info(f"The owner of the sink, process {claim.pid}, is still alive; waiting for it to end.")
         time.sleep(1.0)
         found = inspect_sink(transactions.connection(), sink_id, transactions.budget_s, readers=True)
     return found
 
 
 def _superseded(context: dg.OpExecutionContext, work: Work, token: int) -> dg.Output[Work]:
-    context.log.info("Somebody claimed the sink after this recovery, and goes on with what is left.")
+    context.log.info("A newer owner claimed the sink after this recovery, and continues with what is left.")
     return dg.Output(Work(**{**vars(work), "token": token, "superseded": True}), metadata={"superseded": True})
 
 
@@ -276,7 +275,7 @@ def _sweep_all_the_same(
         ).aborted
         context.log.warning(f"A batch could not be completed. Aborted {len(aborted)} undecided transactions.")
     except ExactlyOnceError as error:
-        context.log.warning(f"Neither could undecided transactions be aborted: {error}")
+        context.log.warning(f"Could not abort the undecided transactions either: {error}")
 
 
 def _batches(names: Sequence[str]) -> str:
@@ -299,6 +298,6 @@ def _sentence(found: Inspection) -> str:
     n = counts(found)
     return (
         f"Sink {found.sink_id}: {n['open']} transactions open ({n['undecided']} undecided, the oldest "
-        f"{found.oldest_s:.0f} s), {n['decided_not_proven']} batches decided and not proven ({n['lost_parts']} parts "
+        f"{found.oldest_s:.0f} s), {n['decided_not_proven']} batches decided but not proven ({n['lost_parts']} parts "
         f"lost), {n['blocked_partitions']} partitions blocked. Owner: {owner_sentence(found)}."
     )

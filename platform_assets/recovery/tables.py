@@ -76,7 +76,7 @@ def _blocked(found: Inspection) -> dg.MetadataValue:
             (
                 f"{b.topic}-{b.partition}",
                 f"{b.waiting:,}",
-                "this sink" if b.ours else "somebody else",
+                "this sink" if b.ours else "another application",
                 ", ".join(b.groups),
             )
             for b in found.blocked

@@ -10,7 +10,7 @@ from exactly_once.ops.inspection import Inspection
 
 
 class SinkBusy(ExactlyOnceError):
-    """Somebody alive works on the sink."""
+    """A live process works on the sink."""
 
     code = "EO-SINK-BUSY"
     restart_heals = True
@@ -18,11 +18,11 @@ class SinkBusy(ExactlyOnceError):
 
 
 class NotAtRest(ExactlyOnceError):
-    """The recovery went through, and the sink is not at rest all the same."""
+    """The recovery finished, but the sink is not at rest."""
 
     code = "EO-NOT-AT-REST"
     restart_heals = True
-    default_safe = "What is decided will be committed, and nothing else is visible to a read_committed reader"
+    default_safe = "Decided batches will be committed, and nothing else is visible to a read_committed reader"
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ def read_committed(
         yield from _records(connection, topic, on_read, only)
     except UnsupportedCodecError as e:
         raise BrokerUnreachable(
-            f"topic {topic} is compressed in a way that kafka-python cannot read here ({e})",
-            "Install what it names (lz4, zstandard or python-snappy)",
+            f"topic {topic} is compressed with a codec that kafka-python cannot read here ({e})",
+            "Install the package of the codec (lz4, zstandard or python-snappy)",
         ) from e
     except KafkaError as e:
         raise BrokerUnreachable(f"topic {topic} could not be read ({e})", "Check the brokers, then try again") from e

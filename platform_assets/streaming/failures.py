@@ -1,4 +1,4 @@
-"""What broke, in words a person can act on: the code, the cause, what is safe, the way out.
+"""Diagnosis of a failure that a person can act on: the code, the cause, what is safe, the way out.
 
 Spark turns an exception of the sink into text on its way through the JVM. The sink's messages begin with a stable code,
 so they are found again in the text; what fails in Spark or its source is recognised by the names of Spark's own errors.
@@ -45,9 +45,9 @@ _SPARK = (
     (
         ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Cannot fetch offset"),
         "SPARK-INPUT-LOST",
-        "The input topic no longer holds what the checkpoint continues from (retention, or the topic was made again). "
-        "Restore it, or "
-        "decide to lose the gap: a new checkpoint and a new sink id start from what is there",
+        "The input topic no longer holds the records that the checkpoint continues from (retention, or the topic was "
+        "recreated). Restore the records, or accept the gap: a new checkpoint and a new sink id start from what is "
+        "there",
         False,
     ),
     (
@@ -66,15 +66,15 @@ _SPARK = (
             "Unexpected end-of-input",
         ),
         "SPARK-CHECKPOINT-TORN",
-        "A file of the checkpoint is torn. Delete nothing by hand: run the job checkpoint_repair (a dry run first), or "
-        "exactly-once checkpoint repair LOCATION --sink SINK",
+        "A file of the checkpoint is torn. Do not delete anything by hand: run the job checkpoint_repair (a dry run "
+        "first), or exactly-once checkpoint repair LOCATION --sink SINK",
         False,
     ),
     (
         ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"),
         "SPARK-TWO-DRIVERS",
-        "Another driver runs on the same checkpoint: let one of them go on. Is there none? Then somebody deleted a "
-        "file of the checkpoint and left its checksum: run the job checkpoint_repair",
+        "Another driver is running on the same checkpoint: stop one of the two. If there is no other driver, a file of "
+        "the checkpoint was deleted without its checksum: run the job checkpoint_repair",
         False,
     ),
     (
@@ -91,7 +91,7 @@ _SPARK = (
     (
         ("Failed to construct kafka", "No resolvable bootstrap urls", "TimeoutException", "DisconnectException"),
         "SPARK-UNREACHABLE",
-        "Check the brokers and the network; the same start works once they answer",
+        "Check the brokers and the network; start again, unchanged, once the brokers answer",
         True,
     ),
     (
@@ -103,8 +103,7 @@ _SPARK = (
     (
         ("Py4JNetworkError", "ConnectionRefusedError", "Answer from Java side is empty", "JAVA_GATEWAY_EXITED"),
         "SPARK-JVM-GONE",
-        "Spark's JVM ended by itself or was killed (out of memory?). Start again; see the compute log for its last "
-        "words",
+        "Spark's JVM exited or was killed (out of memory?). Start again; see the end of the compute log for the cause",
         True,
     ),
 )
@@ -128,7 +127,7 @@ def diagnose(error: BaseException) -> Diagnosis:
     return Diagnosis(
         "UNCLASSIFIED",
         _first_line(text),
-        "Read the error and the compute log; if the sink is to blame, report it",
+        "Read the error and the compute log; if the sink is at fault, report the error",
         False,
     )
 

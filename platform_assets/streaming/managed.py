@@ -92,7 +92,7 @@ class ManagedStream:
         try:
             self._watch()
         except BaseException as interrupt:
-            self._log.info("Stopping: the batch in flight ends, then the query and its Spark session.")
+            self._log.info("Stopping: the batch in flight finishes, then the query and its Spark session end.")
             self._end()
             self._settle(None)
             last = self._last_window()
@@ -130,7 +130,7 @@ class ManagedStream:
         self._killed = True
         self._kill()
         if not self._supervisor.stop(KILL_BUDGET_S):
-            self._log.warning("The query's thread does not end. The recovery fences what it may still do.")
+            self._log.warning("The query's thread does not end. The recovery fences anything it may still write.")
 
     def _finish(self) -> Window:
         diagnosis = None
@@ -146,7 +146,7 @@ class ManagedStream:
                 self._tell(window)
             raise as_failure(diagnosis)
         if window is None:
-            raise dg.Failure("The query ended, but its end could not be looked at; see the log of this run.")
+            raise dg.Failure("The query ended, but the reason could not be determined; see the log of this run.")
         self._records += window.records
         return window
 
@@ -156,18 +156,18 @@ class ManagedStream:
             return
         try:
             if self._observer.superseded():
-                self._log.warning("A newer driver owns the sink; it looks after the open transactions.")
+                self._log.warning("A newer driver owns the sink and will end the open transactions.")
                 return
             report = self._transactions.sweep(self._sink_id)
             self._log.info(f"At rest: {report.as_metadata()}")
         except ExactlyOnceError as error:
-            self._log.warning(f"The sink could not be brought to rest now; the next start does it. {error}")
+            self._log.warning(f"Could not bring the sink to rest; the next start does. {error}")
 
     def _anything_open(self) -> bool:
         try:
             return self._killed or bool(self._transactions.list(self._sink_id)) or self._observer.unproven()
         except ExactlyOnceError as error:
-            self._log.warning(f"Open transactions could not be listed: {error}")
+            self._log.warning(f"Could not list the open transactions: {error}")
             return True
 
     def _tell(self, window: Window) -> None:

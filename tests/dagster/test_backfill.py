@@ -258,7 +258,7 @@ def test_the_stream_goes_on_and_the_backfill_has_taken_nothing_of_it(site, fed):
 def test_a_checkpoint_that_is_not_there_is_not_taken_for_a_stream_that_never_started(site):
     """On another machine, or after a loss: the backfill must not ask for a first start, which would be a second one."""
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
-    with pytest.raises(CheckpointUnusable, match="the stream has run, and its checkpoint /nowhere is not there"):
+    with pytest.raises(CheckpointUnusable, match="the stream has run, but its checkpoint /nowhere is missing"):
         backfill_share(kafka, CheckpointReader(root="/nowhere"), "/nowhere")
 
 

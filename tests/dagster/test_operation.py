@@ -127,7 +127,7 @@ def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dag
 def test_a_second_recovery_finds_nothing(dagster, at_rest):
     run = dagster.launch(RECOVERY_JOB)
     dagster.wait_for(run, "SUCCESS", 60)
-    assert "was at rest" in dagster.observations(TRANSACTIONS)[0]["recovery_sentence"]
+    assert "already at rest" in dagster.observations(TRANSACTIONS)[0]["recovery_sentence"]
 
 
 @pytest.mark.long

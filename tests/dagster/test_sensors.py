@@ -176,7 +176,7 @@ def test_an_end_that_was_wanted_restarts_nothing(instance, status):
     new_run(instance, status=S.FAILURE)
     new_run(instance, status=status)
     assert status.value in d.said("run_failure")
-    assert "no restart is wanted" in d.said("liveness")
+    assert "no restart is requested" in d.said("liveness")
 
 
 def test_a_failure_during_a_recovery_is_not_lost(instance):
@@ -279,7 +279,7 @@ def test_dead_runs_are_reported_and_others_left_alone(instance):
     status = {r.run_id: r.status for r in instance.get_runs()}
     assert status[dead] == status[feed] == S.FAILURE and status[ended] == S.CANCELED
     assert status[alive] == status[elsewhere] == status[foreign] == S.STARTED
-    assert "is on elsewhere, left alone" in d.said("liveness")
+    assert "is on elsewhere and is left alone" in d.said("liveness")
 
 
 def test_a_dead_run_is_failed_then_recovered_then_started(instance):
@@ -300,7 +300,7 @@ def test_a_run_that_ended_by_itself_in_the_meantime_keeps_its_status(instance, m
 
     looked = liveness._working
     monkeypatch.setattr(liveness, "_working", lambda *args: (looked(*args), to(instance, run, S.SUCCESS))[0])
-    assert "ended while this tick looked at it" in d.said("liveness")
+    assert "ended while this tick was checking it" in d.said("liveness")
     assert instance.get_run_by_id(run).status is S.SUCCESS
 
 
@@ -362,7 +362,7 @@ def test_a_living_owner_is_left_alone_by_all_sensors(instance, connection, topic
     d = on_broker(instance, alive, bootstrap_servers, stale_after_s=0.001)
     alive.decide(alive.open_part(0))
     for name in ("checkpoint_progress", "stale_transactions"):
-        assert "the sink's owner lives" in d.said(name)
+        assert "the sink's owner is alive" in d.said(name)
 
 
 def test_stale_transactions_of_a_dead_driver_are_recovered(instance, dead, bootstrap_servers):
@@ -403,7 +403,7 @@ def test_a_sink_that_was_never_used_is_no_problem(instance, topic, bootstrap_ser
     """The first tick comes before the first start of the stream."""
     d = daemon(instance, spec(brokers.fresh_name("unused"), topic, (topic,)), bootstrap_servers)
     assert "was never used" in d.said("checkpoint_progress")
-    assert "No transaction is open" in d.said("stale_transactions")
+    assert "No transaction has been open" in d.said("stale_transactions")
 
 
 @pytest.mark.parametrize("name", ["checkpoint_progress", "stale_transactions"])
@@ -416,7 +416,10 @@ def test_a_broker_that_does_not_answer_is_said_and_nothing_is_done(instance, nam
         began = time.monotonic()
         result = d.tick(name)
         assert time.monotonic() - began < 15
-    assert "EO-UNREACHABLE" in result.skip_reason.skip_message and "Nothing was done" in result.skip_reason.skip_message
+    assert (
+        "EO-UNREACHABLE" in result.skip_reason.skip_message
+        and "The sensor did nothing" in result.skip_reason.skip_message
+    )
     assert not result.run_requests and not result.asset_events
 
 

@@ -103,7 +103,7 @@ def test_an_owner_that_lives_is_fenced_only_by_who_says_so(connection, topic, ad
 def test_an_owner_on_another_host_is_not_taken_for_dead(connection, topic, admin):
     sink = DeadSink(connection, topic)
     undecided = sink.open_part(0)
-    with pytest.raises(Refused, match="cannot be seen whether it is alive"):
+    with pytest.raises(Refused, match="cannot tell whether that driver is alive"):
         admin.abort(undecided)
     assert admin.abort(undecided, "fence the driver 1 on elsewhere").forced == "fence the driver 1 on elsewhere"
 

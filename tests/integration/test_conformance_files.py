@@ -274,7 +274,7 @@ def test_another_place_is_not_taken_for_a_loss(at: Place, tmp_path: Path) -> Non
     with pytest.raises(Expired, match="not mounted"):
         at.participant().commit(handles)
     at.checked()  # gives the empty place an identity of its own
-    with pytest.raises(Expired, match="another URL"):
+    with pytest.raises(Expired, match="the URL has changed"):
         at.participant().recover_and_commit(handles)
     (at.root).rename(tmp_path / "empty")
     (tmp_path / "unmounted").rename(at.root)
@@ -302,7 +302,7 @@ def test_a_place_that_is_away_says_that_nothing_is_lost(at: Place) -> None:
 def test_a_task_on_a_machine_with_other_files_is_refused(at: Place, tmp_path: Path) -> None:
     """Executors with disks of their own: their files would never be found by the driver."""
     elsewhere_root = tmp_path / "local disk"
-    with pytest.raises(PrepareFailed, match="same files as the driver"):
+    with pytest.raises(PrepareFailed, match="is not the directory that the driver checked"):
         FileParticipant("files", str(elsewhere_root)).begin(at.name())
     assert not elsewhere_root.exists()
 

@@ -564,9 +564,9 @@ def test_columns_and_schema_are_chosen_by_name(postgres: PostgresServer) -> None
         ("CREATE TABLE output (id int8)", "has no column word"),
         (
             "CREATE TABLE output (id int8, word text GENERATED ALWAYS AS ('x') STORED)",
-            "computes its column word itself",
+            "generates its column word",
         ),
-        ("CREATE TABLE output (id int8, word text, must int8 NOT NULL)", "demands a value for its column must"),
+        ("CREATE TABLE output (id int8, word text, must int8 NOT NULL)", "requires a value for its column must"),
     ],
 )
 def test_a_table_that_cannot_work_is_refused_at_the_start(postgres: PostgresServer, make: str, says: str) -> None:

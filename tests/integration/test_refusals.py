@@ -58,7 +58,9 @@ def expect(ended: Ended, code: str, *words: str) -> None:
 
 def test_an_unknown_topic_is_refused(refused: Bench, warm: SparkDriver) -> None:
     """Guards against a broker that creates the misspelt topic, and against a batch that waits for it for ever."""
-    expect(warm.run(refused.job.having(topic=f"{refused.topic}-2")), "EO-TOPIC", f"{refused.topic}-2", "Create it")
+    expect(
+        warm.run(refused.job.having(topic=f"{refused.topic}-2")), "EO-TOPIC", f"{refused.topic}-2", "Create the topic"
+    )
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def test_the_latest_version_is_asked_for_once_and_kept_until_another_driver_star
             ["does not accept value.schema"],
         ),
         ({"schema_registry_basic_auth_user_info": f"{USER}:guessed-4711"}, "EO-DENIED", ["<topic>-value", "(401)"]),
-        ({"schema_registry_url": "http://127.0.0.1:9"}, "EO-REGISTRY", ["http://127.0.0.1:9", "no answer"]),
+        ({"schema_registry_url": "http://127.0.0.1:9"}, "EO-REGISTRY", ["http://127.0.0.1:9", "does not answer"]),
         ({"value_schema_sbuject": "x"}, "EO-OPTION", ["value.schema.sbuject"]),
     ],
     ids=["subject", "text", "incompatible", "nonsense", "password", "unreachable", "option"],

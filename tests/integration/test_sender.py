@@ -55,7 +55,7 @@ def test_a_topic_that_was_deleted_does_not_come_back(own_broker: Callable[..., E
         opened.send(topic, b"k", b"before")
         opened.flush(30)
         delete_topic(broker.bootstrap_servers, topic)
-        with pytest.raises(InvalidRecord, match=f"does not exist .*{topic}.* deleted under the stream"):
+        with pytest.raises(InvalidRecord, match=f"does not exist .*{topic}.* deleted while the stream was running"):
             for n in range(1000):
                 opened.send(topic, b"k%d" % n, b"after")
             opened.prepare(0, 40)

@@ -10,7 +10,7 @@ from sensors.stream import TAG_RESTART_OF, StreamSpec
 NOW = 100_000.0
 STREAM = StreamSpec("stream", "recovery", "inspect", "s", "in", ("out",), "transactions")
 
-HEALS = Classified("EO-UNREACHABLE", "no broker gave an answer")
+HEALS = Classified("EO-UNREACHABLE", "no broker answered")
 HOPELESS = Classified("EO-REWOUND", "the checkpoint was rewound", "Restore it", heals=False)
 
 

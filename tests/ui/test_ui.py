@@ -73,7 +73,7 @@ def test_a_killed_stream_comes_back_by_itself_and_the_pages_say_how(ui, dagster,
     ui.sees("Started")
     ui.sees("records committed in")
     ui.open_event(TRANSACTIONS, "by sensor run_failure: it begins")
-    ui.sees("1 batches decided and not proven")
+    ui.sees("1 batches decided but not proven")
     ui.shoot("transactions")
     story.assert_exactly_once()
     story.assert_one_stream(new)
@@ -101,7 +101,7 @@ def test_the_checks_are_executed_on_the_assets_page_and_pass(ui, restarted):
     ui.button("Execute all").click()
     ui.expect(ui.page.get_by_text("Succeeded", exact=True)).to_have_count(5, timeout=120_000)
     ui.page.get_by_text("no_duplicates_and_no_loss").first.click()
-    ui.sees("Every input record exactly once over both outputs")
+    ui.sees("Every input record appears exactly once across the two outputs")
     ui.shoot("checks")
 
 

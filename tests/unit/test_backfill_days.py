@@ -56,7 +56,7 @@ def test_a_backfill_before_the_streams_first_start_is_refused():
 
 def test_a_checkpoint_of_another_topic_of_the_same_name_is_refused():
     """Its offsets mean nothing in the new topic: a backfill by them would write a part of the stream's share."""
-    with pytest.raises(CheckpointUnusable, match="the topic was made again"):
+    with pytest.raises(CheckpointUnusable, match="the topic has been recreated"):
         before_stream({0: 101}, marks(p0=(0, 100)))
 
 

@@ -112,7 +112,9 @@ def test_a_location_where_nothing_is_yet_is_a_new_checkpoint(tmp_path: Path) -> 
 
 def test_a_query_that_runs_without_a_checkpoint_here_is_refused(tmp_path: Path) -> None:
     """The driver's Python sees another disk, or HDFS was meant: writing would have no history to be checked against."""
-    with pytest.raises(CheckpointUnusable, match=r"EO-CHECKPOINT: there is no checkpoint at .*although the query runs"):
+    with pytest.raises(
+        CheckpointUnusable, match=r"EO-CHECKPOINT: there is no checkpoint at .*although the query is running"
+    ):
         batch_in_flight(str(tmp_path / "none"))
 
 

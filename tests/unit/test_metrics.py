@@ -279,11 +279,11 @@ def test_trouble_is_logged_once_for_each_change(cluster, caplog):
         observing.observe()
     said = [r.getMessage() for r in caplog.records]
     assert [line.partition(": ")[2].partition(":")[0] for line in said] == [
-        "not observed",
-        "observed again",
-        "not observed",
+        "observation failed",
+        "observation works again",
+        "observation failed",
     ]
-    assert said[0].startswith(NOWHERE.bootstrap_servers) and said[2] == "sink a: not observed: a bug"
+    assert said[0].startswith(NOWHERE.bootstrap_servers) and said[2] == "sink a: observation failed: a bug"
 
 
 def test_a_sink_that_comes_later_is_counted_whole_and_one_that_goes_is_forgotten(cluster):

@@ -129,7 +129,7 @@ def test_a_sink_id_that_can_name_a_topic_is_taken(good: str) -> None:
 def test_a_sink_id_with_anything_else_is_refused_with_its_name(bad: str) -> None:
     """Above all ``:``, which would make one sink's namespace a prefix of another's."""
     with pytest.raises(
-        InvalidOption, match=r"EO-OPTION: sink\.id .* is not a sink id.*Use 1 to 150 letters"
+        InvalidOption, match=r"EO-OPTION: sink\.id .* is not a valid sink id.*Use 1 to 150 letters"
     ) as refusal:
         check_sink_id(bad)
     assert repr(bad) in str(refusal.value)

@@ -168,7 +168,7 @@ def test_what_is_in_doubt_is_named_with_its_part_records_and_the_way_out() -> No
 
 def test_a_decided_batch_that_waits_says_that_it_is_safe() -> None:
     """EO-UNFINISHED is the moment at which an operator might be tempted to delete something."""
-    with pytest.raises(Unfinished, match=r"is decided and will be committed by the next start"):
+    with pytest.raises(Unfinished, match=r"is decided, and the next start commits it"):
         completing(RETRY, DONE, DONE, DONE)
 
 
@@ -190,15 +190,15 @@ def test_brokers_that_fail_after_the_decision_do_not_make_it_undone(kind: type[E
     with pytest.raises(Unfinished) as error:
         complete("job", DECISION, Failing(kind("no broker answers", "Look at them")), 5.0)  # type: ignore[arg-type]
     assert str(error.value) == (
-        "EO-UNFINISHED: batch 12 of sink 'job' is decided, and not all of it is proven committed: no broker answers. "
-        "The batch is decided and will be committed by the next start. Look at them."
+        "EO-UNFINISHED: batch 12 of sink 'job' is decided, but not all of its parts are proven committed: no broker "
+        "answers. The batch is decided, and the next start commits it. Look at them."
     )
 
 
 @pytest.mark.parametrize("kind", [NotAuthorized, DatabaseUnusable])
 def test_no_error_after_the_decision_says_that_nothing_was_written(kind: type[ExactlyOnceError]) -> None:
     """Whatever a participant raises when it commits: it keeps its code, and says what is true of the batch."""
-    with pytest.raises(kind, match="The batch is decided and will be committed by the next start"):
+    with pytest.raises(kind, match="The batch is decided, and the next start commits it"):
         complete("job", DECISION, Failing(kind("refused", "Grant it")), 5.0)  # type: ignore[arg-type]
 
 

@@ -64,7 +64,7 @@ def test_a_refusal_of_a_decided_batch_says_that_the_output_is_right() -> None:
     """The person on call must not "repair" what is not broken."""
     with pytest.raises(CheckpointRewound) as refusal:
         plan_batch("job", Batch("q", 6, "d"), decided(7), False)
-    assert refusal.value.safe == "The output is right up to the decided batch; nothing was written again"
+    assert refusal.value.safe == "The output is correct up to the decided batch; nothing was written again"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_sink_of_another_query_is_refused_with_both_names(takeover: str | None
     with pytest.raises(SinkOwned) as refusal:
         check_binding("job", "old", "q", "/data/c", takeover)
     text = str(refusal.value)
-    assert text.startswith("EO-SINK-OWNED: sink 'job' belongs to query old, and the checkpoint /data/c is of query q")
+    assert text.startswith("EO-SINK-OWNED: sink 'job' belongs to query old, but the checkpoint /data/c is of query q")
     assert "sink.takeover=old" in text
 
 
@@ -122,7 +122,7 @@ def test_a_batch_is_not_decided_over_a_decision_of_it_or_of_a_later_one(last: in
     """Whatever the plan was made from: a second decision of a batch commits its rows twice (invariant 2)."""
     with pytest.raises(AlreadyDecided) as refusal:
         check_undecided("job", proposed(7), log_of(decided(last), completed=completed))
-    assert str(refusal.value).startswith(f"EO-DECIDED: batch {last} of sink 'job' is decided already, under claim ")
+    assert str(refusal.value).startswith(f"EO-DECIDED: batch {last} of sink 'job' is already decided, under claim ")
     assert "nothing is written twice" in str(refusal.value)
 
 

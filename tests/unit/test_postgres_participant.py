@@ -48,7 +48,7 @@ def test_a_password_in_the_dsn_is_not_shown(dsn: str) -> None:
 )
 def test_a_dsn_that_cannot_be_read_is_not_repeated(dsn: str) -> None:
     """libpq's own message quotes the piece that it does not understand, often with the password in it."""
-    with pytest.raises(InvalidOption, match="EO-OPTION: dsn is no connection string") as refused:
+    with pytest.raises(InvalidOption, match="EO-OPTION: dsn is not a connection string") as refused:
         PostgresParticipant("postgres", dsn, "orders")
     assert "pa55w0rd" not in str(refused.value)
     assert refused.value.__cause__ is None and refused.value.__suppress_context__
@@ -65,10 +65,10 @@ def test_it_travels_by_pickle() -> None:
 def test_a_sink_id_whose_names_would_not_fit_is_refused() -> None:
     """The server refuses a gid of 200 bytes at the first PREPARE whose numbers have grown: in a year, at night."""
     participant = PostgresParticipant("postgres", "host=/nowhere", "orders")
-    with pytest.raises(InvalidOption, match=f"{GID_BYTES} bytes.*1 characters shorter"):
+    with pytest.raises(InvalidOption, match=f"{GID_BYTES} bytes.*by 1 characters"):
         participant.check("s" * 130, ROWS)
     longer = PostgresParticipant("post-gres-ü", "host=/nowhere", "orders")
-    with pytest.raises(InvalidOption, match=r"post-gres-ü are too long together .* 5 characters shorter"):
+    with pytest.raises(InvalidOption, match=r"post-gres-ü are together too long .* by 5 characters"):
         longer.check("s" * 130, ROWS)
 
 
@@ -111,5 +111,5 @@ def test_structs_and_maps_become_json_and_lists_stay() -> None:
     assert list(_column(maps)) == ['{"k": 1}', None]
     assert list(_column(pa.array([[{"a": "ü"}]], pa.list_(pa.struct([("a", pa.string())]))))) == ['[{"a": "ü"}]']
     assert list(_column(pa.array([[1, None]], pa.list_(pa.int8())))) == [[1, None]]
-    with pytest.raises(TypeError, match="no word for a bytes"):
+    with pytest.raises(TypeError, match="JSON cannot represent a bytes"):
         _column(pa.array([{"a": b"x"}]))

@@ -94,9 +94,9 @@ def test_rows_that_name_their_topics_need_a_subject() -> None:
         ({"value.schemas": "x"}, "value.schemas is not an option"),
         ({"value.schema.version": "x"}, "value.schema.version is not an option"),
         ({"key.schema.sbuject": "x"}, "key.schema.sbuject is not an option"),
-        ({"schema.registry.url": "registry:8081"}, "no http:// or https:// address"),
-        ({"schema.registry.url": f"{URL},"}, "no http:// or https:// address"),
-        ({"schema.registry.url": f"http://u:{SECRET}@h:1"}, "holds a user name"),
+        ({"schema.registry.url": "registry:8081"}, "not an http:// or https:// address"),
+        ({"schema.registry.url": f"{URL},"}, "not an http:// or https:// address"),
+        ({"schema.registry.url": f"http://u:{SECRET}@h:1"}, "contains a user name"),
         ({"schema.registry.basic.auth.user.info": SECRET}, "user:password"),
         ({"schema.registry.ssl.ca.location": "/nowhere/ca.pem"}, "/nowhere/ca.pem"),
         ({"value.schema.type": "XML"}, "value.schema.type='XML'"),
@@ -272,7 +272,7 @@ def test_a_registry_that_is_away_is_named_and_healed_by_a_restart() -> None:
     """Guards against a start that hangs, and against a library's stack trace."""
     away = Server(200, b"")
     away.close()
-    with pytest.raises(RegistryUnreachable, match=f"at {away.url} gives no answer") as refusal:
+    with pytest.raises(RegistryUnreachable, match=f"at {away.url} does not answer") as refusal:
         resolve(registry_at(away.url))
     assert SECRET not in str(refusal.value)
 

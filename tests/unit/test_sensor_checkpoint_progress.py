@@ -30,7 +30,7 @@ LIVE = {"run": "r1", "run_age_s": 900.0, "run_alive": True, "owner_alive": True,
         ({**LIVE, "lag": 1, "owner_is_run": False}, "owner lost", "another owner"),
         ({**LIVE, "lag": 1, "owner_is_run": None}, "healthy", ""),
         ({**LIVE, "lag": 1, "unproven": (7,), "unproven_age_s": 60.0}, "healthy", ""),  # its owner works on it
-        ({"lag": 9}, "stopped", "9 offsets of input wait"),
+        ({"lag": 9}, "stopped", "9 offsets of input are waiting"),
         ({"undecided": 4}, "stopped", "4 undecided transactions"),
         ({"unproven": (7,), "unproven_age_s": 5.0}, "stopped", ""),  # somebody may be at it
         ({"unproven": (7, 8), "unproven_age_s": 60.0}, "in doubt", "batches 7, 8 decided 60 s ago"),

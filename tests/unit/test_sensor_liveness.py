@@ -42,7 +42,7 @@ def test_other_runs_are_left_alone(w):
 
 def test_a_run_on_another_host_is_named():
     """Somebody who looks for a stuck run must not believe that it was looked at."""
-    assert "r1 of stream is on here, left alone" in judged(None, working(None)).message
+    assert "r1 of stream is on here and is left alone" in judged(None, working(None)).message
 
 
 def test_a_run_that_never_said_which_process_it_is_is_reported_after_a_while():
@@ -73,11 +73,11 @@ def test_the_attempts_go_on_over_restarts():
     ("found", "says"),
     [
         (history(), "no run yet"),
-        (history(run("r1", "CANCELED")), "no restart is wanted"),
-        (history(failed()), "no restart is wanted"),
-        (history(failed(), recoveries=(recovery("c"),)), "no restart is wanted"),
-        (history(failed(), recoveries=(recovery("c", "FAILURE", restart_of="r1"),)), "no restart is wanted"),
-        (history(failed(), recoveries=(recovery("c", "CANCELED", restart_of="r1"),)), "no restart is wanted"),
+        (history(run("r1", "CANCELED")), "no restart is requested"),
+        (history(failed()), "no restart is requested"),
+        (history(failed(), recoveries=(recovery("c"),)), "no restart is requested"),
+        (history(failed(), recoveries=(recovery("c", "FAILURE", restart_of="r1"),)), "no restart is requested"),
+        (history(failed(), recoveries=(recovery("c", "CANCELED", restart_of="r1"),)), "no restart is requested"),
         (history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r1"),)), "c of recovery is STARTED"),
         (
             history(run("r2", "QUEUED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
@@ -85,12 +85,12 @@ def test_the_attempts_go_on_over_restarts():
         ),
         (
             history(run("r2", "CANCELED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
-            "no restart is wanted",
+            "no restart is requested",
         ),
         (history(failed(), recoveries=(recovery("d", person=True), recovery("c", restart_of="r1"))), "no restart"),
         (
             history(run("r1", "CANCELED", at=NOW - 55, lived=50), recoveries=(recovery("c", restart_of="r1"),)),
-            "cancelled by a person",
+            "a person cancelled run",
         ),
     ],
 )

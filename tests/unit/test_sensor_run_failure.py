@@ -17,7 +17,7 @@ from tests.support.sensor_facts import HOPELESS, NOW, STREAM, history, recovery,
 CIRCUIT = Circuit(3, 900.0, 120.0)
 DEFAULT = ExponentialDelay(1.0, 60.0, 2.0, 0.0, 600.0, 10)
 FENCED = Classified("EO-FENCED", "a newer driver owns the sink", heals=False)
-PREPARE = Classified("EO-PREPARE", "a transaction was ended by somebody else", heals=True)
+PREPARE = Classified("EO-PREPARE", "a transaction was ended by another client", heals=True)
 
 
 def owner(alive, purpose="stream"):
@@ -106,7 +106,7 @@ def test_a_failed_recovery_is_tried_again_by_the_same_strategy():
     failed = recovery("c1", "FAILURE", at=NOW - 3, lived=2.0, restart_of="r1")
     facts = {"recoveries": (failed,), "recovery_failure": Classified("EO-UNREACHABLE", "no answer")}
     found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 10.0), **facts)
-    assert found.wish is None and "tried again in 9 s (attempt 2)" in found.message
+    assert found.wish is None and "the recovery is retried in 9 s (attempt 2)" in found.message
     found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 0.5), **facts)
     assert found.wish is not None and found.wish.attempt == 2
     facts["recovery_failure"] = Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False)
@@ -136,7 +136,7 @@ def test_a_superseded_driver_does_not_take_the_sink_back_from_a_living_one(why, 
 
 def test_a_failure_while_another_run_lives_restarts_nothing():
     found = judged(run("r2", "FAILURE", at=NOW - 60), run("r1", "STARTED", at=NOW - 500), why=PREPARE)
-    assert found.wish is None and "run r1 of stream works on the sink" in found.message
+    assert found.wish is None and "run r1 of stream is working on the sink" in found.message
 
 
 # -- the gate --------------------------------------------------------------------------------------------------------
@@ -148,16 +148,16 @@ WISH = Wish("in-doubt/7", "batch 7 is in doubt")
     ("found", "owner_works", "says"),
     [
         (history(run("r1", "QUEUED")), None, "QUEUED"),
-        (history(run("r1", "STARTING", alive=None)), None, "works on the sink"),
-        (history(run("r1", "STARTED")), None, "works on the sink"),
-        (history(run("r1", "STARTED", alive=None)), None, "works on the sink"),  # on another host
-        (history(run("r1", "CANCELING")), None, "works on the sink"),
+        (history(run("r1", "STARTING", alive=None)), None, "is working on the sink"),
+        (history(run("r1", "STARTED")), None, "is working on the sink"),
+        (history(run("r1", "STARTED", alive=None)), None, "is working on the sink"),  # on another host
+        (history(run("r1", "CANCELING")), None, "is working on the sink"),
         (history(recoveries=(recovery("c", "STARTED"),)), None, "recovery c is under way"),
         (history(recoveries=(recovery("c", "NOT_STARTED"),)), None, "NOT_STARTED"),
-        (history(others=(run("w", "STARTED", job="write"),)), None, "run w of write works"),
-        (history(run("r1", "CANCELED")), True, "the sink's owner lives"),
+        (history(others=(run("w", "STARTED", job="write"),)), None, "run w of write is working"),
+        (history(run("r1", "CANCELED")), True, "the sink's owner is alive"),
         (history(run("r1", "CANCELED"), recoveries=(recovery("c", "CANCELED"),)), False, "cancelled recovery c"),
-        (history(run("r1", "FAILURE", at=NOW - 70, lived=50)), False, "for the sensor run_failure"),
+        (history(run("r1", "FAILURE", at=NOW - 70, lived=50)), False, "the sensor run_failure handles that"),
         (history(recoveries=tuple(recovery(f"c{n}", at=NOW - 100 - n) for n in range(3))), False, "circuit open"),
     ],
 )

@@ -19,7 +19,7 @@ def stale(part: int, age_s: float, verdict: str = "undecided") -> OpenTransactio
 @pytest.mark.parametrize(
     ("facts", "incident", "says"),
     [
-        (Facts(open=4), None, "No transaction is open for longer than 300 s (4 are open)"),
+        (Facts(open=4), None, "No transaction has been open for longer than 300 s (4 are open)"),
         (Facts((stale(0, 400),), 1), "stale/eo:s:1:0:0.0/4000.2", "500 s from now"),
         (Facts((stale(0, 400, "decided"),), 1), "stale/eo:s:1:0:0.0/4000.2", "decided, 400 s"),
         (Facts(tuple(stale(n, 400) for n in range(5)), 5), "stale/eo:s:1:0:0.0/4000.2", "and 2 more"),

@@ -1,6 +1,6 @@
-"""``exactly-once``: look at the transactions and checkpoints of sinks, and bring a sink to rest.
+"""``exactly-once``: inspect the transactions and checkpoints of sinks, and recover a sink.
 
-Exit codes: 0 all is well, 1 something is not right or was refused, 2 the command itself is wrong.
+Exit codes: 0 all is well, 1 something is wrong or was refused, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from exactly_once.errors import ExactlyOnceError, InvalidOption
 from exactly_once.ops.cli.arguments import parse
 from exactly_once.ops.cli.commands import run
 
-#: Of a table that goes into a file or a pipe: wide enough for a transactional id with its partitions.
+#: Width of a table that goes into a file or a pipe: enough for a transactional id with its partitions.
 PIPED_WIDTH = 180
 
-#: What the clients have to say about connections; the error at the end says it once.
+#: Loggers of the Kafka clients, whose connection trouble the error at the end reports once.
 _CHATTY = ("kafka", "exactly_once.librdkafka")
 
 
@@ -53,14 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        print("Interrupted. What was asked of the brokers may have been done; list again.", file=sys.stderr)
+        print("Interrupted. The brokers may have carried out the request; list again to see.", file=sys.stderr)
         return 130
     except ExactlyOnceError as e:
         return _fail(e, args.json)
     except Exception as e:  # a person at night is told what is known, not where in our code it was found
         return _fail(
             ExactlyOnceError(
-                f"{type(e).__name__}: {e}", "List again to see what stands; report this as a bug", "Nothing is known"
+                f"{type(e).__name__}: {e}",
+                "List again to see the current state, and report this as a bug",
+                "How far the command got is unknown",
             ),
             args.json,
         )

@@ -13,20 +13,20 @@ _ENVIRONMENT = (
     "KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD, KAFKA_SSL_CA_LOCATION, "
     "KAFKA_SSL_IDENTITY_LOCATION, KAFKA_SSL_KEY_PASSWORD."
 )
-_CODES = "Exit codes: 0 all is well, 1 something is not right or was refused, 2 wrong usage."
+_CODES = "Exit codes: 0 all is well, 1 something is wrong or was refused, 2 wrong usage."
 _LOCATION = "a path, or a URI (file, hdfs, s3, gs, abfs)"
-_FORCE = "the phrase that a refusal prints; it states what will be lost, duplicated or stopped"
+_FORCE = "the phrase that the refusal prints, which states what will be lost, duplicated or stopped"
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments; ``args.command`` names the command. Exits with 2 when they are wrong, with 0 after ``--help``."""
+    """Parse the arguments; ``args.command`` names the command. Exits with 2 on wrong usage, with 0 after ``--help``."""
     return _parser().parse_args(argv)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="exactly-once",
-        description="Look at the transactions and checkpoints of exactly-once sinks, and bring a sink to rest.",
+        description="Inspect the transactions and checkpoints of exactly-once sinks, and recover a sink.",
         epilog=f"{_ENVIRONMENT} {_CODES}",
     )
     parser.add_argument("--bootstrap-servers", metavar="S", help="host:port,...; instead of KAFKA_BOOTSTRAP_SERVERS")
@@ -35,45 +35,49 @@ def _parser() -> argparse.ArgumentParser:
     transactions = groups.add_parser("transactions", help="list, explain, commit, abort")
     verbs = transactions.add_subparsers(dest="verb", required=True, metavar="list | explain | commit | abort")
     listing = _verb(
-        verbs, "list", "transactions.list", "what is open, of which sink, for how long, and what it will be"
+        verbs, "list", "transactions.list", "list open transactions, each with its sink, its age and its verdict"
     )
     listing.add_argument("--sink", metavar="S", help="only this sink; default: every sink on the cluster")
-    listing.add_argument("--all", action="store_true", help="also transactional ids with nothing under way")
+    listing.add_argument("--all", action="store_true", help="also list transactional ids with no transaction under way")
     listing.add_argument(
-        "--hanging", action="store_true", help="also ask the partition leaders for what no coordinator will ever end"
+        "--hanging",
+        action="store_true",
+        help="also ask the partition leaders for transactions that no coordinator will ever end",
     )
     _older_than(listing)
-    explain = _verb(verbs, "explain", "transactions.explain", "all about one transaction, and what may be done")
+    explain = _verb(verbs, "explain", "transactions.explain", "explain one transaction, and what you may do about it")
     explain.add_argument("id", metavar="ID", help="a transactional id")
     commit = _verb(verbs, "commit", "transactions.commit", "commit a transaction that is decided")
     commit.add_argument("id", metavar="ID", help="the transactional id of a part")
     commit.add_argument("--force", metavar="PHRASE", help=_FORCE)
-    abort = _verb(verbs, "abort", "transactions.abort", "abort a transaction that is not decided, by a recovery")
+    abort = _verb(verbs, "abort", "transactions.abort", "abort a transaction that is not decided, with a recovery")
     which = abort.add_mutually_exclusive_group(required=True)
     which.add_argument("id", metavar="ID", nargs="?", help="the transactional id of a part")
-    which.add_argument("--hanging", metavar="TOPIC-PARTITION@OFFSET", help="a hanging one, as the list names it")
+    which.add_argument(
+        "--hanging", metavar="TOPIC-PARTITION@OFFSET", help="a hanging transaction, by its name in the list"
+    )
     abort.add_argument("--force", metavar="PHRASE", help=_FORCE)
     _older_than(abort)
 
     checkpoint = groups.add_parser("checkpoint", help="inspect, repair")
     looks = checkpoint.add_subparsers(dest="verb", required=True, metavar="inspect | repair")
-    inspect = _verb(looks, "inspect", "checkpoint.inspect", "how far a stream is, by its checkpoint")
+    inspect = _verb(looks, "inspect", "checkpoint.inspect", "show how far a stream has got, by its checkpoint")
     inspect.add_argument("location", metavar="LOCATION", help=_LOCATION)
     inspect.add_argument("--sink", metavar="S", help="compare with the commit log of this sink")
-    mend = _verb(looks, "repair", "checkpoint.repair", "what may be done about torn files, by the commit log")
+    mend = _verb(looks, "repair", "checkpoint.repair", "show how to repair torn files, by the commit log")
     mend.add_argument("location", metavar="LOCATION", help=_LOCATION)
     mend.add_argument("--sink", metavar="S", required=True, help="the sink of the stream")
-    mend.add_argument("--apply", action="store_true", help="do it; a copy of every file that changes is kept")
+    mend.add_argument("--apply", action="store_true", help="make the changes, and keep a copy of every changed file")
     mend.add_argument(
         "--plan-anew",
         action="store_true",
-        help="also have Spark plan the batch in flight anew (a batch that is too long), when nothing of it is decided",
+        help="also make Spark plan the batch in flight again (a batch that takes too long), if it is not decided",
     )
     mend.add_argument("--force", metavar="PHRASE", help=_FORCE)
 
-    recover = _verb(groups, "recover", "recover", "finish what is decided, abort what is not, and prove it")
+    recover = _verb(groups, "recover", "recover", "commit decided batches, abort undecided transactions, and verify")
     recover.add_argument("sink", metavar="SINK", help="a sink id")
-    recover.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    recover.add_argument("--dry-run", action="store_true", help="only show what a recovery would do")
     recover.add_argument("--force", metavar="PHRASE", help=_FORCE)
 
     metrics.add_arguments(groups)
@@ -84,7 +88,7 @@ def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: str, text: str
 ) -> argparse.ArgumentParser:
     verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text.capitalize()}.")
-    verb.add_argument("--json", action="store_true", help="one JSON document on the standard output")
+    verb.add_argument("--json", action="store_true", help="print one JSON document to standard output")
     verb.set_defaults(command=command)
     return verb
 
@@ -95,5 +99,5 @@ def _older_than(verb: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=float,
         default=OLDER_THAN_S,
-        help="hanging: only from this age on, by the timestamp of the last record (default: %(default)g)",
+        help="hanging: only transactions at least this old, by the timestamp of the last record (default: %(default)g)",
     )

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def connection_of(args: argparse.Namespace) -> Connection:
-    """From the environment, with the servers of the command line if it names some."""
+    """The connection from the environment, with the command line's servers if it names any."""
     servers = args.bootstrap_servers
     found = Connection.from_environment(servers)
     return replace(found, bootstrap_servers=servers) if servers else found
@@ -131,7 +131,7 @@ def _abort(args: argparse.Namespace) -> Result:
         ended = operations.end_hanging(connection, args.hanging, args.force, args.older_than)
         return Result(
             {"aborted": args.hanging, **_hanging_json(ended), "forced": args.force},
-            partial(tables.show_line, f"Ended the hanging transaction {args.hanging}; its readers go on."),
+            partial(tables.show_line, f"Aborted the hanging transaction {args.hanging}; its readers continue."),
         )
     done = operations.abort(connection, args.id, args.force)
     document = {

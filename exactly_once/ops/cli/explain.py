@@ -1,4 +1,4 @@
-"""What a person at night needs to know about one transaction, from an inspection: pure."""
+"""Explanation of one transaction for an operator, from an inspection: pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from exactly_once.protocol.names import parse_part_id
 
 @dataclass(frozen=True)
 class Option:
-    """Something that may be done: the exact command, and what it does."""
+    """Something the operator may do: the exact command, and its effect."""
 
     command: str
     effect: str
@@ -30,7 +30,7 @@ class Explanation:
     Attributes
     ----------
     what, owner, state, by_itself : str
-        What it is; who owns its sink; where it stands against its timeout; what happens when nobody acts.
+        What it is; who owns its sink; its state and how far it is from its timeout; what happens if nobody acts.
     blocks : tuple of BlockedPartition
         Partitions that it holds back.
     """
@@ -89,7 +89,7 @@ def explain(described: Description, found: Inspection, program: str = "exactly-o
 
 
 def owner_sentence(found: Inspection) -> str:
-    """Who owns the sink, and whether that lives."""
+    """Describe the sink's owner, and whether it is alive."""
     if found.owner is None:
         return "Nobody: no stream has ever claimed this sink."
     claim, alive = found.owner.claim, found.owner.alive
@@ -98,7 +98,7 @@ def owner_sentence(found: Inspection) -> str:
         if alive
         else "it is gone"
         if alive is False
-        else f"from {socket.gethostname()} it cannot be seen whether it is alive"
+        else f"cannot tell from {socket.gethostname()} whether it is alive"
     )
     return (
         f"A {claim.purpose}: process {claim.pid} on {claim.host}, claim {claim.token} of "
@@ -109,7 +109,7 @@ def owner_sentence(found: Inspection) -> str:
 def _what(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
     name = described.transactional_id
     if sink_of(name) is None:
-        return "A foreign id: it belongs to no sink of this package, which never touches it."
+        return "A foreign id: it does not belong to a sink of this package, which never touches it."
     part = parse_part_id(name)
     if part is None:
         return f"The commit log of sink {found.sink_id}: the one writer that decides."
@@ -118,48 +118,55 @@ def _what(described: Description, found: Inspection, transaction: OpenTransactio
         decision, handle = batch
         return f"Part {part.part} of {name_of(decision)} of sink {found.sink_id}, {plural(handle.records, 'record')}."
     if transaction is None:
-        return f"An id of part {part.part} of sink {found.sink_id}, with no transaction under way."
+        return f"The id of part {part.part} of sink {found.sink_id}, with no transaction under way."
     return f"Part {part.part} of a batch of sink {found.sink_id} that is not decided."
 
 
 def _state(described: Description, transaction: OpenTransaction | None) -> str:
     if not described.state:
-        return "No coordinator knows this id: it was never used here, or has expired."
+        return "No coordinator knows this id: it was never used on this cluster, or it has expired."
     if transaction is None:
-        return f"{described.state}: nothing is under way."
+        return f"{described.state}: no transaction is under way."
     left = transaction.timeout_s - transaction.age_s
     limit = f"after {duration(transaction.timeout_s)} the broker aborts it"
-    rest = f"{duration(left)} are left" if left > 0 else "that time is over"
+    rest = f"{duration(left)} left" if left > 0 else "overdue"
     return f"{described.state} for {duration(transaction.age_s)}; {limit} ({rest}). Verdict: {transaction.verdict}."
 
 
 def _by_itself(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
     if sink_of(described.transactional_id) is None:
-        return "Its own client ends it, or its timeout does."
+        return "Its own client or its timeout will end it."
     if transaction is None:
         return _ended(described, found)
     if described.state != "Ongoing":
         return f"The coordinator is writing its {described.state.removeprefix('Prepare').lower()} markers."
     works = found.owner.works if found.owner else False
     left = duration(max(0.0, transaction.timeout_s - transaction.age_s))
-    unseen = "If its driver is dead: " if works is None else ""
+    unseen = "If its driver is dead, " if works is None else ""
     if transaction.verdict == "log":
-        return f"A write takes milliseconds. The next claim ends what a dead driver left; its timeout does in {left}."
+        return (
+            "A write to the log takes milliseconds. If its driver is dead, the next claim ends it; without a claim, "
+            f"its timeout does in {left}."
+        )
     if transaction.verdict == "decided":
         if works:
             return "Its driver commits it within seconds."
         named = naming(described, found.log)
-        return (
-            f"{unseen}nobody commits it until the stream or a recovery is started. In {left} the broker aborts it; its "
-            f"records are then missing from {name_of(named[0]) if named else 'its batch'} until the stream is started "
-            "and writes them again (EO-LOST)."
+        return _sentence(
+            f"{unseen}it stays uncommitted until the stream or a recovery starts. In {left} the broker aborts it; its "
+            f"records are then missing from {name_of(named[0]) if named else 'its batch'} until the stream starts and "
+            "writes them again (EO-LOST)."
         )
     if works:
-        return "Its driver decides it when the batch is written, or aborts it. Nothing of it is visible before."
-    return (
-        f"{unseen}the next start or a recovery aborts it; in {left} the broker does. Nothing is lost: the batch is "
-        "written again."
+        return "Its driver decides it when the batch is written, or aborts it. None of it is visible before."
+    return _sentence(
+        f"{unseen}the next start or a recovery aborts it; in {left} the broker does. Nothing is lost: the next start "
+        "writes the batch again."
     )
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _ended(described: Description, found: Inspection) -> str:
@@ -167,10 +174,10 @@ def _ended(described: Description, found: Inspection) -> str:
         for part in pending.parts:
             if part.transactional_id == described.transactional_id:
                 return (
-                    f"Its {pending.name} is decided and not proven; this part of it is {part.state}. The next start of "
-                    "the stream or a recovery goes on from there."
+                    f"Its {pending.name} is decided but not proven committed; this part of it is {part.state}. The "
+                    "next start of the stream or a recovery continues from there."
                 )
-    return "Nothing: there is nothing to end."
+    return "Nothing: no transaction is open."
 
 
 def _options(found: Inspection, transaction: OpenTransaction | None, program: str) -> list[Option]:
@@ -185,38 +192,42 @@ def _options(found: Inspection, transaction: OpenTransaction | None, program: st
     name = transaction.transactional_id if transaction else ""
     if transaction is not None and transaction.state == "Ongoing":
         if transaction.verdict == "decided":
-            effect = f"Shows its {plural(transaction.records or 0, 'record')} to readers; harmless beside a driver."
+            count = plural(transaction.records or 0, "record")
+            effect = f"Makes its {count} visible to readers; harmless while a driver does the same."
             options.append(Option(f"{program} transactions commit {name}", effect))
         elif transaction.verdict == "undecided":
-            effect = "Aborts it and whatever else of the sink is not decided; commits what is. No record is lost."
+            effect = (
+                "Aborts this and every other undecided transaction of the sink, and commits decided batches. "
+                "No record is lost."
+            )
             options.append(Option(f"{program} transactions abort {name}{force}", effect))
     if found.owner is not None and found.owner.works:
-        options.append(Option("wait", "The driver is alive and ends its transactions itself."))
+        options.append(Option("wait", "The driver is alive and ends its own transactions."))
     if found.owner is not None:
         fences = " Stops the driver with EO-FENCED." if force else ""
         options.append(
             Option(
                 f"{program} recover {found.sink_id}{force}",
-                f"Commits what is decided, aborts what is not, and proves it.{fences}",
+                f"Commits decided batches, aborts undecided transactions, and verifies the result.{fences}",
             )
         )
     return options
 
 
 def trouble(found: Inspection) -> list[str]:
-    """What is not right with a sink, a sentence each; empty when it works, or rests."""
+    """List what is wrong with a sink, one sentence each; empty when it works or is at rest."""
     sentences: list[str] = []
     waits = len(found.open) + len(found.decided)
     if waits and not _worked_on(found):
         sentences.append(
             f"{found.sink_id}: {plural(len(found.open), 'transaction')} open and {plural(len(found.decided), 'batch')} "
-            f"decided but not proven, and nobody works on it: exactly-once recover {found.sink_id}"
+            f"decided but not proven, and no driver or recovery works on it: run exactly-once recover {found.sink_id}"
         )
     for pending in found.decided:
         for state in ("lost", "unknown"):
             if count := pending.count(state):
                 sentences.append(
-                    f"{found.sink_id}: {pending.name} is decided, and {plural(count, 'part')} of it "
+                    f"{found.sink_id}: {pending.name} is decided, but {plural(count, 'part')} of it "
                     f"{'is' if count == 1 else 'are'} {state}"
                 )
         if pending.unasked and not (pending.count("waiting") or _worked_on(found)):

@@ -14,14 +14,14 @@ from exactly_once.ops.metrics import INTERVAL_S, observe
 from exactly_once.protocol.names import check_sink_id
 
 _OTLP = (
-    "With OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_METRICS_ENDPOINT the same figures are sent over OTLP "
-    "(http/protobuf). Ends with SIGINT or SIGTERM."
+    "With OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_METRICS_ENDPOINT set, the command also sends the metrics "
+    "over OTLP (http/protobuf). SIGINT or SIGTERM stops the command."
 )
 
 
 def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The subcommand, beside the other ones."""
-    text = "watch sinks and serve their metrics to Prometheus, until it is stopped; reads only"
+    """Add the subcommand ``metrics``."""
+    text = "observe sinks, read-only, and serve their metrics to Prometheus until stopped"
     metrics: argparse.ArgumentParser = groups.add_parser(
         "metrics", help=text, description=f"{text.capitalize()}.", epilog=_OTLP
     )
@@ -31,21 +31,21 @@ def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -
     metrics.add_argument(
         "--host",
         default=os.environ.get("OTEL_EXPORTER_PROMETHEUS_HOST", "localhost"),
-        help="address to serve on; 0.0.0.0 for every one (default: OTEL_EXPORTER_PROMETHEUS_HOST, or localhost)",
+        help="address to serve on; 0.0.0.0 for all (default: OTEL_EXPORTER_PROMETHEUS_HOST, or localhost)",
     )
     metrics.add_argument(
         "--port",
         type=int,
         default=os.environ.get("OTEL_EXPORTER_PROMETHEUS_PORT", "9464"),
-        help="0 for a free one (default: OTEL_EXPORTER_PROMETHEUS_PORT, or 9464)",
+        help="port to serve on; 0 for a free one (default: OTEL_EXPORTER_PROMETHEUS_PORT, or 9464)",
     )
     metrics.add_argument(
         "--interval",
         metavar="SECONDS",
         type=float,
         default=INTERVAL_S,
-        help="between two looks; the log holds the last 64 batches, so a stream of more than 4 batches a second needs "
-        "a shorter one (default: %(default)g)",
+        help="time between observations; the log holds the last 64 batches, so a stream of more than 4 batches a "
+        "second needs a shorter interval (default: %(default)g)",
     )
     metrics.set_defaults(command="metrics", json=False)
 

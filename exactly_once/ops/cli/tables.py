@@ -1,4 +1,4 @@
-"""What people see: tables for what can be compared, sentences for the rest."""
+"""The output for people: tables for what can be compared, sentences for the rest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_list(
 ) -> None:
     """Sinks with what is open, ids with nothing open, hanging transactions, and what is not right."""
     if not found:
-        show_line("There is no sink on this cluster (or this principal may not see one).", console)
+        show_line("There is no sink on this cluster (or this principal may not see any).", console)
     for inspection in found:
         show_line(f"Sink {inspection.sink_id}: {_headline(inspection)}", console)
         if inspection.open:
@@ -131,7 +131,7 @@ def _blocks(found: Explanation) -> str:
         return "Nobody."
     groups = sorted({g for b in found.blocks for g in b.groups})
     who = f"consumer groups {_some(groups)}" if groups else "no consumer group with committed offsets"
-    more = "" if found.readers_complete else " (not every group could be asked)"
+    more = "" if found.readers_complete else " (could not check every group)"
     return f"{_partitions(found.blocks)}; {who}{more}."
 
 
@@ -152,11 +152,14 @@ def show_report(report: RecoveryReport, console: Console) -> None:
     table.add_row("still blocked", str(len(report.blocked)), _some([f"{t}-{p}" for t, p in report.blocked]) or "-")
     console.print(table)
     if report.left_open:
-        rest = "A task of a stopped driver still breathes, or its id may not be ended by you: run the recovery again."
+        rest = (
+            "A task of a stopped driver is still running, or this principal may not end its transaction: run the "
+            "recovery again."
+        )
     elif report.blocked:
         rest = (
-            "Nothing of the sink is open; somebody else's transaction holds its readers back, or one that hangs: "
-            "exactly-once transactions list --hanging"
+            "The sink has no open transaction; another application's transaction, or a hanging one, holds its readers "
+            "back: exactly-once transactions list --hanging"
         )
     else:
         rest = "The sink is at rest. The next start of the stream takes it back."
@@ -173,22 +176,23 @@ def show_plan(
         show_line(f"  {'Would commit:':<16}{d.name}, {plural(len(d.parts), 'part')}", console)
     for t in undecided:
         show_line(
-            f"  {'Would abort:':<16}{t.transactional_id}, open for {duration(t.age_s)}; its rows are written again",
+            f"  {'Would abort:':<16}{t.transactional_id}, open for {duration(t.age_s)}; the next start writes its rows "
+            "again",
             console,
         )
     if not (found.decided or undecided):
-        show_line("  Nothing would be done but to claim the sink.", console)
+        show_line("  The recovery would only claim the sink.", console)
     if found.blocked:
         show_line(f"  {'Readers wait on:':<16} {_partitions(found.blocked)}", console)
     show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
     if refusal is not None:
-        show_line(f"  {'All the same:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
+        show_line(f"  {'To force it:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
 
 
 def show_checkpoint(
     found: Checkpoint, offsets: Offsets, standing: Standing | None, sink_id: str | None, console: Console
 ) -> None:
-    """A checkpoint, and how it stands to a commit log."""
+    """A checkpoint, and how it compares with a commit log."""
     if found.query_id is None and not found.torn:
         show_line(f"There is no checkpoint at {found.location}.", console)
     else:
@@ -208,12 +212,13 @@ def show_checkpoint(
     for name, fault in found.torn.items():
         show_line(f"! {name} is torn: {fault}.", console)
     if found.torn:
-        show_line(f"See what may be done: {repair_command(found.location, sink_id or '')}", console)
+        show_line(f"To see how to repair the torn files: {repair_command(found.location, sink_id or '')}", console)
     if standing is not None:
         decided = _or_dash(standing.last_decided)
         unproven = f"; not proven: {list(standing.open_decisions)}" if standing.open_decisions else ""
         show_line(
-            f"With the commit log of {sink_id}: {standing.state}. Last decided batch: {decided}{unproven}.", console
+            f"Compared with the commit log of {sink_id}: {standing.state}. Last decided batch: {decided}{unproven}.",
+            console,
         )
 
 
@@ -229,14 +234,14 @@ def show_repair(found: Repair, refusal: Refused | None, command: str, console: C
     console.print(table)
     if found.applied:
         show_line(f"Done, under claim {found.claim}. Copies and the audit record are in {found.kept_in}.", console)
-        show_line("Start the stream: it takes the sink back and goes on.", console)
+        show_line("Start the stream: it takes the sink back and continues.", console)
     elif found.refused:
-        show_line("Nothing was changed: what is refused only a person can put right.", console)
+        show_line("Nothing was changed: a person has to put the refused findings right.", console)
     elif found.to_do:
         show_line("Nothing was changed.", console)
         show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
         if refusal is not None:
-            show_line(f"  {'All the same:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
+            show_line(f"  {'To force it:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
 
 
 def _table(title: str | None, *columns: str) -> Table:
@@ -252,7 +257,8 @@ def _table(title: str | None, *columns: str) -> Table:
 def _partitions(blocked: Iterable[BlockedPartition]) -> str:
     return _some(
         [
-            f"{b.topic}-{b.partition} ({plural(b.waiting, 'offset')}{'' if b.ours else ', held by somebody else'})"
+            f"{b.topic}-{b.partition} "
+            f"({plural(b.waiting, 'offset')}{'' if b.ours else ', held by another application'})"
             for b in blocked
         ]
     )

@@ -1,4 +1,4 @@
-"""Numbers and times as people say them."""
+"""Numbers and times in words."""
 
 from __future__ import annotations
 

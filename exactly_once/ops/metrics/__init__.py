@@ -44,7 +44,7 @@ def observe(
         An unreachable cluster is no error: it is what is measured.
     """
     if not 1 <= interval_s <= 86_400:
-        raise InvalidOption(f"an interval of {interval_s:g} s is not possible", "Give seconds between 1 and a day")
+        raise InvalidOption(f"an interval of {interval_s:g} s is not valid", "Use an interval of 1 to 86400 seconds")
     try:
         from exactly_once.ops.metrics.export import Exporter
     except ImportError as e:

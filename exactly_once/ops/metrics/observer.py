@@ -163,12 +163,12 @@ class Observer:
             return
         name = f"sink {subject}" if subject else self._connection.bootstrap_servers
         if e is None:
-            log.warning("%s: observed again", name)
+            log.warning("%s: observation works again", name)
             self._troubles.pop(subject)
             return
         self._troubles[subject] = kind
         expected = isinstance(e, ExactlyOnceError)
-        log.warning("%s: not observed: %s", name, e, exc_info=None if expected else e)
+        log.warning("%s: observation failed: %s", name, e, exc_info=None if expected else e)
 
 
 def _reader_lag(survey: LagSurvey, sink_id: str, deadline: Deadline) -> Lag:

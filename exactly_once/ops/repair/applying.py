@@ -172,9 +172,9 @@ def _judged(log: LogState, sink_id: str, location: str, plan_anew: bool) -> Repa
 def _check_owned(log: LogState, sink_id: str, token: int) -> None:
     if log.owner is None or log.owner.token != token:
         raise Fenced(
-            f"somebody took sink {sink_id!r} while its checkpoint was being repaired",
-            "Stop the stream, and repair again: what is done already stays done",
-            safe="The copies are kept, and each change is safe by itself",
+            f"another process claimed sink {sink_id!r} while its checkpoint was being repaired",
+            "Stop the stream and run the repair again: the changes already made stay made",
+            safe="The copies are kept, and each change is safe on its own",
         )
 
 

@@ -103,7 +103,7 @@ def read_files(location: str) -> Files:
     except Exception as e:
         raise CheckpointUnusable(
             f"the checkpoint location {location} cannot be read ({type(e).__name__}: {e})",
-            "Use a path, or a file system that pyarrow knows (file, hdfs, s3, gs, abfs) with its settings in the "
+            "Use a path, or a file system that pyarrow supports (file, hdfs, s3, gs, abfs) with its settings in the "
             "environment",
         ) from e
 

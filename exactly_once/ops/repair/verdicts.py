@@ -67,8 +67,8 @@ def judge(files: Files, log: LogState, sink_id: str, plan_anew: bool = False) ->
         A person's wish that Spark forget its plan of the batch in flight, which is whole, and make another one.
     """
     found = _Judge(files, log, sink_id).findings(plan_anew)
-    by_itself = [Finding(n, Action.KEEP, "it is empty; the repair does not cover this folder") for n in files.empty]
-    return [*found, *by_itself]
+    empty = [Finding(n, Action.KEEP, "the file is empty; the repair does not cover its folder") for n in files.empty]
+    return [*found, *empty]
 
 
 class _Judge:
@@ -88,12 +88,15 @@ class _Judge:
         commits = list(self._commits(offsets))
         if not any(f.name == f"offsets/{self._planned}" for f in offsets):
             if self._comes_later({f.name for f in commits if f.changes}):
-                why = f"batch {self._planned - 1} runs again first; batch {self._planned} is not decided: planned anew"
+                why = (
+                    f"Spark runs batch {self._planned - 1} again first; batch {self._planned} is not decided: Spark "
+                    "plans it again"
+                )
                 offsets.append(self._anew(why))
             elif plan_anew:
                 offsets.append(self._planned_anew())
         stale = [
-            Finding(n, Action.REMOVE, "the file that it belonged to is gone, and Spark cannot write over it")
+            Finding(n, Action.REMOVE, "the file of this checksum is gone, and Spark cannot overwrite the checksum")
             for n in self._files.stale_checksums
         ]
         return [*metadata, *offsets, *commits, *stale]
@@ -109,30 +112,30 @@ class _Judge:
         if metadata is None and not files.offsets:
             yield _refused("", "there is no checkpoint here")
         elif owner is None:
-            yield _refused("", f"sink {self._sink_id!r} was never used, so no commit log tells what is decided")
+            yield _refused("", f"sink {self._sink_id!r} was never used, so no commit log says what is decided")
         elif not self._query_id or self._query_id == WRITE:
             yield _refused("", f"sink {self._sink_id!r} belongs to batch writes, which have no checkpoint")
         elif found is not None and found != self._query_id:
             yield _refused(
-                "", f"the checkpoint is of query {found}, and sink {self._sink_id!r} belongs to query {self._query_id}"
+                "", f"the checkpoint is of query {found}, but sink {self._sink_id!r} belongs to query {self._query_id}"
             )
         elif found is None and not same_location(owner.checkpoint, files.location):
             yield _refused(
                 "metadata",
-                f"it does not tell its query, and sink {self._sink_id!r} was last claimed for another location, "
-                f"{owner.checkpoint or 'which it does not name'}",
+                f"the file does not name its query, and sink {self._sink_id!r} was last claimed for another location, "
+                f"{owner.checkpoint or 'which the claim does not name'}",
             )
         elif self._planned < self._last - 1:
             yield _refused(
                 "",
-                f"its last batch is {max(self._planned, 0)}, and batch {self._last} is decided: it was deleted, "
-                "rewound or restored from a copy. Put back the newest one (EO-REWOUND)",
+                f"the checkpoint's last batch is {max(self._planned, 0)}, but batch {self._last} is decided: the "
+                "checkpoint was deleted, rewound or restored from a copy. Put back the newest checkpoint (EO-REWOUND)",
             )
 
     def _metadata(self) -> Iterator[Finding]:
         metadata = self._files.metadata
         if metadata is None or metadata.fault:
-            fault = metadata.fault if metadata else "it is missing"
+            fault = metadata.fault if metadata else "the file is missing"
             yield Finding(
                 "metadata",
                 Action.REBUILD,
@@ -157,11 +160,11 @@ class _Judge:
         if file is not None and file.digest == decision.offsets_digest:
             if not file.fault:
                 return None
-            return Finding(name, Action.REBUILD, f"{file.fault}, and its text is the decided one", file.text)
+            return Finding(name, Action.REBUILD, f"{file.fault}, but its text is the decided one", file.text)
         if file is None:
-            fault = "it is missing"
+            fault = "the file is missing"
         else:
-            fault = file.fault or "it is another plan than the decided one"
+            fault = file.fault or "the file holds another plan than the decided one"
         # nothing is torn: a checkpoint that was restored from a copy looks the same
         copied = n > self._planned or (file is not None and not file.fault)
         if copied and (n != self._last or n < self._planned or not self._follows(decision)):
@@ -177,9 +180,9 @@ class _Judge:
             return None
         if n < self._planned:
             return self._unread(n, file.fault) or _refused(
-                file.name, f"{file.fault}; Spark needs it, and the commit log has no decision of batch {n}"
+                file.name, f"{file.fault}; Spark needs the file, but the commit log has no decision of batch {n}"
             )
-        return self._anew(f"{file.fault}; batch {n} is not decided: Spark plans it anew")
+        return self._anew(f"{file.fault}; batch {n} is not decided: Spark plans it again")
 
     def _planned_anew(self) -> Finding:
         """The wish for another plan of the batch in flight."""
@@ -188,8 +191,8 @@ class _Judge:
             return _refused("", "no batch is planned yet")
         if self._is_decided(n):
             done = "and Spark has marked it" if n in self._files.commits else "so Spark must run it as it was decided"
-            return _refused(f"offsets/{n}", f"batch {n} is decided, {done}: there is nothing to plan anew")
-        return self._anew(f"as asked; nothing of batch {n} is decided: Spark plans it anew")
+            return _refused(f"offsets/{n}", f"batch {n} is decided, {done}: there is nothing to plan again")
+        return self._anew(f"as requested; batch {n} is not decided: Spark plans it again")
 
     def _comes_later(self, removed: set[str]) -> bool:
         """Whether the planned batch has to wait for the one before it, whose commit is not there or will not be."""
@@ -206,13 +209,14 @@ class _Judge:
         if n in self._files.commits:
             return _refused(
                 name,
-                f"batch {n} is not decided, and commits/{n} is there: it ran under a weaker guarantee, or elsewhere",
+                f"batch {n} is not decided, but commits/{n} exists: the batch ran under a weaker guarantee, or "
+                "elsewhere",
             )
         if self._last != n - 1:
             before = f"batch {self._last}" if self._last >= 0 else "no batch"
             return _refused(
                 name,
-                f"batch {n} is not decided, and the commit log's last decision is of {before}: what came in between "
+                f"batch {n} is not decided, and the commit log's last decision is of {before}: the batches in between "
                 "ran under a weaker guarantee, or elsewhere, and so may have this batch",
             )
         state = [name for version, names in self._files.state.items() if version > n for name in names]
@@ -231,15 +235,16 @@ class _Judge:
 
     def _known_of(self, decision: Decision) -> str:
         return (
-            f"the decision of batch {decision.batch_id} holds no copy of it (it is of an older version, or the file "
-            f"is too long). Known: the SHA-256 of its source lines, {decision.offsets_digest}; where its Kafka input "
-            f"ends, by the consumer group {offsets_group(self._sink_id)}. Put it back from a backup of the checkpoint"
+            f"the decision of batch {decision.batch_id} holds no copy of the file (an older version wrote the "
+            "decision, or the file is too long). Known: the SHA-256 of the file's source lines, "
+            f"{decision.offsets_digest}; where the batch's Kafka input ends, by the consumer group "
+            f"{offsets_group(self._sink_id)}. Put the file back from a backup of the checkpoint"
         )
 
     def _unread(self, n: int, fault: str) -> Finding | None:
         """``offsets/n`` may stay as it is when Spark reads only newer ones, whatever else is removed."""
         if n < self._planned - 2:
-            return Finding(f"offsets/{n}", Action.KEEP, f"{fault}; Spark does not read it any more")
+            return Finding(f"offsets/{n}", Action.KEEP, f"{fault}; Spark no longer reads the file")
         return None
 
     # -- commits --------------------------------------------------------------------------------------------------
@@ -253,26 +258,30 @@ class _Judge:
             if not file.fault:
                 newest = False
             elif not newest:
-                yield Finding(file.name, Action.KEEP, f"{file.fault}; Spark does not read it any more")
+                yield Finding(file.name, Action.KEEP, f"{file.fault}; Spark no longer reads the file")
             elif not self._is_decided(n):
                 yield _refused(
-                    file.name, f"{file.fault}; batch {n} is not decided: it ran under a weaker guarantee, or elsewhere"
+                    file.name,
+                    f"{file.fault}; batch {n} is not decided: the batch ran under a weaker guarantee, or elsewhere",
                 )
             else:
                 removed.append(file)
         first = self._first_run(offsets, removed)
         for file in removed:
             n = int(file.name.rpartition("/")[2])
-            why = f"{file.fault}; batch {n} is decided: Spark runs it again, and its rows are drained"
+            why = f"{file.fault}; batch {n} is decided: Spark runs it again, and the sink drains its rows"
             if n == first - 1 and self._names_state():
                 yield _refused(
                     file.name,
-                    f"{file.fault}; batch {first} is decided and runs next, and only this file names the state that it "
-                    "begins with. Put it back from a backup of the checkpoint",
+                    f"{file.fault}; batch {first} is decided and runs next, and only this file names the state that "
+                    "the batch begins with. Put the file back from a backup of the checkpoint",
                 )
             else:
                 if n < first:
-                    why = f"{file.fault}; batch {n} is decided, and batch {first} runs next: Spark needs it no more"
+                    why = (
+                        f"{file.fault}; batch {n} is decided, and batch {first} runs next: Spark no longer needs the "
+                        "file"
+                    )
                 yield Finding(file.name, Action.REMOVE, why)
 
     def _first_run(self, offsets: list[Finding], removed: list[File]) -> int:
