@@ -206,6 +206,7 @@ def test_a_duplicate_is_found(stream):
     assert found["no_duplicates_and_no_loss"].metadata["lost"].value == 0
 
 
+@pytest.mark.long
 def test_a_transaction_that_stays_open_is_seen_and_so_are_the_readers_that_wait_for_it(stream):
     producer = Producer(
         {**stream.site.connection.librdkafka(), "transactional.id": part_id(SINK_ID, 1, 0, "0.0"), "log_level": 0}

@@ -25,6 +25,7 @@ def run_feed(site):
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
 
+@pytest.mark.long
 def test_a_feed_that_is_killed_goes_on_exactly_where_its_last_transaction_ended(site):
     slow = {"events_per_second": 30_000, "events_per_transaction": 3_000}
     killed = site.start("flights_feed", {"ops": {"flights": {"config": slow}}})

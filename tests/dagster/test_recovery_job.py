@@ -202,6 +202,7 @@ def test_a_stream_that_is_launched_after_the_inspection_is_not_fenced(instance, 
     assert len(inspect_sink(connection, dead.sink_id).open) == 1
 
 
+@pytest.mark.long
 def test_two_recoveries_at_once_bring_the_sink_to_rest(instance, dead, connection):
     """Two daemons by mistake, or a person beside a sensor: the later claim goes on, the earlier one steps back."""
     dead.decide(dead.open_part(0), dead.open_part(1))
@@ -219,6 +220,7 @@ def test_two_recoveries_at_once_bring_the_sink_to_rest(instance, dead, connectio
     assert inspect_sink(connection, dead.sink_id).quiet
 
 
+@pytest.mark.long
 def test_a_recovery_whose_claim_is_taken_by_another_one_steps_back(instance, dead, connection, monkeypatch):
     dead.decide(dead.open_part(0))
     claim_sink = steps.engine.claim_sink

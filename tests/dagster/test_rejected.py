@@ -2,6 +2,8 @@
 
 from itertools import islice
 
+import pytest
+
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.control import Control
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, SINK_ID
@@ -24,6 +26,7 @@ MALFORMED = [
 ]
 
 
+@pytest.mark.long
 def test_malformed_events_come_out_rejected_beside_the_valid_ones(site):
     factory = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
     factory.create_topics({FLIGHTS: 4})
@@ -56,6 +59,7 @@ def test_malformed_events_come_out_rejected_beside_the_valid_ones(site):
             assert all(w.last_stable == w.high for w in control.watermarks(topic).values())
 
 
+@pytest.mark.long
 def test_a_second_run_finds_nothing_to_do(site):
     before = read_log(site.connection, SINK_ID).decisions
     said = site.run("flight_delays_stream", {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}})

@@ -68,6 +68,7 @@ def test_a_write_that_died_after_its_decision_is_completed_by_the_next_try(
     bench.assert_exactly(EXPECTED)
 
 
+@pytest.mark.long
 def test_of_two_writes_at_once_one_goes_through(bench: Bench, driver: StartDriver, warm: SparkDriver) -> None:
     """Guards against the duplicates of a backfill that is launched twice."""
     first = driver()
@@ -83,6 +84,7 @@ def test_of_two_writes_at_once_one_goes_through(bench: Bench, driver: StartDrive
     bench.assert_exactly(EXPECTED)
 
 
+@pytest.mark.long
 def test_a_write_that_lost_a_part_holds_up_no_other_write_and_its_own_next_try_makes_it_good(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -100,6 +102,7 @@ def test_a_write_that_lost_a_part_holds_up_no_other_write_and_its_own_next_try_m
     bench.assert_settled()
 
 
+@pytest.mark.long
 def test_a_write_that_is_done_is_not_written_again_and_fences_nobody(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:

@@ -27,7 +27,8 @@ def killed_at_the_decision(bench: Bench, driver: SparkDriver) -> None:
     driver.kill9()
 
 
-@pytest.mark.parametrize("weaker", ["at_least_once", pytest.param("none", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("weaker", ["at_least_once", "none"])
 def test_what_was_decided_is_finished_by_a_start_with_a_weaker_guarantee_and_the_way_back_is_open(
     weaker: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:

@@ -14,6 +14,14 @@ IN_A_TASK = ("before-begin", "mid-write", "after-flush")
 UNDECIDED = (*IN_A_TASK, "all-prepared")
 DECIDED = ("decided", "some-ended", "all-ended", "completed")
 
+#: These stay in make test: the last moment before the decision, and the first one after it.
+QUICK = ("all-prepared", "decided")
+
+
+def points(*names: str) -> list[object]:
+    """For ``parametrize``."""
+    return [pytest.param(n, marks=[] if n in QUICK else pytest.mark.long) for n in names]
+
 
 def crash_at(point: str, bench: Bench, driver: SparkDriver, batch: int) -> None:
     """Run a stream until one of its processes is at ``point`` of ``batch``; kill -9 everything."""
@@ -35,7 +43,7 @@ def crash_at(point: str, bench: Bench, driver: SparkDriver, batch: int) -> None:
     assert not run.is_committed(batch)
 
 
-@pytest.mark.parametrize("point", UNDECIDED)
+@pytest.mark.parametrize("point", points(*UNDECIDED))
 def test_a_driver_killed_before_its_decision_leaves_nothing_visible_and_the_next_one_writes_the_batch(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -54,7 +62,7 @@ def test_a_driver_killed_before_its_decision_leaves_nothing_visible_and_the_next
     assert bench.decided_batches() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("point", DECIDED)
+@pytest.mark.parametrize("point", points(*DECIDED))
 def test_what_a_killed_driver_had_decided_is_written_once_by_the_next_one(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -76,6 +84,7 @@ def test_what_a_killed_driver_had_decided_is_written_once_by_the_next_one(
     assert bench.log().decisions[1] == log.decisions[1]  # decided once, not again
 
 
+@pytest.mark.long
 def test_a_driver_killed_after_spark_has_written_the_commit_is_continued_with_the_next_batch(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -93,10 +102,8 @@ def test_a_driver_killed_after_spark_has_written_the_commit_is_continued_with_th
     assert bench.decided_batches() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    "point",
-    ["all-prepared", pytest.param("decided", marks=pytest.mark.long), pytest.param("claimed", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["all-prepared", "decided", "claimed"])
 def test_the_very_first_batch_survives_a_kill_like_any_other(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:

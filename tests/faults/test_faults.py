@@ -72,7 +72,8 @@ def test_a_task_that_fails_at_a_row_and_is_tried_again_writes_its_part_once(
     assert bench.decided_batches() == [0, 1]
 
 
-@pytest.mark.parametrize("point", ["mid-write", pytest.param("after-flush", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["mid-write", "after-flush"])
 def test_a_worker_process_that_dies_costs_one_more_attempt_and_no_row(
     point: str, bench: Bench, driver: StartDriver
 ) -> None:
@@ -110,7 +111,7 @@ def test_workers_that_idle_away_come_back_to_the_same_stream(bench: Bench, warm:
     assert bench.log().owner == claim
 
 
-@pytest.mark.parametrize("point", ["mid-write", "decided"])
+@pytest.mark.parametrize("point", [pytest.param("mid-write", marks=pytest.mark.long), "decided"])
 def test_a_broker_that_is_killed_and_comes_back_costs_time_and_no_row(
     point: str, own_broker: Callable[..., EmbeddedBroker], warm: SparkDriver, tmp_path: Path
 ) -> None:

@@ -22,7 +22,8 @@ def assert_nothing_is_open(bench: Bench) -> None:
     assert bench.open_parts() == 0
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(15, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("times", [2, 15])
 def test_a_query_that_is_stopped_before_its_tasks_begin_leaves_no_transaction(
     times: int, bench: Bench, warm: SparkDriver
 ) -> None:

@@ -21,7 +21,7 @@ from tests.support.processes import until
 from tests.support.stream import SparkDriver
 
 
-@pytest.mark.parametrize("point", ["all-prepared", "decided"])
+@pytest.mark.parametrize("point", ["all-prepared", pytest.param("decided", marks=pytest.mark.long)])
 def test_a_paused_driver_that_wakes_after_another_one_took_over_is_refused(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_deleted_checkpoint_is_refused_until_a_person_says_so(bench: Bench, wa
     assert sorted(bench.visible()) == sorted(bench.input.expected() * 2)
 
 
-@pytest.mark.parametrize("rewound_by", [1, 2])
+@pytest.mark.parametrize("rewound_by", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_rewound_checkpoint_is_refused(rewound_by: int, bench: Bench, warm: SparkDriver) -> None:
     """Guards against a batch that is drained although it now names other input (loss), or written again
     (duplicates).

@@ -96,6 +96,7 @@ def test_a_driver_that_sees_the_loss_itself_says_so_and_its_next_start_makes_it_
     assert_rewritten(bench, 1)
 
 
+@pytest.mark.long
 def test_a_driver_that_was_away_past_the_transaction_timeout_loses_nothing(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:

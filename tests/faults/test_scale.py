@@ -39,6 +39,7 @@ def assert_all_rows_once(bench: Bench) -> None:
     assert sorted(bench.visible()) == sorted(bench.input.expected())
 
 
+@pytest.mark.long
 def test_a_stream_rescaled_from_8_to_3_to_8_parts_over_crashes_loses_and_leaves_nothing(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -86,6 +87,7 @@ def test_partitions_that_are_added_while_the_stream_runs_are_used_and_lose_nothi
     assert max(m.partition for m in oracle.read(bench.connection, [bench.topic])) > 3
 
 
+@pytest.mark.long
 def test_a_topic_that_is_deleted_and_made_again_stops_the_stream_until_somebody_says_go_on(
     bench: Bench, warm: SparkDriver
 ) -> None:

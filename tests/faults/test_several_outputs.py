@@ -115,6 +115,7 @@ def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Output
     assert {h.participant for d in bench.log().decisions for h in d.handles} == set(OUTPUTS)
 
 
+@pytest.mark.long
 def test_two_tables_of_one_server_take_part_in_one_batch(
     bench: Bench, warm: SparkDriver, postgres: PostgresServer
 ) -> None:
@@ -251,7 +252,8 @@ def test_an_output_that_cannot_pre_commit_keeps_the_batch_out_of_all(outputs: Ou
     outputs.assert_all(bench.input.expected())
 
 
-@pytest.mark.parametrize("with_kafka", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("with_kafka", [False, True])
 def test_a_driver_that_a_recovery_has_superseded_rolls_back_what_it_prepared_in_every_output(
     with_kafka: bool, outputs: Outputs, warm: SparkDriver
 ) -> None:

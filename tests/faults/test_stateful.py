@@ -49,11 +49,7 @@ OPERATORS = {
 }
 POINTS = ("before-begin", "mid-write", "after-flush", "all-prepared", "decided", "some-ended", "all-ended", "completed")
 DECIDED = POINTS[4:]
-QUICK = {
-    ("windows", "append", "decided"),
-    ("windows", "update", "decided"),
-    ("transformWithState", "append", "decided"),
-}
+QUICK = {("windows", "append", "decided")}
 MATRIX = [
     *((operator, "append", point) for operator in OPERATORS for point in POINTS),
     *((operator, "update", point) for operator in ("windows", "transformWithState") for point in POINTS),
@@ -185,14 +181,15 @@ def test_a_decided_batch_that_is_drained_brings_the_state_forward(
     case.assert_right(rocks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("operator", "mode"),
     [
         ("windows", "append"),
-        pytest.param("windows", "update", marks=pytest.mark.long),
-        pytest.param("transformWithState", "append", marks=pytest.mark.long),
-        pytest.param("join", "append", marks=pytest.mark.long),
-        pytest.param("deduplication", "append", marks=pytest.mark.long),
+        ("windows", "update"),
+        ("transformWithState", "append"),
+        ("join", "append"),
+        ("deduplication", "append"),
     ],
 )
 def test_a_lost_part_of_a_stateful_batch_is_written_again_from_the_state_before_it(

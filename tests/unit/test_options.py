@@ -190,7 +190,12 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         "kafka.value.serializer",
         "as Spark's sink does",
     ),
-    "a partitioner": ({"kafka.partitioner.class": "x.Y"}, InvalidOption, "kafka.partitioner.class", "docs/reference.md"),
+    "a partitioner": (
+        {"kafka.partitioner.class": "x.Y"},
+        InvalidOption,
+        "kafka.partitioner.class",
+        "docs/reference.md",
+    ),
     "an unknown kafka option": ({"kafka.lingerms": "5"}, InvalidOption, "kafka.lingerms", "docs/reference.md"),
     "a consumer's option": (
         {"kafka.isolation.level": "x"},
