@@ -13,7 +13,7 @@ NEWEST_TESTS := tests/integration/test_sink_life.py tests/integration/test_sink_
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup run ui test test-unit test-long test-all test-newest-spark check benchmark clean lock lock-jars
+.PHONY: help setup run demo ui test test-unit test-long test-all test-newest-spark check benchmark clean lock lock-jars
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ setup: ## Install everything into .venv and the cache folder; once
 
 run: setup ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input, with a report at its end
 	@$(PYTHON) -m platform_assets.cli run
+
+demo: setup ## The duel: Spark's own sink and this one, both killed with kill -9; a table and a picture
+	@$(PYTHON) -m demo $(DEMO_ARGS)
 
 ui: setup ## The same with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui

@@ -1,0 +1,125 @@
+"""The pure parts of the duel: moments, counting, the verdict, the table, the picture."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+
+from demo import picture
+from demo.referee import LONGEST_S, SHORTEST_S, Referee, draw
+from demo.rules import OURS, SPARKS
+from demo.score import Score, Story, Tally, markdown, number_of, rows
+
+CLEAN = Score(OURS, flights=10, records=10, distinct=10, kills=3, seconds=61.4)
+TWICE = replace(CLEAN, sink=SPARKS, records=13, seconds=50.0)
+
+
+def record(number: int) -> bytes:
+    return b'{"sequence":%d,"carrier":"UA"}' % number
+
+
+def story() -> Story:
+    told = Story(kills=[20.0, 40.0])
+    told.add(10.0, 4, (replace(TWICE, records=0, distinct=0), replace(CLEAN, records=4, distinct=4)))
+    told.add(61.4, 10, (TWICE, CLEAN))
+    return told
+
+
+def test_the_same_seed_gives_the_same_kills_and_another_one_others() -> None:
+    """A run can be repeated; and no kill is outside of what the referee promises."""
+    assert draw(1, 3) == draw(1, 3) != draw(2, 3)
+    assert all(SHORTEST_S <= delay <= LONGEST_S for delay in draw(7, 100))
+
+
+def test_a_kill_waits_until_both_are_at_work_and_then_for_its_own_time() -> None:
+    """Else the one that starts slower would be killed before it has written anything."""
+    referee = Referee([2.0, 1.0])
+    assert referee.next_kill(5.0, both_at_work=False) is None
+    assert referee.next_kill(6.0, both_at_work=True) == 8.0
+    assert referee.next_kill(7.0, both_at_work=True) == 8.0, "a moment that is drawn does not move"
+    referee.killed()
+    assert referee.next_kill(8.1, both_at_work=False) is None and not referee.over
+    assert referee.next_kill(20.0, both_at_work=True) == 21.0
+    referee.killed()
+    assert referee.over and referee.next_kill(30.0, both_at_work=True) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(record(17), 17), (b'{"carrier":"UA"}', None), (b'{"sequence":null,"a":1}', None), (b"", None), (b"x:1,", None)],
+)
+def test_a_record_names_its_flight_or_is_none_of_the_duel(value: bytes, number: int | None) -> None:
+    assert number_of(value) == number
+
+
+def test_every_record_counts_once_as_new_again_or_unknown() -> None:
+    """Duplicates are what is left over, so nothing may be counted twice or not at all."""
+    tally = Tally(4)
+    tally.add([record(0), record(1), record(1), record(1)])
+    tally.add([record(3), record(4), b"?"])
+    assert tally.seen == (7, 3, 2)
+    assert tally.missing(4) == [2]
+    score = Score(OURS, 4, *tally.seen)
+    assert (score.duplicates, score.missing, score.unknown) == (2, 1, 2)
+
+
+def test_a_clean_score_has_no_problem() -> None:
+    assert CLEAN.problems == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"distinct": 9, "records": 9}, "1 lost"),
+        ({"records": 12}, "2 duplicated"),
+        ({"records": 11, "unknown": 1}, "1 never sent"),
+        ({"open_transactions": 1}, "1 transactions left open"),
+        ({"held_back": 5}, "5 offsets held back from readers"),
+    ],
+)
+def test_whatever_is_not_exactly_once_is_said(change: dict[str, int], problem: str) -> None:
+    """The exit code is 1 for each of them."""
+    assert replace(CLEAN, **change).problems == [problem]
+
+
+def test_the_table_shows_both_sinks_as_they_came_out() -> None:
+    found = {what: (first, second) for what, first, second in rows((TWICE, CLEAN))}
+    assert found["duplicated"] == ("3", "0")
+    assert found["lost"] == ("0", "0")
+    lines = markdown((TWICE, CLEAN)).splitlines()
+    assert lines[0] == "| | Spark's own sink, `kafka` | This sink, `kafka_exactly_once` |"
+    assert "| duplicated | 3 | 0 |" in lines
+    assert {line.count("|") for line in lines} == {4}
+
+
+def test_the_picture_is_xml_that_says_in_words_what_it_shows() -> None:
+    """Text as text: it can be searched, and read aloud."""
+    root = ET.fromstring(picture.draw(story(), (TWICE, CLEAN)))
+    words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "3 duplicates" in words and "0 duplicates" in words
+    assert words.count("kill -9") == 4, "two kills, in each of the two columns"
+    assert "Spark's own sink: 3 duplicates, 0 lost." in root.attrib["aria-label"]
+
+
+def test_the_picture_can_be_drawn_of_a_duel_without_duplicates_and_kills() -> None:
+    """Spark's sink may be lucky."""
+    told = Story()
+    clean = replace(CLEAN, sink=SPARKS)
+    told.add(9.0, 10, (clean, CLEAN))
+    ET.fromstring(picture.draw(told, (clean, CLEAN)))
+
+
+@pytest.mark.parametrize(
+    ("most", "marks"),
+    [
+        (1, [0, 1]),
+        (4, [0, 1, 2, 3, 4]),
+        (7, [0, 2, 4, 6]),
+        (2_874, [0, 1000, 2000]),
+        (336_776, [0, 100_000, 200_000, 300_000]),
+    ],
+)
+def test_a_scale_has_few_round_numbers(most: int, marks: list[int]) -> None:
+    assert picture.scale(most) == marks
