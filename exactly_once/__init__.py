@@ -27,7 +27,7 @@ __version__ = "0.1.0"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kafka_exactly_once")`` known to ``spark``, and look after its queries when they end.
+    """Register ``format("kafka_exactly_once")`` with ``spark``, and abort what ended queries leave undecided.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def register(spark: SparkSession) -> None:
 
 
 def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -> ForeachBatch:
-    """A function for ``foreachBatch``: it writes each batch exactly once, to Kafka and ``participants``, all or none.
+    """Return a ``foreachBatch`` function that writes each batch exactly once, to Kafka and ``participants`` or to none.
 
     For output mode Update, and for several outputs under one decision.
 
@@ -54,14 +54,14 @@ def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -
     Parameters
     ----------
     options : mapping
-        As of ``format("kafka_exactly_once")``; ``checkpointLocation`` is that of the query.
+        The options of ``format("kafka_exactly_once")``; ``checkpointLocation`` is that of the query.
     participants
-        Outputs beside Kafka, see :class:`exactly_once.participant.Participant`.
+        Outputs other than Kafka, see :class:`exactly_once.participant.Participant`.
 
     Raises
     ------
     ExactlyOnceError
-        For options that cannot work.
+        When an option is missing, unknown or invalid.
     """
     from exactly_once.spark.foreach_batch import ForeachBatch
 
@@ -69,15 +69,15 @@ def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -
 
 
 def written(options: Mapping[str, str], write_id: str) -> bool:
-    """Whether the batch write ``write_id`` is decided: then its rows are in the output once, or will be.
+    """Return whether the batch write ``write_id`` is decided: then its rows are in the output once, or will be.
 
-    False is no proof, as the decision may be on its way. Writing again is safe: a write that is decided writes nothing.
+    False proves nothing, since a decision may be in flight. Writing again is safe: a decided write writes nothing.
 
     Parameters
     ----------
     options : mapping
-        As of ``format("kafka_exactly_once")``: ``sink.id``, ``kafka.bootstrap.servers`` and what else the connection
-        needs.
+        The options of ``format("kafka_exactly_once")``: ``sink.id``, ``kafka.bootstrap.servers`` and any others that
+        the connection needs.
 
     Raises
     ------

@@ -27,7 +27,7 @@ LONGEST_KEPT_OFFSETS = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a checkpoint stands.
+    """The state of a checkpoint.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ def same_location(one: str, other: str) -> bool:
 
 
 def torn_files(location: str, torn: Mapping[str, str], sink_id: str = "") -> CheckpointUnusable:
-    """What to say of torn files."""
+    """The error for torn files."""
     said = "; ".join(f"{name} is torn: {fault}" for name, fault in torn.items())
     return CheckpointUnusable(
         f"in the checkpoint {location}, {said} (usually after a full disk or a power failure)",
@@ -167,7 +167,7 @@ def torn_files(location: str, torn: Mapping[str, str], sink_id: str = "") -> Che
 
 
 def repair_command(location: str, sink_id: str = "") -> str:
-    """The command that says what may be done about torn files."""
+    """The command that shows how to repair torn files."""
     return (
         f"exactly-once checkpoint repair {shlex.quote(location)} --sink {shlex.quote(sink_id) if sink_id else 'SINK'}"
     )

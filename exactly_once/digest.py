@@ -1,8 +1,8 @@
 """A digest of the rows of a part that does not depend on their order.
 
 A part that is written again after its transaction was lost must hold the same rows. Their order may differ where Spark
-shuffles (blocks arrive in any order), so the digest is the sum of a hash of each row. It tells mistakes, not attacks,
-apart: 64 bits of XXH3, beside the number of rows.
+shuffles (blocks arrive in any order), so the digest is the sum of a hash of each row. It detects mistakes, not
+tampering: 64 bits of XXH3, next to the number of rows.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ _SINK = frozenset(
 
 
 class Guarantee(Enum):
-    """How often a row is in the output, whatever fails."""
+    """The guarantee: how often a row is in the output, whatever fails."""
 
     EXACTLY_ONCE = "exactly_once"
     """Once: two-phase commit."""
@@ -85,7 +85,7 @@ class Guarantee(Enum):
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What the user asked for.
+    """The options of a sink, parsed and checked.
 
     Attributes
     ----------

@@ -49,7 +49,7 @@ _NAME = re.compile(
 
 class PartName(NamedTuple):
     """The name of one attempt of one part in one participant: never used twice, whatever fails, restarts, is superseded
-    or begins anew.
+    or starts over.
 
     ``str(name)`` is ``eo:<sink id>:<incarnation>:<claim>:<batch>:<part>:<attempt>:<participant>``. A sink id has no
     ``:``, so no sink's names begin like another's. ``token`` is the claim of the driver that planned the attempt;
@@ -115,7 +115,7 @@ class Handle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which undecided parts a sweep may abort.
+    """The undecided parts that a sweep may abort.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class Scope:
     participant: str = ""
 
     def covers(self, name: str) -> bool:
-        """Whether the part with this name is to be aborted. False for everything foreign."""
+        """Return whether a sweep must abort the part with this name. False for everything foreign."""
         part = PartName.parse(name)
         if part is None or part.sink_id != self.sink_id or name in self.spare:
             return False
@@ -213,10 +213,10 @@ class Participant(ABC, Generic[H]):
         The output does not answer now. Nothing is lost; the next start tries again. Say in ``safe`` what is safe, where
         the parts are not decided yet.
     ``Expired``
-        It cannot be told whether a decided part was committed. The stream stops until a person has looked; the engine
-        adds to the way out which option then goes past it.
+        The output cannot tell whether a decided part was committed. The stream stops until a person has looked; the
+        engine adds to the way out the option that continues past the part.
     any other :class:`~exactly_once.errors.ExactlyOnceError`
-        The stream stops; what is decided stays decided, and the next start goes on with it.
+        The stream stops; decided batches stay decided, and the next start continues with them.
     """
 
     #: Names the participant in decisions: unique in its sink, the same over restarts. ``kafka`` is taken.

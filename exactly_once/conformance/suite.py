@@ -129,7 +129,7 @@ class ParticipantConformance(Output):
         self.assert_visible(*names, *more_names)
 
     def test_a_task_killed_before_pre_commit_is_swept(self) -> None:
-        """Half a part that is published, or stays for ever."""
+        """Half a part that is published, or stays forever."""
         self.checked()
         name, again = self.name(), self.name(attempt="1.2")
         elsewhere(write_only, self.participant(), name, self.rows(name))
@@ -275,7 +275,7 @@ class ParticipantConformance(Output):
 
     def test_what_a_log_left_that_is_gone_is_swept_and_another_clusters_is_not(self) -> None:
         """A commit log that was deleted and made anew counts its claims from 1 again: what the one before left would
-        stay for ever, or pass for the new one's. The sink of the same name on another cluster has claims of its own.
+        stay forever, or pass for the new one's. The sink of the same name on another cluster has claims of its own.
         """
         participant = self.checked()
         mine = self.name(0, token=3)
@@ -290,7 +290,7 @@ class ParticipantConformance(Output):
 
     def test_the_same_numbers_under_a_new_commit_log_are_another_batch(self) -> None:
         """After the log was deleted, claims, batches and attempts begin again: "it is published already" would lose the
-        batch, and a place that is taken would keep it out for ever.
+        batch, and a place that is taken would keep it out forever.
         """
         participant = self.checked()
         mine = self.name()
@@ -328,7 +328,7 @@ class ParticipantConformance(Output):
         self.assert_visible()
 
     def test_of_two_attempts_of_a_part_only_the_decided_one_is_visible(self) -> None:
-        """Spark runs a task again while the first attempt still breathes; both prepare."""
+        """Spark runs a task again while the first attempt is still running; both prepare."""
         participant = self.checked()
         loser, winner = self.name(), self.name(attempt="1.2")
         lost, won = self.prepared(loser, winner)

@@ -1,7 +1,8 @@
-"""One batch write, named by the user: however often it is tried, its rows are in the output once.
+"""One batch write, named by the user: however many attempts it takes, the output holds its rows once.
 
-``df.write.format("kafka_exactly_once").option("write.id", ...)``. Each try claims the sink anew, so of two at once the
-later one goes on; what is decided is drained; the decision is kept in the commit log for ever, under the write id.
+``df.write.format("kafka_exactly_once").option("write.id", ...)``. Each attempt claims the sink again, so of two
+concurrent attempts the later one continues; a decided write is drained; the commit log keeps the decision forever,
+under the write id.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class Write:
 
 
 def written(connection: Connection, sink_id: str, write_id: str, timeout_s: float = 10.0) -> Decision | None:
-    """The decision of a batch write, None when its rows are not to be seen yet: then write them.
+    """The decision of a batch write; None when there is no visible decision yet: then write the rows.
 
-    None is no proof: the decision may be on its way, or hidden from observers by somebody else's transaction on the
-    log. The write itself looks again, behind every other writer. A completed decision has totals in place of handles.
+    None proves nothing: the decision may be in flight, or another writer's transaction on the log may hide it from
+    observers. The write itself reads the log again, behind every other writer. A completed decision has totals in
+    place of handles.
 
     A decided write may still have to be completed (see ``open_decisions`` of the log): the next write of the sink, or
     the recovery, does that.

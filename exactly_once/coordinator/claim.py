@@ -1,4 +1,4 @@
-"""How somebody becomes the owner: check everything, fence the others, finish what is decided, sweep what is not."""
+"""The claim: check everything, fence earlier owners, complete decided batches, sweep undecided transactions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMPLETE_BUDGET_S = 60.0
 
 Others = Mapping[str, Participant[PreparedPart]]
 
-#: The participants beside Kafka of a sink that has none.
+#: The participants other than Kafka of a sink that has none.
 KAFKA_ALONE: Others = MappingProxyType({})
 
 
@@ -67,9 +67,7 @@ class Swept:
 
 @dataclass
 class Resolved:
-    """What a claim found of earlier drivers: what it completed, what it aborted, what is lost, and what it could not
-    complete.
-    """
+    """The batches of earlier drivers that a claim completed, aborted, found lost, or could not complete."""
 
     completed: list[Decision] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
@@ -80,9 +78,9 @@ class Resolved:
 def claim_for_stream(options: SinkOptions, batch: Batch, others: Others, adopts_all: bool = False) -> DriverState:
     """Claim the sink for a query, before its first batch.
 
-    Everything that can be refused is refused before anything is written, and before another driver is disturbed. Parts
+    Refuses whatever it must refuse before it writes anything, and before it disturbs another driver. Parts
     of the batch in flight that are decided and lost are to be written again (``replay`` of the state). ``adopts_all``:
-    any history of the checkpoint, and topics made again, are accepted.
+    any history of the checkpoint, and recreated topics, are accepted.
 
     Returns
     -------
@@ -258,7 +256,7 @@ def check_topics(control: Control, last: Decision | None, topics: list[str], con
 
 
 def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
-    """What the cluster must offer: the topic, recent enough brokers, room for the timeout.
+    """Check what the cluster must offer: the topic, recent enough brokers, room for the timeout.
 
     Returns
     -------
@@ -294,10 +292,10 @@ def resolve(
     deadline: Deadline,
     others: Others,
 ) -> Resolved:
-    """Complete what is decided, then abort what is not; see :func:`complete_decided` and :func:`sweep_undecided`.
+    """Complete decided batches and abort undecided transactions; see :func:`complete_decided`, :func:`sweep_undecided`.
 
-    When a decision cannot be completed (``failures``), what is undecided is aborted all the same, since readers wait
-    for it.
+    When a decision cannot be completed (``failures``), undecided transactions are aborted anyway, since readers wait
+    for them.
     """
     found = complete_decided(token, commit_log, control, consent, deadline, others)
     found.swept = sweep_undecided(token, commit_log, control, version, deadline, others)
@@ -392,7 +390,7 @@ def count(
     drained: int = 0,
     rewritten: int = 0,
 ) -> None:
-    """Add to the sink's tally. Never raises: a number that is missing must not stop what went well."""
+    """Add to the sink's tally. Never raises: a missing count must not fail a successful commit."""
     if not (completed or aborted or drained or rewritten):
         return
     try:

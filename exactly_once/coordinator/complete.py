@@ -1,4 +1,4 @@
-"""Phase 2: commit what is decided, participant by participant."""
+"""Phase 2: commit decided parts, participant by participant."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def complete(
 ) -> list[Handle]:
     """Commit every handle of a decision, participant by participant, until each outcome is proven. Safe to repeat.
 
-    When one participant fails, the rest is committed all the same.
+    When one participant fails, the others are committed anyway.
 
     Parameters
     ----------
     others : mapping
-        The participants beside Kafka, by name.
+        The participants other than Kafka, by name.
     recovering : bool
         The decision is an earlier driver's.
 
@@ -54,7 +54,7 @@ def complete(
     Raises
     ------
     Expired
-        When nobody can tell what became of a part; everything else is committed first.
+        When no one can tell how a part ended; everything else is committed first.
     Unfinished
         When some outcome could not be proven within ``budget_s`` seconds.
     ParticipantMissing

@@ -1,4 +1,4 @@
-"""What a person accepts for one start, by name, so that the word cannot outlive what it was said for.
+"""A person's consents for one start, each naming its object, so that a consent cannot outlive its purpose.
 
 ``sink.adopt``, ``sink.takeover`` and ``sink.accept.lost`` each name one thing: a batch of a checkpoint, a topic's id, a
 query, a decision. A word that stays in the options names nothing later, and every start says so.
@@ -22,7 +22,7 @@ class Consent:
     Parameters
     ----------
     adopt : tuple of str
-        ``<query id>/<batch id>`` of a checkpoint with history that the sink does not know; ids of topics made again.
+        ``<query id>/<batch id>`` of a checkpoint with history that the sink does not know; ids of recreated topics.
     takeover : str or None
         The query id that loses the sink.
     accept_lost : str or None
@@ -48,11 +48,11 @@ class Consent:
         return cls(options.adopt, options.takeover, options.accept_lost, adopts_all)
 
     def adopts_topic(self, topic_id: str) -> bool:
-        """Whether the stream may go on into the new topic with this id."""
+        """Return whether the stream may continue into the new topic with this id."""
         return self._adopts_all or (topic_id in self._adopt and self._need(f"sink.adopt={topic_id}"))
 
     def adopts_history(self, batch: Batch, bound: str | None) -> bool:
-        """Whether the sink may go on at ``batch`` without knowing what came before; ``bound`` is who owned it."""
+        """Return whether the sink may continue at ``batch`` without its history; ``bound`` is its previous query."""
         word = history_word(batch)
         return (
             self._adopts_all
@@ -61,11 +61,11 @@ class Consent:
         )
 
     def takes_over(self, bound: str | None) -> bool:
-        """Whether the sink may be taken from the query ``bound``."""
+        """Return whether the sink may be taken from the query ``bound``."""
         return bound is not None and bound == self._takeover and self._need(f"sink.takeover={bound}")
 
     def accepts_lost(self, decision: Decision) -> bool:
-        """Whether the stream may go past ``decision`` although parts of it are missing or in doubt."""
+        """Return whether the stream may continue past ``decision`` although parts of it are missing or in doubt."""
         return decision.word == self._accept_lost and self._need(f"sink.accept.lost={decision.word}")
 
     def say_unneeded(self, sink_id: str) -> list[str]:

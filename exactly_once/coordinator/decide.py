@@ -1,4 +1,4 @@
-"""Where a batch is decided: every transaction alive, one durable record, then the commits; or all of it aborted."""
+"""The decision of a batch: every transaction alive, one durable record, then the commits; or all of it aborted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KEPT_TOPIC_IDS = 1_000
 class Decider:
     """Decides, completes and aborts for one sink; keeps its connections until it is closed.
 
-    ``others`` are the participants beside Kafka, by name.
+    ``others`` are the participants other than Kafka, by name.
     """
 
     def __init__(self, options: SinkOptions, others: Others = KAFKA_ALONE):
@@ -179,13 +179,13 @@ class Decider:
         return aborted
 
     def sweep_others(self, state: DriverState) -> dict[str, list[str]]:
-        """Roll back what this claim and older ones left undecided in the participants beside Kafka."""
+        """Roll back what this claim and older ones left undecided in the participants other than Kafka."""
         scope = Scope(self._options.sink_id, state.token, state.token, incarnation=state.incarnation)
         return sweep_others(self._others, scope)
 
     def abandon(self, handles: Sequence[Handle], state: DriverState) -> list[Description]:
         """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now,
-        and that knew no participant beside Kafka.
+        and that knew no participant other than Kafka.
 
         Exactly the transactions of ``handles``, by producer id and epoch; what else is open under this claim's slot, as
         long as no later claim can have come round to it; and in the other participants the names of this claim, which
@@ -284,7 +284,7 @@ class Decider:
         )
 
     def _check_others(self, proposed: Decision) -> None:
-        """The share of the participants beside Kafka in invariant 3."""
+        """The share of the participants other than Kafka in invariant 3."""
         by_participant = proposed.by_participant
         for name, participant in self._others.items():
             mine = [h for h in by_participant.get(name, ()) if isinstance(h, PreparedPart)]

@@ -1,4 +1,4 @@
-"""What this Spark driver knows about its claim, shared by the short-lived Python processes that Spark starts for it.
+"""The driver's state about its claim, shared by the short-lived Python processes that Spark starts for it.
 
 Spark plans a write and commits it in two different worker processes, and ends idle ones after a minute. Both see
 ``SPARK_LOCAL_DIRS``, a folder that belongs to one Spark application and goes with it: so a file there lives exactly as
@@ -59,7 +59,7 @@ class DriverState:
     replayed : str
         The decision whose parts these are, by its word for ``sink.accept.lost``.
     incarnation : str
-        Of the commit log, in the names of parts; "" when there are no outputs beside Kafka.
+        Of the commit log, in the names of parts; "" when there are no outputs other than Kafka.
     log_end : int
         The high watermark of the commit log after this driver's last write to it; 0 when it is not known.
     too_long : int
@@ -112,11 +112,11 @@ class DriverState:
 
     @property
     def drains(self) -> bool:
-        """Whether that batch was decided before, and nothing of it is to be written."""
+        """Return whether that batch was decided before, so that none of it may be written."""
         return (self.batch_id, self.digest) == (self.last_batch, self.last_digest) and not self.replay
 
     def aborted(self, aborted_ms: int) -> Aborted:
-        """What the commit log shall say of the execution that was planned last: it ends without a decision."""
+        """The commit-log record for the execution that was planned last: it ends without a decision."""
         took_ms, limit = max(0, aborted_ms - self.planned_ms), limit_ms(self.timeout_ms)
         too_long = self.too_long + 1 if took_ms >= limit else 0
         return Aborted(
@@ -133,7 +133,7 @@ class DriverState:
 
 
 class Store(Protocol):
-    """Where a driver keeps its state."""
+    """The place where a driver keeps its state."""
 
     def load(self) -> DriverState | None:
         """The state, or None."""

@@ -28,13 +28,13 @@ from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
 
-#: What failed attempts left open in participants beside Kafka is looked for at least this often.
+#: What failed attempts left open in participants other than Kafka is looked for at least this often.
 SWEEP_EVERY_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task did. There are no ``handles`` of a part without rows, nor of a drained one."""
+    """The result of one task. A part without rows, or a drained one, has no ``handles``."""
 
     execution: str
     token: int
@@ -50,9 +50,9 @@ class Part:
 
 
 def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ticket:
-    """What the batch in flight may do; claims first when this driver is not yet the owner.
+    """Plan the batch in flight; claim the sink first if this driver is not yet the owner.
 
-    Runs once for each execution of a batch, before its tasks. ``others`` are the participants beside Kafka, by name.
+    Runs once for each execution of a batch, before its tasks. ``others``: the participants other than Kafka, by name.
 
     Raises
     ------

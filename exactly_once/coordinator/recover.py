@@ -1,4 +1,4 @@
-"""Recovery without a stream: take the sink, finish what is decided, abort what is not, and prove it."""
+"""Recovery without a stream: claim the sink, commit decided batches, abort undecided transactions, and verify."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from exactly_once.protocol.records import KAFKA, Claim, Decision
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """What a recovery found and did.
+    """The findings and results of a recovery.
 
     Attributes
     ----------
@@ -36,11 +36,11 @@ class RecoveryReport:
     rolled_back : dict of str to list of str
         By output other than Kafka: the undecided parts that it rolled back there.
     left_open : list of Description
-        What is open all the same: a task of a driver that still breathes, or one the principal may not end.
+        Transactions still open: of a driver's task that is still running, or ones that the principal may not end.
     blocked : list of (str, int)
         Output partitions on which the last stable offset is still behind the high watermark.
     to_rewrite : list of Decision
-        Decided batches of which parts are lost: the next start of the stream writes exactly those again.
+        Decided batches with lost parts: the next start of the stream writes exactly these parts again.
     """
 
     sink_id: str
@@ -54,14 +54,14 @@ class RecoveryReport:
 
     @property
     def found_nothing(self) -> bool:
-        """Nothing was to be done."""
+        """True when there was nothing to do."""
         return not (
             self.completed or self.aborted or self.rolled_back or self.left_open or self.blocked or self.to_rewrite
         )
 
     @property
     def clean(self) -> bool:
-        """Nothing is open and no reader is blocked."""
+        """True when nothing is open and no reader is blocked."""
         return not (self.left_open or self.blocked)
 
     def as_metadata(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class RecoveryReport:
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a sink is at rest: what is still open, which readers wait, which decisions are not proven."""
+    """The state of a sink after a recovery: open transactions, waiting readers, unproven decisions."""
 
     left_open: list[Description]
     blocked: list[tuple[str, int]]
@@ -89,7 +89,7 @@ class Verification:
 
     @property
     def clean(self) -> bool:
-        """Nothing is open, no reader is blocked, every decision is proven."""
+        """True when nothing is open, no reader is blocked, and every decision is proven."""
         return not (self.left_open or self.blocked or self.open_decisions)
 
 
@@ -128,10 +128,10 @@ def complete_decided(
     budget_s: float = 60.0,
     others: claim.Others = claim.KAFKA_ALONE,
 ) -> claim.Resolved:
-    """Commit what is decided and not proven, and stands before the claim ``token``. Idempotent.
+    """Commit decided batches from before the claim ``token`` that are not yet proven committed. Idempotent.
 
-    ``others`` are the sink's participants beside Kafka, by name. What is lost (``losses``) stays open: the next start
-    of the stream writes it again.
+    ``others`` are the sink's participants other than Kafka, by name. Lost parts (``losses``) stay open: the next
+    start of the stream writes them again.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def sweep_undecided(
 
 
 def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Verification:
-    """Look whether the sink is at rest; transaction markers are given a moment to arrive.
+    """Check whether the sink is at rest; transaction markers get a moment to arrive.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def recover(
     connection: Connection, sink_id: str, timeout_s: float = 60.0, others: claim.Others = claim.KAFKA_ALONE
 ) -> RecoveryReport:
     """Bring the sink to rest: claim, complete, sweep, verify. Idempotent; safe to run twice at once (the later claim
-    goes on, the earlier is refused). ``others`` are the sink's participants beside Kafka, by name.
+    continues, the earlier is refused). ``others`` are the sink's participants other than Kafka, by name.
 
     Raises
     ------

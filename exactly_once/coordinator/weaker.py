@@ -1,6 +1,6 @@
 """The weaker guarantees, ``at_least_once`` and ``none``: no claim, no decision, no transaction.
 
-What the sink decided under ``exactly_once`` before is finished all the same: a driver that starts with a weaker
+Batches that the sink decided under ``exactly_once`` before are still completed: a driver that starts with a weaker
 guarantee claims the sink once if it has a commit log, so nothing decided is lost on the way down.
 """
 

@@ -1,4 +1,4 @@
-"""How to reach a cluster, said once and rendered for librdkafka, kafka-python and Spark's Java client.
+"""Connection settings of a cluster, given once and rendered for librdkafka, kafka-python and Spark's Java client.
 
 The user writes Kafka's own (Java) option names behind ``kafka.``, as with Spark's sink. What one of the three clients
 cannot do with them (a JKS trust store) is refused here, before anything connects.

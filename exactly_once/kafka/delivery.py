@@ -27,7 +27,7 @@ class AcknowledgedSender(Sender):
 
 
 class UnacknowledgedSender(Sender):
-    """``none``: nothing is waited for. It lives as long as its process, which goes on sending after a part is done."""
+    """``none``: waits for no acknowledgement. It lives as long as its process, and sends on after a part is done."""
 
     def __init__(self, connection: Connection, producer_config: Mapping[str, str], name: str):
         super().__init__(connection, producer_config, UNACKNOWLEDGED, name)

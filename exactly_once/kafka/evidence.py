@@ -1,4 +1,4 @@
-"""What became of a transaction, by the records themselves: asked where an answer to EndTxn cannot tell it.
+"""Evidence of how a transaction ended, from the records themselves: used where EndTxn's answer is ambiguous.
 
 EndTxn has no definite answer for an id that was initialised again or has expired (KIP-890 and before), nor, below
 version 5, for one that timed out. The partitions' logs have: a leader lists the aborted transactions of what it returns
@@ -50,7 +50,7 @@ _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 
 
 class Fate(Enum):
-    """What became of a transaction."""
+    """The outcome of a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -61,7 +61,7 @@ class Fate(Enum):
 
 
 class Beginnings(NamedTuple):
-    """What the partitions' leaders say of open transactions; see :meth:`Evidence.beginnings`.
+    """The partition leaders' reports about open transactions; see :meth:`Evidence.beginnings`.
 
     Attributes
     ----------
@@ -80,10 +80,10 @@ class Beginnings(NamedTuple):
 
 
 class Evidence(Leaders):
-    """Where transactions begin, and how they ended; needs READ on the output topics."""
+    """Finds where transactions begin, and how they ended; needs READ on the output topics."""
 
     def beginnings(self, described: Iterable[Description]) -> Beginnings:
-        """Where each of these open transactions has its first record, or that it has none.
+        """Find the first record of each of these open transactions, or that it has none.
 
         Partitions that may not be read, and leaders that do not answer, say nothing either way.
         """

@@ -1,4 +1,4 @@
-"""Where readers are: the ends of partitions for a read_committed reader, and a consumer group's committed offsets."""
+"""Positions of readers: partition ends for a read_committed reader, and the committed offsets of a consumer group."""
 
 from __future__ import annotations
 

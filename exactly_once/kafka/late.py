@@ -1,4 +1,4 @@
-"""Whether a task comes too late, asked of the commit log: so that no task leaves a transaction that nobody ends.
+"""The check for late tasks, by the commit log: no task may leave a transaction that no one ends.
 
 Spark's tasks can outlive the execution that they belong to: a killed task's Python process lives on for two seconds, a
 second attempt of a task may still run when the batch is decided. What such a task opens after the last sweep would hold

@@ -27,7 +27,7 @@ TYPES = ("AVRO", "JSON", "PROTOBUF", "NONE")
 REGISTRY_OPTIONS = tuple(f"schema.registry.{o}" for o in ("url", "basic.auth.user.info", "ssl.ca.location"))
 SIDE_OPTIONS = ("schema", "schema.type", "schema.subject", "schema.register", "schema.message.indexes")
 
-#: Of one request. The client's own default is to wait for ever, which would hang the start.
+#: Of one request. The client's own default is to wait forever, which would hang the start.
 REQUEST_TIMEOUT_S = 10.0
 
 #: A registry that restarts behind a balancer answers within these; a start does not take longer than half a minute for

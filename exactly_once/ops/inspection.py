@@ -1,4 +1,4 @@
-"""How a sink stands, from outside: who owns it, what is open, what is decided and not proven, who waits for it.
+"""Inspection of a sink from outside: its owner, open transactions, unproven decisions, waiting readers.
 
 Read-only. Every statement is the brokers' word or the commit log's; nothing is inferred from a checkpoint or a clock of
 this machine, except ages (Kafka does not tell its time, so an age is ours minus the broker's stamp).
@@ -33,7 +33,7 @@ _ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
 
 @dataclass(frozen=True)
 class Owner:
-    """The latest claim of a sink, and whether its process lives (None: it is on another host, so nobody here knows)."""
+    """The latest claim of a sink, and whether its process is alive (None: it is on another host, so unknown here)."""
 
     claim: Claim
     alive: bool | None
@@ -42,7 +42,8 @@ class Owner:
     def works(self) -> bool | None:
         """Whether a stream or a batch write may be disturbed by a new claim; None when it cannot be known from here.
 
-        A recovery is no work to protect: two at once are safe, and its claim outlives it in a process that stays.
+        A recovery does not need protecting: two may run at once, and the process that ran one may stay alive long after
+        it has finished.
         """
         return False if self.claim.purpose == "recovery" else self.alive
 
@@ -246,7 +247,7 @@ class Inspection:
 
 
 def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, readers: bool = False) -> Inspection:
-    """How the sink stands now. Changes nothing, fences nobody.
+    """Inspect the sink as it is now. Changes nothing, fences no one.
 
     It lists and describes what is open first and reads the log then, so that "undecided" is never said of a transaction
     that was decided when it was looked at.
@@ -295,7 +296,7 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
 
 
 def owner_of(log: LogState) -> Owner | None:
-    """The owner by the log, and whether it lives."""
+    """The owner according to the log, and whether it is alive."""
     return Owner(log.owner, owner_alive(log.owner)) if log.owner else None
 
 

@@ -1,5 +1,5 @@
-"""Who owns a sink, and whether that process still lives: for operators. Safety never rests on this answer; Kafka's
-fencing gives it.
+"""Whether the process of a sink's owner is still alive: for operators. Safety never rests on this answer, but on
+Kafka's fencing.
 """
 
 from __future__ import annotations

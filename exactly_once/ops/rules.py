@@ -1,4 +1,4 @@
-"""What may be done to a transaction, and what is refused because it would break the guarantee: pure.
+"""The rules for ending a transaction by hand, and the refusals that keep the guarantee: pure.
 
 A refusal that a person can overrule carries a phrase that states the consequence; only that very phrase, typed out,
 overrules it.
@@ -21,7 +21,7 @@ from exactly_once.protocol.records import Decision, PreparedTransaction
 
 
 class Refused(ExactlyOnceError):
-    """The operation would lose records, duplicate them, stop a driver that works, or touch what is not ours.
+    """The operation would lose or duplicate records, stop a running driver, or touch another application's transaction.
 
     ``phrase`` is what overrules the refusal; None when nothing does.
     """
@@ -126,12 +126,12 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
 
 
 def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> None:
-    """Make sure that no driver at work would be fenced.
+    """Make sure that a claim would not fence a running driver.
 
     Raises
     ------
     Refused
-        When the owner lives, or when that cannot be known from here.
+        When the owner is alive, or when this host cannot tell.
     """
     if owner is None or owner.works is False:
         return
@@ -198,7 +198,7 @@ def part_sink(transactional_id: str) -> str:
     Raises
     ------
     Refused
-        When it is no such id: what is not ours is not touched.
+        When it is not such an id: this package touches only its own transactions.
     """
     part = parse_part_id(transactional_id)
     if part is None:

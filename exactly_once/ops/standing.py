@@ -1,4 +1,4 @@
-"""How far a stream is, judged from its checkpoint and its commit log: no Spark, no JVM, milliseconds."""
+"""The progress of a stream, from its checkpoint and its commit log: no Spark, no JVM, milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person does to the transactions of a sink: commit, abort, recover, end what hangs; within the rules.
+"""Operations on the transactions of a sink: commit, abort, recover, end hanging ones; within the rules.
 
 A commit or an abort ends exactly the transaction that was seen, by producer id and epoch.
 """
@@ -77,7 +77,7 @@ class Aborted:
 def commit(
     connection: Connection, transactional_id: str, force: str | None = None, budget_s: float = BUDGET_S
 ) -> Ended:
-    """Commit the transaction of a part, which must be decided. Harmless while a driver does the same.
+    """Commit the decided transaction of a part. Harmless while a driver does the same.
 
     Raises
     ------
@@ -110,16 +110,16 @@ def abort(
 ) -> Aborted:
     """Abort the transaction of a part.
 
-    An undecided one might be decided by its driver while we look, so the sink is taken from the driver first: this is a
-    recovery, which aborts everything else that is undecided too. A decided one is aborted alone, when ``force`` says
-    so; the next start of the stream writes them again (EO-LOST).
+    A driver might decide an undecided transaction meanwhile, so the sink is taken from the driver first: this is a
+    recovery, which aborts every other undecided transaction too. A decided transaction is aborted alone, if ``force``
+    says so; the next start of the stream writes its rows again (EO-LOST).
 
     Raises
     ------
     Refused
         See :func:`check_abort` and :func:`check_owner`.
     Unfinished
-        It is open all the same.
+        The transaction is still open.
     BrokerUnreachable, NotAuthorized, Expired, Fenced
     """
     sink_id = part_sink(transactional_id)

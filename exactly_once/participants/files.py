@@ -53,8 +53,8 @@ _LOOKS = 10
 class FileParticipant(Participant[PreparedPart]):
     """Writes the rows as files, JSON lines or Parquet; a reader sees all files of a batch or none.
 
-    After a loss in the output (somebody deleted a decided file), the rest of the batch is published first and what was
-    lost when it has been written again.
+    After a loss in the output (a decided file was deleted), the rest of the batch is published first, and the lost part
+    once it has been written again.
 
     Parameters
     ----------
@@ -66,10 +66,10 @@ class FileParticipant(Participant[PreparedPart]):
         without secrets in it.
     format : {"jsonl", "parquet"}
         JSON lines: UTF-8, an object for each row with every column; null is null, a time ISO 8601 (with an offset where
-        the column has a time zone), binary is base64, a decimal is text, a map is a list of pairs. NaN and infinite
-        numbers, which JSON has not, are refused.
+        the column has a time zone), binary is base64, a decimal is text, a map is a list of pairs. NaN and infinity are
+        refused: JSON cannot represent them.
     columns : sequence of str, optional
-        Which columns to write; the digest covers these. Default: all.
+        The columns to write; the digest covers these. Default: all.
     """
 
     def __init__(self, name: str, url: str, format: Format = "jsonl", columns: Sequence[str] | None = None):

@@ -1,4 +1,4 @@
-"""What PostgreSQL must be, and its table, so that parts can be prepared, kept and committed."""
+"""Checks that PostgreSQL and the table can prepare, keep and commit parts."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from exactly_once.errors import (
     Unfinished,
 )
 
-#: libpq waits for ever by default; a server that is up accepts in milliseconds, one behind a failover in seconds.
+#: libpq waits forever by default; a server that is up accepts in milliseconds, one behind a failover in seconds.
 CONNECT_S = 10
 
 #: The way out of a missing privilege.
@@ -148,7 +148,7 @@ class Session:
 
 
 class Database:
-    """Where the table is, and what goes wrong there, told without a secret.
+    """The database with the table, and its errors, worded without secrets.
 
     Raises
     ------

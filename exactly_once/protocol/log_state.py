@@ -1,4 +1,4 @@
-"""What the commit log means: a fold over its records, in order."""
+"""The state that the commit log describes: a fold over its records, in order."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class LogState:
     def to_keep(self, mark: Completed) -> Decision | None:
         """The decision that ``mark`` completes in the form in which the log is to keep it; None: as it stands.
 
-        That of a batch write is kept for ever, so without its handles; that of a batch with others than Kafka keeps
+        That of a batch write is kept forever, so without its handles; that of a batch with others than Kafka keeps
         them, since a superseded driver asks for their names before it aborts anything.
         """
         name = mark.query_id, mark.batch_id

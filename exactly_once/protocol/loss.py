@@ -1,4 +1,4 @@
-"""What is said of the parts of a decided batch that were rolled back: lost for sure, or in doubt."""
+"""The errors for parts of a decided batch that were rolled back: proven lost, or in doubt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lost_parts(sink_id: str, decision: Decision, handles: Sequence[Handle]) -> L
 
 
 def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str) -> Expired:
-    """The error of a decided batch of which nobody can tell, or make good, what became of ``handles``."""
+    """The error for a decided batch whose ``handles`` ended in an unknown way, or cannot be written again."""
     batch_id, write_id = decision.batch_id, decision.write_id
     origin = f"the write {write_id!r}" if write_id else f"the input {_range(batch_id)} of the checkpoint"
     return Expired(

@@ -74,9 +74,9 @@ def commit_log_id(sink_id: str) -> str:
 
 
 def incarnation(cluster_id: str, log_id: str) -> str:
-    """A short name of one commit log, for ever: of its cluster's id, then of its topic's id (KIP-516).
+    """A short name of one commit log, forever: of its cluster's id, then of its topic's id (KIP-516).
 
-    A log that was deleted and made again has another one, and so has the log of the same sink on another cluster.
+    A log that was deleted and recreated has another one, and so has the log of the same sink on another cluster.
     """
     return _short(cluster_id) + _short(log_id)
 

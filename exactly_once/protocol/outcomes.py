@@ -1,4 +1,4 @@
-"""What an answer to EndTxn means.
+"""The meaning of the brokers' answers to EndTxn.
 
 The table was tried on Apache Kafka 4.3.1 for versions 4 and 5 (see ARCHITECTURE.md). It is read with three rules in
 force: one
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Outcome(Enum):
-    """What is known about a transaction after an EndTxn was answered."""
+    """The knowledge about a transaction after the answer to an EndTxn."""
 
     DONE = "done"
     """The requested end is durable on the coordinator, now or from an earlier try."""

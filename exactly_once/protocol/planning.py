@@ -1,4 +1,4 @@
-"""What a micro-batch may do, given what is decided: be written, be drained, or be refused."""
+"""The plan for a micro-batch, given the decisions so far: write it, drain it, or refuse it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from exactly_once.protocol.records import WRITE, Decision
 
 
 class Plan(Enum):
-    """What the tasks of a batch do with their rows."""
+    """The plan of a batch: what its tasks do with their rows."""
 
     WRITE = "write"
     DRAIN = "drain"

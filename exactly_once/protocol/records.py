@@ -1,4 +1,4 @@
-"""What the commit log holds: claims, decisions, completed marks, the last abort, a running tally; and their JSON form.
+"""The records of the commit log: claims, decisions, completed marks, the last abort, a running tally; in JSON.
 
 The JSON carries a format number; a reader refuses a higher one than it knows, so that an older version of this package
 never acts on a log that it half understands.
@@ -17,7 +17,7 @@ from exactly_once.errors import CommitLogDamaged
 FORMAT = 4
 
 #: Decisions of batches are kept under this many rotating keys, so that compaction bounds the topic. Only the last one
-#: is ever needed for safety; the others are the audit trail. Decisions of batch writes are kept for ever, a key each:
+#: is ever needed for safety; the others are the audit trail. Decisions of batch writes are kept forever, a key each:
 #: they are what makes a second write with the same id write nothing.
 KEPT_DECISIONS = 64
 
@@ -110,7 +110,7 @@ class PreparedPart:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Somebody became the one who may decide for the sink.
+    """A claim: from here on, its owner alone may decide for the sink.
 
     ``token`` grows by one with each claim. ``query_id`` binds the sink to a Spark query, or to batch writes
     (:data:`WRITE`); a claim by a recovery keeps the binding that it found. ``purpose`` is ``stream``, ``write`` or
@@ -137,7 +137,7 @@ class Decision:
     its coordinator's clock; 0 without one. ``handles`` are those of all participants, Kafka's first. ``rewritten``
     names the parts (``participant/part``) that were lost after an earlier decision of the same batch and have been
     written again. ``topic_ids`` are the brokers' ids of ``topics`` (KIP-516), where they have them: a topic that was
-    deleted and made again has another one. ``offsets`` is the text of Spark's ``offsets/<batch id>``, for a checkpoint
+    deleted and recreated has another one. ``offsets`` is the text of Spark's ``offsets/<batch id>``, for a checkpoint
     in which that file is torn; "" for a batch write, or when it is too long to keep. ``totals`` stand in for the
     handles of a completed decision that has been written again without them: participant -> [parts, records, bytes].
     """
@@ -267,14 +267,14 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What went otherwise than planned, counted over the life of the sink.
+    """Counts of deviations from the plan over the life of the sink.
 
     Attributes
     ----------
     token : int
         The claim under which it was written.
     completed : int
-        Decisions that somebody else than their decider completed.
+        Decisions completed by another process than their decider.
     aborted : int
         Undecided transactions that were swept.
     drained : int

@@ -1,4 +1,4 @@
-"""What the tasks of one execution of a batch are told by their driver, and when a task of it comes too late."""
+"""The ticket that a driver gives to the tasks of one execution of a batch, and the test for a task that is too late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Replay = dict[str, dict[str, list[Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What the tasks of one execution of one batch need to know; travels to them inside the pickled writer.
+    """The instructions for the tasks of one execution of one batch; travel to them inside the pickled writer.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Ticket:
     replayed : str
         The decision whose parts these are, by its word for ``sink.accept.lost``.
     incarnation : str
-        Of the commit log, in the names of parts; "" when there are no outputs beside Kafka.
+        Of the commit log, in the names of parts; "" when there are no outputs other than Kafka.
     log_end : int
         The high watermark of the commit log when the tasks were sent out: beyond it stands what they do not know.
     too_long : int

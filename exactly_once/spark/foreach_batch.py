@@ -47,8 +47,8 @@ class ForeachBatch:
     options : mapping
         As of ``format("kafka_exactly_once")``, ``checkpointLocation`` included: the same as the query's.
     participants
-        Outputs beside Kafka. Every one gets all rows with all columns. Kafka gets them too when the option ``topic`` or
-        a column ``topic`` says where to; without both, the batch goes to the participants alone.
+        Outputs other than Kafka. Every one gets all rows with all columns. Kafka gets them too when the option
+        ``topic`` or a column ``topic`` says where to; without both, the batch goes to the participants alone.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""The way back for a checkpoint with torn files, and for a batch that is to be planned anew.
+"""Repair of a checkpoint with torn files, or with a batch that Spark should plan again.
 
-``files`` reads what stands in the checkpoint, ``verdicts`` judges it against the commit log (pure), ``applying`` does
-what was judged, when asked, and keeps a copy and an audit record.
+``files`` reads the checkpoint, ``verdicts`` judges it against the commit log (pure), and ``applying`` makes the changes
+on request, keeping copies and an audit record.
 """
 
 from exactly_once.ops.repair.applying import Repair, examine, repair

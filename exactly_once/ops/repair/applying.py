@@ -1,4 +1,4 @@
-"""Doing what was judged: as the owner of the sink, with a copy of every file that changes and an audit record."""
+"""Making a repair: as the owner of the sink, with a copy of every changed file and an audit record."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ORDER = (Action.REBUILD, Action.REMOVE)
 
 @dataclass(frozen=True)
 class Repair:
-    """What was found in a checkpoint, and what was done.
+    """The findings in a checkpoint, and whether the repair was made.
 
     Attributes
     ----------
@@ -64,17 +64,17 @@ class Repair:
 
     @property
     def refused(self) -> list[Finding]:
-        """What only a person can put right; while there is any, nothing is done."""
+        """The findings that only a person can resolve; while there are any, the repair changes nothing."""
         return [f for f in self.findings if f.action is Action.REFUSE]
 
     @property
     def to_do(self) -> list[Finding]:
-        """What would be done, or was."""
+        """The findings that the repair changes, or has changed."""
         return [] if self.refused else [f for f in self.findings if f.changes]
 
     @property
     def whole(self) -> bool:
-        """Nothing is to be done, or it has been done."""
+        """True when there is nothing to do, or the repair is made."""
         return self.applied or not (self.refused or self.to_do)
 
     def as_json(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Repair:
 def examine(
     connection: Connection, sink_id: str, location: str, plan_anew: bool = False, budget_s: float = LOOK_BUDGET_S
 ) -> Repair:
-    """What is wrong with the checkpoint at ``location``, and what would be done about it. Changes nothing.
+    """Find what is wrong with the checkpoint at ``location``, and what a repair would do. Changes nothing.
 
     Raises
     ------
@@ -114,10 +114,10 @@ def repair(
     by: str = "",
     budget_s: float = CLAIM_BUDGET_S,
 ) -> Repair:
-    """Put the checkpoint at ``location`` right, as far as the commit log allows; all of it, or nothing. Idempotent.
+    """Repair the checkpoint at ``location`` as far as the commit log allows; all of it, or nothing. Idempotent.
 
-    1. Judge. Nothing to do, or something that only a person can do: this is the end.
-    2. Make sure that no driver works on the sink, and take it: a driver that works all the same is fenced.
+    1. Judge. Stop if there is nothing to do, or something that only a person can do.
+    2. Make sure that no driver works on the sink, and claim it: a driver that works on it nevertheless is fenced.
     3. Judge again, on the log behind the claim and on the files as they are now.
     4. Keep a copy of each file that will change, and an audit record.
     5. Change.
@@ -125,7 +125,7 @@ def repair(
     Parameters
     ----------
     plan_anew : bool
-        Also have Spark plan the batch in flight anew, when nothing of it is decided.
+        Also make Spark plan the batch in flight again, if it is not decided.
     force : str, optional
         The phrase that overrules the refusal to fence a driver.
     by : str, optional
@@ -134,9 +134,9 @@ def repair(
     Raises
     ------
     Refused
-        When the owner of the sink lives, or when that cannot be known from here.
+        When the owner of the sink is alive, or when this host cannot tell.
     Fenced
-        When somebody takes the sink meanwhile; what was done then is safe, and the next call does the rest.
+        When another process claims the sink meanwhile; changes made so far are safe, and the next call does the rest.
     CheckpointUnusable, BrokerUnreachable, CommitLogDamaged, NotAuthorized
     """
     deadline = Deadline(budget_s)

@@ -1,4 +1,4 @@
-"""What stands in a checkpoint, file by file."""
+"""The content of a checkpoint, file by file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be done about each file of a checkpoint, by the commit log: pure.
+"""The verdict on each file of a checkpoint, by the commit log: pure.
 
 Three facts decide. A batch that is *decided* is in the output, so Spark may run it again: its rows are drained; but it
 must run with the input that was decided. A batch that is *not decided* is nowhere, so Spark may plan it anew. And Spark
@@ -21,7 +21,7 @@ from exactly_once.protocol.records import WRITE, Decision
 
 
 class Action(Enum):
-    """What is to be done about a file."""
+    """The action for a file."""
 
     REMOVE = "remove"
     REBUILD = "rebuild"
@@ -59,7 +59,7 @@ class Finding:
 
 
 def judge(files: Files, log: LogState, sink_id: str, plan_anew: bool = False) -> list[Finding]:
-    """What is wrong with the checkpoint, and what may be done about it; empty when all is whole.
+    """Judge the checkpoint: what is wrong with it, and what may be done; empty when all is whole.
 
     Parameters
     ----------
