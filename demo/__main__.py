@@ -30,8 +30,8 @@ from resources.embedded_broker import EmbeddedBroker
 #: Flights a second; both can follow on two cores, and catch up after a kill.
 RATE = 1_000
 
-#: Two seconds of flights: a sink that catches up has many batches to be killed in.
-BATCH = 2_000
+#: Five seconds of flights: small enough for many batches, large enough to catch up soon after the last kill.
+BATCH = 5_000
 
 KILLS = 3
 

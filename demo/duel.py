@@ -17,7 +17,7 @@ from demo.screen import Screen
 #: Both are looked at this often; a kill is on time all the same.
 TICK_S = 0.1
 
-#: A duel takes about a minute on two free cores, and several on busy ones; one that takes this long hangs.
+#: A duel took five minutes on two cores that were busy with other work; one that takes twice as long hangs.
 LIMIT_S = 600.0
 
 

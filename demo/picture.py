@@ -7,11 +7,14 @@ from html import escape
 
 from demo.score import Score, Story
 
-WIDTH, HEIGHT = 960, 520
+WIDTH, HEIGHT = 960, 540
 #: Of each column: its left edge; of both: how wide the plots are, and where they stand.
 LEFT, PLOT_WIDTH = (76, 536), 376
-WRITTEN_TOP, WRITTEN_HEIGHT = 150, 130
-DOUBLED_TOP, DOUBLED_HEIGHT = 326, 110
+WRITTEN_TOP, WRITTEN_HEIGHT = 170, 130
+DOUBLED_TOP, DOUBLED_HEIGHT = 346, 110
+
+#: Points of a line; more would not be seen.
+POINTS = 200
 
 #: Lines at which a scale is marked, each followed by none that is closer.
 _STEPS = (1, 2, 5)
@@ -82,8 +85,8 @@ def scale(most: float, lines: int = 4) -> list[int]:
 
 
 def _column(number: int, story: Story, score: Score, seconds: float, most: int) -> list[str]:
-    left = LEFT[number]
-    counts = [(second, each[number]) for second, _, *each in story.samples]
+    left, samples = LEFT[number], story.samples[:: max(1, len(story.samples) // POINTS)] + story.samples[-1:]
+    counts = [(second, each[number]) for second, _, *each in samples]
 
     def x(second: float) -> float:
         return left + PLOT_WIDTH * min(second / seconds, 1)
@@ -94,7 +97,7 @@ def _column(number: int, story: Story, score: Score, seconds: float, most: int) 
     def doubled(count: float) -> float:
         return DOUBLED_TOP + DOUBLED_HEIGHT * (1 - count / most)
 
-    sent = _steps((x(second), written(count)) for second, count, *_ in story.samples)
+    sent = _steps((x(second), written(count)) for second, count, *_ in samples)
     distinct = _steps((x(second), written(count)) for second, (count, _) in counts)
     again = _steps((x(second), doubled(count)) for second, (_, count) in counts)
     ground = doubled(0)
@@ -104,7 +107,7 @@ def _column(number: int, story: Story, score: Score, seconds: float, most: int) 
         _text(left, 72, score.sink.title, "sink"),
         _text(left + PLOT_WIDTH, 72, f'format("{score.sink.format}")', "code", "end"),
         _text(left, 102, f"{score.duplicates:,} duplicates", f"figure {kind}"),
-        _text(left + PLOT_WIDTH, 102, f"{lost}, {score.open_transactions} transactions left open", anchor="end"),
+        _text(left, 124, f"{lost}, {score.open_transactions} transactions left open"),
         *_axis(left, scale(score.flights), written, "flights written (grey: sent)", WRITTEN_TOP),
         *_axis(left, scale(most), doubled, "duplicates", DOUBLED_TOP),
         *(_text(x(s), DOUBLED_TOP + DOUBLED_HEIGHT + 18, f"{s} s", anchor="middle") for s in scale(seconds, 6)),
@@ -144,7 +147,7 @@ def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start")
 
 
 def _times(number: int) -> str:
-    return {1: "once", 2: "twice"}.get(number, f"{number} times")
+    return {1: "once", 2: "twice", 3: "three times"}.get(number, f"{number} times")
 
 
 def _said(title: str, scores: Sequence[Score]) -> str:

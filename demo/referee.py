@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 #: After both are back at work, a kill comes within these seconds. They span several batches of either, so that every
-#: step of a batch can be hit, and a duel of three kills stays at about a minute.
+#: step of a batch can be hit, and add little to the starts, which take most of the time.
 SHORTEST_S, LONGEST_S = 0.5, 5.0
 
 
