@@ -195,7 +195,7 @@ def test_the_decision_of_a_batch_keeps_the_text_of_its_offsets(settled: Bench) -
 @pytest.mark.parametrize(
     ("point", "torn", "expected"),
     [
-        ("all-prepared", {"offsets/1": b""}, {"offsets/1": "remove"}),
+        pytest.param("all-prepared", {"offsets/1": b""}, {"offsets/1": "remove"}, marks=LONG),
         pytest.param(
             *("all-prepared", {"commits/0": b"", "offsets/1": b""}, {"offsets/1": "remove", "commits/0": "remove"}),
             marks=LONG,
@@ -221,6 +221,7 @@ def test_a_batch_in_flight_whose_files_are_torn_is_written_once(
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_a_batch_that_is_too_long_is_planned_anew_and_smaller(
     bench: Bench, warm: SparkDriver, kafka_input: KafkaInput
 ) -> None:
@@ -250,6 +251,7 @@ def test_a_batch_that_is_too_long_is_planned_anew_and_smaller(
     assert code == 1 and [f["action"] for f in found["findings"]] == ["refuse"]  # it is decided
 
 
+@pytest.mark.long
 def test_a_file_that_was_deleted_by_guess_is_put_back(bench: Bench, warm: SparkDriver, kafka_input: KafkaInput) -> None:
     """Guards against the dead end after it: Spark plans the decided batch with other input, EO-REWOUND refuses that,
     and nobody has the file any more.
@@ -270,7 +272,7 @@ def test_a_file_that_was_deleted_by_guess_is_put_back(bench: Bench, warm: SparkD
 # -- whoever repairs --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", ["repair-kept", "repair-changed"])
+@pytest.mark.parametrize("point", [pytest.param("repair-kept", marks=LONG), "repair-changed"])
 def test_a_repair_that_is_killed_is_finished_by_the_next_one(
     point: str, settled: Bench, warm: SparkDriver, tmp_path: Path
 ) -> None:
@@ -300,6 +302,7 @@ def test_a_repair_that_is_killed_is_finished_by_the_next_one(
     settled.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_a_driver_that_lives_is_not_fenced_by_a_repair_unless_that_is_typed_out(settled: Bench) -> None:
     """Guards against the wrong sink, and against files that change below a stream at work."""
     tear(settled.checkpoint, "commits/2")

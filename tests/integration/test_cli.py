@@ -142,6 +142,7 @@ def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
     assert code == 1 and "foreign" in out
 
 
+@pytest.mark.long
 def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_says_so(own_broker, capsys):
     """Mishap: readers that wait for ever. Loss: somebody else's records."""
     connection = Connection(own_broker(properties=UNVERIFIED).bootstrap_servers)

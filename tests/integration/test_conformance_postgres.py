@@ -456,7 +456,7 @@ def test_rows_that_a_trigger_drops_are_an_error(out: Out) -> None:
     )
     out.server.sql("CREATE TRIGGER odd BEFORE INSERT ON output FOR EACH ROW EXECUTE FUNCTION drop_odd()")
     assert out.participant.commit([out.prepare(0, [2, 4])]) == []
-    with pytest.raises(InvalidRecord, match="took 1 of 2 rows"):
+    with pytest.raises(InvalidRecord, match="accepted 1 of 2 rows"):
         out.prepare(1, [1, 2])
 
 
@@ -554,7 +554,7 @@ def test_columns_and_schema_are_chosen_by_name(postgres: PostgresServer) -> None
     ("make", "says"),
     [
         ("SELECT 1", "does not exist"),
-        ("CREATE VIEW output AS SELECT 1::int8 AS id, ''::text AS word", "is no table"),
+        ("CREATE VIEW output AS SELECT 1::int8 AS id, ''::text AS word", "is not a table"),
         ("CREATE UNLOGGED TABLE output (id int8, word text)", "unlogged"),
         (
             "CREATE TABLE output (id int8, word text) PARTITION BY LIST (id);"

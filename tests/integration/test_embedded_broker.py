@@ -78,6 +78,7 @@ def test_the_cluster_has_the_second_transaction_protocol(broker: EmbeddedBroker)
     assert "name='transaction.version', featureLevel=2" in formatting
 
 
+@pytest.mark.long
 def test_stopped_and_started_again_it_has_its_topics_and_records(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "b") as first:
         topic = create_topic(first.bootstrap_servers)
@@ -105,6 +106,7 @@ def test_killed_and_restarted_it_comes_back_on_the_same_port_with_its_records(
     assert values_in(servers, topic, 2) == ["one", "two"]
 
 
+@pytest.mark.long
 def test_properties_of_the_caller_win(own_broker: Callable[..., EmbeddedBroker]) -> None:
     broker = own_broker(properties={"auto.create.topics.enable": "true", "num.partitions": "3"})
     topic = fresh_name("made-by-the-broker")
@@ -113,6 +115,7 @@ def test_properties_of_the_caller_win(own_broker: Callable[..., EmbeddedBroker])
     assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3
 
 
+@pytest.mark.long
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log_and_keeps_it(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -131,6 +134,7 @@ def test_a_broker_with_a_wrong_setting_says_which(tmp_path: Path) -> None:
         EmbeddedBroker(tmp_path / "b", properties={"num.io.threads": "none"}).start()
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_between_choice_and_start_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +162,7 @@ def test_a_folder_of_three_nodes_is_not_started_with_one(tmp_path: Path) -> None
         EmbeddedBroker(tmp_path).start()
 
 
+@pytest.mark.long
 def test_three_nodes_elect_a_new_leader_and_serve_when_one_dies(own_broker: Callable[..., EmbeddedBroker]) -> None:
     broker = own_broker(nodes=3)
     servers = broker.bootstrap_servers

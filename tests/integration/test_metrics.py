@@ -187,6 +187,7 @@ def test_every_sink_of_the_cluster_is_observed_when_none_is_named(own_broker):
         assert seen.one("exactly_once_cluster_up") == 1
 
 
+@pytest.mark.long
 def test_an_observer_outlives_its_broker_and_forgets_what_it_cannot_see(own_broker, monkeypatch, caplog):
     """Mishap: figures from before the failure, shown as if they were of now; or no observer when it is over."""
     monkeypatch.setattr(observer, "LOOK_BUDGET_S", 3.0)

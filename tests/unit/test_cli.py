@@ -163,7 +163,7 @@ def test_a_batch_that_waits_for_another_output_is_trouble_when_nobody_works_on_i
     )
     waits = replace(inspection(False, DECISION), open=(), decided=(PendingDecision("q", 7, 3, 2_000, ("out",), parts),))
     (first, second) = trouble(waits)
-    assert "nobody works on it" in first
+    assert "no driver or recovery works on it" in first
     assert "batch 7" in second and "1 part in warehouse" in second and "start the stream" in second
     assert not trouble(replace(waits, owner=Owner(waits.owner.claim, True)))
 
