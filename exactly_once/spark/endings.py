@@ -24,14 +24,18 @@ from exactly_once.options import Guarantee, SinkOptions
 
 log = logging.getLogger(__name__)
 
+#: PySpark 4.3.0 has methods beside the one that is asked here whose types are not in its jars (protobuf's): the look
+#: through py4j breaks the driver's connection to the JVM.
+_TESTED = "4.2."
+
 _listening: WeakSet[SparkSession] = WeakSet()
 
 
 def listen(spark: SparkSession) -> None:
-    """Look after the queries that ``spark`` starts from now on; once for each session. Nothing on Spark Connect, whose
-    queries run in another process.
+    """Look after the queries that ``spark`` starts from now on; once for each session. Only on Spark 4.2, and not on
+    Spark Connect, whose queries run in another process.
     """
-    if spark in _listening or not hasattr(spark, "_jsparkSession"):
+    if spark in _listening or not hasattr(spark, "_jsparkSession") or not spark.version.startswith(_TESTED):
         return
     spark.streams.addListener(Endings(spark))
     _listening.add(spark)
@@ -74,8 +78,8 @@ class Endings(StreamingQueryListener):
             if options is None or options.guarantee is not Guarantee.EXACTLY_ONCE:
                 return
             query_id = event.id().toString()
-            runs = lambda: self._session.streams.get(query_id) is not None  # noqa: E731
-            settle(options, FileStore(options.sink_id, options.checkpoint, _application_folder()), runs)
+            store = FileStore(options.sink_id, options.checkpoint, _application_folder())
+            settle(options, store, lambda: self._session.streams.get(query_id) is not None)
         except ExactlyOnceError as e:
             log.warning("a query has ended; its open transactions are left for the next start to end: %s", e)
         except Exception:  # Spark swallows what a listener raises, and loses its trace

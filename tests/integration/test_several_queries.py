@@ -119,6 +119,7 @@ def test_two_sinks_from_one_input_each_get_all_of_it(make: MakeBench, warm: Spar
         assert bench.decided_batches() == [0, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", ["a start", "a recovery"])
 def test_a_killed_stream_holds_readers_of_a_shared_topic_back_only_until_it_is_recovered(
     by: str, make: MakeBench, driver: StartDriver, warm: SparkDriver

@@ -77,6 +77,7 @@ CONF = {
 }
 
 
+@pytest.mark.long
 def test_executors_in_other_processes_write_and_the_driver_commits(
     cluster: tuple[str, list[int]], bench: Bench, driver: StartDriver
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, replace
 
+import pytest
+
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.control import Control
 from exactly_once.protocol.names import SLOTS, VARIANTS, namespace, parse_part_id
@@ -31,6 +33,7 @@ def closed_windows(bench: Bench, until_s: int) -> list[tuple[str, str]]:
     return sorted((key, f"{key}@{start}={n}") for (key, start), n in counts.items() if start + 10 <= until_s)
 
 
+@pytest.mark.long
 def test_a_stateful_query_killed_after_its_decision_keeps_its_state_and_its_output(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
