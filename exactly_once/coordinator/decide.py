@@ -326,9 +326,8 @@ class Decider:
                 found.unasked,
             )
         topic_ids = kept_topic_ids(last.topic_ids if last else {}, ids)
-        others = tuple(h for h in proposed.handles if isinstance(h, PreparedPart))
-        handles: tuple[PreparedTransaction | PreparedPart, ...] = with_places(proposed.transactions, found.places)
-        handles += others
+        others = (h for h in proposed.handles if isinstance(h, PreparedPart))
+        handles = in_order([*with_places(proposed.transactions, found.places), *others])
         return replace(proposed, handles=handles, topic_ids=topic_ids)
 
 

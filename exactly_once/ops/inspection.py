@@ -325,8 +325,12 @@ def sink_of(transactional_id: str) -> str | None:
 def naming(transaction: Description, log: LogState) -> tuple[Decision, PreparedTransaction] | None:
     """The decision and the handle that name exactly this transaction (id, producer id, epoch); None: undecided."""
     for decision in log.decisions:
-        for handle in decision.transactions:
-            if handle.transactional_id == transaction.transactional_id and _is(handle, decision, transaction):
+        for handle in decision.handles:  # without a copy of them for each transaction that is looked for
+            if (
+                isinstance(handle, PreparedTransaction)
+                and handle.transactional_id == transaction.transactional_id
+                and _is(handle, decision, transaction)
+            ):
                 return decision, handle
     return None
 

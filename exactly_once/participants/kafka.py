@@ -73,7 +73,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
             control.end_all([d.end for d in open_of(handles, control)], False, control.end_txn_version())
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
-        """The slots of older claims; see :func:`exactly_once.coordinator.complete.sweep`."""
+        """The slots of older claims; see :func:`exactly_once.participants.kafka_transactions.sweep`."""
         spare = scope.spare | {_id_of(part) for name in scope.spare if (part := PartName.parse(name)) is not None}
         slots = older_slots(scope.before, SLOTS) | ({slot_of(scope.own)} if scope.own is not None else set())
         with Control(self._options.connection, BUDGET_S) as control:

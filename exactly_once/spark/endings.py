@@ -21,6 +21,7 @@ from exactly_once.coordinator.driver_state import FileStore
 from exactly_once.coordinator.micro_batch import settle
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.spark.data_source import FORMAT
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +101,6 @@ def _application_folder() -> str:
 
 def _options(query: Any) -> SinkOptions | None:
     """The sink's options; None when the query writes elsewhere, or ended before it had a plan."""
-    from exactly_once.spark.data_source import FORMAT
-
     try:
         write = query.logicalPlan()
         if write.table().name() != FORMAT:
