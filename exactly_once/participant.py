@@ -8,7 +8,7 @@ own keeps the contract.
 The life of one part of a batch::
 
     task        begin -> write ... -> pre_commit          a handle travels to the driver
-    driver      gone (is every handle still there?)       no: the batch is aborted and run again
+    driver      confirm (is every part still there?)      no: the batch is aborted and run again
                 THE DECISION, one durable record          from here on the batch will be committed
                 commit
     after a crash, in the next driver:
@@ -22,13 +22,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 from exactly_once.digest import RowDigest
+from exactly_once.errors import Expiring
 from exactly_once.protocol.names import same_cluster
-from exactly_once.protocol.records import PreparedPart
+from exactly_once.protocol.planning import Batch
+from exactly_once.protocol.records import Decision, PreparedPart
 
 #: What an output of one's own is made of.
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "PartName",
     "PartWriter",
     "PreparedPart",
+    "Proposal",
     "RowDigest",
     "Scope",
 ]
@@ -113,7 +117,7 @@ class Handle(Protocol):
         """Of its rows, whatever their order (:class:`exactly_once.digest.RowDigest`); "" when it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scope:
     """The undecided parts that a sweep may abort.
 
@@ -125,22 +129,33 @@ class Scope:
         may touch nothing but its own.
     own : int or None
         Also parts of this claim: the driver's own, when nothing of it is under way.
-    spare : frozenset of str
-        Names that a decision holds, whose parts are to be committed.
+    decided : tuple of Handle
+        Handles that a decision holds: their parts are to be committed.
     incarnation : str
         Of the commit log that counts these claims. Parts of another log of the same cluster are covered whatever their
         claim: a sink has one log, so that one was deleted, and nobody can decide them. Parts of another cluster are
         not: a sink of the same name lives there.
     participant : str
         Whose parts.
+    running : bool
+        Tasks of ``own`` may still run. An output that can keep them from beginning another part does so first.
+    owner : int
+        The claim that superseded the sweeping driver; 0 when none did.
     """
 
     sink_id: str
     before: int
     own: int | None = None
-    spare: frozenset[str] = frozenset()
+    decided: tuple[Handle, ...] = ()
     incarnation: str = ""
     participant: str = ""
+    running: bool = False
+    owner: int = 0
+
+    @cached_property
+    def spare(self) -> frozenset[str]:
+        """The names of the decided parts."""
+        return frozenset(h.name for h in self.decided)
 
     def covers(self, name: str) -> bool:
         """Return whether a sweep must abort the part with this name. False for everything foreign."""
@@ -152,6 +167,39 @@ class Scope:
         if part.incarnation in ("", self.incarnation):
             return part.token < self.before or part.token == self.own
         return self.before > 0 and same_cluster(part.incarnation, self.incarnation)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A batch that all tasks have prepared, right before its decision.
+
+    Attributes
+    ----------
+    sink_id, checkpoint : str
+    batch : Batch
+    decision : Decision
+        As the tasks' results make it.
+    last : Decision or None
+        The last decision of the same query.
+    planned_ms : int
+        When the driver planned this execution, by its own clock.
+    timeout_ms : int
+        transaction.timeout.ms of every part.
+    clock_ahead_ms : int
+        The brokers' clock minus the driver's.
+    too_long : int
+        How many executions of this batch, right before this one, took too long.
+    """
+
+    sink_id: str
+    checkpoint: str
+    batch: Batch
+    decision: Decision
+    last: Decision | None
+    planned_ms: int
+    timeout_ms: int
+    clock_ahead_ms: int
+    too_long: int
 
 
 H = TypeVar("H", bound=Handle)
@@ -238,10 +286,32 @@ class Participant(ABC, Generic[H]):
         """
 
     def gone(self, handles: Sequence[H]) -> Iterable[H]:
-        """Those of the prepared, undecided ``handles`` that can no longer be committed. Asked right before the
-        decision.
-        """
+        """Those of the prepared, undecided ``handles`` that can no longer be committed."""
         return ()
+
+    def confirm(self, proposal: Proposal) -> Decision:
+        """Make sure that the batch can be decided: every part is there. Asked last before the decision.
+
+        Override :meth:`gone` rather than this method, unless the output adds something to the decision.
+
+        Returns
+        -------
+        Decision
+            That of ``proposal``, with what the output adds to it.
+
+        Raises
+        ------
+        Expiring
+            When a part is gone.
+        """
+        mine = proposal.decision.parts_of(self.name)
+        if gone := list(self.gone(mine)) if mine else []:
+            raise Expiring(
+                f"participant {self.name!r}: {gone[0].name} of batch {proposal.batch.batch_id} was prepared but no "
+                "longer exists",
+                "Start the stream again, and find out what rolls back the parts that this sink prepares",
+            )
+        return proposal.decision
 
     @abstractmethod
     def commit(self, handles: Sequence[H]) -> Iterable[H]:
@@ -270,3 +340,6 @@ class Participant(ABC, Generic[H]):
         list of str
             The names of what was rolled back.
         """
+
+    def close(self) -> None:
+        """Close the connections that the participant keeps; the next call opens them again."""

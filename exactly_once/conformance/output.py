@@ -102,10 +102,9 @@ class Output:
         of = sink or self.sink_id, token, batch, part, attempt
         return PartName(*of, self.incarnation, self.participant().name)
 
-    def scope(self, before: int, own: int | None = None, *spare: PartName) -> Scope:
-        """What the participant's sweep may touch."""
-        names = frozenset(map(str, spare))
-        return Scope(self.sink_id, before, own, names, self.incarnation, self.participant().name)
+    def scope(self, before: int, own: int | None = None, *decided: Any) -> Scope:
+        """What the participant's sweep may touch: not the handles that are ``decided``."""
+        return Scope(self.sink_id, before, own, decided, self.incarnation, self.participant().name)
 
     def rows(self, name: PartName, count: int = 3) -> list[pa.RecordBatch]:
         """Rows that no other part has, in two batches. An attempt does not change them."""

@@ -135,7 +135,7 @@ class ParticipantConformance(Output):
         elsewhere(write_only, self.participant(), name, self.rows(name))
         self.assert_visible()
         handles = self.prepared(again)
-        swept = self.participant().recover_and_abort(self.scope(0, 3, again))
+        swept = self.participant().recover_and_abort(self.scope(0, 3, *handles))
         assert set(swept) <= {str(name)}
         self.assert_left(again)
         assert list(self.participant().commit(handles)) == []
@@ -161,7 +161,7 @@ class ParticipantConformance(Output):
             elsewhere(prepare, self.participant(), died, self.rows(died), kill_at=line)
             self.assert_visible(*names)
             handles = self.prepared(again)
-            participant.recover_and_abort(self.scope(_LATER, None, again))
+            participant.recover_and_abort(self.scope(_LATER, None, *handles))
             self.assert_left(again)
             assert list(participant.commit(handles)) == []
             names.append(again)
@@ -174,7 +174,7 @@ class ParticipantConformance(Output):
         for batch, line in enumerate(self.points(self.lines(call, "commit", handles)), 1):
             more, handles = self.batch(batch)
             elsewhere(call, self.participant(), "commit", handles, kill_at=line)
-            assert self.participant().recover_and_abort(self.scope(_LATER, None, *more)) == [], "decided"
+            assert self.participant().recover_and_abort(self.scope(_LATER, None, *handles)) == [], "decided"
             assert list(self.participant().recover_and_commit(handles)) == [], f"killed at line {line}"
             names += more
             self.assert_visible(*names)
@@ -240,10 +240,10 @@ class ParticipantConformance(Output):
         left: list[PartName | str] = [decided, own, newer, *others, *strange]
         self.assert_left(old, *left)
         for found in ([str(old)], []):
-            assert self.participant().recover_and_abort(self.scope(3, None, decided)) == found
+            assert self.participant().recover_and_abort(self.scope(3, None, kept)) == found
             self.assert_left(*left)
         for found in ([str(own)], []):
-            assert elsewhere(call, participant, "recover_and_abort", self.scope(3, 3, decided)).result == found
+            assert elsewhere(call, participant, "recover_and_abort", self.scope(3, 3, kept)).result == found
             self.assert_left(decided, newer, *others, *strange)
         assert list(participant.recover_and_commit([kept])) == []
         for handle in theirs:
@@ -282,7 +282,7 @@ class ParticipantConformance(Output):
         before = mine._replace(token=5, incarnation=incarnation("cluster", "deleted log"))
         elsewhere = mine._replace(token=1, incarnation=incarnation("other cluster", "log"))
         ((kept,), _, (theirs,)) = self.prepared(mine), self.prepared(before), self.prepared(elsewhere)
-        assert participant.recover_and_abort(self.scope(2, None, mine)) == [str(before)]
+        assert participant.recover_and_abort(self.scope(2, None, kept)) == [str(before)]
         self.assert_left(mine, elsewhere)
         for handle in (kept, theirs):
             assert list(participant.commit([handle])) == []
@@ -310,7 +310,7 @@ class ParticipantConformance(Output):
         participant = self.checked()
         decided, left = (self.name(part)._replace(incarnation="", participant="") for part in range(2))
         (kept,), _ = self.prepared(decided), self.prepared(left)
-        assert participant.recover_and_abort(self.scope(_LATER, None, decided)) == [str(left)]
+        assert participant.recover_and_abort(self.scope(_LATER, None, kept)) == [str(left)]
         assert list(participant.recover_and_commit([kept])) == []
         self.assert_visible(decided)
         self.assert_left()

@@ -11,15 +11,16 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactly_once.coordinator.claim import CONTACT_BUDGET_S, claim_for_write, count
-from exactly_once.coordinator.decide import DECIDE_BUDGET_S, Decider
-from exactly_once.coordinator.driver_state import DriverState
-from exactly_once.coordinator.micro_batch import Part, abort_execution, earlier_decision, empty_part, proposal
-from exactly_once.deadline import Deadline, now_ms
+from exactly_once.coordinator.claim import claim_for_write
+from exactly_once.coordinator.driver_state import DriverState, MemoryStore
+from exactly_once.coordinator.micro_batch import Committer, Part, empty_part
+from exactly_once.coordinator.session import Session
+from exactly_once.deadline import now_ms
 from exactly_once.errors import ProtocolViolation
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
+from exactly_once.participants.kafka import CONTACT_BUDGET_S
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision
 from exactly_once.protocol.ticket import Ticket
@@ -98,31 +99,19 @@ def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None
             f"write {options.write_id!r}: Spark asked to commit results that do not come from the tasks of this write",
             "Run the write again; if the error repeats, report it with this message",
         )
-    decider = Decider(options)
+    committer = Committer(Session.of(options), MemoryStore(state))
     try:
-        if write.ticket.plan is Plan.DRAIN:
-            count(decider.log, state.token, Deadline(DECIDE_BUDGET_S), drained=1)
-            return None
-        done = done or [empty_part(write.ticket)]
-        again = write.ticket.plan is Plan.REPLAY
-        amended = earlier_decision(options.sink_id, decider, done, state) if again else None
-        decision = decider.decide_and_complete(proposal(done, state), state, amended)
-        decider.abort_own(state)  # what failed attempts left open
-        return decision
+        return committer.commit(done or [empty_part(write.ticket)], 0)
     finally:
-        decider.close()
+        committer.close()
 
 
 def abort_write(options: SinkOptions, write: Write, parts: Sequence[Part | None]) -> None:
-    """Abort what this try prepared, unless it is decided.
-
-    See :func:`exactly_once.coordinator.micro_batch.abort_execution`.
-    """
+    """Abort what this try prepared, unless it is decided."""
     if write.state is None:
         return
-    done = [p for p in parts if p is not None]
-    decider = Decider(options)
+    committer = Committer(Session.of(options), MemoryStore(write.state))
     try:
-        abort_execution(decider, write.state, 0, done, bool(parts) and len(done) == len(parts))
+        committer.abort(0, parts)
     finally:
-        decider.close()
+        committer.close()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from exactly_once import failpoints
+from exactly_once.coordinator.session import Session
 from exactly_once.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -15,34 +12,21 @@ from exactly_once.errors import (
     ParticipantMissing,
     Unfinished,
 )
-from exactly_once.kafka.evidence import Evidence
-from exactly_once.participant import Handle, Participant
-from exactly_once.participants.kafka_transactions import commit_transactions
-from exactly_once.protocol.loss import part_list
-from exactly_once.protocol.records import KAFKA, Decision, PreparedPart
-
-log = logging.getLogger(__name__)
+from exactly_once.participant import Handle
+from exactly_once.protocol.loss import origin, part_list
+from exactly_once.protocol.records import Decision
 
 #: What is safe when only the mark is missing that says so.
 COMMITTED = "The batch is committed; the next start marks it so and drains its rows"
 
 
-def complete(
-    sink_id: str,
-    decision: Decision,
-    control: Evidence,
-    budget_s: float,
-    others: Mapping[str, Participant[PreparedPart]] = MappingProxyType({}),
-    recovering: bool = False,
-) -> list[Handle]:
+def complete(session: Session, decision: Decision, recovering: bool = False) -> list[Handle]:
     """Commit every handle of a decision, participant by participant, until each outcome is proven. Safe to repeat.
 
     When one participant fails, the others are committed anyway.
 
     Parameters
     ----------
-    others : mapping
-        The participants other than Kafka, by name.
     recovering : bool
         The decision is an earlier driver's.
 
@@ -56,42 +40,50 @@ def complete(
     Expired
         When no one can tell how a part ended; everything else is committed first.
     Unfinished
-        When some outcome could not be proven within ``budget_s`` seconds.
+        When some outcome could not be proven in time.
     ParticipantMissing
     """
-    name = decision.title(sink_id)
     lost: list[Handle] = []
     failures: list[ExactlyOnceError] = []
-    for participant, handles in decision.by_participant.items():
-        failpoints.reach(f"commit-{participant}")
+    for name in decision.by_participant:
+        failpoints.reach(f"commit-{name}")
         try:
-            if participant == KAFKA:
-                lost += commit_transactions(sink_id, name, decision, control, budget_s, recovering)
-            elif participant in others:
-                mine = [h for h in handles if isinstance(h, PreparedPart)]
-                output = others[participant]
-                lost += output.recover_and_commit(mine) if recovering else output.commit(mine)
-            else:
-                raise ParticipantMissing(
-                    f"{name} is decided, but this process has no participant {participant!r}",
-                    f"Start the stream with a participant named {participant!r}, which then commits its parts",
-                )
-        except (BrokerUnreachable, BrokerRefused) as e:
-            failures.append(
-                Unfinished(f"{name} is decided, but not all of its parts are proven committed: {e.what}", e.way_out)
-            )
+            lost += _commit(session, decision, name, recovering)
         except ExactlyOnceError as e:
-            failures.append(decided_error(e))
+            failures.append(_of_decision(e, decision.title(session.sink_id)))
+    # what may still be committed comes first: only when nothing else is left may a loss be accepted
     for failure in sorted(failures, key=lambda e: isinstance(e, Expired)):
-        if isinstance(failure, Expired):
-            # whoever accepts the one loss accepts the other; a participant does not know the word for it
-            more = f"; and {len(lost)} more were rolled back: {part_list(lost)}" if lost else ""
-            word = f"sink.accept.lost={decision.word}"
-            then = "" if word in failure.way_out else f"; then set the option {word} for one start"
-            raise Expired(f"{failure.what}{more}", f"{failure.way_out}{then}", failure.safe)
-        raise failure  # what may still be committed comes first: only when nothing else is left may a loss be accepted
+        raise _with_way_past(failure, decision, lost) if isinstance(failure, Expired) else failure
     failpoints.reach("all-ended")
     return lost
+
+
+def _commit(session: Session, decision: Decision, name: str, recovering: bool) -> list[Handle]:
+    """Commit one participant's parts; those that are lost."""
+    participant = session.participants.get(name)
+    if participant is None:
+        raise ParticipantMissing(
+            f"this process has no participant {name!r}",
+            f"Start the stream with a participant named {name!r}, which then commits its parts",
+        )
+    mine = decision.parts_of(name)
+    return list(participant.recover_and_commit(mine) if recovering else participant.commit(mine))
+
+
+def _of_decision(e: ExactlyOnceError, title: str) -> ExactlyOnceError:
+    """A participant's error as one of a batch that is decided: it may not say that nothing was written."""
+    kind = Unfinished if isinstance(e, BrokerUnreachable | BrokerRefused) else type(e)
+    decided = kind(f"{title} is decided, but not all of its parts are proven committed: {e.what}", e.way_out, e.safe)
+    return decided_error(decided)
+
+
+def _with_way_past(e: Expired, decision: Decision, lost: list[Handle]) -> Expired:
+    """Who accepts the parts in doubt accepts those that are lost; a participant does not know the word for it."""
+    more = f"; and {len(lost)} more were rolled back: {part_list(lost)}" if lost else ""
+    way_past = (
+        f"The rows come from {origin(decision)}. Then set the option sink.accept.lost={decision.word} for one start"
+    )
+    return Expired(f"{e.what}{more}", f"{e.way_out}. {way_past}", e.safe)
 
 
 def decided_error(e: ExactlyOnceError, safe: str = Unfinished.default_safe) -> ExactlyOnceError:

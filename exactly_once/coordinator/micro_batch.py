@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from exactly_once.checkpoint import batch_in_flight, kafka_offsets
-from exactly_once.coordinator.claim import KAFKA_ALONE, Others, claim_for_stream, count
-from exactly_once.coordinator.decide import ABORT_BUDGET_S, DECIDE_BUDGET_S, Decider
+from exactly_once.coordinator.abort import abort_execution, own_scope
+from exactly_once.coordinator.claim import claim_for_stream
+from exactly_once.coordinator.decide import DECIDE_BUDGET_S, decide_and_complete
 from exactly_once.coordinator.driver_state import DriverState, Store
+from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
-from exactly_once.errors import ExactlyOnceError, Fenced, ProtocolViolation, UnsupportedMode
-from exactly_once.kafka.control import Description
+from exactly_once.errors import ExactlyOnceError, ProtocolViolation, UnsupportedMode
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka_transactions import sweep
+from exactly_once.participant import Participant
 from exactly_once.protocol.loss import in_doubt
-from exactly_once.protocol.names import SLOTS, older_slots, slot_of
 from exactly_once.protocol.planning import Plan, plan_batch
-from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction, in_order
+from exactly_once.protocol.records import KAFKA, Decision, PreparedPart, PreparedTransaction, in_order
 from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
@@ -46,13 +47,17 @@ class Part:
     plan: Plan
     offsets_digest: str
     handles: tuple[PreparedTransaction | PreparedPart, ...] = ()
-    topics: tuple[str, ...] = ()
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics that its transactions wrote to."""
+        return {t for h in self.handles if isinstance(h, PreparedTransaction) for t in h.topics}
 
 
-def plan(options: SinkOptions, store: Store, others: Others = KAFKA_ALONE) -> Ticket:
+def plan(options: SinkOptions, store: Store, others: Iterable[Participant[Any]] = ()) -> Ticket:
     """Plan the batch in flight; claim the sink first if this driver is not yet the owner.
 
-    Runs once for each execution of a batch, before its tasks. ``others``: the participants other than Kafka, by name.
+    Runs once for each execution of a batch, before its tasks. ``others`` are the participants other than Kafka.
 
     Raises
     ------
@@ -106,16 +111,15 @@ def empty_part(ticket: Ticket) -> Part:
 
 
 class Committer:
-    """Decides, completes and aborts batches of one sink; keeps its connections for the life of the process."""
+    """Decides, completes and aborts batches of one sink; keeps its session for the life of the process."""
 
-    def __init__(self, options: SinkOptions, store: Store, others: Others = KAFKA_ALONE):
-        self._options = options
+    def __init__(self, session: Session, store: Store):
+        self._session = session
         self._store = store
-        self._decider = Decider(options, others)
 
     def close(self) -> None:
         """Close the connections."""
-        self._decider.close()
+        self._session.close()
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
         """Commit a batch.
@@ -138,25 +142,25 @@ class Committer:
         state = self._state()
         done = self._check(parts, batch_id, state)
         decision = None
-        if done[0].plan is not Plan.DRAIN:
-            amended = (
-                earlier_decision(self._options.sink_id, self._decider, done, state)
-                if done[0].plan is Plan.REPLAY
-                else None
-            )
-            decision = self._decider.decide_and_complete(proposal(done, state), state, amended)
-            batch = decision.batch_id, decision.offsets_digest
-            state = replace(state, last_batch=batch[0], last_digest=batch[1], replay={}, too_long=0)
-            state = self._housekeeping(done, state)
-            state = replace(state, clock_ahead_ms=self._decider.log.clock_ahead_ms)
+        if done[0].plan is Plan.DRAIN:
+            self._session.log.tally(state.token, Deadline(DECIDE_BUDGET_S), drained=1)
         else:
-            count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), drained=1)
+            decision = self._decide(done, state)
+            state = replace(
+                state,
+                last_batch=decision.batch_id,
+                last_digest=decision.offsets_digest,
+                replay={},
+                too_long=0,
+                swept_ms=self._housekeeping(done, state),
+                clock_ahead_ms=self._session.log.clock_ahead_ms,
+            )
         now = self._store.load()
         if now is not None and now.execution == state.execution:  # else a newer run has begun in this driver
-            self._save(replace(state, finished=True, log_end=self._decider.log.high_watermark))
+            self._store.save(replace(state, finished=True, log_end=self._session.log.high_watermark))
         return decision
 
-    def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> list[Description]:
+    def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
         """Abort what this driver's last execution left open, unless its batch is decided.
 
         Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
@@ -169,14 +173,15 @@ class Committer:
 
         Returns
         -------
-        list of Description
-            What was aborted.
+        dict of str to list of str
+            By participant, the names of what was rolled back.
         """
         state = self._store.load()
         done = [p for p in parts if p is not None]
         if state is None or any(p.execution != state.execution for p in done):
-            return []  # stopped before the claim, when no task has begun; or a newer run began, and its claim swept
-        return abort_execution(self._decider, state, batch_id, done, bool(parts) and len(done) == len(parts))
+            return {}  # stopped before the claim, when no task has begun; or a newer run began, and its claim swept
+        handles = [h for p in done for h in p.handles]
+        return abort_execution(self._session, state, batch_id, handles, bool(parts) and len(done) == len(parts))
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -196,28 +201,41 @@ class Committer:
             )
         return done
 
-    def _housekeeping(self, parts: list[Part], state: DriverState) -> DriverState:
+    def _decide(self, parts: list[Part], state: DriverState) -> Decision:
+        sink_id = self._session.sink_id
+        amended = None
+        if parts[0].plan is Plan.REPLAY:
+            last = self._session.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.query_id)
+            amended = earlier_decision(sink_id, last, parts, state)
+        return decide_and_complete(self._session, proposal(parts, state), state, amended)
+
+    def _housekeeping(self, parts: list[Part], state: DriverState) -> int:
         """Abort what failed attempts of this execution, or late tasks of older claims, left open.
 
         In Kafka after every batch: Spark's attempt numbers do not tell whether there is something, since a stage that
         is run again counts its attempts from 0 again. The other participants, where looking costs more, when something
         is known to have gone wrong, and now and then.
+
+        Returns
+        -------
+        int
+            When the other participants were last looked at, in ms.
         """
-        slots = older_slots(state.token, SLOTS) | {slot_of(state.token)}
-        control = self._decider.control().renew(DECIDE_BUDGET_S)
+        session, swept_ms = self._session, state.swept_ms
+        others = [name for name in session.participants if name != KAFKA]
         try:
-            found = sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot in slots)
-            swept = [d.transactional_id for d in found]
-            retried = bool(found) or any(not p.attempt.startswith("0.") for p in parts)
-            if retried or now_ms() - state.swept_ms >= SWEEP_EVERY_MS:
-                swept += [name for names in self._decider.sweep_others(state).values() for name in names]
-                state = replace(state, swept_ms=now_ms())
-            if swept:
-                count(self._decider.log, state.token, Deadline(DECIDE_BUDGET_S), aborted=len(swept))
-                log.warning("sink %s: aborted %d transactions of failed attempts", self._options.sink_id, len(swept))
+            scope = own_scope(session, state)
+            swept = session.sweep(scope, [KAFKA])
+            retried = bool(swept) or any(not p.attempt.startswith("0.") for p in parts)
+            if retried or now_ms() - swept_ms >= SWEEP_EVERY_MS:
+                swept |= session.sweep(scope, others)
+                swept_ms = now_ms()
+            if count := sum(map(len, swept.values())):
+                session.log.tally(state.token, Deadline(DECIDE_BUDGET_S), aborted=count)
+                log.warning("sink %s: aborted %d transactions of failed attempts", session.sink_id, count)
         except ExactlyOnceError as e:  # the batch is committed; the next one sweeps again
-            log.warning("sink %s: %s", self._options.sink_id, e)
-        return state
+            log.warning("sink %s: %s", session.sink_id, e)
+        return swept_ms
 
     # -- plumbing -------------------------------------------------------------------------------------------------
 
@@ -227,34 +245,8 @@ class Committer:
             raise ProtocolViolation("this driver has no claim on the sink", "Start the stream again")
         return state
 
-    def _save(self, state: DriverState) -> None:
-        self._store.save(state)
 
-
-def abort_execution(
-    decider: Decider, state: DriverState, batch_id: int, parts: Sequence[Part], reported: bool
-) -> list[Description]:
-    """Abort the execution of ``state`` unless its batch is decided, in every participant.
-
-    Parameters
-    ----------
-    parts
-        Those of its parts that are known.
-    reported : bool
-        These are all: no task of it is alive.
-    """
-    try:
-        log_state = decider.log.own(state.token, Deadline(ABORT_BUDGET_S))
-        if log_state.is_decided_by(state.token, state.query_id, batch_id):
-            return []
-        if state.drains or state.finished or state.batch_id != batch_id:  # no task of this batch has written
-            return decider.abort_own(state)
-        return decider.abort_undecided(state, reported)  # also what a replay has prepared under this claim
-    except Fenced:
-        return decider.abandon([h for p in parts for h in p.handles], state)
-
-
-def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> list[Description]:
+def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> dict[str, list[str]]:
     """Abort what the last execution of an ended query left open, if Spark's own call of ``abort`` did not.
 
     The state is loaded first and ``runs`` asked then: a run that begins later claims the sink anew, since this
@@ -267,17 +259,14 @@ def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> list
 
     Returns
     -------
-    list of Description
-        What was aborted.
+    dict of str to list of str
+        By participant, the names of what was rolled back.
     """
     state = store.load()
     if state is None or state.finished or runs():
-        return []
-    decider = Decider(options)
-    try:
-        return abort_execution(decider, state, state.batch_id, (), reported=False)
-    finally:
-        decider.close()
+        return {}
+    with Session.of(options) as session:
+        return abort_execution(session, state, state.batch_id, (), reported=False)
 
 
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
@@ -291,20 +280,18 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
         state.end_txn_version,
         0,
         parts[0].run_id,
-        tuple(sorted({t for p in parts for t in p.topics})),
         offsets=state.offsets,
     )
 
 
-def earlier_decision(sink_id: str, decider: Decider, parts: Sequence[Part], state: DriverState) -> Decision:
-    """The decision whose lost parts ``parts`` have written again, after making sure that they are all there.
+def earlier_decision(sink_id: str, decision: Decision | None, parts: Sequence[Part], state: DriverState) -> Decision:
+    """``decision``, whose lost parts ``parts`` have written again, after making sure that they are all there.
 
     Raises
     ------
     Expired
         When rows of a lost part did not come again.
     """
-    decision = decider.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.query_id)
     if decision is None or decision.batch_id != parts[0].batch_id:
         raise ProtocolViolation(
             f"batch {parts[0].batch_id} was planned as a replay, but the commit log has no decision of this batch",

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from exactly_once.coordinator import claim
+from exactly_once.coordinator import resolve
 from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.consent import Consent
+from exactly_once.coordinator.resolve import Resolved
+from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control, Description
-from exactly_once.kafka.evidence import Evidence
+from exactly_once.participant import Participant
 from exactly_once.participants.kafka_transactions import open_transactions
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import KAFKA, Claim, Decision
@@ -31,10 +32,8 @@ class RecoveryReport:
         Its own claim; None when the sink was never used.
     completed : list of Decision
         Decided batches that it proved committed.
-    aborted : list of Description
-        Undecided transactions that it aborted.
     rolled_back : dict of str to list of str
-        By output other than Kafka: the undecided parts that it rolled back there.
+        By participant, Kafka among them: the undecided parts that it rolled back there.
     left_open : list of Description
         Transactions still open: of a driver's task that is still running, or ones that the principal may not end.
     blocked : list of (str, int)
@@ -46,18 +45,15 @@ class RecoveryReport:
     sink_id: str
     claim: Claim | None = None
     completed: list[Decision] = field(default_factory=list)
-    aborted: list[Description] = field(default_factory=list)
+    rolled_back: dict[str, list[str]] = field(default_factory=dict)
     left_open: list[Description] = field(default_factory=list)
     blocked: list[tuple[str, int]] = field(default_factory=list)
     to_rewrite: list[Decision] = field(default_factory=list)
-    rolled_back: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def found_nothing(self) -> bool:
         """True when there was nothing to do."""
-        return not (
-            self.completed or self.aborted or self.rolled_back or self.left_open or self.blocked or self.to_rewrite
-        )
+        return not (self.completed or self.rolled_back or self.left_open or self.blocked or self.to_rewrite)
 
     @property
     def clean(self) -> bool:
@@ -72,7 +68,7 @@ class RecoveryReport:
             "completed_batches": [d.batch_id for d in self.completed],
             "batches_with_lost_parts": [d.write_id or d.batch_id for d in self.to_rewrite],
             "completed_transactions": sum(d.counts.get(KAFKA, (0, 0))[0] for d in self.completed),
-            "aborted_transactions": [d.transactional_id for d in self.aborted],
+            "aborted_transactions": self.rolled_back.get(KAFKA, []),
             "rolled_back": {participant: list(names) for participant, names in self.rolled_back.items()},
             "left_open": [d.transactional_id for d in self.left_open],
             "blocked_partitions": [f"{t}-{p}" for t, p in self.blocked],
@@ -126,19 +122,20 @@ def complete_decided(
     sink_id: str,
     token: int,
     budget_s: float = 60.0,
-    others: claim.Others = claim.KAFKA_ALONE,
-) -> claim.Resolved:
+    others: Iterable[Participant[Any]] = (),
+) -> Resolved:
     """Commit decided batches from before the claim ``token`` that are not yet proven committed. Idempotent.
 
-    ``others`` are the sink's participants other than Kafka, by name. Lost parts (``losses``) stay open: the next
-    start of the stream writes them again.
+    ``others`` are the sink's participants other than Kafka. Lost parts (``losses``) stay open: the next start of the
+    stream writes them again.
 
     Raises
     ------
     BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
     """
-    with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
-        found = claim.complete_decided(token, commit_log, control, Consent(), deadline, others)
+    deadline = Deadline(budget_s)
+    with Session.without_driver(connection, sink_id, others, deadline) as session:
+        found = resolve.complete_decided(session, token, Consent(), deadline)
     _raise_first(found)
     return found
 
@@ -148,16 +145,22 @@ def sweep_undecided(
     sink_id: str,
     token: int,
     budget_s: float = 60.0,
-    others: claim.Others = claim.KAFKA_ALONE,
-) -> claim.Swept:
-    """Abort what owners before the claim ``token`` left open and did not decide. Idempotent.
+    others: Iterable[Participant[Any]] = (),
+) -> dict[str, list[str]]:
+    """Roll back what owners before the claim ``token`` left open and did not decide. Idempotent.
+
+    Returns
+    -------
+    dict of str to list of str
+        By participant, the names of what was rolled back.
 
     Raises
     ------
-    BrokerUnreachable, Fenced, NotAuthorized
+    Fenced, NotAuthorized
     """
-    with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
-        return claim.sweep_undecided(token, commit_log, control, control.end_txn_version(), deadline, others)
+    deadline = Deadline(budget_s)
+    with Session.without_driver(connection, sink_id, others, deadline) as session:
+        return resolve.sweep_undecided(session, token, deadline)
 
 
 def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Verification:
@@ -177,10 +180,10 @@ def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Veri
 
 
 def recover(
-    connection: Connection, sink_id: str, timeout_s: float = 60.0, others: claim.Others = claim.KAFKA_ALONE
+    connection: Connection, sink_id: str, timeout_s: float = 60.0, others: Iterable[Participant[Any]] = ()
 ) -> RecoveryReport:
     """Bring the sink to rest: claim, complete, sweep, verify. Idempotent; safe to run twice at once (the later claim
-    continues, the earlier is refused). ``others`` are the sink's participants other than Kafka, by name.
+    continues, the earlier is refused). ``others`` are the sink's participants other than Kafka.
 
     Raises
     ------
@@ -190,36 +193,24 @@ def recover(
     mine = claim_sink(connection, sink_id, timeout_s)
     if mine is None:
         return RecoveryReport(sink_id)
-    with _step(connection, sink_id, max(1.0, deadline.left)) as (commit_log, control, left):
-        did = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), Consent(), left, others)
+    with Session.without_driver(connection, sink_id, others, deadline) as session:
+        did = resolve.resolve(session, mine.token, Consent(), deadline)
     _raise_first(did)
     found = verify(connection, sink_id, min(10.0, max(1.0, deadline.left)))
     return RecoveryReport(
         sink_id,
         mine,
         did.completed,
-        did.swept.aborted,
+        did.rolled_back,
         found.left_open,
         found.blocked,
         [x.decision for x in did.losses],
-        did.swept.rolled_back,
     )
 
 
-def _raise_first(found: claim.Resolved) -> None:
+def _raise_first(found: Resolved) -> None:
     for _, failure in found.failures:
         raise failure
-
-
-@contextmanager
-def _step(connection: Connection, sink_id: str, budget_s: float) -> Iterator[tuple[CommitLog, Evidence, Deadline]]:
-    deadline = Deadline(budget_s)
-    commit_log = CommitLog(connection, sink_id)
-    with Evidence(connection, min(budget_s, claim.CONTACT_BUDGET_S)) as control:
-        try:
-            yield commit_log, control.renew(budget_s), deadline
-        finally:
-            commit_log.close()
 
 
 def _wait_until_readable(connection: Connection, topics: list[str], deadline: Deadline) -> list[tuple[str, int]]:

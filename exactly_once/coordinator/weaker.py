@@ -13,13 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from exactly_once.checkpoint import batch_in_flight
-from exactly_once.coordinator.claim import (
-    CLAIM_BUDGET_S,
-    CONTACT_BUDGET_S,
-    KAFKA_ALONE,
-    check_cluster,
-    claim_for_stream,
-)
+from exactly_once.coordinator.claim import CLAIM_BUDGET_S, claim_for_stream
 from exactly_once.coordinator.driver_state import DriverState, Store
 from exactly_once.coordinator.micro_batch import Part
 from exactly_once.deadline import now_ms
@@ -29,7 +23,9 @@ from exactly_once.kafka.control import Control
 from exactly_once.kafka.delivery import AcknowledgedSender, UnacknowledgedSender
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
-from exactly_once.participants.kafka import Rows
+from exactly_once.participants.kafka import CONTACT_BUDGET_S
+from exactly_once.participants.kafka_checks import check_cluster
+from exactly_once.participants.kafka_part import Rows
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
@@ -64,7 +60,7 @@ def _settled(options: SinkOptions, batch: Batch) -> DriverState:
         with Control(options.connection, CONTACT_BUDGET_S) as control:
             version, timeout_ms = check_cluster(options, control.renew(CLAIM_BUDGET_S))
         return DriverState(0, batch.query_id, version, timeout_ms, 0)
-    state = claim_for_stream(options, batch, KAFKA_ALONE, adopts_all=True)
+    state = claim_for_stream(options, batch, adopts_all=True)
     if state.replay:
         raise Lost(
             f"batch {batch.batch_id} of sink {options.sink_id!r} is decided, but some of its parts are lost",

@@ -177,6 +177,24 @@ class CommitLog:
                 failure = self._named(e)
         raise failure or log_reader.timed_out(self.topic, deadline)
 
+    def tally(
+        self,
+        token: int,
+        deadline: Deadline,
+        completed: int = 0,
+        aborted: int = 0,
+        drained: int = 0,
+        rewritten: int = 0,
+    ) -> None:
+        """Add to the sink's tally. Never raises: a missing count must not fail a successful commit."""
+        if not (completed or aborted or drained or rewritten):
+            return
+        try:
+            before = self.own(token, deadline).tally
+            self.append(before.plus(token, completed, aborted, drained, rewritten), deadline)
+        except ExactlyOnceError as e:
+            log.warning("sink %s: the counts in the commit log were not updated: %s", self.sink_id, e)
+
     def own(self, token: int, deadline: Deadline) -> LogState:
         """The state of the log, after making sure that nobody claimed after ``token`` and that no write is under way.
 

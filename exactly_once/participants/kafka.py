@@ -2,191 +2,153 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
-from typing import Protocol
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
-import pyarrow as pa
-
-from exactly_once.errors import ExactlyOnceError, PrepareFailed
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.delivery import ACKNOWLEDGED, UNACKNOWLEDGED
+from exactly_once.kafka.control import End
 from exactly_once.kafka.evidence import Evidence
-from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.sender import Sender, check_settings
-from exactly_once.kafka.transaction import PartTransaction, fixed_settings
-from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
-from exactly_once.participant import Participant, PartName, PartWriter, Scope
-from exactly_once.participants.kafka_transactions import commit_transactions, open_of, sweep
-from exactly_once.protocol.names import SLOTS, attempt_of, namespace, older_slots, part_id, slot_of
+from exactly_once.options import SinkOptions
+from exactly_once.participant import Participant, PartName, Proposal, Scope
+from exactly_once.participants import kafka_ready
+from exactly_once.participants.kafka_part import KafkaPart, Rows
+from exactly_once.participants.kafka_transactions import commit_transactions, fence_idle, open_of, sweep
+from exactly_once.protocol.names import SLOTS, PartId, older_slots, slot_of
 from exactly_once.protocol.records import KAFKA, Decision, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.protocol.too_long import limit_ms, too_long_error
 
-#: For ending the transactions of one batch, and for finding those that were left.
+log = logging.getLogger(__name__)
+
+#: For proving every outcome of one batch, or for a sweep. The rest of the transactions' time stays for the next start.
 BUDGET_S = 60.0
 
+#: For aborting what a failed execution left open: Spark waits for it, and the next start does it again.
+ABORT_BUDGET_S = 10.0
 
-class Rows(Protocol):
-    """Rows as records (:class:`exactly_once.spark.columns.Columns`)."""
-
-    def send(self, batch: pa.RecordBatch, sender: Sender, topics: set[str]) -> None:
-        """Send every row of ``batch``; adds the topics that were written to ``topics``."""
+#: For the first answer of a broker at a start: long enough for one that restarts, short enough for a mistyped name.
+CONTACT_BUDGET_S = 15.0
 
 
 class KafkaParticipant(Participant[PreparedTransaction]):
-    """Kafka, under the options of a sink.
+    """Kafka's transactions of one sink. It keeps one connection until it is closed.
 
-    The engine itself completes and sweeps Kafka's transactions with connections that it keeps
-    (:mod:`exactly_once.coordinator.complete`); the methods here do the same with connections of their own.
+    Parameters
+    ----------
+    options, rows, ticket
+        For tasks, which begin parts; a recovery has none of them.
+    deadline : Deadline or None
+        Of everything together; None: each call has a budget of its own.
     """
 
     name = KAFKA
 
-    def __init__(self, options: SinkOptions, rows: Rows, ticket: Ticket | None = None):
+    def __init__(
+        self,
+        connection: Connection,
+        sink_id: str,
+        options: SinkOptions | None = None,
+        rows: Rows | None = None,
+        ticket: Ticket | None = None,
+        deadline: Deadline | None = None,
+    ):
+        self._connection = connection
+        self._sink_id = sink_id
         self._options = options
         self._rows = rows
         self._ticket = ticket
+        self._deadline = deadline
+        self._evidence: Evidence | None = None
+        self._warned = False
+
+    @classmethod
+    def of(cls, options: SinkOptions, rows: Rows | None = None, ticket: Ticket | None = None) -> Self:
+        """Kafka under the options of a sink."""
+        return cls(options.connection, options.sink_id, options, rows, ticket)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_evidence": None}  # connections stay where they were opened
+
+    def control(self, budget_s: float = BUDGET_S) -> Evidence:
+        """The connection, with this much time, or what is left until the deadline."""
+        budget_s = self._within(budget_s)
+        if self._evidence is None:
+            contact_s = CONTACT_BUDGET_S if self._deadline else kafka_ready.ALIVE_BUDGET_S
+            self._evidence = Evidence(self._connection, min(budget_s, contact_s))
+        return self._evidence.renew(budget_s)
+
+    def _within(self, budget_s: float) -> float:
+        return budget_s if self._deadline is None else min(budget_s, max(1.0, self._deadline.left))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._evidence is not None:
+            self._evidence.close()
+            self._evidence = None
 
     def begin(self, part: PartName) -> KafkaPart:
         """Begin with the first row: a transaction without records cannot be committed."""
+        assert self._options is not None and self._rows is not None
         return KafkaPart(self._options, self._rows, self._ticket, part)
 
     def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         """Those that are not open any more, by their coordinators' word."""
-        with Control(self._options.connection, BUDGET_S) as control:
-            found = {d.transactional_id for d in open_of(handles, control)}
+        found = {d.transactional_id for d in open_of(handles, self.control())}
         return [h for h in handles if h.transactional_id not in found]
+
+    def confirm(self, proposal: Proposal) -> Decision:
+        """See :func:`exactly_once.participants.kafka_ready.confirm`."""
+        decision, unasked = kafka_ready.confirm(proposal, self.control(), self._adopts)
+        if unasked and not self._warned:
+            self._warned = True
+            log.warning(
+                "sink %s: EO-WARN-PLACES the leaders of the output's partitions do not report where transactions begin "
+                "(%s); if a decided transaction is lost, the loss cannot be proven, and the stream stops with "
+                "EO-EXPIRED",
+                self._sink_id,
+                unasked,
+            )
+        return decision
+
+    def _adopts(self, topic_id: str) -> bool:
+        return self._options is not None and topic_id in self._options.adopt
 
     def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         """EndTxn for each, and evidence from the output where its answer tells nothing."""
-        with Evidence(self._options.connection, BUDGET_S) as control:
-            decision = Decision("", 0, 0, tuple(handles), "", control.end_txn_version(), 0)
-            name = f"a batch of sink {self._options.sink_id!r}"
-            return commit_transactions(self._options.sink_id, name, decision, control, BUDGET_S)
+        return self._commit(handles, recovering=False)
+
+    def recover_and_commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
+        """As :meth:`commit`; those that are still open come first."""
+        return self._commit(handles, recovering=True)
+
+    def _commit(self, handles: Sequence[PreparedTransaction], recovering: bool) -> list[PreparedTransaction]:
+        return commit_transactions(self._sink_id, handles, self.control(), self._within(BUDGET_S), recovering)
 
     def abort(self, handles: Sequence[PreparedTransaction]) -> None:
         """Abort exactly these, as far as they are open."""
-        with Control(self._options.connection, BUDGET_S) as control:
-            control.end_all([d.end for d in open_of(handles, control)], False, control.end_txn_version())
+        control = self.control(ABORT_BUDGET_S)
+        if found := open_of(handles, control):
+            control.end_all([d.end for d in found], False, control.end_txn_version())
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
-        """The slots of older claims; see :func:`exactly_once.participants.kafka_transactions.sweep`."""
-        spare = scope.spare | {_id_of(part) for name in scope.spare if (part := PartName.parse(name)) is not None}
-        slots = older_slots(scope.before, SLOTS) | ({slot_of(scope.own)} if scope.own is not None else set())
-        with Control(self._options.connection, BUDGET_S) as control:
-            swept = sweep(
-                scope.sink_id,
-                control,
-                control.end_txn_version(),
-                lambda p: p.slot in slots and part_id(*p) not in spare,
-            )
-        return [d.transactional_id for d in swept]
+        """Abort what is open under the slots of the claims in ``scope``, which many claims share: so a decided
+        transaction is spared by its producer id and epoch, and a superseded driver touches its slot only while no later
+        claim can have come round to it.
+        """
+        slots = set(older_slots(scope.before, SLOTS)) if scope.before else set()
+        own = slot_of(scope.own) if scope.own is not None and scope.owner - scope.own < SLOTS // 2 else None
 
+        def mine(part: PartId) -> bool:
+            return part.slot in slots or part.slot == own
 
-class KafkaPart(PartWriter[PreparedTransaction]):
-    """One part: a transaction that begins with its first row. ``topics`` are those that were written.
-
-    With a ``ticket``, a part that is too late or too slow for its batch gives up.
-    """
-
-    def __init__(self, options: SinkOptions, rows: Rows, ticket: Ticket | None, part: PartName):
-        self._options = options
-        self._rows = rows
-        self._ticket = ticket
-        self._timeout_ms = ticket.timeout_ms if ticket else DEFAULT_TRANSACTION_TIMEOUT_MS
-        self._part = part
-        self._transaction: PartTransaction | None = None
-        self.topics: set[str] = set()
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Send the rows."""
-        if rows.num_rows:
-            transaction = self._transaction = self._transaction or self._begin()
-            with self._in_time(transaction):
-                self._rows.send(rows, transaction, self.topics)
-
-    def pre_commit(self) -> PreparedTransaction | None:
-        """Flush, verify every delivery, and leave the transaction open for the driver."""
-        if self._transaction is None:
-            return None
-        with self._in_time(self._transaction):
-            return self._transaction.prepare(self._part.part, self._options.delivery_timeout_s)
-
-    def abort(self) -> None:
-        """Abort at once, so that readers are not blocked until a sweep."""
-        if self._transaction is not None:
-            self._transaction.abort()
-
-    def _begin(self) -> PartTransaction:
-        return PartTransaction(
-            self._options.connection,
-            _within(self._options, self._timeout_ms),
-            _id_of(self._part),
-            self._timeout_ms,
-            _control(self._options.connection),
-            LateCheck(self._options.connection, self._part.sink_id, self._ticket) if self._ticket else None,
-        )
-
-    @contextmanager
-    def _in_time(self, transaction: PartTransaction) -> Iterator[None]:
-        """Give up a transaction that has become too old to be decided, and say that this is why a step in it failed."""
-        if (error := self._too_long(transaction)) is not None:
-            raise error
-        try:
-            yield
-        except PrepareFailed as e:
-            if (error := self._too_long(transaction)) is not None:
-                raise error from e
-            raise
-
-    def _too_long(self, transaction: PartTransaction) -> ExactlyOnceError | None:
-        ticket, took_ms = self._ticket, transaction.age_ms
-        if ticket is None or took_ms <= limit_ms(ticket.timeout_ms):
-            return None
-        transaction.describe()  # a driver that was paused may have been superseded: that is the error to report then
-        return too_long_error(
-            self._part.sink_id,
-            self._options.checkpoint,
-            ticket.batch,
-            f"its part {self._part.part} has been writing for {took_ms / 1000:.1f} s",
-            took_ms,
-            ticket.timeout_ms,
-            ticket.too_long,
-            transaction.longest_timeout_ms(),
-        )
-
-
-def check_producer(options: SinkOptions, timeout_ms: int) -> None:
-    """Make sure that librdkafka takes the user's settings beside those that the guarantee fixes.
-
-    Raises
-    ------
-    InvalidOption
-    """
-    settings, fixed = options.producer, ACKNOWLEDGED
-    if options.guarantee is Guarantee.EXACTLY_ONCE:
-        settings = _within(options, timeout_ms)
-        fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
-    elif options.guarantee is Guarantee.NONE:
-        fixed = UNACKNOWLEDGED
-    check_settings(options.connection, settings, fixed)
-
-
-def _within(options: SinkOptions, timeout_ms: int) -> dict[str, str]:
-    """The user's settings, but librdkafka refuses a delivery timeout above the transaction's."""
-    return {**options.producer, "delivery.timeout.ms": str(min(int(options.delivery_timeout_s * 1000), timeout_ms))}
-
-
-def _id_of(part: PartName) -> str:
-    """The transactional id of a part: bounded in number, so it tells less than the name."""
-    task_attempt, _, task_attempt_id = part.attempt.partition(".")
-    return part_id(part.sink_id, part.token, part.part, attempt_of(int(task_attempt), int(task_attempt_id)))
-
-
-@lru_cache(maxsize=4)
-def _control(connection: Connection) -> Control:
-    """The control connection of this worker process, kept over batches."""
-    return Control(connection)
+        control = self.control(ABORT_BUDGET_S if scope.own is not None else BUDGET_S)
+        if scope.running:
+            try:
+                fence_idle(scope.sink_id, control, lambda p: p.slot == own, scope.spare)
+            except ExactlyOnceError as e:  # what is open now can be ended all the same
+                log.warning("sink %s: could not keep late tasks from beginning: %s", scope.sink_id, e)
+        # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
+        spare = frozenset(End.of(h) for h in scope.decided if isinstance(h, PreparedTransaction))
+        return [d.transactional_id for d in sweep(scope.sink_id, control, mine, spare)]

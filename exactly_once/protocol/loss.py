@@ -28,13 +28,18 @@ def lost_parts(sink_id: str, decision: Decision, handles: Sequence[Handle]) -> L
 
 def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str) -> Expired:
     """The error for a decided batch whose ``handles`` ended in an unknown way, or cannot be written again."""
-    batch_id, write_id = decision.batch_id, decision.write_id
-    origin = f"the write {write_id!r}" if write_id else f"the input {_range(batch_id)} of the checkpoint"
     return Expired(
         f"{name} is decided, but {len(handles)} of its parts are in doubt: {why}: {part_list(handles)}",
-        f"The rows of these parts come from {origin}: find out whether the output holds these rows, write the missing "
-        f"ones from that input, then set the option sink.accept.lost={decision.word} for one start",
+        f"The rows of these parts come from {origin(decision)}: find out whether the output holds these rows, write "
+        f"the missing ones from that input, then set the option sink.accept.lost={decision.word} for one start",
     )
+
+
+def origin(decision: Decision) -> str:
+    """Where the rows of the decision come from, as a person may read them again."""
+    if decision.write_id:
+        return f"the write {decision.write_id!r}"
+    return f"the input {_range(decision.batch_id)} of the checkpoint"
 
 
 def part_list(handles: Sequence[Handle]) -> str:

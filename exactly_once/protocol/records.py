@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from exactly_once.errors import CommitLogDamaged
 
 #: Raised when a change would mislead an older reader.
-FORMAT = 4
+FORMAT = 5
 
 #: Decisions of batches are kept under this many rotating keys, so that compaction bounds the topic. Only the last one
 #: is ever needed for safety; the others are the audit trail. Decisions of batch writes are kept forever, a key each:
@@ -58,6 +58,10 @@ class PreparedTransaction:
         Of the records, whatever their order (:class:`exactly_once.digest.RowDigest`); "" when it is not known.
     place : Place or None
         Where to look for evidence of what became of the transaction; filled in right before the decision.
+    topics : tuple of str
+        The topics that it wrote to. The task tells the driver; the decision keeps those of all parts together.
+    end_txn_version : int
+        The version that EndTxn must use, retries included; 0 before :meth:`Decision.parts_of` fills it in.
     """
 
     transactional_id: str
@@ -68,6 +72,8 @@ class PreparedTransaction:
     bytes: int = 0
     digest: str = ""
     place: Place | None = None
+    topics: tuple[str, ...] = field(default=(), compare=False)
+    end_txn_version: int = field(default=0, compare=False)
 
     @property
     def participant(self) -> str:
@@ -161,6 +167,12 @@ class Decision:
     def transactions(self) -> tuple[PreparedTransaction, ...]:
         """The handles that are Kafka's."""
         return tuple(h for h in self.handles if isinstance(h, PreparedTransaction))
+
+    def parts_of(self, participant: str) -> list[Any]:
+        """The handles of one participant, each with all that it takes to commit it."""
+        if participant == KAFKA:
+            return [replace(h, end_txn_version=self.end_txn_version) for h in self.transactions]
+        return [h for h in self.handles if h.participant == participant]
 
     @property
     def by_participant(self) -> dict[str, tuple[PreparedTransaction | PreparedPart, ...]]:
@@ -331,8 +343,15 @@ def key_of(record: Record) -> str:
 
 
 def in_order(handles: Iterable[PreparedTransaction | PreparedPart]) -> tuple[PreparedTransaction | PreparedPart, ...]:
-    """Kafka's handles first, as the log gives them back."""
-    return tuple(sorted(handles, key=lambda h: h.participant != KAFKA))
+    """By participant, Kafka first, as the log gives them back."""
+    return tuple(sorted(handles, key=lambda h: (h.participant != KAFKA, h.participant)))
+
+
+def identity(handle: PreparedTransaction | PreparedPart) -> tuple[str | int, ...]:
+    """Tells this very part from every other one: transactional ids come round again."""
+    if isinstance(handle, PreparedTransaction):
+        return handle.transactional_id, handle.producer_id, handle.epoch
+    return handle.participant, handle.name
 
 
 def is_own_key(key: str) -> bool:
@@ -344,12 +363,8 @@ def encode(record: Record) -> bytes:
     """The record as JSON."""
     kind = next(k for k, t in _KINDS.items() if isinstance(record, t))
     body = asdict(replace(record, handles=()) if isinstance(record, Decision) else record)
-    if isinstance(record, Decision):  # a list of lists: a fifth of the size when a batch has a thousand parts
-        body["handles"] = [
-            [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place]
-            for h in record.transactions
-        ]
-        body["others"] = [asdict(h) for h in record.handles if isinstance(h, PreparedPart)]
+    if isinstance(record, Decision):
+        body["handles"] = {name: [_row(h) for h in parts] for name, parts in record.by_participant.items()}
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
 
 
@@ -371,8 +386,7 @@ def decode(value: bytes) -> Record:
             )
         kind = _KINDS[body.pop("kind")]
         if kind is Decision:
-            others = (PreparedPart(**h) for h in body.pop("others", ()))
-            body["handles"] = (*(_handle(*h) for h in body["handles"]), *others)
+            body["handles"] = _handles(body["handles"], body.pop("others", ()))
             body["topics"], body["rewritten"] = tuple(body["topics"]), tuple(body.get("rewritten", ()))
         record: Record = kind(**body)
         return record
@@ -383,6 +397,27 @@ def decode(value: bytes) -> Record:
         ) from e
 
 
-def _handle(*fields: Any) -> PreparedTransaction:
+def _row(handle: PreparedTransaction | PreparedPart) -> list[Any]:
+    """A handle as a list: a fifth of the size of an object when a batch has a thousand parts."""
+    if isinstance(handle, PreparedPart):
+        return [handle.name, handle.part, handle.records, handle.digest, dict(handle.data)]
+    h = handle
+    return [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place]
+
+
+def _handles(
+    stored: Mapping[str, Sequence[Any]] | Sequence[Any], others: Iterable[Mapping[str, Any]]
+) -> tuple[PreparedTransaction | PreparedPart, ...]:
+    """The handles of a stored decision. Up to format 4, ``stored`` is the list of Kafka's, beside the ``others``."""
+    if not isinstance(stored, Mapping):
+        return in_order([*(_transaction(*h) for h in stored), *(PreparedPart(**h) for h in others)])
+    return in_order(
+        _transaction(*row) if name == KAFKA else PreparedPart(name, *row)
+        for name, rows in stored.items()
+        for row in rows
+    )
+
+
+def _transaction(*fields: Any) -> PreparedTransaction:
     handle = PreparedTransaction(*fields[:7])
     return handle.at(Place(*fields[7])) if len(fields) > 7 and fields[7] else handle

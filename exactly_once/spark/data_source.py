@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from exactly_once.coordinator.batch_write import Write, abort_write, commit_write, plan_write
 from exactly_once.coordinator.driver_state import FileStore
 from exactly_once.coordinator.micro_batch import Committer, Part, plan
+from exactly_once.coordinator.session import Session
 from exactly_once.coordinator.weaker import DeliveryCommitter, plan_delivery
 from exactly_once.errors import UnsupportedMode
 from exactly_once.failpoints import reach
@@ -179,5 +180,5 @@ def _committer(options: SinkOptions) -> Committer | DeliveryCommitter:
     if key not in _committers:
         store = FileStore(options.sink_id, options.checkpoint)
         strict = options.guarantee is Guarantee.EXACTLY_ONCE
-        _committers[key] = Committer(options, store) if strict else DeliveryCommitter(store)
+        _committers[key] = Committer(Session.of(options), store) if strict else DeliveryCommitter(store)
     return _committers[key]

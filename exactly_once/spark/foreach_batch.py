@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from exactly_once.checkpoint import check_whole
-from exactly_once.coordinator.claim import Others
 from exactly_once.coordinator.driver_state import MemoryStore
 from exactly_once.coordinator.micro_batch import Committer, Part, empty_part, plan
+from exactly_once.coordinator.session import Session
 from exactly_once.coordinator.weaker import DeliveryCommitter, plan_delivery
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
 from exactly_once.kafka.schema_registry import Framing, resolve
@@ -65,7 +65,7 @@ class ForeachBatch:
                 "Give each participant a name of its own that stays the same across restarts",
             )
         check_whole(self._options.checkpoint, self._options.sink_id)
-        self._others: Others = {p.name: p for p in participants}
+        self._others = participants
         self._store = MemoryStore()
         self._strict = self._options.guarantee is Guarantee.EXACTLY_ONCE
         if participants and not self._strict:
@@ -75,7 +75,9 @@ class ForeachBatch:
                 "Remove sink.guarantee: several outputs of one batch need exactly_once, with its one decision",
             )
         self._committer: Committer | DeliveryCommitter = (
-            Committer(self._options, self._store, self._others) if self._strict else DeliveryCommitter(self._store)
+            Committer(Session.of(self._options, participants), self._store)
+            if self._strict
+            else DeliveryCommitter(self._store)
         )
         self._framing: Framing | None = None
 
@@ -113,7 +115,7 @@ class ForeachBatch:
         if self._store.state is None:
             check_session(df.sparkSession)
             schema = to_arrow_schema(df.schema)
-            for p in self._others.values():
+            for p in self._others:
                 p.check(self._options.sink_id, schema)
         if self._options.topic is None and "topic" not in df.columns:
             return None
@@ -121,14 +123,13 @@ class ForeachBatch:
 
     def _outputs(self, columns: Columns | None, ticket: Ticket) -> list[Participant[Any]]:
         """Every participant. The registry is asked once, and not where nothing will be written."""
-        others = list(self._others.values())
         if columns is None:
-            return others
+            return list(self._others)
         registry = self._options.registry
         if registry is not None and ticket.plan is not Plan.DRAIN:
             self._framing = self._framing or resolve(registry)
             columns = columns.framed(self._framing)
-        return [kafka_output(replace(self._options, registry=None), columns, ticket), *others]
+        return [kafka_output(replace(self._options, registry=None), columns, ticket), *self._others]
 
     def _abort(self, batch_id: int, parts: list[Part]) -> None:
         try:

@@ -15,7 +15,7 @@ from exactly_once.errors import Expired, ProtocolViolation
 from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Handle, Participant, PartName, PartWriter
-from exactly_once.participants.kafka import KafkaPart, KafkaParticipant
+from exactly_once.participants.kafka import KafkaParticipant
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns
@@ -52,7 +52,7 @@ def check_batch(ticket: Ticket, strict: bool) -> None:
 def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Participant[Any]:
     """Kafka, under the guarantee of the options."""
     if options.guarantee is Guarantee.EXACTLY_ONCE:
-        return KafkaParticipant(options, columns, ticket)
+        return KafkaParticipant.of(options, columns, ticket)
     return KafkaDelivery(options, columns)
 
 
@@ -71,8 +71,7 @@ def write_part(
     attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
     number = context.partitionId()
     part = PartName(sink_id, ticket.token, ticket.batch.batch_id, number, attempt, ticket.incarnation)
-    topics: set[str] = set()
-    handles = _prepare(part, [p for p in participants if _writes(ticket, p.name, part.part)], ticket, rows, topics)
+    handles = _prepare(part, [p for p in participants if _writes(ticket, p.name, part.part)], ticket, rows)
     return Part(
         ticket.execution,
         ticket.token,
@@ -84,7 +83,6 @@ def write_part(
         ticket.plan,
         ticket.batch.offsets_digest,
         tuple(handles),
-        tuple(sorted(topics)),
     )
 
 
@@ -97,7 +95,6 @@ def _prepare(
     participants: Sequence[Participant[Any]],
     ticket: Ticket,
     rows: Iterator[pa.RecordBatch],
-    topics: set[str],
 ) -> list[Any]:
     writers: list[tuple[Participant[Any], PartWriter[Any]]] = []
     prepared: list[tuple[Participant[Any], Any]] = []
@@ -116,8 +113,6 @@ def _prepare(
             reach(f"pre-commit-{p.name}")
             handle = writer.pre_commit()
             del writers[0]  # what it wrote is the handle's from here on
-            if isinstance(writer, KafkaPart):
-                topics |= writer.topics
             if handle is not None:
                 prepared.append((p, handle))
                 _compare(handle, ticket)

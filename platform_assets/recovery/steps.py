@@ -1,7 +1,7 @@
 """The steps of a recovery: inspect, complete, sweep, verify, restart. Each checks again before it acts."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -114,25 +114,25 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
 )
 def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
     if work.token is None or work.superseded:
-        return dg.Output(work, metadata={"aborted": tables.described([])})
+        return dg.Output(work, metadata={"aborted": tables.rolled_back([])})
     connection, budget_s = transactions.connection(), transactions.recovery_budget_s
     end = time.monotonic() + (LEAVING_S if work.take_over else 0.0)
     with classified():
         try:
-            aborted = engine.sweep_undecided(connection, work.sink_id, work.token, budget_s).aborted
+            aborted = _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s))
             # a driver that was fenced a moment ago goes on opening what its last batch needs, until it meets the fence
             while time.monotonic() < end and (
                 _others(context, work.sink_id)
                 or engine.verify(connection, work.sink_id, transactions.budget_s).left_open
             ):
                 time.sleep(1.0)
-                aborted += engine.sweep_undecided(connection, work.sink_id, work.token, budget_s).aborted
+                aborted += _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s))
         except Fenced:
             return _superseded(context, work, work.token)
     context.log.info(f"Aborted {len(aborted)} undecided transactions." if aborted else "Nothing undecided was left.")
     return dg.Output(
-        Work(**{**vars(work), "aborted": tuple(t.transactional_id for t in aborted)}),
-        metadata={"aborted_transactions": len(aborted), "aborted": tables.described(aborted)},
+        Work(**{**vars(work), "aborted": tuple(name for _, name in aborted)}),
+        metadata={"aborted_transactions": len(aborted), "aborted": tables.rolled_back(aborted)},
     )
 
 
@@ -270,12 +270,15 @@ def _sweep_all_the_same(
 ) -> None:
     """A batch cannot be completed; readers wait for what is undecided too, and that can be ended."""
     try:
-        aborted = engine.sweep_undecided(
-            transactions.connection(), sink_id, token, transactions.recovery_budget_s
-        ).aborted
-        context.log.warning(f"A batch could not be completed. Aborted {len(aborted)} undecided transactions.")
+        swept = engine.sweep_undecided(transactions.connection(), sink_id, token, transactions.recovery_budget_s)
+        context.log.warning(f"A batch could not be completed. Aborted {len(_swept(swept))} undecided transactions.")
     except ExactlyOnceError as error:
         context.log.warning(f"Could not abort the undecided transactions either: {error}")
+
+
+def _swept(rolled_back: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """(participant, name) of every part that was rolled back."""
+    return [(participant, name) for participant, names in rolled_back.items() for name in names]
 
 
 def _batches(names: Sequence[str]) -> str:

@@ -35,6 +35,11 @@ def completed(decisions: Sequence[Decision]) -> dg.MetadataValue:
     )
 
 
+def rolled_back(parts: Sequence[tuple[str, ...]]) -> dg.MetadataValue:
+    """Undecided parts that a recovery rolled back: participant and name of each."""
+    return table(("output", "part"), [*parts])
+
+
 def described(transactions: Sequence[Description]) -> dg.MetadataValue:
     """Transactions, by their coordinators."""
     return table(

@@ -54,7 +54,7 @@ def test_an_abort_takes_the_sink_from_its_driver_first(sink, admin):
     undecided, decided = sink.open_part(0), sink.open_part(1)
     sink.decide(decided)
     report = admin.abort(undecided).report
-    assert [d.transactional_id for d in report.aborted] == [undecided]
+    assert report.rolled_back == {"kafka": [undecided]}
     assert [d.batch_id for d in report.completed] == [0]
     assert sink.visible() == ["part 1"]
     owner = read_log(sink.connection, sink.sink_id).owner
@@ -96,7 +96,7 @@ def test_an_owner_that_lives_is_fenced_only_by_who_says_so(connection, topic, ad
     assert refused.value.phrase == f"fence the driver {os.getpid()} on {socket.gethostname()}"
     assert read_log(connection, sink.sink_id).owner.token == 1
     aborted = admin.abort(undecided, refused.value.phrase)
-    assert [d.transactional_id for d in aborted.report.aborted] == [undecided]
+    assert aborted.report.rolled_back == {"kafka": [undecided]}
     assert read_log(connection, sink.sink_id).owner.purpose == "recovery"
 
 
@@ -111,7 +111,7 @@ def test_an_owner_on_another_host_is_not_taken_for_dead(connection, topic, admin
 def test_a_sweep_is_safe_twice(sink, admin):
     sink.open_part(0)
     sink.open_part(1)
-    assert len(admin.sweep(sink.sink_id).aborted) == 2
+    assert len(admin.sweep(sink.sink_id).rolled_back["kafka"]) == 2
     again = admin.sweep(sink.sink_id)
     assert again.found_nothing and again.clean
     assert admin.sweep(brokers.fresh_name("unused")).found_nothing

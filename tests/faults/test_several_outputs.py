@@ -167,7 +167,7 @@ def test_a_recovery_sweeps_what_a_deleted_log_left_and_nothing_of_another_cluste
         writer.write(pa.record_batch([pa.array([1])], names=["id"]))
         assert writer.pre_commit() is not None
 
-    report = recover(connection, sink, others={"warehouse": participant})
+    report = recover(connection, sink, others=[participant])
 
     assert {output: set(names) for output, names in report.rolled_back.items()} == {
         "warehouse": {str(mine), str(deleted)}

@@ -74,7 +74,7 @@ class TestKafka(ParticipantConformance):
             "topic": self.topic,
             "checkpointLocation": "/none",
         }
-        participant = Named(SinkOptions.parse(options), Columns.of(types, self.topic))
+        participant = Named.of(SinkOptions.parse(options), Columns.of(types, self.topic))
         participant.names = self.names
         return participant
 

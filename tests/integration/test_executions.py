@@ -16,6 +16,7 @@ from exactly_once.coordinator import micro_batch as sink
 from exactly_once.coordinator.driver_state import MemoryStore
 from exactly_once.coordinator.micro_batch import Committer, Part, plan
 from exactly_once.coordinator.recover import recover
+from exactly_once.coordinator.session import Session
 from exactly_once.errors import BatchTooLong, ExactlyOnceError, Expiring, Fenced, PrepareFailed
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Control
@@ -23,7 +24,8 @@ from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
-from exactly_once.participants.kafka import KafkaPart, KafkaParticipant
+from exactly_once.participants.kafka import KafkaParticipant
+from exactly_once.participants.kafka_part import KafkaPart
 from exactly_once.protocol.names import commit_log_topic, part_id
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Ticket
@@ -46,7 +48,7 @@ class Stream:
         self.options = SinkOptions.parse(
             {**connection.spark(), "sink.id": self.sink_id, "topic": self.topic, "checkpointLocation": "/data/c"}
         )
-        self.committer = Committer(self.options, self.store)
+        self.committer = Committer(Session.of(self.options), self.store)
         self.batch = Batch("q", 0, "digest of 0")
         monkeypatch.setattr(sink, "batch_in_flight", lambda checkpoint, sink_id: self.batch)
 
@@ -58,7 +60,7 @@ class Stream:
     def begin(self, ticket: Ticket, part: int = 0, attempt: str = "0.0") -> KafkaPart:
         """A task that has sent its first row."""
         name = PartName(self.sink_id, ticket.token, ticket.batch.batch_id, part, attempt)
-        writer = KafkaParticipant(self.options, Columns.of(SCHEMA, self.topic), ticket).begin(name)
+        writer = KafkaParticipant.of(self.options, Columns.of(SCHEMA, self.topic), ticket).begin(name)
         writer.write(pa.RecordBatch.from_pydict({"value": [f"b{ticket.batch.batch_id}-p{part}"]}))
         return writer
 
@@ -71,7 +73,7 @@ class Stream:
         assert handle is not None
         batch = ticket.batch
         told = (ticket.execution, ticket.token, batch.batch_id, batch.query_id, "", part, attempt, ticket.plan)
-        return Part(*told, batch.offsets_digest, (handle,), (self.topic,))
+        return Part(*told, batch.offsets_digest, (handle,))
 
     def commit(self, ticket: Ticket, *parts: Part) -> None:
         self.committer.commit(parts, ticket.batch.batch_id)
@@ -192,7 +194,7 @@ def test_a_batch_that_is_too_long_is_a_persons_affair_the_second_time(stream: St
     the first time, from a task the second time; a batch that is in time again is written.
     """
     stream.options = replace(stream.options, timeout_ms=5_000)
-    stream.committer = Committer(stream.options, stream.store)
+    stream.committer = Committer(Session.of(stream.options), stream.store)
     ticket = stream.plan()
     prepared = stream.part(ticket)
     wait(4.0)
@@ -226,7 +228,7 @@ def test_a_write_that_is_aborted_tells_its_late_tasks(connection: Connection) ->
     batch_writes.abort_write(options, write, [None])
     name = PartName(sink_id, write.ticket.token, 0, 0, "0.0")
     with pytest.raises(ExactlyOnceError, match="too late"):
-        KafkaParticipant(options, Columns.of(SCHEMA, topic), write.ticket).begin(name).write(
+        KafkaParticipant.of(options, Columns.of(SCHEMA, topic), write.ticket).begin(name).write(
             pa.RecordBatch.from_pydict({"value": ["never"]})
         )
     assert oracle.open_parts(connection, sink_id) == 0

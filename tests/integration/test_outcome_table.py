@@ -78,7 +78,7 @@ class Cluster:
         """Complete the decision of these parts; what comes back is lost."""
         decision = Decision("q", 0, 1, handles, "", self.version, 0)
         with Evidence(self.connection) as control:
-            return commit_transactions(self.sink_id, "batch 0", decision, control, 20)
+            return commit_transactions(self.sink_id, decision.parts_of("kafka"), control, 20)
 
     def init(self, handle: PreparedTransaction) -> None:
         """Another InitProducerId on the id: what nobody may do while a decision names it."""
@@ -211,7 +211,7 @@ def test_a_decision_that_was_amended_after_an_upgrade_of_the_brokers_is_complete
     amended = amend(earlier, Decision("q", 0, 2, (replace(again, part=lost.part),), "", after.version, 0))
     with Evidence(connection) as control:
         for _ in range(2):
-            assert commit_transactions(before.sink_id, "batch 0", amended, control, 20) == []
+            assert commit_transactions(before.sink_id, amended.parts_of("kafka"), control, 20) == []
     before.end(lost, False)
     assert before.visible() == mine(0) + mine(2)
 

@@ -19,6 +19,6 @@ def test_a_recovery_ends_what_a_late_task_opened_under_the_id_of_a_lost_part(
 
     report = recover(connection, sink.sink_id)
 
-    assert [d.transactional_id for d in report.aborted] == [late]
+    assert report.rolled_back == {"kafka": [late]}
     assert report.clean and [d.batch_id for d in report.to_rewrite] == [0]
     assert sink.visible() == ["part 1"]

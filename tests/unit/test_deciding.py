@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 
-from exactly_once.coordinator.claim import complete_decided
 from exactly_once.coordinator.consent import Consent
-from exactly_once.coordinator.decide import KEPT_TOPIC_IDS, Decider, amend, kept_topic_ids
+from exactly_once.coordinator.decide import amend, decide_and_complete
 from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.coordinator.resolve import complete_decided
+from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, NotAuthorized
 from exactly_once.kafka.control import Description
 from exactly_once.kafka.evidence import Beginnings
-from exactly_once.options import SinkOptions
+from exactly_once.participant import Proposal
+from exactly_once.participants.kafka_ready import KEPT_TOPIC_IDS, kept_topic_ids
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import Completed, Decision, PreparedTransaction, Record, Tally
+from exactly_once.protocol.planning import Batch
+from exactly_once.protocol.records import Completed, Decision, PreparedTransaction, Record
+from tests.support.sessions import session_of
 
 PARTS = tuple(PreparedTransaction(f"eo:job:1:{n}:0.0", 100 + n, 0, n, 5) for n in range(3))
 EARLIER = Decision("q", 7, 1, PARTS, "d", 4, 0, topics=("a",))
@@ -60,7 +64,7 @@ class Log:
     def __init__(self, decision: Decision, at: type[Record] | None = None, fails: ExactlyOnceError | None = None):
         self.decision, self.at, self.fails = decision, at, fails
         self.rewritten: list[int] = []
-        """As each tally says that was written."""
+        """As it was added to the tally."""
 
     def own(self, token: int, deadline: Deadline) -> LogState:
         return LogState(decisions=(self.decision,))
@@ -68,8 +72,9 @@ class Log:
     def append(self, record: Record, *_: Any) -> None:
         if self.fails is not None and type(record) is self.at:
             raise self.fails
-        if isinstance(record, Tally):
-            self.rewritten.append(record.rewritten)
+
+    def tally(self, token: int, deadline: Deadline, rewritten: int = 0, **_: int) -> None:
+        self.rewritten += [rewritten] * bool(rewritten)
 
 
 class Leaders:
@@ -95,12 +100,12 @@ STATE = DriverState(2, "q", 5, 900_000, 0)
 EMPTY = replace(EARLIER, handles=())
 
 
-def decider(log: Log, control: Leaders | None = None) -> Any:
-    made: Any = object.__new__(Decider)
-    options = {"kafka.bootstrap.servers": "h:1", "sink.id": "job", "checkpointLocation": "/c", "topic": "a"}
-    made._options, made._others, made._warned = SinkOptions.parse(options), {}, False
-    made.log, made._control = log, control or Leaders()
-    return made
+def session(log: Log, control: Leaders | None = None) -> Session:
+    return session_of(control or Leaders(), log)
+
+
+def proposal(decision: Decision, last: Decision | None = None) -> Proposal:
+    return Proposal("job", "/c", Batch("q", decision.batch_id, "d"), decision, last, 0, 900_000, 0, 0)
 
 
 NOT_KNOWN = "Whether the batch is decided is not known here"
@@ -121,7 +126,7 @@ def test_a_log_that_fails_at_the_decision_or_behind_it_is_no_proof_that_nothing_
     """ "Nothing was written" sends a person to write by hand what is committed, or may be: duplicates."""
     log = Log(EMPTY, at, kind("the log fails", "Look at it"))
     with pytest.raises(kind, match=says):
-        decider(log).decide_and_complete(replace(EMPTY, batch_id=8), STATE)
+        decide_and_complete(session(log), replace(EMPTY, batch_id=8), STATE)
 
 
 @pytest.mark.parametrize("kind", [BrokerUnreachable, NotAuthorized])
@@ -129,10 +134,9 @@ def test_a_log_that_fails_behind_an_earlier_drivers_decision_does_not_make_it_un
     kind: type[ExactlyOnceError],
 ) -> None:
     """The next driver commits it and cannot mark it: "Nothing was written" would be answered by writing it again."""
-    log: Any = Log(EMPTY, Completed, kind("the log fails", "Look at it"))
-    control: Any = Leaders()
+    log = Log(EMPTY, Completed, kind("the log fails", "Look at it"))
     with pytest.raises(kind, match=MARKED_LATER):
-        complete_decided(2, log, control, Consent(), Deadline(5), {})
+        complete_decided(session(log), 2, Consent(), Deadline(5))
 
 
 def test_parts_that_were_written_again_are_counted_as_their_decision_is_completed_by_whoever_does_it() -> None:
@@ -140,23 +144,23 @@ def test_parts_that_were_written_again_are_counted_as_their_decision_is_complete
     again = replace(EMPTY, batch_id=8, rewritten=("kafka/0", "kafka/2"))
     tried = Log(EMPTY, Completed, BrokerUnreachable("the log fails", "Look at it"))
     with pytest.raises(BrokerUnreachable):
-        decider(tried).decide_and_complete(again, STATE)
+        decide_and_complete(session(tried), again, STATE)
     assert tried.rewritten == []
 
     done = Log(EMPTY)
-    decider(done).decide_and_complete(again, STATE)
+    decide_and_complete(session(done), again, STATE)
     assert done.rewritten == [2]
 
-    left: Any = Log(again)
-    control: Any = Leaders()
-    complete_decided(3, left, control, Consent(), Deadline(5), {})
+    left = Log(again)
+    complete_decided(session(left), 3, Consent(), Deadline(5))
     assert left.rewritten == [2]
 
 
 def test_a_decision_keeps_no_more_topic_ids_than_fit() -> None:
     """Guards against a decision that carries every topic ever written."""
     earlier = replace(EMPTY, topic_ids={f"t{n}": f"id of t{n}" for n in range(KEPT_TOPIC_IDS)})
-    placed = decider(Log(earlier))._placed(replace(EMPTY, batch_id=8, topics=("new",)), {}, STATE)
+    kafka = session(Log(earlier)).kafka
+    placed = kafka.confirm(proposal(replace(EMPTY, batch_id=8, topics=("new",)), earlier))
     assert len(placed.topic_ids) == KEPT_TOPIC_IDS
     assert placed.topic_ids["new"] == "id of new" and "t0" not in placed.topic_ids
 
@@ -164,9 +168,9 @@ def test_a_decision_keeps_no_more_topic_ids_than_fit() -> None:
 def test_leaders_that_do_not_say_where_transactions_begin_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
     """Without a place a lost transaction is EO-EXPIRED, a person's affair. Who can prevent that has to hear of it
     before, and not with every batch."""
-    this = decider(Log(EMPTY), Leaders("this principal has no READ right on topic 'a'"))
+    kafka = session(Log(EMPTY), Leaders("this principal has no READ right on topic 'a'")).kafka
     with caplog.at_level(logging.WARNING):
         for batch_id in (8, 9):
-            this._placed(replace(EMPTY, batch_id=batch_id), {}, STATE)
+            kafka.confirm(proposal(replace(EMPTY, batch_id=batch_id)))
     assert [r.getMessage().count("EO-WARN-PLACES") for r in caplog.records] == [1]
     assert "no READ right on topic 'a'" in caplog.text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka.errors import for_code
 
-from exactly_once.coordinator.complete import complete
+from exactly_once.coordinator.complete import complete as complete_session
 from exactly_once.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -24,6 +24,7 @@ from exactly_once.participants.kafka_transactions import sweep
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import Decision, PreparedTransaction
+from tests.support.sessions import session_of
 
 DONE, RETRY, LOST = Outcome.DONE, Outcome.RETRY, Outcome.LOST
 UNKNOWN, DENIED = Outcome.UNKNOWN, Outcome.DENIED
@@ -97,15 +98,19 @@ class Answers:
         return {e.transactional_id: self.outcomes[e.transactional_id] for e in ends}
 
 
+def complete(control: Any, recovering: bool = False) -> Any:
+    return complete_session(session_of(control), DECISION, recovering)
+
+
 def completing(*outcomes: Outcome) -> Any:
-    return complete("job", DECISION, Answers(*outcomes), 5.0)  # type: ignore[arg-type]
+    return complete(Answers(*outcomes))
 
 
 def test_every_handle_is_committed_exactly_as_it_was_prepared() -> None:
     """By its own producer id and epoch, with the version in the decision: another version answers wrongly on a
     retry."""
     control = Answers(DONE, DONE, DONE, DONE)
-    complete("job", DECISION, control, 5.0)  # type: ignore[arg-type]
+    complete(control)
     assert sorted(control.sent) == [(End(h.transactional_id, h.producer_id, h.epoch), True, 5) for h in PARTS]
 
 
@@ -145,7 +150,7 @@ def test_evidence_of_a_commit_is_a_commit() -> None:
     """Guards against a part that is written twice because its coordinator has forgotten it."""
     control = Answers(DONE, UNKNOWN, DONE, LOST)
     control.evidence = dict.fromkeys((LOST, UNKNOWN), Fate.COMMITTED)
-    assert complete("job", DECISION, control, 5.0) == []  # type: ignore[arg-type]
+    assert complete(control) == []
 
 
 def test_a_part_whose_markers_are_still_to_come_is_waited_for() -> None:
@@ -153,7 +158,7 @@ def test_a_part_whose_markers_are_still_to_come_is_waited_for() -> None:
     control = Answers(DONE, UNKNOWN, DONE, DONE)
     control.evidence = {UNKNOWN: Fate.OPEN}
     with pytest.raises(Unfinished):
-        complete("job", DECISION, control, 5.0)  # type: ignore[arg-type]
+        complete(control)
 
 
 def test_what_is_in_doubt_is_named_with_its_part_records_and_the_way_out() -> None:
@@ -188,7 +193,7 @@ def test_brokers_that_fail_after_the_decision_do_not_make_it_undone(kind: type[E
     """ "Nothing was written" after the decision sends a person to write the batch by hand (duplicates), and an error
     that no restart heals leaves the batch until its transactions time out."""
     with pytest.raises(Unfinished) as error:
-        complete("job", DECISION, Failing(kind("no broker answers", "Look at them")), 5.0)  # type: ignore[arg-type]
+        complete(Failing(kind("no broker answers", "Look at them")))
     assert str(error.value) == (
         "EO-UNFINISHED: batch 12 of sink 'job' is decided, but not all of its parts are proven committed: no broker "
         "answers. The batch is decided, and the next start commits it. Look at them."
@@ -199,7 +204,7 @@ def test_brokers_that_fail_after_the_decision_do_not_make_it_undone(kind: type[E
 def test_no_error_after_the_decision_says_that_nothing_was_written(kind: type[ExactlyOnceError]) -> None:
     """Whatever a participant raises when it commits: it keeps its code, and says what is true of the batch."""
     with pytest.raises(kind, match="The batch is decided, and the next start commits it"):
-        complete("job", DECISION, Failing(kind("refused", "Grant it")), 5.0)  # type: ignore[arg-type]
+        complete(Failing(kind("refused", "Grant it")))
 
 
 class HalfDone(Answers):
@@ -216,7 +221,7 @@ class HalfDone(Answers):
 def test_a_recovery_ends_first_what_is_still_to_be_ended() -> None:
     """Guards against a wedge: a budget that ends before the last part, spent at every start on the same first ones."""
     control = HalfDone(DONE, DONE, DONE, DONE)
-    complete("job", DECISION, control, 5.0, recovering=True)  # type: ignore[arg-type]
+    complete(control, recovering=True)
     assert [e.transactional_id for e, _, _ in control.sent] == [h.transactional_id for h in (*PARTS[2:], *PARTS[:2])]
 
 
@@ -228,7 +233,7 @@ def test_a_recovery_ends_all_when_it_cannot_find_out_which_are_open() -> None:
             raise BrokerUnreachable("no answer", "Wait")
 
     control = Silent(DONE, DONE, DONE, DONE)
-    assert complete("job", DECISION, control, 5.0, recovering=True) == []  # type: ignore[arg-type]
+    assert complete(control, recovering=True) == []
     assert len(control.sent) == 4
 
 
@@ -249,6 +254,9 @@ class Cluster:
     def describe(self, ids: Sequence[str]) -> dict[str, Description]:
         return {i: Description(i, "Ongoing", *self.open[i], 60_000, 0, (), 1) for i in ids}
 
+    def end_txn_version(self) -> int:
+        return 5
+
     def end_all(self, ends: Sequence[End], commit: bool, version: int) -> dict[str, Outcome]:
         self.aborted += [(e, commit) for e in ends]
         for e in ends:
@@ -261,7 +269,7 @@ def test_a_sweep_aborts_only_what_it_may_and_never_commits() -> None:
     mine = [part_id("job", 1, 0, "0.0"), part_id("job", 1, 1, "1.3")]
     others = [part_id("job", 2, 0, "0.0"), part_id("job.1", 1, 0, "0.0"), "eo:job:log", "eo:job:1:0", "job"]
     cluster = Cluster([*mine, *others])
-    swept = sweep("job", cluster, 5, lambda p: p.slot == 1)  # type: ignore[arg-type]
+    swept = sweep("job", cluster, lambda p: p.slot == 1)  # type: ignore[arg-type]
     assert [d.transactional_id for d in swept] == mine
     assert cluster.aborted == [(End(i, 9, 3), False) for i in mine]
     assert list(cluster.open) == others
@@ -270,7 +278,7 @@ def test_a_sweep_aborts_only_what_it_may_and_never_commits() -> None:
 def test_a_sweep_that_may_not_abort_says_which_right_is_missing() -> None:
     """A missing right must not look like "nothing to abort": readers stay blocked."""
     with pytest.raises(NotAuthorized, match=r"EO-DENIED: .*'job'.*Grant WRITE and DESCRIBE .*'eo:job:'"):
-        sweep("job", Cluster([part_id("job", 1, 0, "0.0")], DENIED), 5, lambda p: True)  # type: ignore[arg-type]
+        sweep("job", Cluster([part_id("job", 1, 0, "0.0")], DENIED), lambda p: True)  # type: ignore[arg-type]
 
 
 def test_a_sweep_spares_the_decided_transaction_and_not_a_later_one_of_the_same_id() -> None:
@@ -279,6 +287,6 @@ def test_a_sweep_spares_the_decided_transaction_and_not_a_later_one_of_the_same_
     ids = [part_id("job", 1, 0, "0.0"), part_id("job", 1, 1, "0.0")]
     cluster = Cluster(ids)  # both open as producer 9 at epoch 3
     spare = frozenset({End(ids[0], 9, 3), End(ids[1], 9, 1)})
-    swept = sweep("job", cluster, 5, lambda p: True, spare)  # type: ignore[arg-type]
+    swept = sweep("job", cluster, lambda p: True, spare)  # type: ignore[arg-type]
     assert [d.transactional_id for d in swept] == [ids[1]]
     assert list(cluster.open) == [ids[0]]

@@ -6,6 +6,7 @@ import pytest
 
 from exactly_once.participant import PartName, Scope
 from exactly_once.protocol.names import incarnation
+from exactly_once.protocol.records import PreparedPart
 
 LOG = incarnation("cluster", "log")
 PART = PartName("orders", 3, 7, 0, "0.17", LOG, "warehouse")
@@ -59,7 +60,7 @@ def test_a_scope_covers_what_nobody_can_decide_any_more(part: PartName, covered:
     """One that covers more rolls back what another driver, sink, participant or cluster prepared; one that covers less
     leaves locks and files for ever.
     """
-    scope = Scope("orders", 4, 9, frozenset({str(PART._replace(part=1))}), LOG, "warehouse")
+    scope = Scope("orders", 4, 9, (PreparedPart("warehouse", str(PART._replace(part=1)), 1, 1),), LOG, "warehouse")
     assert scope.covers(str(part)) is covered
 
 

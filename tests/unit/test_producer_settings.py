@@ -9,7 +9,7 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka import check_producer
+from exactly_once.participants.kafka_checks import check_producer
 
 GOOD = {"sink.id": "orders", "topic": "out", "checkpointLocation": "/c", "kafka.bootstrap.servers": "127.0.0.1:1"}
 

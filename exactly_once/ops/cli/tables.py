@@ -19,6 +19,7 @@ from exactly_once.ops.inspection import BlockedPartition, Inspection, OpenTransa
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
 from exactly_once.ops.standing import Offsets, Standing
+from exactly_once.protocol.records import KAFKA
 
 #: Partitions or groups named in one cell before the rest is counted.
 _NAMED = 4
@@ -143,9 +144,8 @@ def show_report(report: RecoveryReport, console: Console) -> None:
     show_line(f"Sink {report.sink_id}: claim {report.claim.token}.", console)
     table = _table(None, "step", "found", "what")
     table.add_row("completed", str(len(report.completed)), _some([name_of(d) for d in report.completed]) or "-")
-    table.add_row("aborted", str(len(report.aborted)), _some([d.transactional_id for d in report.aborted]) or "-")
-    for output, names in report.rolled_back.items():
-        table.add_row(f"rolled back in {output}", str(len(names)), _some(names))
+    for participant, names in (report.rolled_back or {KAFKA: []}).items():
+        table.add_row(f"rolled back in {participant}", str(len(names)), _some(names) or "-")
     table.add_row(
         "still open", str(len(report.left_open)), _some([d.transactional_id for d in report.left_open]) or "-"
     )

@@ -1,0 +1,107 @@
+"""The abort of an execution: what is not decided is rolled back in every participant, and late tasks are kept out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.coordinator.session import Session
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.errors import ExactlyOnceError, Fenced
+from exactly_once.participant import Scope
+from exactly_once.protocol.records import PreparedPart, PreparedTransaction, identity
+
+log = logging.getLogger(__name__)
+
+AnyHandle = PreparedTransaction | PreparedPart
+
+#: Spark waits for the abort; the next start does again what it did not do.
+ABORT_BUDGET_S = 10.0
+
+
+def abort_execution(
+    session: Session, state: DriverState, batch_id: int, handles: Sequence[AnyHandle], reported: bool
+) -> dict[str, list[str]]:
+    """Abort the execution of ``state`` unless its batch is decided, in every participant.
+
+    Parameters
+    ----------
+    handles
+        Those of its parts that are known.
+    reported : bool
+        These are all: no task of it is alive.
+
+    Returns
+    -------
+    dict of str to list of str
+        By participant, the names of what was rolled back.
+    """
+    try:
+        log_state = session.log.own(state.token, Deadline(ABORT_BUDGET_S))
+        if log_state.is_decided_by(state.token, state.query_id, batch_id):
+            return {}
+        running = False
+        if not (state.drains or state.finished or state.batch_id != batch_id):  # else no task of this batch has written
+            running = not reported
+            _mark_aborted(session, state)
+        return session.sweep(own_scope(session, state, running))  # also what a replay has prepared under this claim
+    except Fenced:
+        return abandon(session, handles, state)
+
+
+def own_scope(session: Session, state: DriverState, running: bool = False) -> Scope:
+    """The undecided parts of this claim, and of those before it."""
+    open_decisions = session.log.own(state.token, Deadline(ABORT_BUDGET_S)).open_decisions
+    decided = tuple(h for d in open_decisions for h in d.handles)
+    return Scope(session.sink_id, state.token, state.token, decided, state.incarnation, running=running)
+
+
+def _mark_aborted(session: Session, state: DriverState) -> None:
+    """Say in the log that this execution ends without a decision, unless it says so already.
+
+    The record comes before the sweep: a task that opens its transaction after the sweep reads it
+    (:mod:`exactly_once.kafka.late`). One that may be killed before it can do so is kept from opening any by the sweep
+    itself (``running`` of its scope).
+    """
+    try:
+        aborted = session.log.own(state.token, Deadline(ABORT_BUDGET_S)).aborted
+        if aborted is None or aborted.execution != state.execution:
+            session.log.append(state.aborted(now_ms()), Deadline(ABORT_BUDGET_S))
+    except Fenced:
+        raise
+    except ExactlyOnceError as e:  # what is open now can be ended all the same
+        log.warning("sink %s: could not tell late tasks of batch %d to stop: %s", session.sink_id, state.batch_id, e)
+
+
+def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) -> dict[str, list[str]]:
+    """Abort what the tasks of this superseded driver prepared: its successor may be a recovery that is gone by now, and
+    that knew no participant other than Kafka.
+
+    Exactly the parts of ``handles``, and what else is open under this claim. Only what is not decided: the log producer
+    of this driver is fenced, so no decision of its own can follow; those before are all in what is read, to the log's
+    end. The handles of one that is proven may be gone from there: then nothing of it is open.
+    """
+    log_state = session.log.read(Deadline(ABORT_BUDGET_S), whole=True)
+    decided = tuple(h for d in log_state.decisions for h in d.handles)
+    spare = {identity(h) for h in decided}
+    owner = log_state.owner.token if log_state.owner else 0
+    scope = Scope(session.sink_id, 0, state.token, decided, state.incarnation, owner=owner)
+    rolled_back: dict[str, list[str]] = {}
+    for name, participant in session.participants.items():
+        mine = [h for h in handles if h.participant == name and identity(h) not in spare]
+        try:
+            if mine:
+                participant.abort(mine)
+            rolled_back |= session.sweep(scope, [name])
+        except ExactlyOnceError as e:  # the other participants are not to wait for it
+            log.warning("sink %s: participant %s: %s", session.sink_id, name, e)
+    return rolled_back
+
+
+def roll_back(session: Session, handles: Sequence[AnyHandle], state: DriverState) -> None:
+    """Abort what was prepared for a batch that somebody else has decided; never raises."""
+    try:
+        abandon(session, handles, state)
+    except ExactlyOnceError as e:  # its timeout ends what is left, or the sweep of the next start
+        log.warning("sink %s: %s", session.sink_id, e)

@@ -1,0 +1,105 @@
+"""What a claim finds and brings to its end: decided batches are completed, undecided parts are rolled back."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from exactly_once.coordinator.complete import COMMITTED, complete, decided_error
+from exactly_once.coordinator.consent import Consent
+from exactly_once.coordinator.session import Session
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.errors import ExactlyOnceError, Expired
+from exactly_once.participant import Handle, Scope
+from exactly_once.protocol.records import Completed, Decision
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A decision, and those of its parts that are proven to be rolled back."""
+
+    decision: Decision
+    handles: list[Handle]
+
+
+@dataclass
+class Resolved:
+    """The batches of earlier drivers that a claim completed, found lost, or could not complete; and by participant,
+    the names of the undecided parts that it rolled back.
+    """
+
+    completed: list[Decision] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    rolled_back: dict[str, list[str]] = field(default_factory=dict)
+    failures: list[tuple[Decision, ExactlyOnceError]] = field(default_factory=list)
+
+
+def resolve(session: Session, token: int, consent: Consent, deadline: Deadline) -> Resolved:
+    """Complete decided batches and roll back undecided parts; see :func:`complete_decided`, :func:`sweep_undecided`.
+
+    When a decision cannot be completed (``failures``), undecided parts are rolled back anyway, since readers wait for
+    them.
+    """
+    found = complete_decided(session, token, consent, deadline)
+    found.rolled_back = sweep_undecided(session, token, deadline)
+    return found
+
+
+def complete_decided(session: Session, token: int, consent: Consent, deadline: Deadline) -> Resolved:
+    """Complete every decision that stands before the claim ``token`` and is not proven, oldest first.
+
+    Returns
+    -------
+    Resolved
+        Those that went through are in ``completed``; those with lost parts in ``losses``, and they stay open, as do
+        those in ``failures``: Expired, Unfinished, NotAuthorized, ParticipantMissing.
+
+    Raises
+    ------
+    Fenced, BrokerUnreachable
+        Of the commit log.
+    """
+    found = Resolved()
+    try:
+        for decision in session.log.own(token, deadline).open_before(token):
+            try:
+                lost = complete(session, decision, recovering=True)
+                if lost and not consent.accepts_lost(decision):
+                    found.losses.append(Loss(decision, lost))
+                    continue
+            except ExactlyOnceError as e:
+                if not (isinstance(e, Expired) and consent.accepts_lost(decision)):
+                    found.failures.append((decision, e))
+                    continue
+                title = decision.title(session.sink_id)
+                log.warning("%s: continuing past the parts in doubt, as sink.accept.lost asks", title)
+            done = Completed(decision.query_id, decision.batch_id, token, now_ms())
+            try:
+                session.log.append(done, deadline)
+            except ExactlyOnceError as e:
+                raise decided_error(e, COMMITTED) from e
+            found.completed.append(decision)
+    finally:
+        again = sum(len(d.rewritten) for d in found.completed)
+        session.log.tally(token, deadline, completed=len(found.completed), rewritten=again)
+    return found
+
+
+def sweep_undecided(session: Session, token: int, deadline: Deadline) -> dict[str, list[str]]:
+    """Roll back what older claims than ``token`` left open, save what a decision that is still not completed names.
+
+    Returns
+    -------
+    dict of str to list of str
+        By participant, the names of what was rolled back.
+
+    Raises
+    ------
+    Fenced, NotAuthorized, Unfinished
+    """
+    decided = tuple(h for d in session.log.own(token, deadline).open_before(token) for h in d.handles)
+    swept = session.sweep(Scope(session.sink_id, token, decided=decided, incarnation=session.incarnation()))
+    session.log.tally(token, deadline, aborted=sum(map(len, swept.values())))
+    return swept

@@ -1,0 +1,94 @@
+"""What every step of the protocol works with: a sink's commit log and its participants, Kafka among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from exactly_once.deadline import Deadline
+from exactly_once.kafka.commit_log import CommitLog
+from exactly_once.kafka.connection import Connection
+from exactly_once.options import SinkOptions
+from exactly_once.participant import Participant, Scope
+from exactly_once.participants.kafka import KafkaParticipant
+from exactly_once.protocol.names import incarnation
+
+
+class Session:
+    """One process's work on one sink. It keeps its connections until it is closed.
+
+    Attributes
+    ----------
+    sink_id, checkpoint : str
+        ``checkpoint`` is "" for a batch write and for a recovery.
+    log : CommitLog
+    kafka : KafkaParticipant
+    participants : dict of str to Participant
+        All of them by name, Kafka first.
+    """
+
+    def __init__(
+        self, log: CommitLog, kafka: KafkaParticipant, others: Iterable[Participant[Any]] = (), checkpoint: str = ""
+    ):
+        self.log = log
+        self.kafka = kafka
+        self.participants: dict[str, Participant[Any]] = {p.name: p for p in (kafka, *others)}
+        self.checkpoint = checkpoint
+
+    @classmethod
+    def of(
+        cls, options: SinkOptions, others: Iterable[Participant[Any]] = (), deadline: Deadline | None = None
+    ) -> Self:
+        """For a driver. ``deadline`` is that of everything together."""
+        kafka = KafkaParticipant(options.connection, options.sink_id, options, deadline=deadline)
+        return cls(CommitLog(options.connection, options.sink_id), kafka, others, options.checkpoint)
+
+    @classmethod
+    def without_driver(
+        cls, connection: Connection, sink_id: str, others: Iterable[Participant[Any]], deadline: Deadline
+    ) -> Self:
+        """For a recovery."""
+        return cls(CommitLog(connection, sink_id), KafkaParticipant(connection, sink_id, deadline=deadline), others)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.log.close()
+        for participant in self.participants.values():
+            participant.close()
+
+    @property
+    def sink_id(self) -> str:
+        """The sink."""
+        return self.log.sink_id
+
+    def incarnation(self) -> str:
+        """The commit log's own name in the names of parts (:class:`~exactly_once.participant.PartName`); "" when Kafka
+        is the only participant, whose transactional ids do not hold it.
+        """
+        if len(self.participants) == 1:
+            return ""
+        return incarnation(*self.kafka.control().cluster_and_topic_id(self.log.topic))
+
+    def sweep(self, scope: Scope, participants: Iterable[str] | None = None) -> dict[str, list[str]]:
+        """Have each participant, or those named, roll back what ``scope`` covers of its own parts.
+
+        Returns
+        -------
+        dict of str to list of str
+            By participant, the names of what was rolled back; participants without any are left out.
+        """
+        swept = {
+            name: self.participants[name].recover_and_abort(replace(scope, participant=name))
+            for name in (self.participants if participants is None else participants)
+        }
+        return {name: parts for name, parts in swept.items() if parts}

@@ -1,0 +1,92 @@
+"""What the start of a stream or of a write refuses of Kafka: its version, its settings, rights, topics, timeouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from exactly_once.errors import InvalidTransactionTimeout, TopicRecreated
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.delivery import ACKNOWLEDGED, UNACKNOWLEDGED
+from exactly_once.kafka.sender import check_settings
+from exactly_once.kafka.transaction import fixed_settings
+from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
+from exactly_once.participants.kafka_part import within
+from exactly_once.protocol.names import namespace
+from exactly_once.protocol.records import Decision
+
+
+def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
+    """Check what the cluster must offer: the topic, recent enough brokers, room for the timeout.
+
+    Returns
+    -------
+    (int, int)
+        The EndTxn version, and transaction.timeout.ms: the user's, or the default within the brokers' maximum.
+
+    Raises
+    ------
+    InvalidOption, UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
+    """
+    version = control.end_txn_version()
+    if options.topic is not None:
+        control.topic_partitions([options.topic])
+        control.check_rights(options.topic, ("WRITE",))
+    longest = int(control.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
+    wanted = options.timeout_ms
+    if wanted is not None and wanted > longest:
+        raise InvalidTransactionTimeout(
+            f"kafka.transaction.timeout.ms={wanted} is above the brokers' transaction.max.timeout.ms={longest}",
+            f"Lower kafka.transaction.timeout.ms to {longest}, or raise transaction.max.timeout.ms on the brokers",
+        )
+    timeout_ms = wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
+    check_producer(options, timeout_ms)
+    return version, timeout_ms
+
+
+def check_topics(
+    control: Control, last: Decision | None, topics: list[str], adopts: Callable[[str], bool]
+) -> dict[str, str]:
+    """Make sure that ``topics`` are those that the last decision wrote to, not new ones of the same names.
+
+    Parameters
+    ----------
+    adopts
+        Whether the user adopts the new topic with this id.
+
+    Returns
+    -------
+    dict of str to str
+        The brokers' ids of the topics.
+
+    Raises
+    ------
+    TopicRecreated
+        Unless the user adopts the new topic.
+    """
+    ids = control.topic_ids(topics)
+    known = last.topic_ids if last else {}
+    for topic, topic_id in ids.items():
+        if known.get(topic, topic_id) != topic_id and not adopts(topic_id):
+            raise TopicRecreated(
+                f"topic {topic!r} was deleted and recreated: the records that earlier batches wrote to it are gone",
+                "If this was intended and the stream should continue into the new topic, set the option "
+                f"sink.adopt={topic_id} for one start; to write everything again, start with a new checkpoint and a "
+                "new sink.id",
+            )
+    return ids
+
+
+def check_producer(options: SinkOptions, timeout_ms: int) -> None:
+    """Make sure that librdkafka takes the user's settings beside those that the guarantee fixes.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    settings, fixed = options.producer, ACKNOWLEDGED
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        settings = within(options, timeout_ms)
+        fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
+    elif options.guarantee is Guarantee.NONE:
+        fixed = UNACKNOWLEDGED
+    check_settings(options.connection, settings, fixed)

@@ -1,0 +1,121 @@
+"""One part of a batch in Kafka: a transaction that begins with the part's first row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol
+
+import pyarrow as pa
+
+from exactly_once.errors import ExactlyOnceError, PrepareFailed
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.control import Control
+from exactly_once.kafka.late import LateCheck
+from exactly_once.kafka.sender import Sender
+from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
+from exactly_once.participant import PartName, PartWriter
+from exactly_once.protocol.names import attempt_of, part_id
+from exactly_once.protocol.records import PreparedTransaction
+from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.too_long import limit_ms, too_long_error
+
+
+class Rows(Protocol):
+    """Rows as records (:class:`exactly_once.spark.columns.Columns`)."""
+
+    def send(self, batch: pa.RecordBatch, sender: Sender, topics: set[str]) -> None:
+        """Send every row of ``batch``; adds the topics that were written to ``topics``."""
+
+
+class KafkaPart(PartWriter[PreparedTransaction]):
+    """With a ``ticket``, a part that is too late or too slow for its batch gives up."""
+
+    def __init__(self, options: SinkOptions, rows: Rows, ticket: Ticket | None, part: PartName):
+        self._options = options
+        self._rows = rows
+        self._ticket = ticket
+        self._timeout_ms = ticket.timeout_ms if ticket else DEFAULT_TRANSACTION_TIMEOUT_MS
+        self._part = part
+        self._transaction: PartTransaction | None = None
+        self._topics: set[str] = set()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Send the rows."""
+        if rows.num_rows:
+            transaction = self._transaction = self._transaction or self._begin()
+            with self._in_time(transaction):
+                self._rows.send(rows, transaction, self._topics)
+
+    def pre_commit(self) -> PreparedTransaction | None:
+        """Flush, verify every delivery, and leave the transaction open for the driver."""
+        if self._transaction is None:
+            return None
+        with self._in_time(self._transaction):
+            handle = self._transaction.prepare(self._part.part, self._options.delivery_timeout_s)
+        return replace(handle, topics=tuple(sorted(self._topics)))
+
+    def abort(self) -> None:
+        """Abort at once, so that readers are not blocked until a sweep."""
+        if self._transaction is not None:
+            self._transaction.abort()
+
+    def _begin(self) -> PartTransaction:
+        return PartTransaction(
+            self._options.connection,
+            within(self._options, self._timeout_ms),
+            _id_of(self._part),
+            self._timeout_ms,
+            _control(self._options.connection),
+            LateCheck(self._options.connection, self._part.sink_id, self._ticket) if self._ticket else None,
+        )
+
+    @contextmanager
+    def _in_time(self, transaction: PartTransaction) -> Iterator[None]:
+        """Give up a transaction that has become too old to be decided, and say that this is why a step in it failed."""
+        if (error := self._too_long(transaction)) is not None:
+            raise error
+        try:
+            yield
+        except PrepareFailed as e:
+            if (error := self._too_long(transaction)) is not None:
+                raise error from e
+            raise
+
+    def _too_long(self, transaction: PartTransaction) -> ExactlyOnceError | None:
+        ticket, took_ms = self._ticket, transaction.age_ms
+        if ticket is None or took_ms <= limit_ms(ticket.timeout_ms):
+            return None
+        transaction.describe()  # a driver that was paused may have been superseded: that is the error to report then
+        return too_long_error(
+            self._part.sink_id,
+            self._options.checkpoint,
+            ticket.batch,
+            f"its part {self._part.part} has been writing for {took_ms / 1000:.1f} s",
+            took_ms,
+            ticket.timeout_ms,
+            ticket.too_long,
+            transaction.longest_timeout_ms(),
+        )
+
+
+def within(options: SinkOptions, timeout_ms: int) -> dict[str, str]:
+    """The user's producer settings, with a delivery timeout that is not above the transaction's: librdkafka refuses
+    that.
+    """
+    return {**options.producer, "delivery.timeout.ms": str(min(int(options.delivery_timeout_s * 1000), timeout_ms))}
+
+
+def _id_of(part: PartName) -> str:
+    """The transactional id of a part: bounded in number, so it tells less than the name."""
+    task_attempt, _, task_attempt_id = part.attempt.partition(".")
+    return part_id(part.sink_id, part.token, part.part, attempt_of(int(task_attempt), int(task_attempt_id)))
+
+
+@lru_cache(maxsize=4)
+def _control(connection: Connection) -> Control:
+    """The control connection of this worker process, kept over batches."""
+    return Control(connection)
