@@ -19,6 +19,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.control import Description
 from exactly_once.kafka.survey import Survey
 from exactly_once.ops.processes import owner_alive
+from exactly_once.protocol.life import Life
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_id, namespace, parse_part_id
 from exactly_once.protocol.records import KAFKA, WRITE, Claim, Completed, Decision, PreparedTransaction
@@ -91,9 +92,10 @@ class OpenTransaction:
 class PendingPart:
     """One handle of a decision that is not proven, and what its coordinator says of it.
 
-    ``state`` is ``waiting`` (open, to be committed), ``committed``, ``lost`` (ended otherwise) or ``unknown`` (the id
-    is forgotten, or serves another transaction). It is ``unasked`` for an output other than Kafka: only a start of the
-    stream, or a recovery that is given this output, can ask it. ``transactional_id`` is the name of the part there.
+    ``state`` is its :class:`~exactly_once.protocol.life.Life`: ``decided`` (still open), ``committed`` or ``lost``; or
+    ``unknown`` when the id is forgotten, or serves another transaction. It is ``unasked`` for an output other than
+    Kafka: only a start of the stream, or a recovery that is given this output, can ask it. ``transactional_id`` is the
+    name of the part there.
     """
 
     transactional_id: str
@@ -361,8 +363,10 @@ def state_of(handle: PreparedTransaction, decision: Decision, described: Descrip
     if described is None or not _is(handle, decision, described):
         return "unknown"
     if described.state == "Ongoing":
-        return "waiting"
-    return "committed" if described.state in _COMMITTING else "lost" if described.state in _ABORTING else "unknown"
+        return Life.DECIDED
+    if described.state in _COMMITTING:
+        return Life.COMMITTED
+    return Life.LOST if described.state in _ABORTING else "unknown"
 
 
 def _is(handle: PreparedTransaction, decision: Decision, described: Description) -> bool:

@@ -13,9 +13,15 @@ from exactly_once.kafka.control import End
 from exactly_once.kafka.evidence import Evidence
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant, PartName, Proposal, Scope
-from exactly_once.participants import kafka_ready
 from exactly_once.participants.kafka_part import KafkaPart, Rows
-from exactly_once.participants.kafka_transactions import commit_transactions, fence_idle, open_of, sweep
+from exactly_once.participants.kafka_transactions import (
+    ALIVE_BUDGET_S,
+    commit_transactions,
+    confirm,
+    fence_idle,
+    open_of,
+    sweep,
+)
 from exactly_once.protocol.names import SLOTS, PartId, older_slots, slot_of
 from exactly_once.protocol.records import KAFKA, Decision, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
@@ -75,7 +81,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         """The connection, with this much time, or what is left until the deadline."""
         budget_s = self._within(budget_s)
         if self._evidence is None:
-            contact_s = CONTACT_BUDGET_S if self._deadline else kafka_ready.ALIVE_BUDGET_S
+            contact_s = CONTACT_BUDGET_S if self._deadline else ALIVE_BUDGET_S
             self._evidence = Evidence(self._connection, min(budget_s, contact_s))
         return self._evidence.renew(budget_s)
 
@@ -99,8 +105,8 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return [h for h in handles if h.transactional_id not in found]
 
     def confirm(self, proposal: Proposal) -> Decision:
-        """See :func:`exactly_once.participants.kafka_ready.confirm`."""
-        decision, unasked = kafka_ready.confirm(proposal, self.control(), self._adopts)
+        """See :func:`exactly_once.participants.kafka_transactions.confirm`."""
+        decision, unasked = confirm(proposal, self.control(), self._adopts)
         if unasked and not self._warned:
             self._warned = True
             log.warning(

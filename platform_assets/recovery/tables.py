@@ -8,6 +8,7 @@ import dagster as dg
 
 from exactly_once.kafka.control import Description
 from exactly_once.ops.inspection import Inspection
+from exactly_once.protocol.life import Life
 from exactly_once.protocol.records import Decision
 from sensors.observation import open_table, table, when
 
@@ -66,7 +67,7 @@ def _decided(found: Inspection) -> dg.MetadataValue:
                 d.query_id,
                 str(d.token),
                 when(d.decided_ms),
-                *(str(d.count(state)) for state in ("waiting", "committed", "lost", "unknown")),
+                *(str(d.count(state)) for state in (Life.DECIDED, Life.COMMITTED, Life.LOST, "unknown")),
                 ", ".join(f"{output}: {count}" for output, count in d.unasked.items()),
             )
             for d in found.decided

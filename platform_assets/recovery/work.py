@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.ops.inspection import Inspection
+from exactly_once.protocol.life import Life
 
 
 class SinkBusy(ExactlyOnceError):
@@ -64,7 +65,7 @@ def counts(found: Inspection) -> dict[str, int]:
         "open": len(found.open),
         "undecided": sum(t.verdict == "undecided" for t in found.open),
         "decided_not_proven": len(found.decided),
-        "lost_parts": sum(d.count("lost") for d in found.decided),
+        "lost_parts": sum(d.count(Life.LOST) for d in found.decided),
         "blocked_partitions": len(found.blocked),
         "waiting_offsets": sum(b.waiting for b in found.blocked),
     }

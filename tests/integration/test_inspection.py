@@ -40,7 +40,7 @@ def test_open_transactions_are_told_by_their_verdict_oldest_first(connection, si
     found = inspect_sink(connection, sink.sink_id)
     assert [(t.transactional_id, t.verdict) for t in found.open] == [(decided, "decided"), (undecided, "undecided")]
     assert (found.open[0].batch_id, found.open[0].records, found.open[0].timeout_s) == (0, 1, 60.0)
-    assert [(d.batch_id, d.parts[0].state) for d in found.decided] == [(0, "waiting")]
+    assert [(d.batch_id, d.parts[0].state) for d in found.decided] == [(0, "decided")]
     assert {(b.topic, b.partition) for b in found.blocked} == {p for t in found.open for p in t.partitions}
     assert all(b.ours and b.waiting == 1 and b.groups == () for b in found.blocked)
     assert found.owner.claim.host == "elsewhere" and found.owner.alive is None
@@ -58,11 +58,11 @@ def test_what_became_of_a_decided_part_is_the_coordinators_word(connection, sink
         for name, commit in ((committed, True), (aborted, False)):
             control.end(name, handles[name].producer_id, handles[name].epoch, commit, version)
     parts = {p.transactional_id: p.state for p in inspect_sink(connection, sink.sink_id).decided[0].parts}
-    assert parts == {committed: "committed", aborted: "lost", waiting: "waiting"}
+    assert parts == {committed: "committed", aborted: "lost", waiting: "decided"}
     # the id serves a new transaction: nothing is known of the old one any more
     sink.open_part(0)
     pending = inspect_sink(connection, sink.sink_id).decided[0]
-    assert (pending.count("unknown"), pending.count("lost"), pending.count("waiting")) == (1, 1, 1)
+    assert (pending.count("unknown"), pending.count("lost"), pending.count("decided")) == (1, 1, 1)
 
 
 def test_a_batch_that_waits_for_another_output_says_so(connection, sink):

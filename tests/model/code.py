@@ -36,7 +36,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "prepare": ("kafka.transaction.PartTransaction.prepare", "participants.kafka_part.KafkaPart.pre_commit"),
     "task fails": ("spark.data_source.Writer.abort",),
     "task retried": ("protocol.names.attempt_of",),
-    "look": ("participants.kafka_ready.confirm", "kafka.commit_log.CommitLog.own"),
+    "look": ("participants.kafka_transactions.confirm", "kafka.commit_log.CommitLog.own"),
     "decide": ("coordinator.decide.decide_and_complete", "kafka.commit_log.CommitLog.append"),
     "complete": ("coordinator.complete.complete", "participants.kafka_transactions.commit_transactions"),
     "fenced": ("kafka.commit_log.CommitLog.own", "errors.Fenced"),
@@ -106,7 +106,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "amends": ("the decision of a batch names all of its parts, also after a replay", ("coordinator.decide.amend",)),
     "leader_was_asked": (
         "a leader that knows no such transaction forbids the decision",
-        ("kafka.evidence.Evidence.beginnings", "participants.kafka_ready._check_places"),
+        ("kafka.evidence.Evidence.beginnings", "participants.kafka_transactions._check_places"),
     ),
     "abort_reads_log": ("abort() leaves alone what is decided", ("coordinator.micro_batch.Committer.abort",)),
     "abort_inits_first": (

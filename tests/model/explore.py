@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.model.around import Around
-from tests.model.properties import ENDS, violation
+from tests.model.properties import ENDS, illegal_step, violation
 from tests.model.state import Actor, Rules, Scenario, World
 from tests.model.steps import Actors, Step
 
@@ -78,6 +78,8 @@ def explore(scenario: Scenario, rules: Rules = ALL_RULES, limit: int = 5_000_000
                 continue
             back[nw] = (w, text)
             bad = violation(nw, w, scenario)
+            if bad is None and rules is ALL_RULES:  # without a rule, its own counterexample is looked for
+                bad = illegal_step(nw, w)
             for end in [end for end, holds in unseen.items() if holds(nw, scenario)]:
                 del unseen[end]
             if bad is None:

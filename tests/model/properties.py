@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from exactly_once.protocol.life import Life
 from tests.model.state import (
     DRIVER,
     ENDED,
@@ -11,6 +12,7 @@ from tests.model.state import (
     Record,
     Scenario,
     Task,
+    Transaction,
     World,
     decided_handles,
     decisions,
@@ -26,6 +28,7 @@ OPEN = "left open at rest"
 TWICE = "a batch is decided twice"
 SUPERSEDED = "a superseded driver decides"
 HARM = "aborts a decided transaction"
+STEP = "a part takes a step that its life does not have"
 
 
 def violation(w: World, before: World, scenario: Scenario) -> str | None:
@@ -44,6 +47,30 @@ def violation(w: World, before: World, scenario: Scenario) -> str | None:
         if any((b, p) not in seen_parts for b in w.spark for p in range(scenario.parts)):
             return LOST
     return at_rest(w, scenario)
+
+
+def illegal_step(w: World, before: World) -> str | None:
+    """A step from ``before`` to ``w`` that the life of a part does not have (:class:`Life`)."""
+    if (w.transactions, w.log) != (before.transactions, before.log):
+        earlier = {t.handle: life(before, t) for t in before.transactions}
+        for t in w.transactions:
+            was, is_now = earlier.get(t.handle), life(w, t)
+            if was is not None and is_now is not None and was is not is_now and not was.may_become(is_now):
+                return f"{STEP}: {was} -> {is_now}"
+    return None
+
+
+def life(w: World, t: Transaction) -> Life | None:
+    """The life of the part whose transaction this is; None for an id that is initialised and has not begun.
+
+    The brokers cannot tell a prepared part from one that is still written.
+    """
+    decided = any(t.handle in r[3] for r in w.log if r[0] == "decision")
+    if t.state == "open":
+        return Life.DECIDED if decided else Life.PREPARED
+    if t.state == "aborted":
+        return Life.LOST if decided else Life.ABORTED
+    return Life.COMMITTED if t.state == "committed" else None
 
 
 def at_rest(w: World, scenario: Scenario) -> str | None:

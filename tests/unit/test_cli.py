@@ -132,7 +132,7 @@ def described(state="Ongoing", transactional_id=ID, epoch=2):
     return Description(transactional_id, state, 11, epoch, 60_000, 1_000, (("out", 1),), 1)
 
 
-def inspection(alive, *decisions, state="waiting", purpose="stream"):
+def inspection(alive, *decisions, state="decided", purpose="stream"):
     claim = Claim(3, "q", 1_000, purpose, "host-a", 4711)
     log = LogState(claim, decisions)
     pending = tuple(

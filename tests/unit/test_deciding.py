@@ -19,7 +19,7 @@ from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, NotAuthoriz
 from exactly_once.kafka.control import Description
 from exactly_once.kafka.evidence import Beginnings
 from exactly_once.participant import Proposal
-from exactly_once.participants.kafka_ready import KEPT_TOPIC_IDS, kept_topic_ids
+from exactly_once.participants.kafka_transactions import KEPT_TOPIC_IDS, kept_topic_ids
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Completed, Decision, PreparedTransaction, Record

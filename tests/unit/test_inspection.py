@@ -24,7 +24,7 @@ def decision(version=5):
 @pytest.mark.parametrize(
     ("state", "epoch", "version", "truth"),
     [
-        ("Ongoing", 2, 5, "waiting"),
+        ("Ongoing", 2, 5, "decided"),
         ("Ongoing", 3, 5, "unknown"),
         ("PrepareCommit", 3, 5, "committed"),
         ("CompleteCommit", 3, 5, "committed"),

@@ -12,6 +12,7 @@ from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.inspection import UNDER_WAY, BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
 from exactly_once.ops.rules import Refused, check_owner, name_of
 from exactly_once.ops.transactions import RECOVERY_BUDGET_S
+from exactly_once.protocol.life import Life
 from exactly_once.protocol.names import parse_part_id
 
 
@@ -224,13 +225,13 @@ def trouble(found: Inspection) -> list[str]:
             f"decided but not proven, and no driver or recovery works on it: run exactly-once recover {found.sink_id}"
         )
     for pending in found.decided:
-        for state in ("lost", "unknown"):
+        for state in (Life.LOST, "unknown"):
             if count := pending.count(state):
                 sentences.append(
                     f"{found.sink_id}: {pending.name} is decided, but {plural(count, 'part')} of it "
                     f"{'is' if count == 1 else 'are'} {state}"
                 )
-        if pending.unasked and not (pending.count("waiting") or _worked_on(found)):
+        if pending.unasked and not (pending.count(Life.DECIDED) or _worked_on(found)):
             outputs = " and ".join(f"{plural(count, 'part')} in {output}" for output, count in pending.unasked.items())
             sentences.append(
                 f"{found.sink_id}: {pending.name} is decided and may still have to be committed in its other outputs "

@@ -19,10 +19,14 @@ from exactly_once.ops.inspection import BlockedPartition, Inspection, OpenTransa
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
 from exactly_once.ops.standing import Offsets, Standing
+from exactly_once.protocol.life import Life
 from exactly_once.protocol.records import KAFKA
 
 #: Partitions or groups named in one cell before the rest is counted.
 _NAMED = 4
+
+#: What the parts of a decided batch may be found in, and what they are called here.
+_STATES = {Life.COMMITTED: "committed", Life.DECIDED: "waiting", Life.LOST: "lost", "unknown": "unknown"}
 
 
 def show_line(text: str, console: Console) -> None:
@@ -45,9 +49,7 @@ def show_list(
         if inspection.open:
             console.print(_open_table(inspection.open))
         for pending in inspection.decided:
-            states = [
-                f"{count} {s}" for s in ("committed", "waiting", "lost", "unknown") if (count := pending.count(s))
-            ]
+            states = [f"{count} {label}" for s, label in _STATES.items() if (count := pending.count(s))]
             states += [f"{count} in {output}, which was not asked" for output, count in pending.unasked.items()]
             age = when(pending.decided_ms, inspection.checked_ms)
             show_line(f"  {pending.name} decided {age}, not proven: {', '.join(states) or 'no parts'}", console)

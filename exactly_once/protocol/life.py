@@ -1,0 +1,41 @@
+"""The life of one part of a batch, in any participant."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Life(StrEnum):
+    """A part's state. ``COMMITTED``, ``LOST`` and ``ABORTED`` are final: what comes again is another part."""
+
+    BEGUN = "begun"
+    """A task writes it."""
+
+    PREPARED = "prepared"
+    """It is durable and not visible; its handle is on the way to the driver."""
+
+    DECIDED = "decided"
+    """The commit log names it: it will be committed, whoever does it."""
+
+    COMMITTED = "committed"
+    """Readers see it."""
+
+    LOST = "lost"
+    """It was rolled back after its decision; the next start writes its rows again, as a part of another name."""
+
+    ABORTED = "aborted"
+    """It was rolled back without a decision; the batch is run again."""
+
+    def may_become(self, later: Life) -> bool:
+        """Whether ``later`` may follow at once."""
+        return later in _STEPS[self]
+
+
+_STEPS: dict[Life, frozenset[Life]] = {
+    Life.BEGUN: frozenset({Life.PREPARED, Life.ABORTED}),
+    Life.PREPARED: frozenset({Life.DECIDED, Life.ABORTED}),
+    Life.DECIDED: frozenset({Life.COMMITTED, Life.LOST}),
+    Life.COMMITTED: frozenset(),
+    Life.LOST: frozenset(),
+    Life.ABORTED: frozenset(),
+}
