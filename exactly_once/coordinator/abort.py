@@ -10,6 +10,7 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Fenced
 from exactly_once.participant import Scope
+from exactly_once.protocol.names import SLOTS
 from exactly_once.protocol.records import PreparedPart, PreparedTransaction, identity
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) 
     log_state = session.log.read(Deadline(ABORT_BUDGET_S), whole=True)
     decided = tuple(h for d in log_state.decisions for h in d.handles)
     spare = {identity(h) for h in decided}
-    owner = log_state.owner.token if log_state.owner else 0
+    owner = log_state.owner.token if log_state.owner else state.token + SLOTS  # without its log, whose slot it is now?
     scope = Scope(session.sink_id, 0, state.token, decided, state.incarnation, owner=owner)
     rolled_back: dict[str, list[str]] = {}
     for name, participant in session.participants.items():

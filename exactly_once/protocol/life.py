@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Life(StrEnum):
-    """A part's state. ``COMMITTED``, ``LOST`` and ``ABORTED`` are final: what comes again is another part."""
+    """A part's state. ``COMMITTED`` and ``LOST`` are final: what comes again is another part."""
 
     BEGUN = "begun"
     """A task writes it."""
@@ -24,7 +24,9 @@ class Life(StrEnum):
     """It was rolled back after its decision; the next start writes its rows again, as a part of another name."""
 
     ABORTED = "aborted"
-    """It was rolled back without a decision; the batch is run again."""
+    """It was rolled back without a decision; the batch is run again. If a time-out did it while the decision was on its
+    way to the log, the part is lost once the decision is there.
+    """
 
     def may_become(self, later: Life) -> bool:
         """Whether ``later`` may follow at once."""
@@ -37,5 +39,5 @@ _STEPS: dict[Life, frozenset[Life]] = {
     Life.DECIDED: frozenset({Life.COMMITTED, Life.LOST}),
     Life.COMMITTED: frozenset(),
     Life.LOST: frozenset(),
-    Life.ABORTED: frozenset(),
+    Life.ABORTED: frozenset({Life.LOST}),
 }

@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> None:
     for scenario in SCENARIOS.values():
         if scenario.long and not long:
             continue
-        found = explore(scenario)
+        found = explore(scenario, lives=True)
         print(
             f"  {scenario.name}: {found.violation or 'no violation'}, {found.states:,} states in {found.seconds:.1f} s",
             flush=True,

@@ -58,10 +58,13 @@ class Model:
         yield from self._around.world(w)
 
 
-def explore(scenario: Scenario, rules: Rules = ALL_RULES, limit: int = 5_000_000, every_kind: bool = False) -> Found:
+def explore(
+    scenario: Scenario, rules: Rules = ALL_RULES, limit: int = 5_000_000, every_kind: bool = False, lives: bool = False
+) -> Found:
     """Look at every state until a property is violated; with ``every_kind``, until every kind of violation is found.
 
-    ``complete`` of the answer is False when ``limit`` states were not enough.
+    With ``lives``, a part that takes a step which its :class:`Life` does not have is a violation too. ``complete`` of
+    the answer is False when ``limit`` states were not enough.
     """
     began = time.process_time()
     model = Model(scenario, rules)
@@ -78,7 +81,7 @@ def explore(scenario: Scenario, rules: Rules = ALL_RULES, limit: int = 5_000_000
                 continue
             back[nw] = (w, text)
             bad = violation(nw, w, scenario)
-            if bad is None and rules is ALL_RULES:  # without a rule, its own counterexample is looked for
+            if bad is None and lives:
                 bad = illegal_step(nw, w)
             for end in [end for end, holds in unseen.items() if holds(nw, scenario)]:
                 del unseen[end]

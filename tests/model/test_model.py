@@ -24,7 +24,7 @@ def without(*rules: str) -> Rules:
 @lru_cache
 def explored(name: str) -> Found:
     """A size under all rules, explored once for all tests."""
-    return explore(SCENARIOS[name])
+    return explore(SCENARIOS[name], lives=True)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from exactly_once.errors import (
 )
 from exactly_once.kafka.control import Description, End, Listing, _name
 from exactly_once.kafka.evidence import Fate
+from exactly_once.participant import Scope
 from exactly_once.participants.kafka_transactions import sweep
-from exactly_once.protocol.names import part_id
+from exactly_once.protocol.names import SLOTS, part_id
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import Decision, PreparedTransaction
 from tests.support.sessions import session_of
@@ -248,6 +250,9 @@ class Cluster:
         self.answer = answer
         self.aborted: list[tuple[End, bool]] = []
 
+    def renew(self, budget_s: float) -> Cluster:
+        return self
+
     def list_transactions(self, prefix: str, states: Sequence[str]) -> list[Listing]:
         return [Listing(i, 9, "Ongoing", 1) for i in self.open if i.startswith(prefix)]
 
@@ -290,3 +295,38 @@ def test_a_sweep_spares_the_decided_transaction_and_not_a_later_one_of_the_same_
     swept = sweep("job", cluster, lambda p: True, spare)  # type: ignore[arg-type]
     assert [d.transactional_id for d in swept] == [ids[1]]
     assert list(cluster.open) == [ids[0]]
+
+
+@pytest.mark.parametrize(
+    ("scope", "slots"),
+    [
+        (Scope("job", 3), {1, 2}),
+        (Scope("job", 3, 3), {1, 2, 3}),
+        (Scope("job", 0, 3, owner=4), {3}),
+        (Scope("job", 0, 3, owner=3 + SLOTS // 2), set()),
+    ],
+    ids=["a claim", "a driver's own", "superseded", "superseded long ago"],
+)
+def test_kafka_sweeps_the_slots_of_the_claims_that_it_may(scope: Scope, slots: set[int]) -> None:
+    """Slots come round again: a driver that was superseded long ago would abort what a living one writes (loss of its
+    batch's time), and one that left its own open would hold readers back."""
+    cluster = Cluster([part_id("job", token, 0, "0.0") for token in range(1, 6)])
+    session_of(cluster).kafka.recover_and_abort(scope)
+    assert {int(end.transactional_id.split(":")[2]) for end, _ in cluster.aborted} == slots
+    assert not any(commit for _, commit in cluster.aborted)
+
+
+def test_kafka_spares_what_is_decided_by_producer_id_and_epoch() -> None:
+    """A sweep that spares by the id alone leaves what a late task has begun under it; one that spares nothing loses a
+    decided part."""
+    ids = [part_id("job", 2, part, "0.0") for part in range(2)]
+    cluster = Cluster(ids)  # both open as producer 9 at epoch 3
+    decided = PreparedTransaction(ids[0], 9, 3, 0, 1), PreparedTransaction(ids[1], 9, 1, 1, 1)
+    assert session_of(cluster).kafka.recover_and_abort(Scope("job", 3, decided=decided)) == [ids[1]]
+
+
+def test_every_part_is_ended_with_the_version_of_its_decision() -> None:
+    """Version 5 for what version 4 committed says INVALID_TXN_STATE: a committed part would be written again."""
+    control = Answers(DONE, DONE, DONE, DONE)
+    complete_session(session_of(control), replace(DECISION, end_txn_version=4))
+    assert {version for _, _, version in control.sent} == {4}
