@@ -10,6 +10,9 @@ import re
 
 _CODE = re.compile(r"\bEO-[A-Z][A-Z-]*[A-Z]\b")
 
+#: Stands before the way out in a message, so that :func:`way_out_in` finds all of it, however many sentences it has.
+_WAY_OUT = " What to do: "
+
 
 class ExactlyOnceError(Exception):
     """Base class of all errors that the sink raises.
@@ -40,7 +43,7 @@ class ExactlyOnceError(Exception):
         self.what, self.safe, self.way_out = (
             " ".join(text.split()).rstrip(".") for text in (what, safe or self.default_safe, way_out)
         )
-        super().__init__(f"{self.code}: {self.what}. {self.safe}. {self.way_out}.")
+        super().__init__(f"{self.code}: {self.what}. {self.safe}.{_WAY_OUT}{self.way_out}.")
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
         return type(self), (self.what, self.way_out, self.safe)
@@ -266,9 +269,14 @@ def code_in(text: str) -> str | None:
 
 
 def sentence_in(text: str) -> str | None:
-    """The full message ``EO-...: what. safe. way out.`` found in ``text``, or None."""
+    """The full message ``EO-...: what. safe. What to do: way out.`` found in ``text``, or None."""
     code = code_in(text)
     if code is None:
         return None
     start = text.index(f"{code}: ") if f"{code}: " in text else text.index(code)
     return text[start:].splitlines()[0].strip()
+
+
+def way_out_in(sentence: str) -> str:
+    """The whole way out in a message that :func:`sentence_in` found; the message itself when it names none."""
+    return sentence.rpartition(_WAY_OUT)[2]

@@ -59,7 +59,7 @@ def _run(args: argparse.Namespace, console: Console) -> int:
 
             return run_main_job(environment, console)
     except ExactlyOnceError as error:
-        console.print(f"[bold red]{error.code}[/]: {error.what}. {error.safe}. {error.way_out}.")
+        console.print(f"[bold red]{error.code}[/]{str(error).removeprefix(error.code)}")
         return 1
 
 

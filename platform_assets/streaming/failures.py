@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from exactly_once.errors import ExactlyOnceError, all_errors, sentence_in
+from exactly_once.errors import ExactlyOnceError, all_errors, sentence_in, way_out_in
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,7 @@ def diagnose(error: BaseException) -> Diagnosis:
     if sentence is not None:
         code = sentence.split(":", 1)[0].split(".", 1)[0].strip()
         kind = all_errors().get(code)
-        # what. safe. way out.: the last sentence is the way out
-        way_out = sentence.rstrip(". ").rsplit(". ", 1)[-1] + "."
-        return Diagnosis(code, sentence, way_out, bool(kind and kind.restart_heals))
+        return Diagnosis(code, sentence, way_out_in(sentence), bool(kind and kind.restart_heals))
     for names, code, way_out, heals in _SPARK:
         if any(name in text for name in names):
             return Diagnosis(code, _first_line(text), way_out, heals)
