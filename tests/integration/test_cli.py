@@ -47,7 +47,7 @@ def test_a_list_shows_what_is_open_and_that_nobody_works_on_it(run, sink):
     decided, undecided = sink.open_part(0), sink.open_part(1)
     sink.decide(decided)
     code, out, _ = run("transactions", "list", "--sink", sink.sink_id)
-    words = (decided, undecided, "undecided", "gone", "no driver or recovery works on it")
+    words = (decided, undecided, "undecided", "gone", "no driver or recovery is at work")
     assert code == 1 and all(word in out for word in words)
     code, found, _ = run("transactions", "list", "--sink", sink.sink_id, "--json")
     assert code == 1 and len(found["trouble"]) == 1
