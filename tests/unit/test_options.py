@@ -239,7 +239,7 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         {"sink.adopt": "true"},
         InvalidOption,
         "sink.adopt=true does not name anything to adopt",
-        "EO-REWOUND or EO-TOPIC-RECREATED names that value",
+        "EO-REWOUND or EO-TOPIC-RECREATED names it",
     ),
     "JKS trust store": (
         {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/t.jks"},
