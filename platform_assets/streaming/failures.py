@@ -1,7 +1,7 @@
-"""Diagnosis of a failure that a person can act on: the code, the cause, what is safe, the way out.
+"""Diagnosis of a failure for a person: the code, the cause, what is safe, the way out.
 
 Spark turns an exception of the sink into text on its way through the JVM. The sink's messages begin with a stable code,
-so they are found again in the text; what fails in Spark or its source is recognised by the names of Spark's own errors.
+so the diagnosis finds them in the text; it recognises failures of Spark and its source by the names of Spark's errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Diagnosis:
     code : str
         ``EO-...`` of the sink, ``SPARK-...`` for Spark and its source, ``UNCLASSIFIED`` for everything else.
     cause : str
-        What happened; for the sink's errors with what is safe and the way out in one sentence.
+        What happened; for the sink's errors, the whole message with what is safe and the way out.
     restart_heals : bool
         Whether starting again, unchanged, is the right reaction.
     """
@@ -46,8 +46,7 @@ _SPARK = (
         ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Cannot fetch offset"),
         "SPARK-INPUT-LOST",
         "The input topic no longer holds the records that the checkpoint continues from (retention, or the topic was "
-        "recreated). Restore the records, or accept the gap: a new checkpoint and a new sink id start from what is "
-        "there",
+        "recreated). Restore the records, or accept the gap: start with a new checkpoint and a new sink id",
         False,
     ),
     (
@@ -131,7 +130,7 @@ def diagnose(error: BaseException) -> Diagnosis:
 
 
 def _text(error: BaseException) -> str:
-    """The messages of ``error`` and of what caused it."""
+    """Join the messages of ``error`` and its causes."""
     parts: list[str] = []
     seen: set[int] = set()
     current: BaseException | None = error
