@@ -116,7 +116,7 @@ def test_a_recovery_brings_the_sink_to_rest_and_a_dry_run_changes_nothing(run, s
 
 
 def test_a_driver_that_lives_is_not_fenced_by_accident(run, living):
-    """Mishap: a healthy stream that is stopped by somebody who looked at the wrong sink."""
+    """Mishap: a person who looked at the wrong sink stops a healthy stream."""
     undecided = living.open_part(0)
     phrase = f"fence the driver {os.getpid()} on {socket.gethostname()}"
     for command in (["recover", living.sink_id], ["transactions", "abort", undecided]):
@@ -144,7 +144,7 @@ def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
 
 @pytest.mark.long
 def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_says_so(own_broker, capsys):
-    """Mishap: readers that wait for ever. Loss: somebody else's records."""
+    """Mishap: readers that wait forever. Loss: somebody else's records."""
     connection = Connection(own_broker(properties=UNVERIFIED).bootstrap_servers)
     topic = brokers.create_topic(connection.bootstrap_servers, partitions=4)
     sink = DeadSink(connection, topic, socket.gethostname(), DEAD)

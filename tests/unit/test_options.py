@@ -110,7 +110,7 @@ def test_a_task_buffers_what_the_java_client_does_and_any_record_that_may_be_sen
     changes: dict[str, str | None], kbytes: str
 ) -> None:
     """librdkafka's default is 1 GiB in every task, beside the JVM: a slow broker gets the executor killed. A record
-    that is larger than the buffer would wait for it for ever.
+    that is larger than the buffer would wait for it forever.
     """
     assert parse(changes).producer["queue.buffering.max.kbytes"] == kbytes
 
