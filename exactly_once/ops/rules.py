@@ -120,7 +120,7 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
             _losing(decided),
             f"the transaction of {transaction.transactional_id} is decided ({name_of(decided.decision)}, "
             f"{decided.handle.records} records); aborting it would lose them",
-            "Commit the transaction, or start the stream or the recovery; either commits it",
+            "Commit the transaction, start the stream, or run the recovery: each commits the transaction",
         )
     return decided
 
@@ -145,7 +145,7 @@ def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> 
         force,
         f"fence {driver}",
         f"{what}; this would take the sink from that driver, which would stop with EO-FENCED",
-        "Stop the driver first, or run this on the driver's host; a running driver ends its own transactions",
+        "Stop the driver first, or run the command on the driver's host; a running driver ends its own transactions",
     )
 
 

@@ -135,8 +135,9 @@ class PostgresParticipant(Participant[PreparedPart]):
                 f"Find out whether table {self.table} holds the rows of these transactions, and write the missing rows",
             )
         if waiting := [h for h in missing if fates[h.name] == "in progress"]:
+            more = f" and {len(waiting) - 1} more" if waiting[1:] else ""
             raise Unfinished(
-                f"PostgreSQL ({self.database.shown}) is still ending {waiting[0].name} and {len(waiting) - 1} more",
+                f"PostgreSQL ({self.database.shown}) is still ending {waiting[0].name}{more}",
                 "Start the stream (or the recovery) again",
             )
         return [h for h in missing if fates[h.name] == "aborted"]

@@ -93,7 +93,7 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
         except Fenced:
             return _superseded(context, work, claim.token)
         except ExactlyOnceError:
-            _sweep_all_the_same(context, transactions, work.sink_id, claim.token)
+            _sweep_anyway(context, transactions, work.sink_id, claim.token)
             raise
     done = found.completed
     batches = tuple(d.write_id or str(d.batch_id) for d in done)
@@ -265,9 +265,7 @@ def _superseded(context: dg.OpExecutionContext, work: Work, token: int) -> dg.Ou
     return dg.Output(Work(**{**vars(work), "token": token, "superseded": True}), metadata={"superseded": True})
 
 
-def _sweep_all_the_same(
-    context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, token: int
-) -> None:
+def _sweep_anyway(context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, token: int) -> None:
     """Abort undecided transactions although a batch cannot be completed: readers wait for these too."""
     try:
         aborted = engine.sweep_undecided(
