@@ -21,13 +21,13 @@ help: ## This list
 setup: ## Install everything into .venv and the cache folder; once
 	@sh tools/setup.sh
 
-run: setup ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input, with a report at its end
+run: setup ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input, with a report at the end
 	@$(PYTHON) -m platform_assets.cli run
 
 demo: setup ## The duel: Spark's own sink and this one, both killed with kill -9; a table and a picture
 	@$(PYTHON) -m demo $(DEMO_ARGS)
 
-ui: setup ## The same with Dagster's web server and daemon
+ui: setup ## The main job as a live stream, with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui
 
 test: setup ## Every layer on a real broker and a real Spark, in minutes
@@ -38,7 +38,7 @@ test-unit: setup ## Pure logic alone, in a minute
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m "not long" tests/unit $(PYTEST_ARGS)
 
-test-long: setup ## What make test leaves out
+test-long: setup ## The tests that make test leaves out
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m long $(PYTEST_ARGS)
 
@@ -63,16 +63,16 @@ check: setup ## Lint, format, types, import contracts
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports --no-logo
 
-benchmark: setup ## Throughput and latency beside Spark's own sink, in the same run
+benchmark: setup ## Throughput and latency compared with Spark's own sink, in the same run
 	$(PYTHON) -m benchmarks $(BENCHMARK_ARGS)
 
-clean: ## Remove what runs and tools left in the project folder; .venv and the cache folder stay
+clean: ## Remove the files of runs and tools from the project folder; keeps .venv and the cache folder
 	rm -rf $(RUN) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log build dist
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
-lock: ## Make constraints.txt anew from pyproject.toml (needs uv)
+lock: ## Rebuild constraints.txt from pyproject.toml (needs uv)
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra platform --extra files --extra postgres --extra dev --no-annotate --no-emit-index-url \
 		--custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
 
-lock-jars: setup ## Make ivy.sha256 anew from ivy.xml
+lock-jars: setup ## Rebuild ivy.sha256 from ivy.xml
 	@$(PYTHON) -m resources.jars

@@ -1,1 +1,1 @@
-"""Speed as ratios: the exactly-once sink beside Spark's own Kafka sink, in turn, in one session."""
+"""Speed as ratios: the exactly-once sink and Spark's own Kafka sink, alternating in one session."""

@@ -1,4 +1,4 @@
-"""``make benchmark``: throughput, visibility latency and commit duration, ours beside Spark's own sink."""
+"""``make benchmark``: throughput, visibility latency and commit duration, compared with Spark's own sink."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         choices=("throughput", "latency", "commit", "failover", "endurance"),
-        help="the last two are not measured without it",
+        help="without it, the last two are not measured",
     )
     parser.add_argument("--batches", type=int, default=10_000, help="of the endurance run")
     parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
@@ -71,7 +71,7 @@ def _report_failover(args: argparse.Namespace, raw: dict[str, object]) -> None:
 
 
 def _report_commit(args: argparse.Namespace, raw: dict[str, object]) -> None:
-    """Small batches on one broker; large ones, and three brokers, take minutes and are measured alone."""
+    """Measure small batches on one broker; large ones, and three brokers, take minutes: only on request."""
     clusters = ((1, commit.SIZES[:3]),) if args.only is None else ((1, commit.SIZES), (3, commit.SIZES))
     print("Duration of one commit, medians (ms):")
     runs = []

@@ -1,4 +1,4 @@
-"""How long the steps of one commit take, for a growing number of parts: no Spark, the engine's own steps alone."""
+"""Measures the steps of one commit, for a growing number of parts: no Spark, only the engine's own steps."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Completed, Decision, encode
 from resources.embedded_broker import EmbeddedBroker
 
-#: Parts of a batch, and how many batches are measured: opening the parts takes most of the time.
+#: Parts of a batch, and the number of batches: opening the parts takes most of the time.
 SIZES = ((1, 20), (16, 20), (128, 10), (1_000, 4), (5_000, 2))
 
-#: The brokers' maximum: 5,000 parts are opened one after the other before the first of them is ended.
+#: The brokers' maximum: the benchmark opens 5,000 parts one after the other before it ends the first.
 TIMEOUT_MS = 900_000
 
 
 @dataclass(frozen=True)
 class Run:
-    """Medians in ms: opening one part, asking whether all are alive, noting topics and places, deciding, ending all,
-    marking; and the size of the decision as JSON.
+    """Medians in ms: to open one part, to check that all are alive, to note topics and places, to decide, to end all,
+    to mark; and the size of the decision as JSON.
     """
 
     brokers: int
@@ -49,16 +49,16 @@ class Run:
 
 
 def measure(folder: Path, brokers: int, sizes: tuple[tuple[int, int], ...] = SIZES) -> Iterator[Run]:
-    """One run for each of ``sizes`` on a fresh cluster, whose topics have a replica on every broker."""
+    """Run once for each of ``sizes`` on a fresh cluster; its topics have a replica on every broker."""
     shutil.rmtree(folder, ignore_errors=True)
     with EmbeddedBroker(folder / f"brokers-{brokers}", nodes=brokers) as cluster:
         connection = Connection.from_options({"kafka.bootstrap.servers": cluster.bootstrap_servers})
         for parts, repeats in sizes:
-            yield _measure(connection, brokers, parts, repeats + 1)  # the first one pays for connections
+            yield _measure(connection, brokers, parts, repeats + 1)  # the first one opens the connections
 
 
 def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> Run:
-    """``repeats`` batches of ``parts`` transactions of one record each."""
+    """Commit ``repeats`` batches of ``parts`` transactions with one record each."""
     sink_id, topic = f"bench-commit-{uuid.uuid4().hex[:6]}", _topic(connection, brokers)
     times: dict[str, list[float]] = {}
 

@@ -1,4 +1,4 @@
-"""The two sinks that are compared, and how one run of a query is measured."""
+"""The two sinks to compare, and the measurement of one run of a query."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRODUCER = {"kafka.linger.ms": "20", "kafka.compression.type": "lz4", "kafka.bat
 
 @dataclass(frozen=True)
 class Bench:
-    """What every measurement needs."""
+    """The broker and the session of a measurement."""
 
     spark: SparkSession
     connection: Connection
@@ -45,7 +45,7 @@ class Bench:
         return name
 
     def writer(self, sink: str, frame: DataFrame, topic: str) -> DataStreamWriter:
-        """A query's writer, to ``sink``, with a checkpoint (and sink id) of its own."""
+        """Return a query's writer to ``sink``, with its own checkpoint (and sink id)."""
         run = uuid.uuid4().hex[:8]
         writer = frame.writeStream.option("checkpointLocation", str(self.folder / "checkpoints" / run))
         writer = writer.options(topic=topic, **self.connection.spark(), **PRODUCER)
@@ -56,7 +56,7 @@ class Bench:
 
 @contextmanager
 def bench(folder: Path, master: str) -> Iterator[Bench]:
-    """A fresh broker and a session with the Spark resource's documented defaults."""
+    """Start a fresh broker, and a session with the Spark resource's documented defaults."""
     shutil.rmtree(folder, ignore_errors=True)
     with EmbeddedBroker(folder / "broker") as broker:
         connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
@@ -69,7 +69,7 @@ def bench(folder: Path, master: str) -> Iterator[Bench]:
 
 
 def ratio(ours: Iterable[float], theirs: Iterable[float]) -> str:
-    """The median of the pairwise ratios, with the smallest and the largest."""
+    """Return the median of the pairwise ratios, with the smallest and the largest."""
     pairs = [a / b for a, b in zip(ours, theirs, strict=True)]
     return f"{statistics.median(pairs):.2f} ({min(pairs):.2f} to {max(pairs):.2f})"
 
@@ -80,6 +80,6 @@ def median(values: Iterable[float]) -> float:
 
 
 def where_time_goes(progress: list[dict[str, Any]]) -> dict[str, float]:
-    """The median of each step of a batch, in ms."""
+    """Return the median of each step of a batch, in ms."""
     steps = {name for p in progress for name in p["durationMs"]}
     return {name: median(p["durationMs"].get(name, 0) for p in progress) for name in sorted(steps)}

@@ -1,4 +1,4 @@
-"""What grows over many batches: transactional ids, the commit log, memory of driver, workers and broker."""
+"""Looks for growth over many batches: transactional ids, the commit log, memory of driver, workers and broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from exactly_once.kafka.control import Control
 from exactly_once.kafka.raw import EARLIEST, LATEST
 from exactly_once.protocol.names import commit_log_topic, namespace
 
-#: Ten records in two parts: what is measured is batches, not records.
+#: Ten records in two parts: batches matter here, not records.
 ROWS, PARTS = 10, 2
 
 _MIB = 1024 * 1024
@@ -47,7 +47,7 @@ class Sample:
 
 
 def measure(bench: Bench, batches: int, samples: int, show: Callable[[Sample], None]) -> list[Sample]:
-    """Run a stream for so many batches, as fast as they go, and look at it now and then."""
+    """Run a stream for this many batches at full speed, and look at it now and then."""
     topic = bench.topic("endurance", PARTS)
     rows = (
         bench.spark.readStream.format("rate-micro-batch")
@@ -73,7 +73,7 @@ def measure(bench: Bench, batches: int, samples: int, show: Callable[[Sample], N
 
 
 def _targets(batches: int, samples: int) -> Iterator[int]:
-    """The first look is after the JIT and the caches have warmed up a little."""
+    """Choose the batches at which to look; the first look comes when the JIT and the caches are warm."""
     yield min(200, batches - 1)
     for n in range(1, samples + 1):
         if (target := batches * n // samples - 1) > 200:
@@ -114,7 +114,7 @@ def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> Sample:
 
 
 def _heap(pid: int) -> float:
-    """Used heap of a JVM after a full collection, MiB."""
+    """Return the used heap of a JVM after a full collection, in MiB."""
     subprocess.run(["jcmd", str(pid), "GC.run"], capture_output=True, check=True)
     out = subprocess.run(["jcmd", str(pid), "GC.heap_info"], capture_output=True, check=True, text=True).stdout
     return sum(int(used) for used in _USED.findall(out)) / 1024

@@ -1,4 +1,4 @@
-"""How long a stream is away after kill -9 of its process, with the sensors' intervals as they are delivered."""
+"""Measures the downtime of a stream after kill -9 of its process, with the sensors' default intervals."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.dagster.conftest import Site
 from tests.dagster.story import Story
 from tests.dagster.webserver import Dagster
 
-#: A stream that is not back by then will not come back.
+#: A stream that is not running again by then will not restart.
 BACK_S = 300.0
 
-#: How long a stream works before it is killed: its first batches, which are slow, are over.
+#: How long a stream runs before the kill: its first, slow batches are over by then.
 WORKS_S = 10.0
 
 
@@ -75,8 +75,8 @@ class Run:
 
 
 def measure(folder: Path, repeats: int) -> list[Run]:
-    """Kill a stream ``repeats`` times; each time it is the first failure in a row, so the restart strategy waits for
-    its first pause only.
+    """Kill a stream ``repeats`` times. Each kill is the first failure in a row, so the restart strategy uses its first
+    pause.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -90,7 +90,7 @@ def measure(folder: Path, repeats: int) -> list[Run]:
 
 
 def _round(story: Any, dagster: Any) -> Run:
-    run = story.start()  # by a person, which begins a new row of failures
+    run = story.start()  # launched by a person, which begins a new streak of failures
     time.sleep(WORKS_S)
     token = _newest(story).token
     killed = time.time()
@@ -98,7 +98,7 @@ def _round(story: Any, dagster: Any) -> Run:
     end = time.monotonic() + BACK_S
     while (first := _newest(story)).token == token:
         if time.monotonic() > end:
-            raise TimeoutError(f"the stream is not back {BACK_S:.0f} s after it was killed; see {dagster.site.folder}")
+            raise TimeoutError(f"the stream is not running {BACK_S:.0f} s after the kill; see {dagster.site.folder}")
         time.sleep(0.2)
     decisions = read_log(story.site.connection, SINK_ID).decisions
     decided = min(d.decided_ms for d in decisions if d.token == first.token) / 1000

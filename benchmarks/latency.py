@@ -1,4 +1,4 @@
-"""How long after its creation a record becomes visible to a read_committed reader, at a fixed rate (open loop)."""
+"""Measures the time until a new record is visible to a read_committed reader, at a fixed rate (open loop)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TICK_S = 0.01
 
 @dataclass(frozen=True)
 class Run:
-    """One run: percentiles of the visibility latency in ms, and the records that were seen of those that were sent."""
+    """One run: percentiles of the visibility latency in ms, and the numbers of records seen and sent."""
 
     sink: str
     p50: float
@@ -38,7 +38,7 @@ class Run:
 
 
 def measure(bench: Bench, rate: int, seconds: float, warm_up_s: float, repeats: int) -> list[Run]:
-    """Both sinks in turn, ``repeats`` times."""
+    """Run both sinks in turn, ``repeats`` times."""
     return [_run(bench, sink, rate, seconds, warm_up_s) for _ in range(repeats) for sink in SINKS]
 
 
@@ -62,7 +62,7 @@ def _run(bench: Bench, sink: str, rate: int, seconds: float, warm_up_s: float) -
         time.sleep(warm_up_s)  # an open loop is measured in time, there is no condition to wait for
         from_ns = time.time_ns()
         time.sleep(seconds)
-        until_ns = time.time_ns() - 2_000_000_000  # what was created last may not be visible yet
+        until_ns = time.time_ns() - 2_000_000_000  # the newest records may not be visible yet
         progress = [p for p in query.recentProgress if p["numInputRows"]][-50:]
     finally:
         stop.set()

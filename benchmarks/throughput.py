@@ -1,4 +1,4 @@
-"""Pass-through of records of about 100 B, Kafka to Kafka, as fast as it goes."""
+"""Measures the pass-through of records of about 100 B, Kafka to Kafka, at full speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH = 800_000
 
 @dataclass(frozen=True)
 class Run:
-    """One run: records a second over the whole query, and without its first batch (workers start, code is compiled)."""
+    """One run: records a second over the whole query, and without its first batch, which starts and compiles code."""
 
     sink: str
     rate: float
@@ -26,7 +26,7 @@ class Run:
 
 
 def fill(bench: Bench, records: int) -> str:
-    """A topic with ``records`` records of about 100 B: a key of 8 and a value of 92 bytes."""
+    """Fill a topic with ``records`` records of about 100 B: a key of 8 and a value of 92 bytes."""
     topic = bench.topic("bench-in", PARTITIONS)
     producer = Producer(
         {**bench.connection.librdkafka(), "linger.ms": 50, "compression.type": "lz4", "partitioner": "murmur2_random"}

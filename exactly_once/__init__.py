@@ -27,12 +27,12 @@ __version__ = "0.1.0"
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("kafka_exactly_once")`` with ``spark``, and abort what ended queries leave undecided.
+    """Register ``format("kafka_exactly_once")`` with ``spark``, and abort undecided transactions of ended queries.
 
     Raises
     ------
     UnsupportedMode
-        With spark.speculation, whose copies of a task would each hold a transaction open.
+        With spark.speculation: each copy of a task would hold a transaction open.
     """
     from exactly_once.spark.data_source import KafkaExactlyOnce
     from exactly_once.spark.endings import listen
@@ -54,7 +54,7 @@ def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -
     Parameters
     ----------
     options : mapping
-        The options of ``format("kafka_exactly_once")``; ``checkpointLocation`` is that of the query.
+        The options of ``format("kafka_exactly_once")``; ``checkpointLocation`` equals the query's.
     participants
         Outputs other than Kafka, see :class:`exactly_once.participant.Participant`.
 
@@ -71,7 +71,7 @@ def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -
 def written(options: Mapping[str, str], write_id: str) -> bool:
     """Return whether the batch write ``write_id`` is decided: then its rows are in the output once, or will be.
 
-    False proves nothing, since a decision may be in flight. Writing again is safe: a decided write writes nothing.
+    False proves nothing: a decision may be in flight. Writing again is safe: a decided write writes nothing.
 
     Parameters
     ----------

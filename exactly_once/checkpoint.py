@@ -1,7 +1,7 @@
-"""A Spark checkpoint, read without Spark: which query, which batch, where it stands.
+"""Reads a Spark checkpoint without Spark: its query, its batches, its torn files.
 
-Layout (Spark 4.2, HDFSMetadataLog): ``metadata`` holds the query id; ``offsets/N`` is written before batch N runs and
-``commits/N`` after it. Other names in these folders (checksums, temporary files) are not batches.
+Layout (Spark 4.2, HDFSMetadataLog): ``metadata`` holds the query id; Spark writes ``offsets/N`` before it runs batch N
+and ``commits/N`` after it. Other names in these folders (checksums, temporary files) are not batches.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from exactly_once.errors import CheckpointUnusable, UnsupportedMode
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of, query_id_of, source_lines
 from exactly_once.protocol.planning import Batch
 
-#: A decision keeps the text of ``offsets/N`` up to this many bytes: 2 KB of settings and some 20 for each input
-#: partition, so a thousand of them fit three times over; and the 64 decisions that the log keeps stay below 4 MiB.
+#: A decision keeps the text of ``offsets/N`` up to this many bytes. The text has 2 KB of settings and some 20 bytes for
+#: each input partition, so three thousand partitions fit; and the log's 64 decisions stay below 4 MiB.
 LONGEST_KEPT_OFFSETS = 64 * 1024
 
 
@@ -34,13 +34,13 @@ class Checkpoint:
     query_id : str or None
         None when there is no checkpoint yet, or when ``metadata`` is torn.
     last_offsets, last_commit : int or None
-        The highest batch id in ``offsets/``, and that of a whole file in ``commits/``.
+        The highest batch id in ``offsets/``, and the highest of a whole file in ``commits/``.
     batch_started_ms : int or None
         The driver's clock when the last batch was planned.
     source_offsets : tuple of str
         The sources' end offsets of the last batch, as Spark wrote them.
     torn : mapping
-        Files on which the next start would fail -> what is wrong with them.
+        Files on which the next start would fail -> their faults.
     """
 
     location: str
@@ -53,7 +53,7 @@ class Checkpoint:
 
     @property
     def in_flight(self) -> int | None:
-        """The batch that is planned and not yet committed by Spark."""
+        """The batch that Spark has planned and not yet committed."""
         return self.last_offsets if self.last_offsets != self.last_commit else None
 
 
@@ -69,19 +69,19 @@ def read_checkpoint(location: str) -> Checkpoint:
     Raises
     ------
     CheckpointUnusable
-        When the location cannot be read. Torn files are no error: they are named in ``torn``.
+        When the location cannot be read. Torn files are not an error: ``torn`` names them.
     """
     return _Reader(location).checkpoint()
 
 
 def check_whole(location: str, sink_id: str) -> None:
-    """Make sure that no file is torn which Spark reads at a start: its own errors do not say what may be done. A
-    location that this process cannot read is left to the first batch.
+    """Make sure that none of the files that Spark reads at a start is torn: Spark's own errors name no way out. Leaves
+    a location that this process cannot read to the first batch.
 
     Raises
     ------
     CheckpointUnusable
-        Naming the files and the repair.
+        With the torn files and the command that repairs them.
     """
     try:
         torn = read_checkpoint(location).torn
@@ -92,15 +92,15 @@ def check_whole(location: str, sink_id: str) -> None:
 
 
 def batch_in_flight(location: str, sink_id: str = "") -> Batch:
-    """The micro-batch that Spark is about to write.
+    """Return the micro-batch that Spark is about to write.
 
-    Spark writes ``offsets/N`` before it plans batch N, and ``commits/N`` after it: in a micro-batch query there is
-    always exactly one such batch at this point. In continuous and in real-time mode there is none.
+    Spark writes ``offsets/N`` before it plans batch N, and ``commits/N`` after it: at this point a micro-batch query
+    always has exactly one such batch. In continuous and in real-time mode it has none.
 
     Raises
     ------
     CheckpointUnusable
-        When the location cannot be read, or a file of it is torn.
+        When the location cannot be read, or one of its files is torn.
     UnsupportedMode
         When no batch is in flight.
     """
@@ -127,10 +127,10 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
 
 
 def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
-    """Topic -> partition -> next offset to read, from the source lines of an ``offsets/N``, with or without a source's
-    number before them; other sources have none.
+    """Return topic -> partition -> next offset to read, from the source lines of an ``offsets/N``, with or without the
+    number of the source before them. Skips sources other than Kafka.
 
-    Where two sources read one partition, the one that is behind counts.
+    If two sources read one partition, the lower offset counts.
     """
     found: dict[str, dict[int, int]] = {}
     for line in sources:
@@ -146,7 +146,7 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
 
 
 def same_location(one: str, other: str) -> bool:
-    """Whether two locations are one folder, however they are written."""
+    """Return whether two locations are the same folder, however they are spelled."""
     try:
         (fs, path), (other_fs, other_path) = file_system(one), file_system(other)
     except Exception:  # a file system that pyarrow does not know
@@ -157,7 +157,7 @@ def same_location(one: str, other: str) -> bool:
 
 
 def torn_files(location: str, torn: Mapping[str, str], sink_id: str = "") -> CheckpointUnusable:
-    """The error for torn files."""
+    """Make the error for torn files."""
     said = "; ".join(f"{name} is torn: {fault}" for name, fault in torn.items())
     return CheckpointUnusable(
         f"in the checkpoint {location}, {said} (usually after a full disk or a power failure)",
@@ -167,19 +167,19 @@ def torn_files(location: str, torn: Mapping[str, str], sink_id: str = "") -> Che
 
 
 def repair_command(location: str, sink_id: str = "") -> str:
-    """The command that shows how to repair torn files."""
+    """Return the command that shows how to repair torn files."""
     return (
         f"exactly-once checkpoint repair {shlex.quote(location)} --sink {shlex.quote(sink_id) if sink_id else 'SINK'}"
     )
 
 
 def file_system(location: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a location, and the path in it, without a slash at its end."""
+    """Return the file system of a location, and the path in it, without a slash at its end."""
     if not urlparse(location).scheme:
         return pafs.LocalFileSystem(), location.rstrip("/")
     # Hadoop writes file:/path and file:///path; pyarrow knows only the second
     uri = re.sub(r"^file:/(?!/)", "file:///", location)
-    uri = re.sub(r"^s3[an]:", "s3:", uri)  # Hadoop's names of the same thing
+    uri = re.sub(r"^s3[an]:", "s3:", uri)  # Hadoop's names for the same scheme
     files, root = pafs.FileSystem.from_uri(uri)
     return files, root.rstrip("/")
 
@@ -193,8 +193,8 @@ class _Reader:
             raise self._unusable(e) from e
 
     def checkpoint(self, running: bool = False) -> Checkpoint:
-        """Looks into what Spark reads at a start: ``metadata``, the last two of ``offsets``, the last of ``commits``.
-        Of a query that is ``running``, what lies behind its batch was read by Spark already.
+        """Check the files that Spark reads at a start: ``metadata``, the last two of ``offsets``, the last of
+        ``commits``. For a ``running`` query, skips the files of earlier batches: Spark has read them already.
         """
         torn: dict[str, str] = {}
         try:
@@ -228,7 +228,7 @@ class _Reader:
             return bytes(f.read())
 
     def _whole(self, name: str, torn: dict[str, str]) -> str | None:
-        """The text of a file; None when it is torn, which is noted."""
+        """Return the text of a file; None when it is torn, which this notes."""
         content = self._content(name)
         if fault := fault_of(name, content):
             torn[name] = fault
@@ -236,7 +236,7 @@ class _Reader:
         return content.decode()
 
     def _numbers(self, folder: str) -> list[int]:
-        """The batches of a folder, newest first."""
+        """Return the batches of a folder, newest first."""
         found = self._fs.get_file_info(pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True))
         return sorted((int(i.base_name) for i in found if i.base_name.isdigit()), reverse=True)
 

@@ -1,4 +1,4 @@
-"""One time budget for a whole step, in place of a time-out for each call inside it; and the time of day."""
+"""One time budget for a whole step, in place of a timeout for each call; and the time of day."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class Deadline:
-    """A point in time that calls share. ``seconds`` from now."""
+    """A point in time, ``seconds`` from now, that several calls share."""
 
     def __init__(self, seconds: float):
         self._end = time.monotonic() + seconds
@@ -35,5 +35,5 @@ class Deadline:
 
 
 def now_ms() -> int:
-    """This machine's clock in ms since the epoch: for people, never for decisions."""
+    """Return this machine's clock in ms since the epoch: for people, never for decisions."""
     return int(time.time() * 1000)

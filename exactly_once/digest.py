@@ -1,8 +1,8 @@
 """A digest of the rows of a part that does not depend on their order.
 
-A part that is written again after its transaction was lost must hold the same rows. Their order may differ where Spark
-shuffles (blocks arrive in any order), so the digest is the sum of a hash of each row. It detects mistakes, not
-tampering: 64 bits of XXH3, next to the number of rows.
+A part that is written again after a loss must hold the same rows. Their order may differ after a shuffle (blocks arrive
+in any order), so the digest is the sum of a hash of each row: 64 bits of XXH3. With the number of rows, it detects
+mistakes, not tampering.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 
 _MASK = (1 << 64) - 1
 
-#: Stands for null: no value that a user writes is it, or hashes like it.
+#: Stands for null. No value of a user equals it or has its hash.
 _NULL_CELL = b"\xffexactly-once null"
 _NULL = xxh3_64_intdigest(_NULL_CELL)
 
@@ -23,7 +23,7 @@ Cell = bytes | None
 
 
 class RowDigest:
-    """Sums up rows; ``text`` is what a handle holds."""
+    """The running digest of a part's rows; a handle holds its ``text``."""
 
     __slots__ = ("_sum",)
 
@@ -67,7 +67,7 @@ def _pair(key: Cell, value: Cell) -> int:
 
 
 def _cells(column: pa.Array) -> list[bytes]:
-    """The column as bytes, null as none of a user's values."""
+    """Convert the column to bytes; null becomes a value that no user writes."""
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         try:
             column = column.cast(pa.large_string()).cast(pa.large_binary())

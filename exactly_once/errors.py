@@ -1,7 +1,7 @@
 """Every error that a user of the sink can meet: a stable code, what happened, what is safe, what to do.
 
-Spark flattens a Python exception into text on its way to the user (the type is lost), so the code is the first word
-of the message and :func:`code_in` finds it again in any traceback.
+Spark flattens a Python exception into text and drops its type, so each message begins with its code, and
+:func:`code_in` finds the code in any traceback.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import re
 
 _CODE = re.compile(r"\bEO-[A-Z][A-Z-]*[A-Z]\b")
 
+#: Stands before the way out in a message, so that :func:`way_out_in` finds all of it, however many sentences it has.
+_WAY_OUT = " What to do: "
+
 
 class ExactlyOnceError(Exception):
     """Base class of all errors that the sink raises.
@@ -17,11 +20,11 @@ class ExactlyOnceError(Exception):
     Parameters
     ----------
     what : str
-        What happened, naming the thing (topic, sink, transactional id, option).
+        What happened, with the name of the topic, sink, transactional id or option.
     way_out : str
-        What the reader should do now; it stands alone.
+        What the reader should do now, clear without the rest of the message.
     safe : str, optional
-        What is known to be safe. Default: the statement that holds for most errors, "Nothing was written".
+        What is known to be safe. Default: ``default_safe`` of the class.
 
     Attributes
     ----------
@@ -36,11 +39,11 @@ class ExactlyOnceError(Exception):
     default_safe = "Nothing was written"
 
     def __init__(self, what: str, way_out: str, safe: str | None = None):
-        # on one line: that is how the sentence is found again in a traceback
+        # on one line, so that sentence_in() finds all of it in a traceback
         self.what, self.safe, self.way_out = (
             " ".join(text.split()).rstrip(".") for text in (what, safe or self.default_safe, way_out)
         )
-        super().__init__(f"{self.code}: {self.what}. {self.safe}. {self.way_out}.")
+        super().__init__(f"{self.code}: {self.what}. {self.safe}.{_WAY_OUT}{self.way_out}.")
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
         return type(self), (self.what, self.way_out, self.safe)
@@ -134,7 +137,7 @@ class InvalidRecord(ExactlyOnceError):
 
 
 class PrepareFailed(ExactlyOnceError):
-    """A part could not be prepared: a delivery failed, or its transaction was ended from outside."""
+    """A part could not be prepared: a delivery failed, or its timeout or another client ended its transaction."""
 
     code = "EO-PREPARE"
     restart_heals = True
@@ -183,14 +186,14 @@ class Unfinished(ExactlyOnceError):
 
 
 class Expired(ExactlyOnceError):
-    """How a decided part ended is unknown, or its rows cannot be proven to be the same: records are in doubt."""
+    """Records of a decided part are in doubt: its outcome is unknown, or the same micro-batch now gives other rows."""
 
     code = "EO-EXPIRED"
     default_safe = "Every other part of the batch is committed; the stream does not continue past this batch"
 
 
 class Lost(ExactlyOnceError):
-    """A decided part is proven to have been rolled back before its commit; the next start writes its rows again."""
+    """A decided part was provably rolled back before its commit; the next start writes its rows again."""
 
     code = "EO-LOST"
     restart_heals = True
@@ -255,20 +258,25 @@ class DatabaseUnusable(ExactlyOnceError):
 
 
 def all_errors() -> dict[str, type[ExactlyOnceError]]:
-    """Every error class by its code."""
+    """Return every error class by its code."""
     return {c.code: c for c in ExactlyOnceError.__subclasses__()}
 
 
 def code_in(text: str) -> str | None:
-    """The first code of this module found in ``text`` (a traceback, a StreamingQueryException), or None."""
+    """Return the first code of this module in ``text`` (a traceback, a StreamingQueryException), or None."""
     known = all_errors()
     return next((m for m in _CODE.findall(text) if m in known), None)
 
 
 def sentence_in(text: str) -> str | None:
-    """The full message ``EO-...: what. safe. way out.`` found in ``text``, or None."""
+    """Return the full message ``EO-...: what. safe. What to do: way out.`` in ``text``, or None."""
     code = code_in(text)
     if code is None:
         return None
     start = text.index(f"{code}: ") if f"{code}: " in text else text.index(code)
     return text[start:].splitlines()[0].strip()
+
+
+def way_out_in(sentence: str) -> str:
+    """Return the whole way out of a message from :func:`sentence_in`; the message itself when it has none."""
+    return sentence.rpartition(_WAY_OUT)[2]

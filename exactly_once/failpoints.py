@@ -1,10 +1,10 @@
-"""Named points at which a crash test may stop a process. Without ``EXACTLY_ONCE_FAILPOINTS`` in the environment,
-nothing happens.
+"""Named points at which a crash test may stop a process. Without ``EXACTLY_ONCE_FAILPOINTS`` in the environment they do
+nothing.
 
-The variable names a folder. A point fires when that folder holds a file of its name; the file is renamed to
-``<point>.reached`` first, so it fires once over all processes, and a test can wait for that name. The file's text says
-what happens: ``hang`` (the test kills the processes then), ``exit`` (this process alone ends at once), ``raise``, or
-``sleep <seconds>``.
+The variable names a folder. A point fires when the folder holds a file with the point's name. The process renames the
+file to ``<point>.reached`` first: the point fires once over all processes, and a test can wait for the new name. The
+file's text is the action: ``hang`` (until the test kills the process), ``exit`` (this process alone, at once),
+``raise``, or ``sleep <seconds>``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ POINTS = (
 
 
 def reach(name: str) -> None:
-    """Say that the process is at ``name``; one dictionary look-up unless a test is running."""
+    """Fire the point ``name`` if a test armed it; one dictionary look-up unless a test is running."""
     folder = os.environ.get("EXACTLY_ONCE_FAILPOINTS")
     if folder is not None:
         _fire(Path(folder), name)
 
 
 def armed(name: str) -> bool:
-    """Whether a test waits at ``name``."""
+    """Return whether a test armed the point ``name``."""
     folder = os.environ.get("EXACTLY_ONCE_FAILPOINTS")
     return folder is not None and (Path(folder) / name).exists()
 

@@ -13,8 +13,8 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.schema_registry import Registry
 from exactly_once.protocol.names import check_sink_id
 
-#: The brokers' default maximum. Long, because a decided transaction that times out before it is completed is lost, and
-#: a driver that is down is what uses the time up; a sweep, not the timeout, frees readers from an undecided one.
+#: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
+#: driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 
 #: Below this, the flush, decision and completion of a healthy batch would not fit with time to spare.
@@ -23,11 +23,11 @@ SHORTEST_TRANSACTION_TIMEOUT_MS = 5_000
 #: Kafka's Java default of delivery.timeout.ms.
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 
-#: What a producer holds of records that are not acknowledged: Kafka's Java default of buffer.memory. librdkafka's own
+#: The memory of a producer for unacknowledged records: Kafka's Java default of buffer.memory. librdkafka's own default
 #: is 1 GiB, in each task beside the JVM.
 DEFAULT_BUFFER_KBYTES = 32 * 1024
 
-#: It is part of a key of the commit log.
+#: A write id is part of a key in the commit log.
 LONGEST_WRITE_ID = 400
 
 _PRODUCER = {  # Kafka's name -> librdkafka's
@@ -56,13 +56,13 @@ _PRODUCER = {  # Kafka's name -> librdkafka's
     "client.id": "client.id",
 }
 _TEXT = frozenset({"compression.type", "client.id"})
-_WITHOUT_EFFECT = frozenset(  # the Java client's own affairs: they change no record and no guarantee
+_WITHOUT_EFFECT = frozenset(  # settings of the Java client alone: they change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
-#: A batch of a query, or the id of a topic.
+#: Matches a batch of a query, or the id of a topic.
 _ADOPTED = re.compile(r"[0-9a-fA-F-]{36}(/\d+)?")
 
-#: The batch or the write, and when it was decided, in ms.
+#: Matches the batch or the write, and when it was decided, in ms.
 _DECIDED = re.compile(r".+@\d+")
 
 _SINK = frozenset(
@@ -71,7 +71,7 @@ _SINK = frozenset(
 
 
 class Guarantee(Enum):
-    """The guarantee: how often a row is in the output, whatever fails."""
+    """How often a row is in the output, whatever fails."""
 
     EXACTLY_ONCE = "exactly_once"
     """Once: two-phase commit."""
@@ -80,7 +80,7 @@ class Guarantee(Enum):
     """Once or more: every record is acknowledged by all replicas before the batch is done."""
 
     NONE = "none"
-    """Nothing is waited for: rows may be lost and duplicated."""
+    """Any number of times: the sink waits for no acknowledgement, so rows may be lost or duplicated."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class SinkOptions:
     Attributes
     ----------
     sink_id : str
-        Stable name of the output; owns transactional ids, commit log and checkpoint binding.
+        Stable name of the output; owns transactional ids and commit log, and is bound to one query.
     topic : str or None
-        Where all rows go; None: the ``topic`` column says it.
+        The topic of all rows; None: the column ``topic`` names it.
     checkpoint : str
         Spark's checkpoint location; "" for a batch write.
     write_id : str
@@ -102,11 +102,11 @@ class SinkOptions:
     producer : dict
         librdkafka settings.
     adopt, takeover, accept_lost
-        A person's words for one start, each of which names what it accepts (:mod:`exactly_once.coordinator.consent`).
+        A person's consents for one start; each names what it accepts (:mod:`exactly_once.coordinator.consent`).
     guarantee : Guarantee
         How often a row is in the output, whatever fails.
     registry : Registry or None
-        The schema registry whose ids stand before keys and values; None: they are written as they are.
+        The schema registry that gives the ids before keys and values; None: the sink writes them without ids.
     """
 
     sink_id: str
@@ -125,7 +125,7 @@ class SinkOptions:
 
     @property
     def cache_key(self) -> str:
-        """Tells these options from others in a process's cache; holds secrets, so never show it."""
+        """Identifies these options in a process's cache; holds secrets, so never show it."""
         return repr((self, self.connection.sasl_password, self.connection.ssl_key_password))
 
     @property
@@ -197,7 +197,7 @@ def _adopt(value: str) -> tuple[str, ...]:
     if wrong := [w for w in words if not _ADOPTED.fullmatch(w)]:
         raise InvalidOption(
             f"sink.adopt={wrong[0]} does not name anything to adopt",
-            "Start without sink.adopt: if a value is needed, EO-REWOUND or EO-TOPIC-RECREATED names that value",
+            "Remove sink.adopt: if the start needs a value, EO-REWOUND or EO-TOPIC-RECREATED names it",
         )
     return words
 
@@ -206,7 +206,7 @@ def _accept_lost(value: str | None) -> str | None:
     if value is not None and not _DECIDED.fullmatch(value):
         raise InvalidOption(
             f"sink.accept.lost={value} does not name a decision",
-            "Start without sink.accept.lost: if a value is needed, EO-EXPIRED names that value",
+            "Remove sink.accept.lost: if the start needs a value, EO-EXPIRED names it",
         )
     return value
 
@@ -222,7 +222,7 @@ def _check_write(options: Mapping[str, str]) -> None:
 
 
 def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str, str]]:
-    """(transaction.timeout.ms or None, librdkafka settings)."""
+    """Return transaction.timeout.ms (or None) and the librdkafka settings."""
     timeout: int | None = None
     settings: dict[str, str] = {"message.max.bytes": "1048576"}  # Kafka's Java default of max.request.size
     for name, value in options.items():
@@ -238,7 +238,7 @@ def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str
         elif not _is_harmless(name, value):
             shown = f"={value}" if name in ("acks", "enable.idempotence") else ""  # any other value may be a secret
             raise InvalidOption(f"this sink cannot honour kafka.{name}{shown}", _way_out(name))
-    largest = -(-int(settings["message.max.bytes"]) // 1024)  # no record that may be sent is too large for the buffer
+    largest = -(-int(settings["message.max.bytes"]) // 1024)  # the buffer holds the largest record that may be sent
     settings.setdefault("queue.buffering.max.kbytes", str(max(DEFAULT_BUFFER_KBYTES, largest)))
     if timeout is not None and timeout < SHORTEST_TRANSACTION_TIMEOUT_MS:
         raise InvalidTransactionTimeout(
@@ -267,7 +267,7 @@ def _way_out(name: str) -> str:
         return "Remove the option: the sink creates no output topic; create it with the number of partitions you want"
     if name in ("key.serializer", "value.serializer"):
         return "Remove the option: the sink writes keys and values as the columns hold them, as Spark's sink does"
-    return "Remove the option, or use the option of docs/reference.md that does what you need"
+    return "Remove the option; docs/reference.md lists the options that the sink supports"
 
 
 def _boolean(name: str, value: str) -> bool:

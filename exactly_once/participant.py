@@ -2,8 +2,8 @@
 
 One decision in the sink's commit log covers all participants of a batch. Kafka is one of them
 (:class:`exactly_once.participants.kafka.KafkaParticipant`), files and PostgreSQL are others
-(:mod:`exactly_once.participants`); the conformance suite in :mod:`exactly_once.conformance` tells whether one of your
-own keeps the contract.
+(:mod:`exactly_once.participants`); the conformance suite in :mod:`exactly_once.conformance` tests whether a participant
+of your own keeps the contract.
 
 The life of one part of a batch::
 
@@ -12,8 +12,8 @@ The life of one part of a batch::
                 THE DECISION, one durable record          from here on the batch will be committed
                 commit
     after a crash, in the next driver:
-                recover_and_commit                        what was decided
-                recover_and_abort                         everything else that older drivers left
+                recover_and_commit                        decided parts
+                recover_and_abort                         all other parts of older drivers
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from exactly_once.protocol.names import same_cluster
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Decision, PreparedPart
 
-#: What an output of one's own is made of.
+#: The names that an output of your own needs.
 __all__ = [
     "Handle",
     "Participant",
@@ -52,13 +52,12 @@ _NAME = re.compile(
 
 
 class PartName(NamedTuple):
-    """The name of one attempt of one part in one participant: never used twice, whatever fails, restarts, is superseded
-    or starts over.
+    """The name of one attempt of one part in one participant: never used twice, whatever fails or restarts.
 
     ``str(name)`` is ``eo:<sink id>:<incarnation>:<claim>:<batch>:<part>:<attempt>:<participant>``. A sink id has no
-    ``:``, so no sink's names begin like another's. ``token`` is the claim of the driver that planned the attempt;
-    ``incarnation`` tells the commit log that counts the claims from any other, of this cluster or another one
-    (:func:`~exactly_once.protocol.names.incarnation`). Names that earlier versions made have neither incarnation nor
+    ``:``, so no sink's names begin like another's. ``token`` is the claim of the driver that planned the attempt.
+    ``incarnation`` identifies the commit log that counts the claims, among all logs of all clusters
+    (:func:`~exactly_once.protocol.names.incarnation`). Names from earlier versions have neither incarnation nor
     participant.
     """
 
@@ -78,7 +77,7 @@ class PartName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The name that ``text`` is; None when it is not one."""
+        """Parse a name; None when ``text`` is not one."""
         m = _NAME.fullmatch(text)
         if m is None:
             return None
@@ -87,13 +86,13 @@ class PartName(NamedTuple):
 
 
 def prefix(sink_id: str) -> str:
-    """What the names of all parts of the sink begin with, and no others."""
+    """Return the prefix of the names of all parts of the sink, and of no other names."""
     return f"eo:{sink_id}:"
 
 
 class Handle(Protocol):
-    """What ``pre_commit`` returns and the commit log keeps: all that another process, on another machine, after any
-    restart, needs to finish the part. No secrets: it is stored and shown.
+    """The result of ``pre_commit``, which the commit log keeps: all that another process, on another machine, needs to
+    finish the part after any restart. No secrets: the sink stores it and shows it to operators.
     """
 
     @property
@@ -102,7 +101,7 @@ class Handle(Protocol):
 
     @property
     def name(self) -> str:
-        """What a person calls the part's transaction."""
+        """The name of the part's transaction, for people."""
 
     @property
     def part(self) -> int:
@@ -110,11 +109,11 @@ class Handle(Protocol):
 
     @property
     def records(self) -> int:
-        """Rows in it, at least 1."""
+        """The number of its rows, at least 1."""
 
     @property
     def digest(self) -> str:
-        """Of its rows, whatever their order (:class:`exactly_once.digest.RowDigest`); "" when it is not known."""
+        """The digest of its rows, whatever their order (:class:`exactly_once.digest.RowDigest`); "" when unknown."""
 
 
 @dataclass(frozen=True)
@@ -125,18 +124,18 @@ class Scope:
     ----------
     sink_id : str
     before : int
-        Parts of claims before this token: their drivers are superseded. 0 for a driver that is superseded itself, and
-        may touch nothing but its own.
+        Covers parts of claims before this token: their drivers are superseded. 0 for a driver that is superseded
+        itself, and may touch only its own parts.
     own : int or None
-        Also parts of this claim: the driver's own, when nothing of it is under way.
+        Also covers parts of this claim: the driver's own.
     decided : tuple of Handle
-        Handles that a decision holds: their parts are to be committed.
+        Handles in a decision: their parts will be committed, so the scope does not cover them.
     incarnation : str
-        Of the commit log that counts these claims. Parts of another log of the same cluster are covered whatever their
-        claim: a sink has one log, so that one was deleted, and nobody can decide them. Parts of another cluster are
-        not: a sink of the same name lives there.
+        The commit log that counts these claims. The scope covers parts of another log of the same cluster whatever
+        their claim: a sink has one log, so the other one was deleted, and no driver can decide its parts. It does not
+        cover parts of another cluster: they may belong to a live sink of the same name.
     participant : str
-        Whose parts.
+        The participant whose parts it covers.
     running : bool
         Tasks of ``own`` may still run. An output that can keep them from beginning another part does so first.
     owner : int
@@ -158,7 +157,7 @@ class Scope:
         return frozenset(h.name for h in self.decided)
 
     def covers(self, name: str) -> bool:
-        """Return whether a sweep must abort the part with this name. False for everything foreign."""
+        """Return whether a sweep must abort the part with this name; False for foreign names."""
         part = PartName.parse(name)
         if part is None or part.sink_id != self.sink_id or name in self.spare:
             return False
@@ -210,34 +209,34 @@ class PartWriter(ABC, Generic[H]):
 
     @abstractmethod
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take some rows; nothing of them may be visible to a reader. After an error the part is aborted.
+        """Take some rows, without making them visible to a reader. After an error the engine aborts the part.
 
         Raises
         ------
         InvalidRecord
-            A row that the output cannot take: trying again would not help. Also of :meth:`pre_commit`.
+            The output cannot take a row, and a retry would not help. :meth:`pre_commit` may raise it too.
         PrepareFailed
-            The task is tried again, under another name.
+            Spark retries the task, under another name.
         """
 
     @abstractmethod
     def pre_commit(self) -> H | None:
-        """Make everything that was written durable, so that :meth:`Participant.commit` can no longer fail for a reason
-        that lies in the rows, and let go of it: from here on the part belongs to the driver.
+        """Make all rows durable, so that no property of the rows can make :meth:`Participant.commit` fail, and release
+        the part: from here on it belongs to the driver.
 
         Returns
         -------
-        The handle; None when no row was written, and nothing is left behind then.
+        The handle; None when no row was written: then nothing may be left behind.
 
         Raises
         ------
         PrepareFailed
-            The task is tried again, under another name.
+            Spark retries the task, under another name.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Give up before ``pre_commit`` returned: leave nothing behind, or leave it to ``recover_and_abort``. Never
+        """Give up the part before ``pre_commit`` has returned: remove it, or leave it to ``recover_and_abort``. Never
         raises.
         """
 
@@ -245,33 +244,33 @@ class PartWriter(ABC, Generic[H]):
 class Participant(ABC, Generic[H]):
     """One output of a batch.
 
-    It travels to the tasks by pickle: keep settings in it, open connections where they are used. All methods but
-    ``begin`` run on the driver (or in a recovery), one at a time.
+    Participants travel to the tasks by pickle: keep settings in them, and open connections where they are used. All
+    methods except ``begin`` run on the driver (or in a recovery), one at a time.
 
-    A driver calls ``check`` before its first ``begin``; a recovery calls no ``check``. What is decided is committed
-    before anything is swept. Part names carry the participant's name: two participants of one sink may share a place.
-    The handles are :class:`~exactly_once.protocol.records.PreparedPart`; Kafka alone has its own kind.
+    A driver calls ``check`` before its first ``begin``; a recovery does not call ``check``. The engine commits decided
+    parts before it sweeps. Part names carry the participant's name, so two participants of one sink may share a place.
+    The handles are :class:`~exactly_once.protocol.records.PreparedPart`; only Kafka has its own kind.
 
-    Everything may be called again with the same arguments, by the same or by another process, at any time after a
-    crash: ``commit``, ``abort`` and both ``recover_...`` are idempotent. When they return, what they did is durable.
+    After a crash, the same or another process may call any method again with the same arguments: ``commit``, ``abort``
+    and both ``recover_...`` are idempotent. Their effects are durable when they return.
 
     They raise
 
     ``Unfinished``
-        The output does not answer now. Nothing is lost; the next start tries again. Say in ``safe`` what is safe, where
-        the parts are not decided yet.
+        The output does not answer now. Nothing is lost; the next start tries again. Pass ``safe`` if the parts are not
+        decided yet.
     ``Expired``
-        The output cannot tell whether a decided part was committed. The stream stops until a person has looked; the
-        engine adds to the way out the option that continues past the part.
+        The output cannot tell whether a decided part was committed. The stream stops for a person; the engine adds to
+        the way out the option that continues past the part.
     any other :class:`~exactly_once.errors.ExactlyOnceError`
         The stream stops; decided batches stay decided, and the next start continues with them.
     """
 
-    #: Names the participant in decisions: unique in its sink, the same over restarts. ``kafka`` is taken.
+    #: Names the participant in decisions: unique in its sink, the same across restarts. ``kafka`` is taken.
     name: str
 
     def check(self, sink_id: str, schema: pa.Schema) -> None:
-        """Refuse, before anything is written, what cannot work: settings, rights, columns.
+        """Refuse settings, rights and columns that cannot work, before anything is written.
 
         Raises
         ------
@@ -280,13 +279,14 @@ class Participant(ABC, Generic[H]):
 
     @abstractmethod
     def begin(self, part: PartName) -> PartWriter[H]:
-        """Begin one attempt of one part. Called for parts that have rows only.
+        """Begin one attempt of one part. The engine calls it only for parts with rows.
 
-        Whatever it makes that outlives the task must carry ``str(part)``, so that ``recover_and_abort`` finds it.
+        Everything that it creates and that outlives the task must carry ``str(part)``, so that ``recover_and_abort``
+        finds it.
         """
 
     def gone(self, handles: Sequence[H]) -> Iterable[H]:
-        """Those of the prepared, undecided ``handles`` that can no longer be committed."""
+        """Return the prepared, undecided ``handles`` that can no longer be committed."""
         return ()
 
     def confirm(self, proposal: Proposal) -> Decision:
@@ -315,30 +315,30 @@ class Participant(ABC, Generic[H]):
 
     @abstractmethod
     def commit(self, handles: Sequence[H]) -> Iterable[H]:
-        """Publish the decided parts, of one batch. A part that is committed already is left as it is.
+        """Commit the decided parts of one batch. Leaves committed parts as they are.
 
         Returns
         -------
-        Those that are proven to be rolled back and whose rows are not visible: they are written again from the same
-        micro-batch. Empty when all went well.
+        The parts that are proven rolled back and not visible: the engine writes them again from the same micro-batch.
+        Empty when every part is committed.
         """
 
     @abstractmethod
     def abort(self, handles: Sequence[H]) -> None:
-        """Roll back prepared parts of an undecided batch. What is gone already is left alone."""
+        """Roll back prepared parts of an undecided batch. Ignores parts that are already gone."""
 
     def recover_and_commit(self, handles: Sequence[H]) -> Iterable[H]:
-        """:meth:`commit` in a later driver: its own ``commit`` may have been cut off anywhere, or never begun."""
+        """:meth:`commit` in a later driver: the earlier driver may have died anywhere in ``commit``, or before it."""
         return self.commit(handles)
 
     @abstractmethod
     def recover_and_abort(self, scope: Scope) -> list[str]:
-        """Find everything that begun or prepared parts left behind, and roll back what ``scope`` covers: nothing else.
+        """Find all begun and prepared parts, and roll back those that ``scope`` covers, and no others.
 
         Returns
         -------
         list of str
-            The names of what was rolled back.
+            The names of the parts that it rolled back.
         """
 
     def close(self) -> None:

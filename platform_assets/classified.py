@@ -10,7 +10,7 @@ from platform_assets.streaming.failures import Diagnosis, diagnose
 
 
 def as_failure(diagnosis: Diagnosis) -> dg.Failure:
-    """The failure of an op. Dagster never retries it: what a restart means is for the stream's restart strategy."""
+    """Make the failure of an op. Dagster never retries it: the stream's restart strategy decides about restarts."""
     return dg.Failure(diagnosis.headline, metadata=diagnosis.as_metadata(), allow_retries=False)
 
 

@@ -26,8 +26,8 @@ def main(argv: list[str] | None = None) -> int:
     ui.add_argument("--no-launch", action="store_true", help="start no job; launch them in the browser")
     commands.add_parser("recover", help="recover the sink: commit decided batches, abort undecided transactions")
     args = parser.parse_args(argv)
-    # A closed terminal and a service manager end it as Ctrl-C does: in order, with nothing left behind. A script that
-    # starts it in the background hands down an ignored SIGINT.
+    # A closed terminal and a service manager end it as Ctrl-C does: gracefully, without leftover processes. A script
+    # that starts it in the background passes on an ignored SIGINT.
     for wish in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(wish, _interrupt)
     console = Console(highlighter=None, soft_wrap=True)
@@ -59,7 +59,7 @@ def _run(args: argparse.Namespace, console: Console) -> int:
 
             return run_main_job(environment, console)
     except ExactlyOnceError as error:
-        console.print(f"[bold red]{error.code}[/]: {error.what}. {error.safe}. {error.way_out}.")
+        console.print(f"[bold red]{error.code}[/]{str(error).removeprefix(error.code)}")
         return 1
 
 

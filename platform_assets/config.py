@@ -16,7 +16,7 @@ from platform_assets.flights.start import EARLIEST
 
 
 class Mode(Enum):
-    """When a run of the stream ends. Dagster shows the names, so they are what a person types."""
+    """When a run of the stream ends. Dagster shows the members' names, so a person types these."""
 
     until_stopped = "until_stopped"
     caught_up = "caught_up"
@@ -34,7 +34,7 @@ class StreamConfig(dg.Config):
 
     mode: Mode = Field(
         default=Mode.until_stopped,
-        description="until_stopped: until Terminate. caught_up: until the input that was there at the start is done.",
+        description="until_stopped: until Terminate. caught_up: until the input present at the start is processed.",
     )
     trigger_interval_s: float = Field(
         default=1.0,
@@ -55,7 +55,9 @@ class StreamConfig(dg.Config):
     checkpoint: str = Field(
         default="", description="Checkpoint location; empty: the stream's own, where checkpoints are."
     )
-    sink_id: str = Field(default=SINK_ID, description="Identity of the stream on the cluster. A new id starts over.")
+    sink_id: str = Field(
+        default=SINK_ID, description="Identity of the stream on the cluster. With a new id, the stream starts over."
+    )
     report_interval_s: float = Field(default=30.0, ge=1.0, description="Seconds between two reports to Dagster.")
 
 
@@ -63,7 +65,8 @@ class DelayByHourConfig(StreamConfig):
     """How ``delay_by_hour_stream`` runs."""
 
     sink_id: str = Field(
-        default=DELAY_BY_HOUR_SINK_ID, description="Identity of the stream on the cluster. A new id starts over."
+        default=DELAY_BY_HOUR_SINK_ID,
+        description="Identity of the stream on the cluster. With a new id, the stream starts over.",
     )
     watermark_delay_h: float = Field(
         default=WATERMARK_DELAY_H,
@@ -116,7 +119,7 @@ class RecoveryConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Only inspect: show what a recovery would find, change nothing.")
     reason: str = Field(default="", description="Why, for the audit trail; a sensor says what it saw.")
     restart: bool = Field(
-        default=False, description="Start the stream again: the sensor liveness starts it once this run has succeeded."
+        default=False, description="Start the stream again: the sensor liveness does so when this run has succeeded."
     )
 
 

@@ -11,7 +11,7 @@ FLIGHTS = "flights"
 FLIGHT_DELAYS = "flight_delays"
 #: Output: events that could not be read, byte for byte, with the reason in a header.
 FLIGHT_DELAYS_REJECTED = "flight_delays_rejected"
-#: The transactions of the stream's sink, as a thing one can see: plots, a table, and the audit trail of recoveries.
+#: The transactions of the stream's sink as an asset: plots, a table, and the audit trail of recoveries.
 TRANSACTIONS = "flight_delays_transactions"
 
 #: Output of the second stream: departures, cancellations and the average departure delay by airport and hour.
@@ -54,14 +54,14 @@ FEED_POOL = f"feed_{FLIGHTS}"
 BACKFILL_POOL = f"backfill_{FLIGHT_DELAYS_BY_DAY}"
 
 #: A batch commits within seconds; the transactions' timeout is 15 minutes, after which a decided one would be lost.
-#: What is under way for longer than this is stuck, and there is still time to help it.
+#: A transaction that is under way for longer than this is stuck, and there is still time to recover the sink.
 UNDER_WAY_POLICY_S = 300.0
 #: Two evaluations at the checks' ten minutes, and a restart in between.
 FRESHNESS_LIMIT_S = 900.0
 
 #: How long the second stream waits for late departures, in hours of event time. Spark's watermark is that of the input
-#: partition which is ahead, and a limited batch reads the same share of each. Replaying the year, the partitions of
-#: ``flights`` come up to 110 hours apart (computed for batches of 2,000 to 100,000); what is further behind is dropped.
+#: partition that is ahead, and a limited batch reads the same share of each. In a replay of the year, the partitions of
+#: ``flights`` come up to 110 hours apart (computed for batches of 2,000 to 100,000); Spark drops later departures.
 WATERMARK_DELAY_H = 168.0
 #: State partitions of the second stream, each of them a RocksDB and a transaction in every batch: one for each core of
 #: the smallest machine. The state is three airports times the open hours, whatever the input. A checkpoint fixes it.

@@ -1,6 +1,4 @@
-"""The jobs over the assets. All of them run in one process: it spares a process, and an interrupt has one hop less to
-go.
-"""
+"""The jobs over the assets. Each runs in one process: one process less, and interrupts reach the op directly."""
 
 import dagster as dg
 
@@ -20,9 +18,7 @@ from platform_assets.constants import (
 
 
 def _stream_tags(job: str) -> dict[str, str]:
-    """A re-execution must run every step; and what the liveness of a stream means is not for Dagster's retries to
-    judge.
-    """
+    """Make a job's tags: a re-execution runs every step, and the restart strategy, not Dagster, decides on retries."""
     return {"dagster/max_retries": "0", "streaming/job": job}
 
 
@@ -35,7 +31,7 @@ flights_feed = dg.define_asset_job(
 
 flight_delays_stream = dg.define_asset_job(
     STREAM_JOB,
-    # the checks have a job of their own: the end of a stream is no moment to compare 100,000 records
+    # the checks have their own job: a stream should not compare 100,000 records when it ends
     selection=dg.AssetSelection.assets(FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED).without_checks(),
     executor_def=dg.in_process_executor,
     tags=_stream_tags(STREAM_JOB),

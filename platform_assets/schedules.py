@@ -1,4 +1,4 @@
-"""What happens by the clock: the checks, and filling days that are missing."""
+"""The schedules: the checks, and the backfill of missing days."""
 
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
@@ -17,10 +17,10 @@ from resources.run_process import process_of, report_dead
 #: Days of one run: a month keeps it to minutes, and to one start of Spark.
 MOST_DAYS = 31
 
-#: A range that failed so often in a row needs a person.
+#: A range that failed this often in a row needs a person.
 MOST_FAILURES = 3
 
-#: A tick must not keep the daemon.
+#: A tick must not delay the daemon.
 TICK_BUDGET_S = 10.0
 
 _UNFINISHED = [
@@ -59,7 +59,7 @@ def fill_missing_days(
 def missing_days(
     instance: dg.DagsterInstance, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
 ) -> dg.RunRequest | dg.SkipReason:
-    """The request for the oldest days that are missing, or why there is none."""
+    """Return the request for the oldest missing days, or why there is none."""
     running = _in_progress(instance)
     if running is not None:
         return dg.SkipReason(f"Run {running.run_id} is filling days.")
@@ -86,7 +86,7 @@ def missing_days(
 def _nothing_before_the_stream(
     kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader, day: str
 ) -> bool:
-    """Whether no record since ``day`` can lie in the backfill's share; no later day has one then either."""
+    """Return whether the backfill's share can hold no record since ``day``, nor one of a later day."""
     share = backfill_share(kafka, checkpoints, "")
     with Control(kafka.connection(), TICK_BUDGET_S) as control:
         since = control.offsets_since(FLIGHTS, start_ms(day))
@@ -94,9 +94,9 @@ def _nothing_before_the_stream(
 
 
 def _in_progress(instance: dg.DagsterInstance) -> dg.DagsterRun | None:
-    """A backfill run that is not over, by this schedule or by a person.
+    """Return a backfill run in progress, launched by this schedule or by a person.
 
-    One whose process was killed is reported on the way: it would hold the pool for ever.
+    Also reports a run whose process was killed, which would hold the pool forever.
     """
     key = dg.AssetKey(FLIGHT_DELAYS_BY_DAY)
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)):

@@ -1,4 +1,4 @@
-"""What the sensors watch: the streams by name, and one sensor of each kind for each of them."""
+"""The streams that the sensors watch, and one sensor of each kind for each of them."""
 
 from dataclasses import replace
 
@@ -47,15 +47,15 @@ BY_HOUR = replace(
     asset=DELAY_BY_HOUR_TRANSACTIONS,
 )
 
-#: The backfill's sink is watched for what a dead run left open; nobody restarts a backfill.
+#: A sensor watches the backfill's sink for open transactions of dead runs; no sensor restarts a backfill.
 BACKFILL = replace(STREAM, job=BACKFILL_JOB, sink_id=BACKFILL_SINK_ID)
 
-#: The streams that a recovery can say to be wanted again.
+#: The streams whose restart a recovery can request.
 STREAMS = (STREAM, BY_HOUR)
 
 
 def stream_of(sink_id: str) -> StreamSpec | None:
-    """The stream that writes through a sink; None for a sink of another kind."""
+    """Return the stream that writes through a sink; None for a sink without a stream."""
     return next((stream for stream in STREAMS if stream.sink_id == sink_id), None)
 
 

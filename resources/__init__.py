@@ -1,3 +1,1 @@
-"""What Dagster hands to ops: Spark, Kafka, transactions, checkpoints, and the embedded broker. Each module stands
-alone.
-"""
+"""Dagster's resources for ops: Spark, Kafka, transactions, checkpoints; and the embedded broker."""

@@ -1,4 +1,4 @@
-"""One node of the embedded broker: its folder, its configuration, its JVM, and the guard that ends it with us."""
+"""One node of the embedded broker: its folder, its configuration, its JVM, and a guard that ends it with its parent."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Node:
 
     @property
     def ended(self) -> bool:
-        """Whether it was launched and is gone, without our having ended it."""
+        """True if it was launched and is gone although this process did not end it."""
         return self._process is not None and self._process.poll() is not None
 
     def configure(self, settings: Mapping[str, str]) -> None:
@@ -78,7 +78,7 @@ class Node:
         (self.folder / "log4j2.properties").write_text(_LOG4J.format(folder=self.folder))
 
     def start_format(self, cluster_id: str) -> subprocess.Popen[bytes] | None:
-        """Begin to make its storage; None when it has one. Call :meth:`formatted` when the process ended well."""
+        """Start to format its storage; None when it has one. Call :meth:`formatted` when the process has succeeded."""
         if (self.folder / "formatted").exists():
             return None
         shutil.rmtree(self.folder / "data", ignore_errors=True)  # half-made by a start that was killed
@@ -99,9 +99,9 @@ class Node:
         Parameters
         ----------
         inherited : int
-            A file descriptor it shall hold as long as it lives (the lock of the folder).
+            A file descriptor that it holds as long as it lives (the lock of the folder).
         archive_to : Path, optional
-            Where to leave an archive of the loaded classes when it ends.
+            Where it writes an archive of its loaded classes when it ends.
         """
         options = [f"-XX:ArchiveClassesAtExit={archive_to}"] if archive_to else []
         command = self._java("-Xms128m", "-Xmx512m", *options)
@@ -126,7 +126,7 @@ class Node:
         self._guard = ours
 
     def log_tail(self, lines: int) -> str:
-        """The end of its logs, each under its path; before it, what went wrong since the last start."""
+        """Return the end of its logs, each under its path, after the errors since the last start."""
         shown = [(path, _last_lines(path, lines)) for path in (self.log, self.console)]
         return "\n".join(f"{path}:\n{text}" for path, text in shown if text)
 
@@ -147,7 +147,7 @@ class Node:
 
 
 def end_nodes(nodes: Iterable[Node], *, graceful_s: float) -> None:
-    """End the nodes that run, together: asked to, and after ``graceful_s`` seconds (0: at once) by kill -9."""
+    """End the running nodes, together: gracefully, and after ``graceful_s`` seconds (0: at once) by kill -9."""
     ending = [(node, node._process) for node in nodes if node._process is not None]
     try:
         if graceful_s > 0:
@@ -169,7 +169,7 @@ def end_nodes(nodes: Iterable[Node], *, graceful_s: float) -> None:
 
 
 def class_archive() -> Path:
-    """Where the archive of Kafka's classes for this Java and these jars is, or would be.
+    """Return the place of the archive of Kafka's classes for this Java and these jars.
 
     Loading some 8,000 classes is more than half of a start. A JVM that cannot use the archive ignores it.
     """

@@ -1,4 +1,4 @@
-"""Where the checkpoints of the streams are, and how far they are: no Spark, no JVM, milliseconds."""
+"""The locations of the streams' checkpoints, and their progress: no Spark, no JVM, milliseconds."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _FIRST_OFFSETS = "sources/0/0"
 
 
 class CheckpointReader(ConfigurableResource):
-    """Where checkpoints are, and how far they are."""
+    """Finds checkpoints, and reads their progress."""
 
     root: str = Field(description="Folder (or URI) of all checkpoints: <root>/<cluster id>/<sink id>.")
 
     def location(self, cluster_id: str, sink_id: str) -> str:
-        """The checkpoint location of a stream. It holds offsets of one cluster, so another cluster gets another one."""
+        """Return the checkpoint location of a stream on one cluster: a checkpoint holds offsets of that cluster."""
         return f"{self.root.rstrip('/')}/{cluster_id}/{sink_id}"
 
     def read(self, location: str) -> Checkpoint:
-        """The checkpoint at ``location``; see :func:`exactly_once.checkpoint.read_checkpoint`."""
+        """Read the checkpoint at ``location``; see :func:`exactly_once.checkpoint.read_checkpoint`."""
         return read_checkpoint(location)
 
     def committed_offsets(self, location: str) -> Offsets:
-        """The end offsets of the last batch that Spark committed, by topic and partition; before the first one where
-        the stream began, empty before its first start.
+        """Return the end offsets of the last batch that Spark committed, by topic and partition. Before that batch:
+        where the stream began; before the first start: empty.
 
         Raises
         ------
         CheckpointUnusable
-            When the checkpoint cannot be read, or a file of it is torn.
+            When the checkpoint cannot be read, or one of its files is torn.
         """
         checkpoint = read_checkpoint(location)
         if checkpoint.torn:
@@ -49,7 +49,7 @@ class CheckpointReader(ConfigurableResource):
         return parse_offsets(_read_text(location, f"offsets/{checkpoint.last_commit}"))
 
     def first_offsets(self, location: str) -> Offsets:
-        """Where the stream's Kafka source began, by topic and partition; empty before the stream's first start.
+        """Return where the stream's Kafka source began, by topic and partition; empty before the first start.
 
         Spark fixes it once, before the first batch, and keeps it as long as the checkpoint.
 
@@ -66,11 +66,11 @@ class CheckpointReader(ConfigurableResource):
         except ValueError as e:
             raise CheckpointUnusable(
                 f"{_FIRST_OFFSETS} of the checkpoint {location} does not say where the stream began ({e})",
-                "Restore the checkpoint: without it nobody knows which input is the stream's",
+                "Restore the checkpoint: only the checkpoint says which input the stream owns",
             ) from e
 
     def batch_ends(self, location: str) -> Iterator[tuple[int, Offsets]]:
-        """The batches that Spark committed and the checkpoint still holds, newest first, with their end offsets.
+        """Return the committed batches that the checkpoint still holds, newest first, with their end offsets.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class CheckpointReader(ConfigurableResource):
                 yield batch_id, parse_offsets(_read_text(location, f"offsets/{batch_id}"))
 
     def marked_ms(self, location: str, after: int) -> dict[int, int]:
-        """When Spark marked each batch after ``after`` as done, in ms of the file system's clock."""
+        """Return when Spark committed each batch after ``after``, in ms of the file system's clock."""
         files, root = file_system(location)
         marks = files.get_file_info(pafs.FileSelector(f"{root}/commits", allow_not_found=True))
         return {

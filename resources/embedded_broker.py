@@ -1,7 +1,7 @@
 """A real Apache Kafka in KRaft mode, started from the jars of ``ivy.xml``: no Docker, nothing to install but Java.
 
-One node is the default of ``make run``; three nodes give the tests replication and elections. The brokers never outlive
-the process that started them, however that one dies.
+``make run`` uses one node; three nodes give the tests replication and elections. The brokers never outlive the process
+that started them, however it dies.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from exactly_once.errors import ExactlyOnceError
 from resources.broker_node import Node, class_archive, end_nodes
 from resources.jars import cache_folder
 
-HOST = "127.0.0.1"  # not localhost: clients try ::1 first, where nobody listens
+HOST = "127.0.0.1"  # not localhost: clients try ::1 first, where no broker listens
 START_BUDGET_S = 60.0
 STOP_BUDGET_S = 20.0
-LOCK_BUDGET_S = 5.0  # the brokers of a process that was just killed need a moment to go
+LOCK_BUDGET_S = 5.0  # the brokers of a process that was just killed need a moment to end
 TAIL_LINES = 25
 
 
@@ -45,14 +45,14 @@ class EmbeddedBroker:
     Parameters
     ----------
     data_dir : Path
-        Where everything lives: data, configuration and logs. Fresh or empty: a new cluster is made; else the one in it
-        is started again, with all its topics, on new ports.
+        The folder for data, configuration and logs. A fresh or empty folder gets a new cluster; otherwise the cluster
+        in it starts again, with all its topics, on new ports.
     port : int, optional
         Port of the first node; the others take the next ones. Default: free ones.
     nodes : int
-        1, or more with every one a broker and a voter (three replicas, two of them in sync, for every topic).
+        1, or more, each a broker and a voter (every topic has three replicas, two of them in sync).
     properties : dict, optional
-        Broker settings that win over those made here.
+        Broker settings that override the defaults.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of every node, whether it is up or not."""
+        """``host:port`` of every node, running or not."""
         return ",".join(f"{HOST}:{broker}" for broker, _ in self._ports.values())
 
     @property
@@ -92,11 +92,11 @@ class EmbeddedBroker:
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process id by node, of the nodes that run."""
+        """The process id of each running node."""
         return {number: node.pid for number, node in self._nodes.items() if node.pid is not None}
 
     def log_tail(self, lines: int = TAIL_LINES) -> str:
-        """The last lines of every node's log, each under its path."""
+        """Return the last lines of every node's log, each under its path."""
         return "\n".join(filter(None, (node.log_tail(lines) for node in self._nodes.values())))
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class EmbeddedBroker:
         Raises
         ------
         BrokerFailed
-            It did not answer within a minute (with the end of its log), or another process runs on this folder.
+            The broker did not answer within a minute (with the end of its log), or another process uses this folder.
         """
         if self.pids:
             return self
@@ -118,7 +118,7 @@ class EmbeddedBroker:
                     self._start_once()
                     break
                 except BrokerFailed as failed:
-                    # Between our look at a free port and the broker's bind, somebody else may take it.
+                    # Another process may take the port between the search for a free one and the broker's bind.
                     if self._fixed_port is not None or attempt == 3 or "Address already in use" not in str(failed):
                         raise
                     end_nodes(self._nodes.values(), graceful_s=0)
@@ -139,13 +139,13 @@ class EmbeddedBroker:
             self._release()
 
     def kill(self, node: int | None = None) -> None:
-        """kill -9 one node, or all of them, as a crashed machine would go."""
+        """kill -9 one node, or all of them, like the crash of a machine."""
         end_nodes(self._nodes.values() if node is None else [self._nodes[node]], graceful_s=0)
 
     def restart(self, node: int = 1) -> None:
-        """Start one node again, on the same ports, and wait until it answers. A running one is stopped first."""
+        """Restart one node on the same ports, and wait until it answers. Stops a running node first."""
         end_nodes([self._nodes[node]], graceful_s=STOP_BUDGET_S)
-        assert self._lock is not None, "restart() is for a broker that was started"
+        assert self._lock is not None, "restart() needs a broker that was started"
         self._nodes[node].launch(self._lock.fileno())
         self._await_answer()
 
@@ -164,7 +164,7 @@ class EmbeddedBroker:
         return self.data_dir / "bootstrap.servers"
 
     def _acquire(self) -> None:
-        """Own the folder. The brokers inherit the lock, so it lasts until the last of them is gone."""
+        """Lock the folder. The brokers inherit the lock, so it lasts until the last of them has ended."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         lock = (self.data_dir / "lock").open("a")
         deadline = time.monotonic() + LOCK_BUDGET_S
@@ -189,14 +189,14 @@ class EmbeddedBroker:
             self._lock = None
 
     def _cluster_id(self) -> str:
-        """The id of the cluster in the folder; a new one when it is fresh."""
+        """Return the id of the cluster in the folder; a new one for a fresh folder."""
         memory = self.data_dir / "cluster.json"
         if memory.is_file():
             cluster: dict[str, str | int] = json.loads(memory.read_text())
             if cluster["nodes"] != len(self._nodes):
                 raise BrokerFailed(
                     f"{self.data_dir} holds a cluster of {cluster['nodes']} nodes, not {len(self._nodes)}",
-                    "Start it with that number, or use a fresh folder",
+                    "Start the broker with the folder's number of nodes, or use a fresh folder",
                 )
             return str(cluster["id"])
         # The first letter is fixed: the storage tool takes an id that begins with a dash for an option.
@@ -263,7 +263,7 @@ class EmbeddedBroker:
         }
 
     def _format(self, cluster_id: str) -> None:
-        """Give every node that has none its storage, all at once."""
+        """Format the storage of every node that has none, all at once."""
         started = {node: process for node in self._nodes.values() if (process := node.start_format(cluster_id))}
         try:
             for node, process in started.items():
@@ -276,7 +276,7 @@ class EmbeddedBroker:
                 process.wait()
 
     def _await_answer(self) -> None:
-        """Until every running node answers and counts itself to the cluster."""
+        """Wait until every running node answers and has joined the cluster."""
         deadline = time.monotonic() + START_BUDGET_S
         for number in self.pids or self._nodes:
             client = AdminClient(
@@ -297,16 +297,16 @@ class EmbeddedBroker:
                     )
 
     def _see_log(self) -> str:
-        return f"See its log; the last lines are\n{self.log_tail()}"
+        return f"See the node's log. Its last lines are\n{self.log_tail()}"
 
 
 def prepare() -> float:
-    """Try the broker out in a temporary folder, and make starts twice as fast with what the JVM learned. Once.
+    """Try the broker in a temporary folder, once, and archive its loaded classes, which makes starts twice as fast.
 
     Returns
     -------
     float
-        How long a start takes now, in seconds; 0.0 when there was nothing to do.
+        The seconds that a start takes now; 0.0 when there was nothing to do.
     """
     archive = class_archive()
     if archive.is_file():
@@ -332,10 +332,10 @@ def _answers(client: AdminClient, number: int) -> bool:
 
 
 def _free_port(taken: set[int]) -> int:
-    """A port nobody listens on, from below the range that systems give to outgoing connections.
+    """Return a free port below the range that systems give to outgoing connections.
 
-    From that range, a client that keeps trying to reach a killed broker would sooner or later be given the broker's own
-    port, connect to itself, and keep the broker from coming back.
+    In that range, a client that keeps trying to reach a killed broker would at some point get the broker's own port,
+    connect to itself, and keep the broker from restarting.
     """
     for _ in range(1000):
         port = random.randrange(15_000, 30_000)
@@ -346,4 +346,4 @@ def _free_port(taken: set[int]) -> int:
             with contextlib.suppress(OSError):
                 probe.bind((HOST, port))
                 return port
-    raise BrokerFailed("No free port between 15000 and 30000", "End what holds them, or give a port")
+    raise BrokerFailed("No free port between 15000 and 30000", "Free one of these ports, or pass a port")

@@ -1,7 +1,7 @@
 """The jars of ``ivy.xml``, resolved once into the cache folder by the Ivy that PySpark bundles, and checked.
 
-Safe in any number of processes at once, and when killed half-way. ``python -m resources.jars`` writes ``ivy.sha256``
-anew, after a change of ``ivy.xml``.
+Safe in any number of processes at once, and when killed half-way. After a change of ``ivy.xml``,
+``python -m resources.jars`` rewrites ``ivy.sha256``.
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ _CONFIGURATIONS = ("connector", "broker")
 
 
 class JarsUnusable(ExactlyOnceError):
-    """The jars could not be resolved, or one is not what was pinned."""
+    """Ivy could not resolve the jars, or a jar is not the pinned one."""
 
     code = "EO-JARS"
     default_safe = "Nothing was started"
 
 
 def cache_folder() -> Path:
-    """The one folder outside the project that is written: ``EXACTLY_ONCE_CACHE``, or one in the user's cache folder."""
+    """Return the one folder outside the project that it writes: ``EXACTLY_ONCE_CACHE``, or one in the user's cache."""
     if own := os.environ.get("EXACTLY_ONCE_CACHE"):
         return Path(own).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "exactly-once"
 
 
 def connector_jars() -> list[str]:
-    """Spark's Kafka connector: the value of ``spark.jars``, as a list of paths. Resolved when missing."""
+    """Return Spark's Kafka connector as paths for ``spark.jars``. Resolves missing jars."""
     return [str(resolve() / name) for name in _names("connector")]
 
 
 def broker_classpath() -> str:
-    """The class path of the embedded broker. Resolved when missing."""
+    """Return the class path of the embedded broker. Resolves missing jars."""
     return os.pathsep.join(str(resolve() / name) for name in _names("broker"))
 
 
 def resolve(progress: Progress | None = None) -> Path:
-    """The folder with ``connector/*.jar`` and ``broker/*.jar``, complete and checked.
+    """Return the folder with ``connector/*.jar`` and ``broker/*.jar``, complete and checked.
 
-    Already there: about a millisecond. Else it takes about half a minute, once.
+    Takes about half a minute once, and a millisecond after that.
 
     Parameters
     ----------
     progress : callable, optional
-        Told in words what happens now.
+        Called with each step, in words.
 
     Raises
     ------
     JarsUnusable
-        A jar cannot be had, or its sha256 is not the pinned one; the message names it.
+        Ivy cannot resolve a jar, or its sha256 is not the pinned one; the message names it.
     JavaUnusable
         There is no Java 17.
     """
@@ -91,14 +91,14 @@ def resolve(progress: Progress | None = None) -> Path:
 
 
 def is_resolved() -> bool:
-    """Whether :func:`resolve` has nothing to do."""
-    # The folder appears by one rename after the check, so names are enough here; they tell when a cleaner took a jar.
+    """Return whether :func:`resolve` has nothing to do."""
+    # The folder appears by one rename after the check, so a look at the names suffices: a cleaner may remove a jar.
     folder = _folder()
     return all((folder / name).is_file() for name in pinned())
 
 
 def lock(progress: Progress | None = None) -> Path:
-    """Write ``ivy.sha256`` from what ``ivy.xml`` resolves to now, and return its path."""
+    """Write ``ivy.sha256`` for the jars that ``ivy.xml`` resolves to now, and return its path."""
     say = progress or (lambda line: None)
     target = _file("ivy.xml").with_name("ivy.sha256")
     with _locked(cache_folder() / "jars.lock", say), _retrieved(say, total=None) as fresh:
@@ -108,13 +108,13 @@ def lock(progress: Progress | None = None) -> Path:
 
 
 def _file(name: str) -> Path:
-    """``ivy.xml`` or its sums: in the project folder, or beside this module in an installed package."""
+    """Return the path of ``ivy.xml`` or its sums: in the project folder, or beside this module in a package."""
     here = Path(__file__).resolve().parent
     return next((p for p in (here.parent / name, here / name) if p.is_file()), here.parent / name)
 
 
 def pinned() -> dict[str, str]:
-    """The sha256 of every jar by ``configuration/name.jar``, in the format of the sha256sum command."""
+    """Return the sha256 of every jar by ``configuration/name.jar``, from a file in the format of sha256sum."""
     lines = _file("ivy.sha256").read_text().splitlines()
     return {name: digest for digest, name in (line.split() for line in lines if line.strip())}
 
@@ -124,7 +124,7 @@ def _names(configuration: str) -> list[str]:
 
 
 def _folder() -> Path:
-    """Where the jars of this ivy.xml are, or will be."""
+    """Return the folder for the jars of this ivy.xml."""
     key = hashlib.sha256(_file("ivy.xml").read_bytes() + _file("ivy.sha256").read_bytes()).hexdigest()[:16]
     return cache_folder() / "jars" / key
 
@@ -135,7 +135,7 @@ def _verify(folder: Path, sums: dict[str, str]) -> None:
     if wrong:
         raise JarsUnusable(
             f"{wrong[0]} has the sha256 {found[wrong[0]]}, pinned is {sums[wrong[0]]} (ivy.sha256)",
-            f"Remove {cache_folder() / 'ivy'} and try again; if it stays, do not trust the repository it comes from",
+            f"Remove {cache_folder() / 'ivy'} and try again; if the error repeats, do not trust the jar's repository",
         )
     if found.keys() != sums.keys():
         odd = sorted(found.keys() ^ sums.keys())[0]
@@ -164,7 +164,7 @@ def _locked(path: Path, say: Progress) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _retrieved(say: Progress, total: int | None) -> Iterator[Path]:
-    """A folder beside the final one with what Ivy retrieves for ``ivy.xml``; gone at the end unless it was renamed."""
+    """Yield a folder beside the final one with the jars for ``ivy.xml``; remove it at the end unless it was renamed."""
     cache = cache_folder()
     for left_over in cache.glob("retrieving-*"):  # of a process that was killed: we hold the lock
         shutil.rmtree(left_over, ignore_errors=True)
@@ -174,7 +174,7 @@ def _retrieved(say: Progress, total: int | None) -> Iterator[Path]:
         settings = Path(own_settings) if own_settings else staging / "ivysettings.xml"
         if not own_settings:
             settings.write_text(_SETTINGS)
-        # What one try has downloaded stays in Ivy's cache: the second goes on where a lost connection ended the first.
+        # Ivy's cache keeps the downloads: a second try continues where a lost connection ended the first.
         if not _ivy(settings, staging, cache, say, total):
             say("not complete: trying once more")
             if not _ivy(settings, staging, cache, say, total):

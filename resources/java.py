@@ -1,4 +1,4 @@
-"""Find the Java that Spark and the embedded broker run on, without starting it where that can be avoided.
+"""Finds the Java for Spark and the embedded broker, without starting it if possible.
 
 The choice is Spark's own, so that both run on the same Java: ``JAVA_HOME`` when set, else ``java`` on the ``PATH``;
 on macOS also what ``/usr/libexec/java_home`` knows.
@@ -35,7 +35,7 @@ class Java:
     executable : str
         The ``java`` command.
     home : str or None
-        The folder for ``JAVA_HOME`` when it had to be looked up, so that Spark finds the same one.
+        The folder for ``JAVA_HOME`` if it had to be looked up, so that Spark finds the same Java.
     major : int
         17, 21, ...
     """
@@ -46,12 +46,12 @@ class Java:
 
 
 def find_java() -> Java:
-    """The Java to use.
+    """Return the Java to use.
 
     Raises
     ------
     JavaUnusable
-        There is none, or it is older than Java 17; the message says what to install.
+        There is no Java, or it is older than Java 17; the message says what to install.
     """
     return _find_java(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
@@ -77,14 +77,14 @@ def _find_java(java_home: str, path: str) -> Java:
         raise JavaUnusable("No Java was found", way_out)
     major = _major(executable)
     if major is None:
-        raise JavaUnusable(f"{executable} does not tell its version", way_out)
+        raise JavaUnusable(f"{executable} does not report its version", way_out)
     if major < OLDEST_JAVA:
         raise JavaUnusable(f"{executable} is Java {major}, which is too old", way_out)
     return Java(executable, home, major)
 
 
 def _major(executable: str) -> int | None:
-    """Its major version: from the ``release`` file that every JDK carries, else by asking it (50 ms)."""
+    """Return its major version: from the ``release`` file in every JDK, else by running it (50 ms)."""
     release = Path(executable).resolve().parent.parent / "release"
     text = ""
     if release.is_file():

@@ -1,7 +1,7 @@
 """Kafka for ops: the connection as typed fields, topics, and transactional producers made on demand.
 
-No client is ever kept as resource state: librdkafka survives neither pickling nor fork, and one transactional id is one
-writer. What a resource holds is configuration, secrets as references to environment variables.
+A resource never keeps a client as state: librdkafka survives neither pickling nor fork, and each transactional id has
+one writer. A resource holds configuration, and secrets as references to environment variables.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ENVIRONMENT = {
 
 
 class KafkaResource(ConfigurableResource):
-    """Base of the resources that reach a Kafka cluster: its servers and security, said once for all clients."""
+    """Base of the resources that reach a Kafka cluster: servers and security, given once for all clients."""
 
     bootstrap_servers: str = Field(description="host:port of the brokers, separated by commas.")
     security_protocol: str = Field(default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
@@ -62,10 +62,10 @@ class KafkaResource(ConfigurableResource):
 
     @classmethod
     def from_environment(cls) -> Self:
-        """All fields as references to the environment variables that the command line reads too.
+        """Return all fields as references to the environment variables that the command line also reads.
 
-        Only those that are set now are referred to, save ``KAFKA_BOOTSTRAP_SERVERS``, which a run cannot do without.
-        Their values are looked up when a run starts, and the UI shows the names only.
+        Refers only to variables that are set now, and always to ``KAFKA_BOOTSTRAP_SERVERS``, which every run needs.
+        Dagster looks up their values when a run starts, and the UI shows only their names.
         """
         fields = {
             field: EnvVar(name)
@@ -75,7 +75,7 @@ class KafkaResource(ConfigurableResource):
         return cls(**fields)
 
     def cluster_id(self) -> str:
-        """The id that the brokers gave their cluster: what belongs to one cluster (a checkpoint) is kept under it.
+        """The id of the cluster, under which state that belongs to one cluster (a checkpoint) is kept.
 
         Raises
         ------
@@ -91,12 +91,12 @@ class KafkaResource(ConfigurableResource):
             ) from e
 
     def connection(self) -> Connection:
-        """The connection in the form that every client of the project takes.
+        """Return the connection in the form that every client of the project accepts.
 
         Raises
         ------
         InvalidOption
-            A field has a value that not all of the clients can follow.
+            A field has a value that not every client supports.
         """
         pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
         options = {
@@ -128,8 +128,8 @@ class KafkaTransactionalProducerFactory(KafkaResource):
     ) -> Iterator[TransactionalProducer]:
         """A producer that owns ``transactional_id`` until the block ends.
 
-        On entry every earlier producer of that id is fenced, and what it had under way is aborted or, if it was being
-        committed, committed: afterwards what is visible in the topics is all that it will ever have written.
+        On entry the brokers fence every earlier producer of that id, and abort its open transaction (or finish a commit
+        that was under way). After that, nothing more of the earlier producers can become visible.
 
         Raises
         ------
@@ -147,7 +147,7 @@ class KafkaTransactionalProducerFactory(KafkaResource):
         Returns
         -------
         list of str
-            The names of those that were created. An existing topic is left as it is.
+            The names of the created topics. Existing topics are left as they are.
         """
         with RawClient(self.connection(), STEP_BUDGET_S) as cluster:
             created = []
@@ -189,7 +189,7 @@ class TransactionalProducer:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is sent inside the block becomes visible at its end, or nothing: any exception aborts.
+        """Make all records of the block visible at its end, or none: any exception aborts.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class TransactionalProducer:
             A record was not delivered, or another producer took over the transactional id. Nothing of the block is
             visible.
         BrokerUnreachable
-            No answer came in time. When that was the answer to the commit, only the topic knows whether it happened.
+            No answer came in time. After a commit without an answer, only the topic shows whether it happened.
         """
         try:
             self._producer.begin_transaction()
@@ -231,7 +231,7 @@ class TransactionalProducer:
                 self._producer.poll(0.05)
 
     def close(self) -> None:
-        """Abort what is open and give the producer up. Does nothing the second time."""
+        """Abort the open transaction and drop the producer. Does nothing the second time."""
         self._abort()
 
     def _commit(self) -> None:
@@ -270,7 +270,7 @@ class TransactionalProducer:
         if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
             return PrepareFailed(
                 f"another producer took over the transactional id {self.transactional_id!r}",
-                "Let the newer one work; start this one again only if the newer one is gone",
+                "Leave the newer producer running; start this one again only if the newer one is gone",
                 "Nothing of the open transaction is visible",
             )
         return PrepareFailed(what, "Start again", "Nothing of the open transaction is visible")

@@ -1,4 +1,4 @@
-"""Which process works on a run, as tags of the run: so a run that works can be told from one whose process died."""
+"""Tags a run with its process, so that Dagster's view of a run can be checked against a live process."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import psutil
 
 from exactly_once.ops.processes import process_alive
 
-#: Tags on a run that works on a sink. The process tags let anybody tell a run that works from one whose process died.
+#: Tags on a run that works on a sink. The process tags tell a live run from one whose process died.
 TAG_SINK = "exactly_once/sink_id"
 TAG_PID = "exactly_once/pid"
 TAG_HOST = "exactly_once/host"
 
-#: What Dagster may call a run whose process lives.
+#: The statuses that Dagster may show for a run with a live process.
 WORKING = [
     dg.DagsterRunStatus.STARTING,
     dg.DagsterRunStatus.STARTED,
@@ -26,7 +26,7 @@ WORKING = [
 
 @dataclass(frozen=True)
 class RunProcess:
-    """A run that Dagster calls in progress. ``alive`` is None when its process is on another machine."""
+    """A run that Dagster shows as in progress. ``alive`` is None when its process is on another machine."""
 
     run_id: str
     job: str
@@ -36,20 +36,20 @@ class RunProcess:
 
 
 def tag_run(instance: dg.DagsterInstance, run_id: str, sink_id: str | None = None) -> None:
-    """Say on the run that this process works on it, and on which sink."""
+    """Tag the run with this process and the sink."""
     started = psutil.Process().create_time()
     tags = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{started:.2f}"}
     instance.add_run_tags(run_id, {**tags, TAG_SINK: sink_id} if sink_id else tags)
 
 
 def runs_on(instance: dg.DagsterInstance, sink_id: str) -> list[RunProcess]:
-    """The runs in progress that work on ``sink_id``, newest first."""
+    """Return the runs in progress on ``sink_id``, newest first."""
     runs = instance.get_runs(dg.RunsFilter(statuses=WORKING, tags={TAG_SINK: sink_id}))
     return [process_of(run) for run in runs]
 
 
 def process_of(run: dg.DagsterRun) -> RunProcess:
-    """The process that said it works on ``run``; ``alive`` is None too when none has said so yet."""
+    """Return the process that the tags of ``run`` name; ``alive`` is also None before a process has tagged it."""
     pid, _, started = run.tags.get(TAG_PID, "-1@0").partition("@")
     host = run.tags.get(TAG_HOST, "")
     alive = None if host != socket.gethostname() else process_alive(int(pid), float(started or 0))
@@ -57,10 +57,10 @@ def process_of(run: dg.DagsterRun) -> RunProcess:
 
 
 def report_dead(instance: dg.DagsterInstance, run_id: str) -> bool:
-    """Report a run in progress whose process is gone; says whether that was needed.
+    """Report a run in progress whose process is gone; returns whether that was needed.
 
-    A run that a person had asked to end becomes CANCELED, any other one FAILURE. What the process wrote before it was
-    found gone is its last word, so the status is read again.
+    A run that a person had asked to end becomes CANCELED, any other FAILURE. The process may have written its status
+    just before its end, so this reads the status again first.
     """
     run = instance.get_run_by_id(run_id)
     if run is None or run.status not in WORKING:
@@ -73,11 +73,10 @@ def report_dead(instance: dg.DagsterInstance, run_id: str) -> bool:
 
 
 def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report the runs whose process died with everything around it; returns their ids.
+    """Report the runs whose process and launcher are both gone; returns their ids.
 
-    Nobody else does: Dagster notices the death of a run's process only while the process that launched it lives. Such
-    a run would hold its pool for ever. For an instance that no other command works on: a run without a process counts
-    as dead.
+    Dagster notices the death of a run's process only while the process that launched it lives; otherwise the run would
+    hold its pool forever. For an instance that no other command uses: a run without a process counts as dead.
     """
     return [
         run.run_id

@@ -1,7 +1,6 @@
-"""A SparkSession for streaming ops: settings that were measured, each with its reason, and a life that ends with the
-op.
+"""A SparkSession for streaming ops, which ends with the op; its settings were measured, and each has its reason.
 
-This module imports no pyspark (nor dagster_pyspark, which does): a code location that is only looked at starts no JVM.
+This module imports no pyspark (nor dagster_pyspark, which does), so loading the code location starts no JVM.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Settings that hold for every session. The figures are from two cores, Kafka -> Spark -> Kafka.
 TUNED: Mapping[str, str] = {
-    # 10-20 % more records per second than G1: batches make short-lived garbage, and nobody waits for a single pause.
+    # 10-20 % more records per second than G1: batches make short-lived garbage, and single pauses do not matter.
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
     # Rows go to and from the Python workers over a socket file instead of TCP on the loopback device.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -35,7 +34,7 @@ TUNED: Mapping[str, str] = {
     "spark.speculation": "false",
     # Times in records must not depend on the machine that formats them.
     "spark.sql.session.timeZone": "UTC",
-    # Nobody looks at it under Dagster, and it costs a port and memory; ui=True brings it back.
+    # Dagster has its own UI, and Spark's costs a port and memory; ui=True brings it back.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
@@ -63,23 +62,21 @@ LOCAL_CHECKPOINTS: Mapping[str, str] = {
     ),
 }
 
-#: For everything in one process: nothing listens outside the machine, and a laptop that changes its network keeps
-#: going.
+#: For everything in one process: no port is open to other machines, and a laptop may change its network.
 LOCAL_MASTER: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 #: Options of Spark's Kafka source: with them it reads 1.5 times as fast as with the defaults.
 TUNED_SOURCE: Mapping[str, str] = {
-    # Without it, Spark reads what is undecided or aborted: no exactly-once from a topic that is written
-    # transactionally.
+    # Without it, Spark reads open and aborted transactions: no exactly-once input from a transactional topic.
     "kafka.isolation.level": "read_committed",
     # 500 by default: a poll costs the same for 20,000 small records.
     "kafka.max.poll.records": "20000",
     # 1 MB and 50 MB by default: fewer, larger fetches for a reader that wants everything there is.
     "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
     "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
-    # Spark's consumer would make a topic that was deleted anew, where the brokers allow it: empty, and no error.
+    # Where the brokers allow it, Spark's consumer would recreate a deleted topic: empty, and without an error.
     "kafka.allow.auto.create.topics": "false",
-    # Deleted input is an error, not a gap to be passed over in silence.
+    # Deleted input is an error, not a gap to skip silently.
     "failOnDataLoss": "true",
 }
 
@@ -88,7 +85,7 @@ LONGEST_SOCKET_FOLDER = 58
 
 
 class SessionExists(ExactlyOnceError):
-    """There is a Spark session in this process already."""
+    """This process already has a Spark session."""
 
     code = "EO-SESSION"
     default_safe = "Nothing was started"
@@ -111,7 +108,7 @@ def kafka_source_options(
 
 
 def use_state_store(spark: SparkSession, partitions: int) -> None:
-    """Have the stateful queries that are started from this session from now on use :data:`STATE_STORE`.
+    """Make stateful queries that this session starts from now on use :data:`STATE_STORE`.
 
     Parameters
     ----------
@@ -127,7 +124,7 @@ class SparkSessionResource(ConfigurableResource):
     """Opens a SparkSession for the length of a ``with`` block, by dagster-pyspark, and stops the session it opened.
 
     Only the thread that opens the session should talk to it: Dagster interrupts the main thread of an op, and an
-    interrupt in the middle of a conversation with the JVM leaves the connection out of step (or waiting for ever).
+    interrupt in the middle of a call leaves the connection to the JVM out of step (or waiting forever).
     """
 
     master: str = Field(default="local[*]", description="Spark master URL.")
@@ -166,12 +163,12 @@ class SparkSessionResource(ConfigurableResource):
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """A session of its own, in which ``format("kafka_exactly_once")`` is known; stopped when the block ends.
+        """Yield a new session with ``format("kafka_exactly_once")`` registered; stop it when the block ends.
 
         Raises
         ------
         SessionExists
-            In a process that has a session: its settings are fixed, ours would be ignored without a word.
+            In a process with a session: Spark would silently ignore these settings.
         JavaUnusable, JarsUnusable
         """
         java = find_java()
@@ -185,7 +182,7 @@ class SparkSessionResource(ConfigurableResource):
             os.environ["SPARK_HOME"] = str(fast_spark_home())
         if self.master.startswith("local"):  # else it looks the host name up, and warns that it is a loopback address
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if not self.master.startswith("yarn"):  # which needs the zipped PySpark that this home leaves out
+        if not self.master.startswith("yarn"):  # which needs the zipped PySpark that this home lacks
             os.environ.setdefault("SPARK_HOME", str(fast_spark_home()))
         for folder in ("tmp", "local"):
             (Path(self.work_dir).absolute() / folder).mkdir(parents=True, exist_ok=True)

@@ -19,12 +19,12 @@ from resources.jars import cache_folder
 
 
 def fast_spark_home() -> Path:
-    """A folder of links to the installed PySpark, made in the cache folder when missing.
+    """Return a folder of links to the installed PySpark, made in the cache folder when missing.
 
-    Safe in several processes at once. The name carries the place and version of PySpark: another environment has its
-    own.
+    Safe in several processes at once. The folder's name depends on the place and version of PySpark: each environment
+    has its own.
     """
-    spec = find_spec("pyspark")  # not an import: that would cost seconds, and start nothing good at code-location load
+    spec = find_spec("pyspark")  # not an import, which would take seconds when the code location loads
     assert spec is not None and spec.origin is not None
     installed = Path(spec.origin).parent
     version = (installed / "version.py").read_bytes()

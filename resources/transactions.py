@@ -1,6 +1,4 @@
-"""Transactions as an op needs them: list, describe, commit, abort, sweep; a connection around
-:mod:`exactly_once.ops.transactions`.
-"""
+"""Transactions for ops: list, describe, commit, abort, sweep; a resource over :mod:`exactly_once.ops.transactions`."""
 
 from __future__ import annotations
 
@@ -22,10 +20,10 @@ Listings = list[Listing]
 
 
 class TransactionAdmin(KafkaResource):
-    """Looks at the transactions of a sink and ends them, within a time budget for each call.
+    """Lists the transactions of a sink and ends them, within a time budget for each call.
 
-    Every call raises BrokerUnreachable when the brokers give no answer within the budget, NotAuthorized without the
-    right. What would break the guarantee is refused: see :mod:`exactly_once.ops.rules`.
+    Every call raises BrokerUnreachable when the brokers do not answer within the budget, and NotAuthorized without the
+    right. It refuses what would break the guarantee: see :mod:`exactly_once.ops.rules`.
     """
 
     budget_s: float = Field(default=operations.BUDGET_S, description="Seconds that one call may take.")
@@ -34,17 +32,17 @@ class TransactionAdmin(KafkaResource):
     )
 
     def list(self, sink_id: str, states: tuple[str, ...] = UNDER_WAY) -> Listings:
-        """The transactional ids of the sink that are in one of ``states``."""
+        """Return the transactional ids of the sink in one of ``states``."""
         with Control(self.connection(), self.budget_s) as control:
             return control.list_transactions(namespace(sink_id), states)
 
     def describe(self, transactional_ids: Sequence[str]) -> dict[str, Description]:
-        """The coordinators' view of these ids."""
+        """Return the coordinators' view of these ids."""
         with Control(self.connection(), self.budget_s) as control:
             return control.describe(transactional_ids)
 
     def open_transactions(self, sink_id: str) -> Sequence[Description]:
-        """What is under way in the sink, oldest first."""
+        """Return the sink's open transactions, oldest first."""
         with Control(self.connection(), self.budget_s) as control:
             ids = [t.transactional_id for t in control.list_transactions(namespace(sink_id), UNDER_WAY)]
             found = [d for d in control.describe(ids).values() if d.state in UNDER_WAY]
@@ -59,8 +57,8 @@ class TransactionAdmin(KafkaResource):
         return operations.abort(self.connection(), transactional_id, force, self.budget_s, self.recovery_budget_s)
 
     def sweep(self, sink_id: str) -> RecoveryReport:
-        """Finish what is decided and abort what is not; see :func:`exactly_once.coordinator.recover.recover`.
+        """Commit decided batches, abort undecided transactions; see :func:`exactly_once.coordinator.recover.recover`.
 
-        It takes the sink from whoever owns it: callers make sure that no driver is at work.
+        Takes the sink from its owner: callers make sure that no driver is at work.
         """
         return recover(self.connection(), sink_id, self.recovery_budget_s)

@@ -16,22 +16,22 @@ from sensors.situation import Situation, look, works_for
 from sensors.stream import StreamSpec
 from sensors.tick import BUDGET_S, EVERY_10_S, default_status, ended, read_cursor, write_cursor
 
-#: Between two observations of a state that does not change: enough points for a plot, and few enough rows for a year.
+#: The interval between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
 OBSERVE_EVERY_S = 60.0
 
-#: A decided batch is completed within milliseconds. For this long a decision without its mark is work under way, also
-#: of a recovery whose run does not show in Dagster.
+#: A decided batch is completed within milliseconds. Until this age, a decision without its mark counts as work under
+#: way, perhaps of a recovery that is not a Dagster run.
 COMPLETING_S = 10.0
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known at a tick.
+    """The facts of a tick.
 
     Attributes
     ----------
     run : str or None
-        Name of the run of the stream that Dagster believes in.
+        Name of the run of the stream that Dagster shows as in progress.
     run_age_s : float
         Since it started.
     run_alive : bool or None
@@ -39,16 +39,15 @@ class Facts:
     owner_alive : bool or None
         Whether the process of the latest claim lives.
     owner_is_run : bool or None
-        Whether that claim is the run's own. None when it cannot be known, and as long as the run has had no reason to
-        claim: it does so at its first batch.
+        Whether that claim is the run's own. None when unknown, and until the run's first batch, at which it claims.
     undecided : int
         Open transactions without a decision.
     unproven : tuple of int
-        Batches that are decided and not marked as completed, oldest first.
+        Batches that are decided but not marked as completed, oldest first.
     unproven_age_s, idle_s : float
-        Since the oldest of them was decided; since the newest decision of all, None without one.
+        Seconds since the oldest of them was decided; since the newest decision, None without one.
     waited_s : float
-        For how long ticks have seen input wait while no batch was decided or marked.
+        For how long ticks have seen waiting input while no batch was decided or marked.
     lag, last_lag : int, int or None
         Now, and at the last tick.
     """
@@ -70,7 +69,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A state, the sentence of the tick, and the name of the incident when a recovery is wanted."""
+    """A state, the sentence of the tick, and the name of the incident if a recovery is needed."""
 
     state: str
     message: str
@@ -121,7 +120,7 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
 def checkpoint_progress_sensor(
     stream: StreamSpec, name: str = "checkpoint_progress", interval_s: int = EVERY_10_S
 ) -> dg.SensorDefinition:
-    """The sensor over :func:`verdict` for one stream."""
+    """Make the sensor over :func:`verdict` for one stream."""
 
     @dg.sensor(
         name=name,
@@ -170,7 +169,7 @@ def checkpoint_progress_sensor(
 
 
 def facts(situation: Situation, history: History, last_lag: int | None, waited_s: float) -> Facts:
-    """The facts of one tick, from what was looked at."""
+    """Collect the facts of one tick."""
     found, now = situation.inspection, history.now
     run = next((r for r in history.streams if r.in_progress and not r.waits), None)
     owner = found.owner

@@ -18,14 +18,14 @@ class Circuit:
 def open_circuit(
     circuit: Circuit, recoveries: Iterable[float], lives: Iterable[tuple[float, float]], now: float
 ) -> str | None:
-    """Why no further recovery may be asked for, or None when one may.
+    """Say why sensors may request no further recovery; None when they may.
 
     Parameters
     ----------
     recoveries : iterable of float
-        When sensors had recoveries launched, in seconds since the epoch.
+        When sensors launched recoveries, in seconds since the epoch.
     lives : iterable of (float, float)
-        From when to when each run of the stream lived; ``now`` for one that still lives.
+        Start and end of each run of the stream; ``now`` as the end of a live one.
     """
     healthy_until = max((end for start, end in lives if end - start >= circuit.healthy_s), default=float("-inf"))
     since = max(now - circuit.window_s, healthy_until)

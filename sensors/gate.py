@@ -12,24 +12,24 @@ from sensors.history import History, Run
 from sensors.settings import WatchPolicy
 from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RECOVERS, TAG_RESTART_OF, StreamSpec
 
-#: A failed run is left to the sensor run_failure for this long; should that one be switched off, others step in.
+#: For this long, only the sensor run_failure acts on a failed run; after that the others do, should it be switched off.
 HANDOVER_S = 60.0
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A recovery that a sensor wants.
+    """A recovery that a sensor needs.
 
     Attributes
     ----------
     incident : str
-        Names what happened, the same at every tick that sees it.
+        The name of the incident, the same at every tick that sees it.
     cause : str
-        For people: why, in one sentence.
+        The reason, in one sentence for people.
     restart_of : Run or None
-        The failed run of the stream that is to be made up for; None: bring the sink to rest and no more.
+        The failed run of the stream to restart; None: only bring the sink to rest.
     attempt : int
-        Of the restart.
+        The number of the restart.
     """
 
     incident: str
@@ -44,8 +44,8 @@ def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | 
     Parameters
     ----------
     owner_works : bool or None
-        Whether the process of the sink's owner lives and writes; None when that is not known. It matters for drivers
-        that Dagster knows nothing of.
+        Whether the process of the sink's owner lives and writes; None when unknown. It matters for drivers that are not
+        Dagster runs.
     """
     for run in (*history.recoveries, *history.streams, *history.others):
         if run.waits:
@@ -63,7 +63,7 @@ def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | 
     why = history.recovery_failure
     if last is not None and since and why is not None and not why.heals:
         return f"recovery {last.name} failed with {why.code}, which a retry will not fix. {_end(why.way_out)}"
-    if wish.restart_of is not None:  # the restart strategy has its own end
+    if wish.restart_of is not None:  # the restart strategy has its own limit
         return None
     failed = history.stream_failure
     if stream is not None and failed is not None and failed.heals and not failed.unwanted and not since:
@@ -89,8 +89,8 @@ def ask(
 
 
 def recovery_request(stream: StreamSpec, history: History, wish: Wish, **evidence: str) -> dg.RunRequest:
-    """The request. Its key names the incident and the recovery before, so that a later incident gets through, and the
-    same one at the next tick does not.
+    """Make the request. Its key names the incident and the recovery before it, so a later incident gets through, and
+    the same one at the next tick does not.
     """
     before = history.recovery.run_id if history.recovery else "none"
     tags = {TAG_CAUSE: wish.cause, TAG_RECOVERS: stream.sink_id}

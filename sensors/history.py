@@ -1,4 +1,4 @@
-"""The runs of a stream and of its recovery, as Dagster's run storage remembers them."""
+"""The runs of a stream and of its recovery, from Dagster's run storage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from resources.run_process import TAG_HOST, TAG_PID, TAG_SINK, process_of
 from sensors.restart import Failure
 from sensors.stream import TAG_ATTEMPT, TAG_RECOVERS, TAG_RESTART_OF, StreamSpec
 
-#: Runs of each job that are looked at: far above any limit of attempts.
+#: The sensors look at this many runs of each job: far above any limit of attempts.
 LOOK_BACK = 50
 
-#: Reasons of Dagster for which the same start fails again.
+#: Failure reasons in Dagster after which the same start fails again.
 _HOPELESS = ("JOB_INITIALIZATION_FAILURE", "RUN_EXCEPTION")
 
 _FINISHED = ("SUCCESS", "FAILURE", "CANCELED")
@@ -33,7 +33,7 @@ class Classified:
     heals : bool
         Whether starting again, unchanged, is the right reaction.
     unwanted : bool
-        A person had asked it to end before it failed.
+        Whether a person had asked the run to end before it failed.
     """
 
     code: str
@@ -45,9 +45,9 @@ class Classified:
 
 @dataclass(frozen=True)
 class Run:
-    """A run. Times are seconds since the epoch, None as long as there is none; ``status`` is Dagster's name.
+    """A run. Times are seconds since the epoch, None before the event; ``status`` is Dagster's name.
 
-    ``alive`` is whether its process lives: None when it is on another host, or has not said which it is.
+    ``alive``: whether its process lives; None when the process is on another host, or has not tagged the run yet.
     """
 
     run_id: str
@@ -63,32 +63,32 @@ class Run:
 
     @property
     def in_progress(self) -> bool:
-        """Not finished; also while it is queued."""
+        """True while the run is not finished, also while it is queued."""
         return self.status not in _FINISHED
 
     @property
     def waits(self) -> bool:
-        """Its process is still to start."""
+        """True before its process has started."""
         return self.status in ("QUEUED", "NOT_STARTED")
 
     @property
     def works(self) -> bool:
-        """It may have a process that works: anything that is known to be gone is left out."""
+        """True unless its process is known to be gone."""
         return self.in_progress and not self.waits and self.alive is not False
 
     @property
     def by_person(self) -> bool:
-        """A person launched it; also again, from a run that a sensor had launched, whose tags it then carries."""
+        """True if a person launched it, also as a re-execution of a sensor's run, whose tags it then carries."""
         return "dagster/sensor_name" not in self.tags or self.parent is not None
 
     @property
     def restart_of(self) -> str | None:
-        """The stream run that this one makes up for."""
+        """The stream run that this one replaces."""
         return self.tags.get(TAG_RESTART_OF)
 
     @property
     def took_over(self) -> bool:
-        """A recovery that was told to fence whoever works on the sink."""
+        """True for a recovery with ``take_over``, which fences any driver at work on the sink."""
         ops = self.config.get("ops")
         configs = (
             [op.get("config") for op in ops.values() if isinstance(op, Mapping)] if isinstance(ops, Mapping) else []
@@ -97,7 +97,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What people call it: the beginning of its id, as in the UI."""
+        """Its name for people: the beginning of its id, as in the UI."""
         return self.run_id[:8]
 
     @property
@@ -108,14 +108,14 @@ class Run:
 
 @dataclass(frozen=True)
 class History:
-    """The runs that have to do with a sink, newest first.
+    """The runs that concern a sink, newest first.
 
     Attributes
     ----------
     others : tuple of Run
-        In progress, of other jobs, and at work on the same sink.
+        Runs of other jobs, in progress on the same sink.
     stream_failure, recovery_failure : Classified or None
-        Of the newest run of each job, when it failed.
+        The failure of the newest run of each job, if it failed.
     """
 
     now: float
@@ -136,7 +136,7 @@ class History:
         return self.recoveries[0] if self.recoveries else None
 
     def recovery_since(self, run: Run) -> Run | None:
-        """The newest recovery, if it was launched because ``run`` ended, or after that, or ended it itself."""
+        """Return the newest recovery, if it was launched because or after ``run`` ended, or ended ``run`` itself."""
         r = self.recovery
         if r is None:
             return None
@@ -144,7 +144,7 @@ class History:
         return r if r.restart_of == run.run_id or after or (r.took_over and r.created >= run.created) else None
 
     def failures(self) -> list[Failure]:
-        """The current streak of failures, oldest first: of the stream, and of recoveries that were to start it again.
+        """Return the current streak of failures, oldest first: of the stream, and of recoveries that request a restart.
 
         The streak ends at a run that did not fail, or that a person launched: such a run starts a new streak.
         """
@@ -169,7 +169,7 @@ class History:
         ]
 
     def lives(self) -> list[tuple[float, float]]:
-        """From when to when each run of the stream lived."""
+        """Return the start and end of each run of the stream."""
         return [
             (r.started, (r.ended or r.started) if not r.works else self.now)
             for r in self.streams
@@ -178,7 +178,7 @@ class History:
 
 
 def read_history(instance: dg.DagsterInstance, stream: StreamSpec) -> History:
-    """The history of a stream as it is now."""
+    """Read the history of a stream as it is now."""
     streams = _runs(instance, stream, dg.RunsFilter(job_name=stream.job))
     recoveries = _runs(instance, stream, dg.RunsFilter(job_name=stream.recovery_job))
     unfinished = [s for s in dg.DagsterRunStatus if s.value not in _FINISHED]
@@ -195,15 +195,15 @@ def read_history(instance: dg.DagsterInstance, stream: StreamSpec) -> History:
 
 
 def attempt_of(run: Run) -> int:
-    """Which restart in a row a run is; 0 for a first start."""
+    """Return the number of a restart in a row; 0 for a first start."""
     found = run.tags.get(TAG_ATTEMPT, "")
     return int(found) if found.isdigit() else 0
 
 
 def classify(instance: dg.DagsterInstance, run_id: str, reason: str = "") -> Classified:
-    """Why a run failed: by the classification of its failed step, else by how it ended.
+    """Say why a run failed: by the classification of its failed step, else by its end.
 
-    ``reason`` is Dagster's own, from the tag of the run.
+    ``reason`` is Dagster's own, from the run's tag.
     """
     kind = dg.DagsterEventType
     unwanted = bool(instance.get_records_for_run(run_id, of_type=kind.PIPELINE_CANCELING, limit=1).records)
@@ -243,7 +243,7 @@ def _last_words(instance: dg.DagsterInstance, run_id: str) -> str:
 
 
 def _line(text: str) -> str:
-    """The first line that says something."""
+    """Return the first line that is not blank."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "no message")[:500]
 
 
@@ -270,8 +270,8 @@ def _run(record: dg.RunRecord) -> Run:
 
 
 def works_on(run: dg.DagsterRun, stream: StreamSpec) -> bool:
-    """Whether a run of the stream's job, or of its recovery, is one on the stream's sink: as it said itself, else by
-    its configuration, else by the tag that a recovery has from its job; without all of them it is.
+    """Return whether a run of the stream's job, or of its recovery, works on the stream's sink: by the run's own tag,
+    else by its configuration, else by the tag that the recovery's job gives it; True without any of them.
     """
     return _sink_of(run, stream.sink_id) == stream.sink_id
 

@@ -13,7 +13,7 @@ from sensors.settings import RestartPolicy
 from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, StreamSpec
 from sensors.tick import EVERY_5_S, default_status, ended
 
-#: A run of ours says which process works on it as the first thing it does; loading the code takes seconds.
+#: A run of this project first tags itself with its process; loading the code takes seconds.
 SIGN_IN_S = 120.0
 
 
@@ -28,7 +28,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a tick says and wants; ``dead`` are the runs to report."""
+    """The sentence and the actions of a tick; ``dead`` are the runs to report."""
 
     message: str
     dead: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Working:
-    """A run that Dagster believes in: whether its process lives, None when that cannot be seen from here."""
+    """A run that Dagster shows as in progress; ``alive`` is None when this host cannot see the run's process."""
 
     run_id: str
     job: str
@@ -55,14 +55,14 @@ class Working:
 
 @dataclass(frozen=True)
 class Facts:
-    """The runs of the instance that have or should have a process of ours, and the history of the stream."""
+    """The runs of the instance that have or should have a process of this project, and the history of the stream."""
 
     history: History
     working: tuple[Working, ...] = field(default=())
 
 
 def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verdict:
-    """Which runs are dead, and whether the stream is to be started."""
+    """Decide which runs are dead, and whether to start the stream."""
     dead = tuple(w for w in facts.working if _dead(w))
     if dead:
         names = ", ".join(f"{w.name} of {w.job} ({w.status})" for w in dead)
@@ -82,9 +82,9 @@ def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verd
 def liveness_sensor(
     stream: StreamSpec, name: str = "liveness", interval_s: int = EVERY_5_S, own_only: bool = False
 ) -> dg.SensorDefinition:
-    """The sensor over :func:`verdict` for one stream. A tick may change the instance: it reports dead runs.
+    """Make the sensor over :func:`verdict` for one stream. A tick may change the instance: it reports dead runs.
 
-    ``own_only``: only those on the stream's sink, as there is another sensor of this kind that looks at all.
+    ``own_only``: only runs on the stream's sink, since another sensor of this kind looks at all runs.
     """
     reported_runs = f"runs on {stream.sink_id}" if own_only else "runs"
 
@@ -123,7 +123,7 @@ def _working(instance: dg.DagsterInstance, stream: StreamSpec, history: History,
         signed = TAG_PID in run.tags
         known = run.job_name in (stream.job, stream.recovery_job)
         if not signed and not known:
-            continue  # not ours: whether its process lives is for its launcher to say
+            continue  # a foreign run: only its launcher knows whether its process lives
         if own_only and not (works_on(run, stream) if known else run.tags.get(TAG_SINK) == stream.sink_id):
             continue
         process = process_of(run)
@@ -135,7 +135,7 @@ def _working(instance: dg.DagsterInstance, stream: StreamSpec, history: History,
 
 
 def _wanted(history: History, strategy: RestartStrategy, stream: StreamSpec) -> Start | str:
-    """The run to launch, or why there is none, for people."""
+    """Return the run to launch, or, for people, why there is none."""
     recovery, newest = history.recovery, history.stream
     busy = next((r for r in (*history.streams, *history.recoveries, *history.others) if r.in_progress), None)
     if busy is not None:

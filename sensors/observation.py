@@ -10,7 +10,7 @@ import dagster as dg
 from exactly_once.ops.inspection import Inspection, OpenTransaction, RecentDecision
 from sensors.situation import Situation
 
-#: Rows of each table; a sink has as many transactions open as its batch has parts.
+#: Rows of each table; a sink has an open transaction for each part of its batch.
 ROWS = 30
 
 # Few and narrow columns: a table that is wider than the page pushes the ends of the sentences beside it out of sight.
@@ -38,12 +38,12 @@ def transactions(asset: str, situation: Situation, state: str, sentence: str) ->
 
 
 def open_table(found: Inspection) -> dg.TableMetadataValue:
-    """What is open, oldest first, each with its age against its timeout."""
+    """Make the table of open transactions, oldest first, each with its age against its timeout."""
     return table(_OPEN, [_open_row(t) for t in found.open[:ROWS]])
 
 
 def recent_table(found: Inspection) -> dg.TableMetadataValue:
-    """The newest decisions, newest first."""
+    """Make the table of the newest decisions, newest first."""
     return table(_RECENT, [_recent_row(r) for r in found.recent[: -ROWS - 1 : -1]])
 
 
@@ -57,7 +57,7 @@ def owner_sentence(found: Inspection) -> str:
 
 
 def when(ms: int | None) -> str:
-    """A moment for people, in UTC; empty for none."""
+    """Format a moment for people, in UTC; empty for none."""
     return "" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -82,6 +82,6 @@ def _recent_row(r: RecentDecision) -> tuple[str, ...]:
 
 
 def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> dg.TableMetadataValue:
-    """A table of texts; Dagster needs its columns even when it has no rows."""
+    """Make a table of texts; Dagster needs its columns even without rows."""
     schema = dg.TableSchema([dg.TableColumn(c, "string") for c in columns])
     return dg.MetadataValue.table([dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows], schema)

@@ -1,7 +1,7 @@
-"""Restart strategies as users of Flink know them, as pure functions over the failed runs in a row.
+"""Flink's restart strategies, as pure functions over the failed runs in a row.
 
-The failures are read from Dagster's run storage, so attempts are counted across restarts of the daemon, and two daemons
-come to the same answer.
+The failures come from Dagster's run storage, so attempts count across restarts of the daemon, and two daemons decide
+the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Restart(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """Start no more: a person has to look."""
+    """Start no more: a person must look."""
 
     reason: str
 
@@ -51,8 +51,8 @@ class FixedDelay:
 class ExponentialDelay:
     """A pause that grows with each failure in a row, up to a longest one.
 
-    ``jitter`` is the part of the pause by which it may be shorter or longer, so that streams that failed together do
-    not come back together. A run that lived for ``reset_after_s`` begins a new count.
+    ``jitter`` is the share of the pause by which it may be shorter or longer, so that streams that failed together do
+    not restart together. A run that lived for ``reset_after_s`` begins a new count.
     """
 
     initial_s: float
@@ -76,14 +76,14 @@ RestartStrategy = NoRestart | FixedDelay | ExponentialDelay | FailureRate
 
 
 def next_restart(strategy: RestartStrategy, failures: Sequence[Failure], now: float) -> Restart | GiveUp:
-    """When to start again after the last of ``failures``.
+    """Decide when to start again after the last of ``failures``.
 
     Parameters
     ----------
     failures : sequence of Failure
         In a row, oldest first, at least one.
     now : float
-        No pause is counted from later than this, should a clock have been set back.
+        No pause begins later than this, even if a clock was set back.
     """
     last = failures[-1]
     failed = min(last.ended, now)
@@ -109,7 +109,7 @@ def next_restart(strategy: RestartStrategy, failures: Sequence[Failure], now: fl
 
 
 def _since_reset(failures: Sequence[Failure], reset_after_s: float) -> int:
-    """The failures from the last one on that came after a long life."""
+    """Return the failures from the last one that ended a long life."""
     count = 0
     for failure in reversed(failures):
         count += 1
@@ -119,5 +119,5 @@ def _since_reset(failures: Sequence[Failure], reset_after_s: float) -> int:
 
 
 def _spread(run_id: str) -> float:
-    """A number from -1 to 1 that belongs to the run: every tick must come to the same pause."""
+    """Return a number from -1 to 1 that depends on the run alone: every tick must find the same pause."""
     return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:4]) / 2**31 - 1

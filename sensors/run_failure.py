@@ -16,18 +16,18 @@ from sensors.settings import RestartPolicy, WatchPolicy
 from sensors.stream import StreamSpec
 from sensors.tick import BUDGET_S, EVERY_5_S, default_status, ended, read_cursor, write_cursor
 
-#: What a driver meets when a newer one has taken its sink; not always as EO-FENCED (its transactions vanish first).
+#: The errors of a driver whose sink a newer one has taken: not always EO-FENCED, since its transactions vanish first.
 SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a tick says and wants.
+    """The sentence and the actions of a tick.
 
     Attributes
     ----------
     raised : str or None
-        The run whose failure a person has to look at.
+        The failed run that needs a person.
     """
 
     message: str
@@ -41,7 +41,7 @@ def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner
     Parameters
     ----------
     owner : Owner or None
-        Of the sink; only looked at when the failure is one that a superseded driver has.
+        The sink's owner; matters only for failures that a superseded driver has.
     """
     run, why = history.stream, history.stream_failure
     if run is None:
@@ -127,7 +127,7 @@ def run_failure_sensor(
 
 
 def _settled(failed: str, recovery: Run) -> Verdict | None:
-    """What there is to say when the recovery after a failure leaves nothing to ask for."""
+    """Make the sentence of a tick after a recovery, when nothing is left to request."""
     if recovery.in_progress:
         return Verdict(f"{failed}; recovery {recovery.name} is {recovery.status}.")
     if recovery.status == "CANCELED":
@@ -141,11 +141,11 @@ def _settled(failed: str, recovery: Run) -> Verdict | None:
 
 
 def _heals(why: Classified, owner: Owner | None) -> bool:
-    """Whether a restart is right. A driver that was superseded must not take the sink back from a living successor."""
+    """Return whether a restart is right. A superseded driver must not take the sink back from a live successor."""
     if why.code not in SUPERSEDED or owner is None:
         return why.heals
     works = owner.works
-    if why.code == "EO-FENCED":  # by a driver on another host? then both would fence each other for ever
+    if why.code == "EO-FENCED":  # a driver on another host? then both would fence each other forever
         return works is False
     return why.heals and not works
 

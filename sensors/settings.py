@@ -23,16 +23,16 @@ class Strategy(Enum):
 
 
 class _FromEnvironment(dg.ConfigurableResource):
-    """Fields that environment variables may set, each under the prefix and its own name in capitals."""
+    """Fields that environment variables may set: the prefix, then the field's name in capitals."""
 
     @classmethod
     def from_environment(cls, prefix: str) -> Self:
-        """The defaults, save for what ``<prefix><FIELD>`` sets.
+        """Return the defaults, with the fields that ``<prefix><FIELD>`` variables set.
 
         Raises
         ------
         pydantic.ValidationError
-            A variable holds what its field cannot be: the code location then says so instead of loading.
+            A variable has a value that its field cannot hold: the code location then says so instead of loading.
         """
         found: dict[str, Any] = {
             name: os.environ[prefix + name.upper()]
@@ -43,7 +43,7 @@ class _FromEnvironment(dg.ConfigurableResource):
 
 
 class RestartPolicy(_FromEnvironment):
-    """How a stream that failed comes back. Fields that the chosen strategy does not name are not read."""
+    """How a failed stream restarts. The chosen strategy ignores fields that do not name it."""
 
     strategy: str = Field(
         default=Strategy.exponential_delay.value,
@@ -78,7 +78,7 @@ class RestartPolicy(_FromEnvironment):
 
 
 class WatchPolicy(_FromEnvironment):
-    """What the sensors call normal."""
+    """What counts as normal for the sensors."""
 
     stall_after_s: float = Field(
         default=120.0, gt=0, description="Stalled: input has waited this long without a commit."

@@ -1,4 +1,4 @@
-"""What a tick looks at outside of Dagster: brokers, commit log, checkpoint. Read-only, within one time budget."""
+"""The state outside of Dagster that a tick reads: brokers, commit log, checkpoint. Within one time budget."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from sensors.stream import StreamSpec
 
 @dataclass(frozen=True)
 class Situation:
-    """How a stream stands.
+    """The situation of a stream.
 
     Attributes
     ----------
     standing : Standing
-        Checkpoint against commit log.
+        Its checkpoint, compared with the commit log.
     lag : int
         Offsets of the input that Spark has not committed.
     took_s : float
-        What this look cost.
+        The duration of this look.
     """
 
     inspection: Inspection
@@ -39,7 +39,7 @@ class Situation:
 
     @property
     def last_progress(self) -> float:
-        """When a batch was last decided, in seconds since the epoch; 0 when none was."""
+        """When a batch was last decided, in seconds since the epoch; 0 without a decision."""
         return max((r.decided_ms for r in self.inspection.recent), default=0) / 1000
 
     @property
@@ -51,7 +51,7 @@ class Situation:
 def look(
     connection: Connection, checkpoints: CheckpointReader, stream: StreamSpec, budget_s: float
 ) -> Situation | None:
-    """How the stream stands; None when its sink was never used.
+    """Read the situation of the stream; None when its sink was never used.
 
     The checkpoint is the one that the sink's owner named in its claim.
 
@@ -76,6 +76,6 @@ def look(
 
 
 def works_for(owner_pid: int, run: Run) -> bool | None:
-    """Whether a process of this machine belongs to a run: it is the run's own, or a child of it; None: not known."""
+    """Return whether a process of this machine is a run's own, or a child of it; None when unknown."""
     told = run.tags.get(TAG_PID, "").partition("@")[0]
     return belongs_to(owner_pid, int(told)) if told.isdigit() else None

@@ -19,26 +19,26 @@ from sensors.settings import WatchPolicy
 from sensors.stream import StreamSpec
 from sensors.tick import BUDGET_S, EVERY_30_S, default_status, ended, read_cursor, write_cursor
 
-#: Foreign transactions that are described in one tick; a cluster may have thousands, and they are not ours to end.
+#: A tick describes this many foreign transactions; a cluster may have thousands, and the sensor may not end them.
 FOREIGN_AT_MOST = 200
 
-#: Names in a message; the asset page and the command line list them all.
+#: A message has this many names; the asset page and the command line list them all.
 NAMED = 3
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known at a tick.
+    """The facts of a tick.
 
     Attributes
     ----------
     stale : tuple of OpenTransaction
-        Of the sink, older than the policy, oldest first.
+        The sink's transactions that are older than the policy, oldest first.
     hanging_ours, hanging_foreign : tuple of str
-        Transactions that no coordinator will end, by whether the commit log or a transactional id says they are of
-        this sink.
+        Transactions that no coordinator will end: of this sink, according to the commit log or a transactional id, and
+        others.
     foreign : tuple of str
-        Other transactional ids that hold the sink's topics for longer than the policy.
+        Other transactional ids that have held readers of the sink's topics back for longer than the policy.
     """
 
     stale: tuple[OpenTransaction, ...] = ()
@@ -50,7 +50,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The sentence of the tick, and the name of the incident when a recovery is wanted."""
+    """The sentence of the tick, and the name of the incident if a recovery is needed."""
 
     message: str
     incident: str | None = None
@@ -88,7 +88,7 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
 def stale_transactions_sensor(
     stream: StreamSpec, name: str = "stale_transactions", interval_s: int = EVERY_30_S
 ) -> dg.SensorDefinition:
-    """The sensor over :func:`verdict` for one stream."""
+    """Make the sensor over :func:`verdict` for one stream."""
 
     @dg.sensor(
         name=name,
@@ -133,7 +133,7 @@ def stale_transactions_sensor(
 def _others(
     connection: Connection, stream: StreamSpec, inspection: Inspection, policy: WatchPolicy, deadline: Deadline
 ) -> dict[str, list[str]]:
-    """What holds the sink's topics and is not an open transaction of the sink, by the fields of :class:`Facts`."""
+    """Find the other transactions that hold back readers of the sink's topics, by the fields of :class:`Facts`."""
     hanging = find_hanging(connection, stream.outputs, policy.hanging_older_than_s, max(0.5, deadline.left))
     ours = {h.producer_id for r in inspection.recent for h in r.decision.transactions}
 

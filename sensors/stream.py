@@ -1,13 +1,13 @@
-"""What a sensor has to know of the stream it watches; tags that link runs."""
+"""The description of a stream for its sensors; tags that link runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Why a run was launched, a sentence.
+#: Why a run was launched: a sentence.
 TAG_CAUSE = "exactly_once/cause"
-#: On a recovery and on the stream run that follows it: the run of the stream that failed. On a recovery it says that
-#: the stream is wanted again.
+#: On a recovery and on the stream run that follows it: the run of the stream that failed. On a recovery it requests a
+#: restart of the stream.
 TAG_RESTART_OF = "exactly_once/restart_of"
 #: Restarts in a row, from 1.
 TAG_ATTEMPT = "exactly_once/attempt"

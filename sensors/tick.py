@@ -1,4 +1,4 @@
-"""What all sensors share: the cursor, and how a tick speaks."""
+"""Parts that all sensors share: the cursor, and the result of a tick."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import dagster as dg
 
-#: Raised when what a cursor holds changes its meaning; an older one then counts as none.
+#: Raised when the content of a cursor changes its meaning; older cursors then count as empty.
 CURSOR_VERSION = 1
 
-#: All that one tick may spend on the brokers. Dagster gives up a tick after 60 s, and one that is slow delays others.
+#: The time that one tick may spend on the brokers. Dagster gives up a tick after 60 s, and a slow tick delays others.
 BUDGET_S = 8.0
 
-#: Dagster looks at its sensors every 5 s. An interval of exactly 5, 10 or 30 s is missed by milliseconds at every other
-#: look, and the tick then comes 5 s late; with one second less it comes when it should.
+#: Dagster looks at its sensors every 5 s. It misses an interval of exactly 5, 10 or 30 s by milliseconds at every other
+#: look, and the tick then comes 5 s late; with one second less it comes on time.
 EVERY_5_S, EVERY_10_S, EVERY_30_S = 4, 9, 29
 
 
 def read_cursor(cursor: str | None) -> dict[str, Any]:
-    """What the last tick left; empty when there is none, or none that this version understands."""
+    """Return the data of the last tick; empty without one that this version understands."""
     try:
         found = json.loads(cursor or "{}")
     except ValueError:
@@ -30,7 +30,7 @@ def read_cursor(cursor: str | None) -> dict[str, Any]:
 
 
 def write_cursor(**values: Any) -> str:
-    """The cursor for the next tick."""
+    """Make the cursor for the next tick."""
     return json.dumps({"version": CURSOR_VERSION, **values}, sort_keys=True)
 
 
@@ -41,7 +41,7 @@ def ended(
     cursor: str | None = None,
     events: Sequence[dg.AssetObservation] = (),
 ) -> dg.SensorResult:
-    """The result of a tick. With a request the message stands in the tick's log: Dagster shows no reason beside it."""
+    """Make the result of a tick. A request's message goes to the tick's log: Dagster shows no reason beside it."""
     if request is not None:
         context.log.info(message)
     return dg.SensorResult(
@@ -53,6 +53,6 @@ def ended(
 
 
 def default_status() -> dg.DefaultSensorStatus:
-    """RUNNING, unless ``EXACTLY_ONCE_SENSORS=stopped``. Once somebody has toggled a sensor, that is what counts."""
+    """Return RUNNING, unless ``EXACTLY_ONCE_SENSORS=stopped``. A toggle in the UI overrules it."""
     stopped = os.environ.get("EXACTLY_ONCE_SENSORS", "running").lower() == "stopped"
     return dg.DefaultSensorStatus.STOPPED if stopped else dg.DefaultSensorStatus.RUNNING

@@ -51,7 +51,7 @@ def main() -> int:
         print(f"\n{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nStopped; what is downloaded stays: run it again to go on.", file=sys.stderr)
+        print("\nStopped. The downloads are kept: run this again to continue.", file=sys.stderr)
         return 130
     STAMP.write_text(wanted)
     print(f"Set up in {time.monotonic() - began:.0f} s.")
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def fingerprint() -> str:
-    """What a complete set-up depends on."""
+    """Return the state that a complete set-up depends on."""
     digest = hashlib.sha256(f"{sys.version} {PROJECT}".encode())
     for name in ("pyproject.toml", "constraints.txt", "ivy.xml", "ivy.sha256"):
         digest.update((PROJECT / name).read_bytes())
@@ -99,7 +99,7 @@ def install_packages() -> int:
 
 
 def follow_pip(pip: subprocess.Popen[str], total: int) -> str:
-    """Show what pip does until it ends; return its first error, if any."""
+    """Show pip's progress until it ends; return its first error, if any."""
     said = ""
     seen = 0
     assert pip.stdout is not None
@@ -127,7 +127,7 @@ def resolve_jars() -> int:
 
 
 def try_broker() -> int:
-    """Step 3: the embedded broker really starts, and leaves what makes its next starts fast."""
+    """Step 3: a trial start of the embedded broker, which makes later starts fast."""
     from resources.embedded_broker import prepare
 
     show(3, "a trial start of the embedded broker")
@@ -137,7 +137,7 @@ def try_broker() -> int:
 
 
 def show(step: int, text: str, every: int = 1, count: int = 0) -> None:
-    """Progress: one line that is rewritten on a terminal, some lines in a log."""
+    """Show progress: one rewritten line on a terminal, some lines in a log."""
     line = f"  {step}/{STEPS} {text}"
     if sys.stdout.isatty():
         print("\r\033[K" + line[: shutil.get_terminal_size().columns - 1], end="", flush=True)
@@ -146,7 +146,7 @@ def show(step: int, text: str, every: int = 1, count: int = 0) -> None:
 
 
 def done(step: int, text: str) -> None:
-    """The last line of a step, which stays."""
+    """Show the last line of a step, which stays."""
     start = "\r\033[K" if sys.stdout.isatty() else ""
     print(f"{start}  {step}/{STEPS} {text}", flush=True)
 

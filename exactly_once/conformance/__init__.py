@@ -1,4 +1,4 @@
-"""Whether a participant keeps the contract of :mod:`exactly_once.participant`: tests for your own test suite.
+"""Tests, for your own test suite, of whether a participant keeps the contract of :mod:`exactly_once.participant`.
 
 Subclass :class:`ParticipantConformance` in a test module, say how to make the participant and how to look at its output
 from outside, and run pytest::
@@ -12,12 +12,12 @@ from outside, and run pytest::
         def visible(self): return [json.loads(line) for f in self.root.glob("*.jsonl") for line in f.open()]
         def leftovers(self): return {f.name for f in (self.root / "staged").iterdir()}
 
-``pytest -v`` prints the table: a line for each anomaly. ``docs/participant.md`` has a whole participant and its tests.
+``pytest -v`` prints a line for each anomaly. ``docs/participant.md`` has a whole participant and its tests.
 
-Every crash here is real: a step runs in a process of its own (:mod:`exactly_once.conformance.processes`) that always
-ends by SIGKILL, right after the step or at some line in the midst of it, so nothing is closed or tidied. So the
-participant's class must be one that another process can import: let it stand in a module of its own. Needs a POSIX
-system and a few hundred milliseconds for each process.
+Every crash here is real: each step runs in a process of its own (:mod:`exactly_once.conformance.processes`), and
+SIGKILL ends it right after the step or at a line within it, so no code of the participant can clean up. Other processes
+must be able to import the participant's class: put it in a module of its own. Needs a POSIX system and a few hundred
+milliseconds for each process.
 """
 
 from exactly_once.conformance.suite import ParticipantConformance

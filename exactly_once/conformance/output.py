@@ -1,4 +1,4 @@
-"""What a test class says about its output, and what the tests make of it."""
+"""The output under test: what a test class must define, and the helpers of the tests."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from exactly_once.protocol.records import Decision, decode, encode
 
 
 class Output:
-    """Override what stands under "yours"; the rest is the same for all participants.
+    """Override the members under "yours"; the others are the same for all participants.
 
     Each test uses a new instance of the class, as pytest does, and must find the output empty.
     """
 
     # ---- yours ----
 
-    #: The rows' columns. Override where the output has other ones. Types that :meth:`rows` can fill: integers, doubles,
-    #: booleans, strings, binary, dates, timestamps; the first column is never null.
+    #: The rows' columns. Override them if the output has other columns. :meth:`rows` can fill integers, doubles,
+    #: booleans, strings, binary, dates and timestamps; the first column is never null.
     schema: ClassVar[pa.Schema] = pa.schema(
         [
             pa.field("id", pa.int64(), nullable=False),
@@ -39,58 +39,58 @@ class Output:
         ]
     )
 
-    #: The sink; the tests also use ids that extend it or that a careless pattern takes for it.
+    #: The sink id; the tests also use ids that extend it, or that a careless pattern confuses with it.
     sink_id: ClassVar[str] = "orders_1"
 
-    #: The commit log's.
+    #: The incarnation of the commit log.
     incarnation: ClassVar[str] = incarnation("cluster", "log")
 
-    #: At how many lines, spread evenly over a step, the process is killed. Each costs a process.
+    #: The number of lines, spread evenly over a step, at which the suite kills the process. Each costs a process.
     crashes: ClassVar[int] = 8
 
     def participant(self) -> Participant[Any]:
-        """A new instance, with the same name and settings every time."""
+        """Return a new instance, with the same name and settings every time."""
         raise NotImplementedError
 
     def visible(self) -> list[dict[str, Any]]:
-        """All rows that an independent reader sees now: no code of the participant, another connection. In any order;
-        values as Arrow's ``to_pylist`` gives them, time zones may differ.
+        """Return all rows that an independent reader sees now, in any order, over another connection and without code
+        of the participant. Values as from Arrow's ``to_pylist``; time zones may differ.
         """
         raise NotImplementedError
 
     def leftovers(self) -> set[str]:
-        """The names of everything begun or prepared that lies in the output, foreign ones too: ``str(PartName)`` for
-        parts, anything for what is not a part. An independent look, as :meth:`visible` is.
+        """Return the names of everything in the output that is begun or prepared, foreign names too:
+        ``str(PartName)`` for parts, anything for the rest. Looks independently, as :meth:`visible` does.
         """
         raise NotImplementedError
 
     def foreign(self) -> set[str]:
-        """Optional: put something into the output's space, among what is staged, that is nobody's part, and return
-        its names as :meth:`leftovers` tells them. Parts of other sinks are made by the suite.
+        """Optional: put things that are not parts among the staged parts of the output, and return their names as
+        :meth:`leftovers` would. The suite itself makes parts of other sinks.
         """
         return set()
 
     def lose(self, handle: Any) -> None:
-        """Optional: make the output forget or roll back a prepared part behind the participant's back, as an operator,
-        a time-out or a broken disk does. Not overridden: the tests of losses are skipped.
+        """Optional: make the output forget or roll back a prepared part without the participant, as an operator, a
+        timeout or a broken disk does. Without it, the suite skips the tests of losses.
         """
-        raise unittest.SkipTest("the class does not say how the output loses a part")
+        raise unittest.SkipTest("the class does not override lose()")
 
     def neighbour(self) -> Participant[Any]:
-        """Optional: another participant of the same sink, at the very same place."""
+        """Optional: return another participant of the same sink, at the very same place."""
         other = self.participant()
         other.name = f"{other.name}-2"
         return other
 
     def digest(self, rows: Sequence[pa.RecordBatch]) -> str:
-        """Optional: what a handle's digest has to be for these rows."""
+        """Optional: return the digest that a handle must have for these rows."""
         digest = RowDigest()
         for batch in rows:
             digest.add_batch(batch)
         return digest.text
 
     def stored(self, handle: Any) -> Any:
-        """Optional: the handle after a way through the commit log."""
+        """Optional: return the handle as the commit log stores and restores it."""
         read = decode(encode(Decision("query", 7, 3, (handle,), "", 0, 0)))
         assert isinstance(read, Decision)
         return read.handles[0]
@@ -98,16 +98,16 @@ class Output:
     # ---- tools of the tests ----
 
     def name(self, part: int = 0, batch: int = 7, token: int = 3, attempt: str = "0.1", sink: str = "") -> PartName:
-        """A part's name."""
+        """Make the name of a part."""
         of = sink or self.sink_id, token, batch, part, attempt
         return PartName(*of, self.incarnation, self.participant().name)
 
     def scope(self, before: int, own: int | None = None, *decided: Any) -> Scope:
-        """What the participant's sweep may touch: not the handles that are ``decided``."""
+        """Make the scope that the participant's sweep may touch, without the handles that are ``decided``."""
         return Scope(self.sink_id, before, own, decided, self.incarnation, self.participant().name)
 
     def rows(self, name: PartName, count: int = 3) -> list[pa.RecordBatch]:
-        """Rows that no other part has, in two batches. An attempt does not change them."""
+        """Make rows that no other part has, in two batches. Every attempt of a part has the same rows."""
         first = ((name.token * 1_000 + name.batch_id) * 100 + name.part) * 100
         columns = [
             [value(field.type, n, unique=i == 0) for n in range(first, first + count)]
@@ -118,38 +118,38 @@ class Output:
         return [b for t in (table[:half], table[half:]) for b in t.combine_chunks().to_batches()]
 
     def prepared(self, *names: PartName) -> list[Any]:
-        """Handles of prepared parts, as the next driver reads them from the commit log."""
+        """Prepare parts; return their handles as the next driver reads them from the commit log."""
         return [self.stored(prepare(self.participant(), name, self.rows(name))) for name in names]
 
     def batch(self, batch: int = 7, token: int = 3, parts: int = 3) -> tuple[list[PartName], list[Any]]:
-        """Names and handles of a whole prepared batch."""
+        """Prepare a whole batch; return its names and handles."""
         names = [self.name(part, batch, token) for part in range(parts)]
         return names, self.prepared(*names)
 
     def checked(self) -> Participant[Any]:
-        """A participant whose start is through."""
+        """Return a participant that has started."""
         participant = self.participant()
         participant.check(self.sink_id, self.schema)
         return participant
 
     def assert_visible(self, *names: PartName) -> None:
-        """Exactly the rows of these parts are visible, each once."""
+        """Assert that exactly the rows of these parts are visible, each once."""
         want = Counter(key(row) for name in names for b in self.rows(name) for row in b.to_pylist())
         seen = Counter(key(row) for row in self.visible())
         assert seen == want, f"lost: {list((want - seen).elements())}; too many: {list((seen - want).elements())}"
 
     def assert_left(self, *names: PartName | str) -> None:
-        """Exactly this is begun or prepared."""
+        """Assert that exactly these names are begun or prepared."""
         want, left = {str(n) for n in names}, self.leftovers()
         assert left == want, f"gone: {sorted(want - left)}; left behind: {sorted(left - want)}"
 
     def points(self, lines: int) -> list[int]:
-        """At which of the lines of a step the process is killed: the first, the last, and some between."""
+        """Choose the lines of a step at which to kill the process: the first, the last, and some between."""
         assert lines > 0, (
-            "no line of the participant was seen: its class must stand in the folder of what does the work"
+            "no line of the participant was counted: put its class into the folder of the code that does the work"
         )
         return sorted({1 + round(i * (lines - 1) / max(1, self.crashes - 1)) for i in range(self.crashes)})
 
     def lines(self, step: Callable[..., Any], *args: Any) -> int:
-        """How many lines the step runs through; it is done."""
+        """Run the step, and return the number of lines that it runs."""
         return elsewhere(step, self.participant(), *args, count=True).lines

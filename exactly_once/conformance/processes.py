@@ -1,4 +1,4 @@
-"""Steps of a test in a process of their own that SIGKILL ends."""
+"""Runs steps of a test, each in a process of its own that SIGKILL ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from exactly_once.participant import Participant, PartName
 
-#: A step of a test takes milliseconds; an output that does not answer for this long, in seconds, fails the test.
+#: In seconds. A step of a test takes milliseconds; an output that does not answer for this long fails the test.
 _PATIENCE_S = 60
 
 _START = (
@@ -28,10 +28,10 @@ _START = (
 
 
 class Ended(NamedTuple):
-    """How a step in another process came out.
+    """The outcome of a step in another process.
 
-    ``lines`` is how many lines of the participant it ran through; ``finished`` is False when it was killed before its
-    end, ``result`` None then.
+    ``lines`` counts the lines of the participant that it ran. After a kill before its end, ``finished`` is False and
+    ``result`` is None.
     """
 
     finished: bool
@@ -40,30 +40,32 @@ class Ended(NamedTuple):
 
 
 def elsewhere(step: Callable[..., Any], *args: Any, kill_at: int | None = None, count: bool = False) -> Ended:
-    """Run ``step(*args)`` in a new process that SIGKILL ends: when the step is through, or before.
+    """Run ``step(*args)`` in a new process that SIGKILL ends, after the step or within it.
 
     Parameters
     ----------
     step : callable
-        Of a module that can be imported; travels by pickle, as do ``args``. A participant among the arguments tells
-        whose lines are counted: those of the modules in the folders of its class and of the classes it extends.
+        From an importable module; travels by pickle, as do ``args``. Counts the lines of the participant among
+        the arguments: those of the modules in the folders of its class and of its base classes.
     kill_at : int, optional
-        Kill the process right before this line of the participant's, the first being 1.
+        Kill the process right before this line of the participant; the first is 1.
     count : bool
         Count the lines.
 
     Raises
     ------
-    Whatever the step raises.
+    Any error of the step.
     """
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer"
         limit = kill_at if kill_at is not None else 0 if count else None
         job = pickle.dumps(sys.path) + pickle.dumps((step, args, limit, str(answer)))
         ended = subprocess.run([sys.executable, "-c", _START], input=job, timeout=_PATIENCE_S)
-        assert ended.returncode == -signal.SIGKILL, f"the process of the step ended by itself: {ended.returncode}"
+        assert ended.returncode == -signal.SIGKILL, (
+            f"the process of the step ended before SIGKILL, with {ended.returncode}"
+        )
         if not answer.exists():
-            assert kill_at is not None, "the process of the step was killed by somebody else"
+            assert kill_at is not None, "another process killed the process of the step"
             return Ended(False, None, kill_at)
         error, result, lines = pickle.loads(answer.read_bytes())
     if error is not None:
@@ -72,7 +74,7 @@ def elsewhere(step: Callable[..., Any], *args: Any, kill_at: int | None = None, 
 
 
 def _end() -> None:
-    """In the other process: the step, its answer, the end."""
+    """Run the step in the other process, send its result, and end."""
     step, args, limit, answer = pickle.load(sys.stdin.buffer)
     counted = _Lines(args, limit)
     error = result = None
@@ -93,7 +95,7 @@ def _kill() -> None:
 
 
 class _Lines:
-    """Counts the lines that run in the folder of a participant, and kills the process before one of them."""
+    """Counts the executed lines in the folder of a participant, and kills the process before one of them."""
 
     def __init__(self, args: Iterable[Any], limit: int | None):
         self.limit, self.lines = limit, 0
@@ -122,7 +124,7 @@ class _Lines:
 
 
 def prepare(participant: Participant[Any], name: PartName, rows: Sequence[pa.RecordBatch]) -> Any:
-    """A step: what a task does with one part. Returns the handle."""
+    """A step: run one part as a task does. Returns the handle."""
     writer = participant.begin(name)
     for batch in rows:
         writer.write(batch)
@@ -130,13 +132,13 @@ def prepare(participant: Participant[Any], name: PartName, rows: Sequence[pa.Rec
 
 
 def write_only(participant: Participant[Any], name: PartName, rows: Sequence[pa.RecordBatch]) -> None:
-    """A step: a task that does not come to ``pre_commit``."""
+    """A step: run a task that aborts before ``pre_commit``."""
     writer = participant.begin(name)
     for batch in rows:
         writer.write(batch)
 
 
 def call(participant: Participant[Any], method: str, argument: Any) -> Any:
-    """A step: what the driver, or a recovery, does."""
+    """A step: call the participant as the driver or a recovery does."""
     result = getattr(participant, method)(argument)
     return list(result) if result is not None else None

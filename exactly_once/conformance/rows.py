@@ -1,4 +1,4 @@
-"""Rows for any schema, with the values that outputs get wrong, and rows as text to compare."""
+"""Rows for any schema, with values that outputs get wrong, and rows as text for comparison."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: What outputs get wrong: signs, extremes, quotes, line ends, what is empty, and what is nothing.
+#: Values that outputs get wrong: signs, extremes, quotes, line ends, empty values and null.
 _TEXTS = ("plain", "", "ü→😀 ", 'it\'s "quoted", \\N', "line\nfeed\ttab\r\n", None, "NULL", " ")
 _RATIOS = (0.1, -1.5e300, 5e-324, None, 2.0, -0.0)
 _FLAGS = (True, False, None)
@@ -21,7 +21,7 @@ _INSTANTS = (
 
 
 def value(kind: pa.DataType, n: int, unique: bool) -> Any:
-    """A value of the type that depends on ``n`` alone."""
+    """Return a value of the type that depends on ``n`` alone."""
     if pa.types.is_integer(kind):
         edge = 2 ** (kind.bit_width - 1)
         return n if unique else (0, -1, None, edge - 1, -edge)[n % 5]
@@ -41,7 +41,7 @@ def value(kind: pa.DataType, n: int, unique: bool) -> Any:
 
 
 def key(row: dict[str, Any]) -> str:
-    """A row as text that is the same for the same values."""
+    """Return a row as text; equal values give equal text."""
     return repr(sorted((column, repr(_plain(value))) for column, value in row.items()))
 
 

@@ -1,4 +1,4 @@
-"""The tests."""
+"""The tests of the contract."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from exactly_once.conformance.rows import key
 from exactly_once.participant import PartName
 from exactly_once.protocol.names import incarnation
 
-#: Above the claims of all tests: a scope before it covers them.
+#: Above the claims of all tests, so a scope before it covers them.
 _LATER = 1_000
 
 
 class ParticipantConformance(Output):
-    """The contract of :class:`~exactly_once.participant.Participant`, as tests. Subclass it and override what
-    :class:`~exactly_once.conformance.output.Output` lists as yours.
+    """The contract of :class:`~exactly_once.participant.Participant`, as tests. Subclass it, and override the members
+    that :class:`~exactly_once.conformance.output.Output` lists as yours.
     """
 
     def test_check_accepts_the_rows_and_writes_none(self) -> None:
-        """A check that leaves something behind would show rows, or stop the next start."""
+        """Mishap: a check that leaves rows behind shows them to readers, or stops the next start."""
         self.checked()
         self.checked()
         self.assert_visible()
         self.assert_left()
 
     def test_nothing_is_visible_before_commit(self) -> None:
-        """Rows of a batch that is run again would be there twice."""
+        """Duplicate: rows that are visible before the decision are there twice when Spark runs the batch again."""
         participant, name = self.checked(), self.name()
         writer = participant.begin(name)
         for batch in self.rows(name):
@@ -41,7 +41,7 @@ class ParticipantConformance(Output):
         self.assert_left(name)
 
     def test_a_committed_batch_is_visible_once_and_leaves_nothing_staged(self) -> None:
-        """The plain way."""
+        """The plain case, without a failure."""
         participant = self.checked()
         names, handles = self.batch()
         assert list(participant.gone(handles)) == []
@@ -58,7 +58,7 @@ class ParticipantConformance(Output):
         assert seen == want, next((pair for pair in zip(seen, want, strict=False) if pair[0] != pair[1]), "a row more")
 
     def test_the_handle_tells_part_records_and_digest(self) -> None:
-        """They prove that a part written again is the same; a wrong figure stops the stream, or lets another pass."""
+        """They prove that a part written again is the same: a wrong one stops the stream, or lets other rows pass."""
         participant, name = self.checked(), self.name(part=5)
         rows = self.rows(name, 9)
         handle = self.stored(prepare(participant, name, rows))
@@ -67,7 +67,7 @@ class ParticipantConformance(Output):
         assert handle == self.stored(handle), "the commit log must give back what it was given"
 
     def test_an_empty_part_has_no_handle_and_leaves_nothing(self) -> None:
-        """What a task without rows leaves behind, nobody would ever end."""
+        """Wedge: a part without a handle is in no decision, so no driver would ever end it."""
         participant = self.checked()
         assert participant.begin(self.name(part=0)).pre_commit() is None
         none = pa.RecordBatch.from_pylist([], schema=self.schema)
@@ -76,7 +76,7 @@ class ParticipantConformance(Output):
         self.assert_visible()
 
     def test_the_participant_travels_by_pickle_before_and_after_use(self) -> None:
-        """Spark sends it to every task; an open connection in it would break there, not at the start."""
+        """Spark sends it to every task: an open connection in it would break there, not at the start."""
         participant = pickle.loads(pickle.dumps(self.checked()))
         names, handles = self.batch()
         used = pickle.loads(pickle.dumps(participant))
@@ -97,7 +97,7 @@ class ParticipantConformance(Output):
         self.assert_left()
 
     def test_parts_are_committed_in_any_order(self) -> None:
-        """The decision lists them as the tasks' answers arrived."""
+        """The decision lists handles in the order in which the tasks answered."""
         participant = self.checked()
         names, handles = self.batch()
         assert list(participant.commit(handles[::-1])) == []
@@ -118,7 +118,7 @@ class ParticipantConformance(Output):
         self.assert_left()
 
     def test_the_same_batch_number_of_a_later_query_is_another_batch(self) -> None:
-        """Batch numbers begin anew with a new checkpoint; "batch 7 is there already" would lose its rows."""
+        """Loss: batch numbers begin again with a new checkpoint, so "batch 7 is there already" would lose its rows."""
         participant = self.checked()
         names, handles = self.batch(7, token=3)
         assert list(participant.commit(handles)) == []
@@ -129,7 +129,7 @@ class ParticipantConformance(Output):
         self.assert_visible(*names, *more_names)
 
     def test_a_task_killed_before_pre_commit_is_swept(self) -> None:
-        """Half a part that is published, or stays forever."""
+        """Mishap: half of a part is published, or stays forever."""
         self.checked()
         name, again = self.name(), self.name(attempt="1.2")
         elsewhere(write_only, self.participant(), name, self.rows(name))
@@ -142,7 +142,7 @@ class ParticipantConformance(Output):
         self.assert_visible(again)
 
     def test_a_task_killed_right_after_pre_commit_has_kept_its_word(self) -> None:
-        """From pre_commit on the rows are the driver's: nothing may end with the process or its connection."""
+        """From pre_commit on the rows belong to the driver: none may end with the process or its connection."""
         self.checked()
         names = [self.name(part) for part in range(2)]
         handles = [self.stored(elsewhere(prepare, self.participant(), n, self.rows(n)).result) for n in names]
@@ -153,7 +153,7 @@ class ParticipantConformance(Output):
         self.assert_left()
 
     def test_a_task_killed_anywhere_leaves_nothing_after_the_sweep(self) -> None:
-        """Each line of begin, write and pre_commit is one at which an executor may die."""
+        """An executor may die at each line of begin, write and pre_commit."""
         participant, names = self.checked(), list[PartName]()
         first = self.name(batch=0)
         for batch, line in enumerate(self.points(self.lines(prepare, first, self.rows(first))), 1):
@@ -168,7 +168,7 @@ class ParticipantConformance(Output):
             self.assert_visible(*names)
 
     def test_a_commit_killed_anywhere_is_completed_once(self) -> None:
-        """A decided batch is committed by whoever comes next: every part, and none twice."""
+        """The next driver or recovery commits a decided batch: every part, and none twice."""
         self.checked()
         names, handles = self.batch(0)
         for batch, line in enumerate(self.points(self.lines(call, "commit", handles)), 1):
@@ -181,7 +181,7 @@ class ParticipantConformance(Output):
             self.assert_left()
 
     def test_a_part_is_aborted_before_pre_commit(self) -> None:
-        """A task that fails tidies up, or the next sweep does."""
+        """A failed task removes its part, or the next sweep does."""
         participant = self.checked()
         for part, rows in enumerate(([], self.rows(self.name(part=1)))):
             writer = participant.begin(self.name(part))
@@ -194,7 +194,7 @@ class ParticipantConformance(Output):
         self.assert_visible()
 
     def test_prepared_parts_are_aborted_however_often(self) -> None:
-        """An undecided batch is rolled back by its driver and, after a crash of that one, by the next."""
+        """Its driver rolls back an undecided batch; after a crash of that driver, the next one does."""
         participant = self.checked()
         _, handles = self.batch(7)
         names, decided = self.batch(8)
@@ -207,7 +207,7 @@ class ParticipantConformance(Output):
         self.assert_visible(*names)
 
     def test_an_abort_killed_anywhere_is_finished_by_the_next(self) -> None:
-        """A part that only half of an abort has seen must not block the rest."""
+        """A part that an earlier abort has rolled back must not block the other parts."""
         participant = self.checked()
         _, handles = self.batch(0)
         for batch, line in enumerate(self.points(self.lines(call, "abort", handles)), 1):
@@ -218,7 +218,7 @@ class ParticipantConformance(Output):
         self.assert_visible()
 
     def test_no_abort_undoes_a_commit(self) -> None:
-        """Spark calls abort after a commit that raised; a sweep meets decisions that were dropped from the log."""
+        """Spark calls abort after a commit that raised; a sweep finds parts of decisions that the log has dropped."""
         participant = self.checked()
         names, handles = self.batch()
         assert list(participant.commit(handles)) == []
@@ -229,7 +229,7 @@ class ParticipantConformance(Output):
         self.assert_visible(*names)
 
     def test_a_sweep_touches_only_what_its_scope_covers(self) -> None:
-        """A sweep that goes too far loses what is decided, or breaks a neighbour; one that is too shy leaves a mess."""
+        """A sweep that covers too much loses decided or foreign parts; one that covers too little leaves parts."""
         participant = self.checked()
         old, decided, own, newer = (self.name(part, token=t) for part, t in enumerate((2, 2, 3, 4)))
         like = self.sink_id.replace("_", "X").replace("-", "X")
@@ -252,8 +252,8 @@ class ParticipantConformance(Output):
         self.assert_left(newer, *strange)
 
     def test_two_participants_of_a_sink_may_share_a_place(self) -> None:
-        """Two tables of one server, two kinds of files in one folder: the second could not prepare a part whose name
-        is taken, or would publish or sweep what is the other's.
+        """Two tables of one server, two formats in one folder: the second participant could not prepare a part under a
+        name that is taken, or would publish or sweep parts of the first.
         """
         participant, neighbour = self.checked(), self.neighbour()
         mine = self.name()
@@ -274,8 +274,8 @@ class ParticipantConformance(Output):
         self.assert_left(again)
 
     def test_what_a_log_left_that_is_gone_is_swept_and_another_clusters_is_not(self) -> None:
-        """A commit log that was deleted and made anew counts its claims from 1 again: what the one before left would
-        stay forever, or pass for the new one's. The sink of the same name on another cluster has claims of its own.
+        """A recreated commit log counts its claims from 1 again: parts of the old log would stay forever, or pass for
+        parts of the new one. The sink of the same name on another cluster has claims of its own.
         """
         participant = self.checked()
         mine = self.name(0, token=3)
@@ -289,8 +289,8 @@ class ParticipantConformance(Output):
         self.assert_visible(mine, elsewhere)
 
     def test_the_same_numbers_under_a_new_commit_log_are_another_batch(self) -> None:
-        """After the log was deleted, claims, batches and attempts begin again: "it is published already" would lose the
-        batch, and a place that is taken would keep it out forever.
+        """Loss: after the log was deleted, claims, batches and attempts begin again. "Already published" would lose the
+        batch, and a name that is taken would keep it out forever.
         """
         participant = self.checked()
         mine = self.name()
@@ -304,8 +304,8 @@ class ParticipantConformance(Output):
         assert list(participant.commit([again])) == [again]
 
     def test_parts_of_an_earlier_version_are_committed_and_swept(self) -> None:
-        """The version before gave parts names without incarnation and participant; what it had prepared when it was
-        replaced is decided, or holds locks and space.
+        """Earlier versions gave parts names without incarnation and participant. Parts that such a version prepared
+        before an upgrade are decided, or hold locks and space.
         """
         participant = self.checked()
         decided, left = (self.name(part)._replace(incarnation="", participant="") for part in range(2))
@@ -316,7 +316,7 @@ class ParticipantConformance(Output):
         self.assert_left()
 
     def test_a_sweep_killed_anywhere_is_finished_by_the_next(self) -> None:
-        """The driver that sweeps may die of the same cause as the one before."""
+        """The sweeping driver may die of the same cause as the one before."""
         participant = self.checked()
         scope = self.scope(_LATER)
         self.batch(0)
@@ -341,7 +341,7 @@ class ParticipantConformance(Output):
         self.assert_visible(winner)
 
     def test_a_prepared_part_that_is_lost_is_named_before_the_decision(self) -> None:
-        """A decision over a part that is gone cannot be kept."""
+        """Loss: a decision over a part that is gone cannot be kept."""
         participant = self.checked()
         _, handles = self.batch()
         self.lose(handles[1])
@@ -351,7 +351,7 @@ class ParticipantConformance(Output):
         self.assert_visible()
 
     def test_a_decided_part_that_is_lost_is_named_and_written_again(self) -> None:
-        """Flink logs it and goes on; here the part comes again, and the others are not doubled."""
+        """Flink logs the loss and continues; here the part is written again, and no other part is duplicated."""
         participant = self.checked()
         names, handles = self.batch()
         self.lose(handles[1])
@@ -366,7 +366,7 @@ class ParticipantConformance(Output):
         self.assert_left()
 
     def test_a_batch_whose_parts_are_all_lost_is_written_again(self) -> None:
-        """Then there is nothing to keep."""
+        """A lost part of an undecided batch leaves nothing to roll back."""
         participant = self.checked()
         _, handles = self.batch(parts=2)
         for handle in handles:
@@ -379,7 +379,7 @@ class ParticipantConformance(Output):
         self.assert_left()
 
     def test_a_commit_of_what_was_written_again_killed_anywhere_is_completed_once(self) -> None:
-        """The second commit of a batch meets parts that the first has published."""
+        """The second commit of a batch finds parts that the first has published."""
 
         def after_a_loss(batch: int) -> tuple[list[PartName], list[Any]]:
             names, handles = self.batch(batch)

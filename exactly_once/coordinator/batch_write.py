@@ -28,8 +28,8 @@ from exactly_once.protocol.ticket import Ticket
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One try of a batch write: what its tasks and its commit need to know. ``state`` is None when the write was
-    decided and proven committed before: then nobody claims, and nobody is fenced.
+    """One try of a batch write: the state that its tasks and its commit share. ``state`` is None when the write was
+    already proven committed: then the try claims nothing and fences no driver.
     """
 
     ticket: Ticket
@@ -107,7 +107,7 @@ def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None
 
 
 def abort_write(options: SinkOptions, write: Write, parts: Sequence[Part | None]) -> None:
-    """Abort what this try prepared, unless it is decided."""
+    """Roll back what this try prepared, unless it is decided."""
     if write.state is None:
         return
     committer = Committer(Session.of(options), MemoryStore(write.state))

@@ -37,9 +37,9 @@ def claim_for_stream(
 ) -> DriverState:
     """Claim the sink for a query, before its first batch.
 
-    Refuses whatever it must refuse before it writes anything, and before it disturbs another driver. Parts
-    of the batch in flight that are decided and lost are to be written again (``replay`` of the state). ``adopts_all``:
-    any history of the checkpoint, and recreated topics, are accepted.
+    Every refusal comes before the first write, and before another driver is disturbed. The batch in flight writes its
+    decided and lost parts again (``replay`` of the state). With ``adopts_all`` the claim accepts any history of the
+    checkpoint, and recreated topics.
 
     Returns
     -------
@@ -146,9 +146,8 @@ def _tell(sink_id: str, found: Resolved, state: DriverState) -> None:
 def _raise_own(options: SinkOptions, batch: Batch, found: Resolved) -> None:
     """Raise what keeps ``batch`` from running.
 
-    A batch write shares nothing with another write of which parts are lost or in doubt: that one's own next try makes
-    it good, and none of its transactions is open any more. One that may still have some open (Unfinished) stops
-    everybody, since its ids must not be initialised again.
+    A batch write is independent of other writes with lost or doubtful parts: their next try repairs them. A write that
+    may still have open transactions (Unfinished) stops every claim, since its ids must not be initialised again.
     """
     for decision, failure in found.failures:
         if not (_of_another_write(decision, batch) and isinstance(failure, Expired)):
@@ -164,7 +163,7 @@ def _of_another_write(decision: Decision, batch: Batch) -> bool:
 
 
 def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
-    """What ``batch``, which Spark is about to run again, must write again.
+    """Return the parts that ``batch``, which Spark is about to run again, must write again.
 
     Raises
     ------
@@ -179,11 +178,14 @@ def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
         name = d.title(options.sink_id)
         if (d.query_id, d.batch_id) != (batch.query_id, batch.batch_id):
             raise in_doubt(
-                name, d, loss.handles, "they were rolled back, and their micro-batch is no longer the one in flight"
+                name, d, loss.handles, "these parts were rolled back, and Spark has moved past their micro-batch"
             )
         if unknown := [h for h in loss.handles if not h.digest]:
             raise in_doubt(
-                name, d, unknown, "they were rolled back, and an older version of this package recorded no digest"
+                name,
+                d,
+                unknown,
+                "these parts were rolled back, and the older version that wrote them recorded no digest",
             )
         for h in loss.handles:
             replay.setdefault(h.participant, {})[str(h.part)] = [h.records, h.digest]

@@ -16,7 +16,7 @@ from exactly_once.participant import Handle
 from exactly_once.protocol.loss import origin, part_list
 from exactly_once.protocol.records import Decision
 
-#: What is safe when only the mark is missing that says so.
+#: The safe statement when only the completed mark is missing.
 COMMITTED = "The batch is committed; the next start marks it so and drains its rows"
 
 
@@ -71,14 +71,14 @@ def _commit(session: Session, decision: Decision, name: str, recovering: bool) -
 
 
 def _of_decision(e: ExactlyOnceError, title: str) -> ExactlyOnceError:
-    """A participant's error as one of a batch that is decided: it may not say that nothing was written."""
+    """Turn a participant's error into the error of the decided batch."""
     kind = Unfinished if isinstance(e, BrokerUnreachable | BrokerRefused) else type(e)
     decided = kind(f"{title} is decided, but not all of its parts are proven committed: {e.what}", e.way_out, e.safe)
     return decided_error(decided)
 
 
 def _with_way_past(e: Expired, decision: Decision, lost: list[Handle]) -> Expired:
-    """Who accepts the parts in doubt accepts those that are lost; a participant does not know the word for it."""
+    """Add the option that continues past the decision: whoever accepts the parts in doubt accepts the lost ones too."""
     more = f"; and {len(lost)} more were rolled back: {part_list(lost)}" if lost else ""
     way_past = (
         f"The rows come from {origin(decision)}. Then set the option sink.accept.lost={decision.word} for one start"
@@ -87,5 +87,5 @@ def _with_way_past(e: Expired, decision: Decision, lost: list[Handle]) -> Expire
 
 
 def decided_error(e: ExactlyOnceError, safe: str = Unfinished.default_safe) -> ExactlyOnceError:
-    """``e`` as an error of a batch that is decided: it may not say that nothing was written."""
+    """Turn ``e`` into the error of a decided batch, which must not say that nothing was written."""
     return type(e)(e.what, e.way_out, safe) if e.safe == ExactlyOnceError.default_safe else e

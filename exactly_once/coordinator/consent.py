@@ -1,7 +1,7 @@
 """A person's consents for one start, each naming its object, so that a consent cannot outlive its purpose.
 
 ``sink.adopt``, ``sink.takeover`` and ``sink.accept.lost`` each name one thing: a batch of a checkpoint, a topic's id, a
-query, a decision. A word that stays in the options names nothing later, and every start says so.
+query, a decision. A value that stays in the options matches nothing later, and every start warns of it.
 """
 
 from __future__ import annotations

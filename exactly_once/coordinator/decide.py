@@ -18,7 +18,9 @@ from exactly_once.protocol.loss import lost_parts
 from exactly_once.protocol.planning import check_undecided
 from exactly_once.protocol.records import Completed, Decision, in_order
 
-_PERHAPS_DECIDED = "Whether the batch is decided is not known here; the next start finds out, and writes its rows once"
+_PERHAPS_DECIDED = (
+    "The driver cannot tell whether the batch is decided; the next start finds out, and writes the rows once"
+)
 DECIDE_BUDGET_S = 30.0
 
 

@@ -29,7 +29,7 @@ from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
 
-#: What failed attempts left open in participants other than Kafka is looked for at least this often.
+#: The driver sweeps participants other than Kafka for parts of failed attempts at least this often.
 SWEEP_EVERY_MS = 30_000
 
 
@@ -95,7 +95,7 @@ def plan(options: SinkOptions, store: Store, others: Iterable[Participant[Any]] 
 
 
 def empty_part(ticket: Ticket) -> Part:
-    """The part of a batch without tasks: Spark may find no rows at all, and such a batch is decided too."""
+    """Make the single, empty part of a batch without tasks: the sink decides a batch without rows too."""
     batch = ticket.batch
     return Part(
         ticket.execution,
@@ -161,7 +161,7 @@ class Committer:
         return decision
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
-        """Abort what this driver's last execution left open, unless its batch is decided.
+        """Roll back the open parts of this driver's last execution, unless its batch is decided.
 
         Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
         which may still be under way. Then the log is told, for tasks that are still alive.
@@ -210,7 +210,7 @@ class Committer:
         return decide_and_complete(self._session, proposal(parts, state), state, amended)
 
     def _housekeeping(self, parts: list[Part], state: DriverState) -> int:
-        """Abort what failed attempts of this execution, or late tasks of older claims, left open.
+        """Roll back open parts of failed attempts of this execution, and of late tasks of older claims.
 
         In Kafka after every batch: Spark's attempt numbers do not tell whether there is something, since a stage that
         is run again counts its attempts from 0 again. The other participants, where looking costs more, when something
@@ -247,7 +247,7 @@ class Committer:
 
 
 def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> dict[str, list[str]]:
-    """Abort what the last execution of an ended query left open, if Spark's own call of ``abort`` did not.
+    """Roll back the open parts of the last execution of an ended query, if Spark's own call of ``abort`` did not.
 
     The state is loaded first and ``runs`` asked then: a run that begins later claims the sink anew, since this
     execution is not finished, and that fences what is done here.
@@ -302,10 +302,10 @@ def earlier_decision(sink_id: str, decision: Decision | None, parts: Sequence[Pa
     lost = {(participant, part) for participant, wanted in state.replay.items() for part in wanted}
     handles = [h for h in decision.handles if (h.participant, str(h.part)) in lost]
     if missing := [h for h in handles if (h.participant, str(h.part)) not in written]:
-        why = "they were rolled back, and the same micro-batch now has no rows for them"
+        why = "these parts were rolled back, and the same micro-batch now has no rows for them"
         raise in_doubt(name, decision, missing, why)
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):
-        why = f"they were rolled back, and their rows now go to {', '.join(sorted(strange))}"
+        why = f"these parts were rolled back, and their rows now go to {', '.join(sorted(strange))}"
         raise in_doubt(name, decision, handles, why)
     log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(written), decision.batch_id)
     return decision

@@ -90,7 +90,7 @@ class Verification:
 
 
 def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0) -> Claim | None:
-    """Take the ownership: a driver that is still running is fenced and stops with EO-FENCED. The next start of the
+    """Claim the sink: a driver that is still running is fenced and stops with EO-FENCED. The next start of the
     stream takes it back.
 
     Returns

@@ -55,7 +55,7 @@ def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
 
 
 def _settled(options: SinkOptions, batch: Batch) -> DriverState:
-    """The state of a driver of which nothing that was decided before is open."""
+    """Return the state of a driver whose earlier decisions are all completed."""
     if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
         with Control(options.connection, CONTACT_BUDGET_S) as control:
             version, timeout_ms = check_cluster(options, control.renew(CLAIM_BUDGET_S))
@@ -80,7 +80,7 @@ class DeliveryCommitter:
         self._store = store
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> None:
-        """Everything is with the brokers already, as far as the guarantee goes.
+        """Do nothing but check: the tasks have already sent everything that the guarantee requires.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class DeliveryCommitter:
         self._store.save(replace(state, finished=True))
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> None:
-        """What was sent cannot be taken back."""
+        """Do nothing: sent records cannot be rolled back."""
 
 
 class KafkaDelivery(Participant[PreparedTransaction]):

@@ -1,1 +1,1 @@
-"""For people: how a sink stands, what may be done about it, and by which command."""
+"""For operators: the state of a sink, the permitted actions, and the commands for them."""

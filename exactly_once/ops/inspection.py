@@ -1,7 +1,7 @@
 """Inspection of a sink from outside: its owner, open transactions, unproven decisions, waiting readers.
 
-Read-only. Every statement is the brokers' word or the commit log's; nothing is inferred from a checkpoint or a clock of
-this machine, except ages (Kafka does not tell its time, so an age is ours minus the broker's stamp).
+Read-only. Every statement comes from the brokers or the commit log, none from a checkpoint or this machine's clock.
+Only ages use that clock: Kafka does not tell its time, so an age is this machine's time minus the broker's time stamp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_id, namespace, parse_part_id
 from exactly_once.protocol.records import KAFKA, WRITE, Claim, Completed, Decision, PreparedTransaction
 
-#: States in which readers of the topics wait for the transaction.
+#: In these states, readers of the topics wait for the transaction.
 UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 _LOG_TOPIC = re.compile(r"eo\.(?P<sink>.+)\.commit-log")
@@ -34,14 +34,14 @@ _ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
 
 @dataclass(frozen=True)
 class Owner:
-    """The latest claim of a sink, and whether its process is alive (None: it is on another host, so unknown here)."""
+    """The latest claim of a sink, and whether its process is alive (None: unknown, it is on another host)."""
 
     claim: Claim
     alive: bool | None
 
     @property
     def works(self) -> bool | None:
-        """Whether a stream or a batch write may be disturbed by a new claim; None when it cannot be known from here.
+        """Return whether a new claim would disturb a stream or a batch write; None when this host cannot tell.
 
         A recovery does not need protecting: two may run at once, and the process that ran one may stay alive long after
         it has finished.
@@ -55,14 +55,14 @@ class Owner:
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction of the sink that is under way, by its coordinator.
+    """An open transaction of the sink, as its coordinator describes it.
 
     Attributes
     ----------
     part, attempt
-        None for the commit log's own.
+        None for the commit log's transaction.
     age_s, timeout_s : float
-        How long it is open, and after how long the broker aborts it.
+        How long it has been open, and the age at which the broker aborts it.
     verdict : str
         ``decided``: it will be committed. ``undecided``: it may be aborted, since its rows will be written again.
         ``log``: a write to the commit log.
@@ -90,12 +90,12 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class PendingPart:
-    """One handle of a decision that is not proven, and what its coordinator says of it.
+    """One handle of an unproven decision, and its state according to its coordinator.
 
     ``state`` is its :class:`~exactly_once.protocol.life.Life`: ``decided`` (still open), ``committed`` or ``lost``; or
-    ``unknown`` when the id is forgotten, or serves another transaction. It is ``unasked`` for an output other than
-    Kafka: only a start of the stream, or a recovery that is given this output, can ask it. ``transactional_id`` is the
-    name of the part there.
+    ``unknown`` (the coordinator forgot the id, or uses it for another transaction). In an output other than Kafka it is
+    ``unasked``: only a start of the stream, or a recovery that has this output, can ask it. There, ``transactional_id``
+    is the part's name.
     """
 
     transactional_id: str
@@ -107,7 +107,7 @@ class PendingPart:
 
 @dataclass(frozen=True)
 class PendingDecision:
-    """A batch that is decided and has no completed mark."""
+    """A decided batch without a completed mark."""
 
     query_id: str
     batch_id: int
@@ -122,7 +122,7 @@ class PendingDecision:
         return batch_name(self.query_id, self.batch_id)
 
     def count(self, state: str) -> int:
-        """How many parts are in ``state``."""
+        """Return the number of parts in ``state``."""
         return sum(p.state == state for p in self.parts)
 
     @property
@@ -138,10 +138,10 @@ class PendingDecision:
 
 @dataclass(frozen=True)
 class BlockedPartition:
-    """A partition whose read_committed readers wait.
+    """A partition on which read_committed readers wait.
 
-    ``ours`` is whether an open transaction of this sink writes to it; when not, somebody else holds it back. ``groups``
-    is filled in when readers are asked for.
+    ``ours``: an open transaction of this sink writes to it; if False, another application's transaction holds it back.
+    ``groups`` is filled in on request.
     """
 
     topic: str
@@ -163,7 +163,7 @@ class BlockedPartition:
 
 @dataclass(frozen=True)
 class RecentDecision:
-    """A decision that the log still holds, and its completed mark if it has one."""
+    """A decision in the log, and its completed mark if it has one."""
 
     decision: Decision
     decided_ms: int
@@ -171,7 +171,7 @@ class RecentDecision:
 
     @property
     def completed_ms(self) -> int | None:
-        """When it was proven committed; None as long as it is not."""
+        """The time at which it was proven committed; None before that."""
         return self.mark.completed_ms if self.mark else None
 
     def as_json(self) -> dict[str, Any]:
@@ -201,14 +201,14 @@ class Inspection:
     open : tuple of OpenTransaction
         Oldest first.
     decided : tuple of PendingDecision
-        Decided and not proven, oldest first.
+        Decided but not proven, oldest first.
     blocked : tuple of BlockedPartition
-        Of the topics of open transactions and of the decisions that the log holds. Of a stream that runs, partitions
-        are blocked most of the time: what counts is for how long.
+        Of the topics of open transactions and of the decisions in the log. Partitions of a running stream are blocked
+        most of the time: only the duration matters.
     recent : tuple of RecentDecision
         Oldest first.
     readers_complete : bool or None
-        None when readers were not asked for; False when the budget ended before every group was asked.
+        None when readers were not requested; False when the budget ended before every group was asked.
     checked_ms : int
         This machine's clock.
     """
@@ -230,7 +230,7 @@ class Inspection:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is open, nothing waits for a proof, nobody is blocked."""
+        """True when nothing is open, every decision is proven, and no reader is blocked."""
         return not (self.open or self.decided or self.blocked)
 
     def as_json(self) -> dict[str, Any]:
@@ -249,10 +249,10 @@ class Inspection:
 
 
 def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, readers: bool = False) -> Inspection:
-    """Inspect the sink as it is now. Changes nothing, fences no one.
+    """Inspect the sink as it is now. Changes nothing and fences no driver.
 
-    It lists and describes what is open first and reads the log then, so that "undecided" is never said of a transaction
-    that was decided when it was looked at.
+    Reads the log after it has described the open transactions, so it never calls a transaction "undecided" that was
+    already decided when it was described.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
     Raises
     ------
     BrokerUnreachable, CommitLogDamaged, NotAuthorized
-        ``budget_s`` is for all of it.
+        ``budget_s`` covers the whole inspection.
     """
     deadline = Deadline(budget_s)
     with Survey(connection, budget_s) as survey:
@@ -298,12 +298,12 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
 
 
 def owner_of(log: LogState) -> Owner | None:
-    """The owner according to the log, and whether it is alive."""
+    """Return the owner according to the log, and whether it is alive."""
     return Owner(log.owner, owner_alive(log.owner)) if log.owner else None
 
 
 def sinks(connection: Connection, budget_s: float = 10.0) -> list[str]:
-    """Every sink id that has a commit log or a transactional id on the cluster, as far as the principal may see."""
+    """Return every sink id with a commit log or a transactional id on the cluster, as far as the principal may see."""
     with Survey(connection, budget_s) as survey:
         found = {m["sink"] for topic in survey.topics() if (m := _LOG_TOPIC.fullmatch(topic)) is not None}
         ids = {sink_of(t.transactional_id) for t in survey.list_transactions("eo:", ())}
@@ -311,12 +311,12 @@ def sinks(connection: Connection, budget_s: float = 10.0) -> list[str]:
 
 
 def batch_name(query_id: str, batch_id: int) -> str:
-    """What a person calls the batch: ``batch 7``, or ``write 2013-01-05`` for a batch write."""
+    """Return the batch's name for people: ``batch 7``, or ``write 2013-01-05`` for a batch write."""
     return f"write {query_id.removeprefix(WRITE)}" if query_id.startswith(WRITE) else f"batch {batch_id}"
 
 
 def sink_of(transactional_id: str) -> str | None:
-    """The sink that a transactional id (of a part, or of a commit log) belongs to; None for a foreign one."""
+    """Return the sink of a transactional id (of a part, or of a commit log); None for a foreign one."""
     part = parse_part_id(transactional_id)
     if part is not None:
         return part.sink_id
@@ -325,9 +325,9 @@ def sink_of(transactional_id: str) -> str | None:
 
 
 def naming(transaction: Description, log: LogState) -> tuple[Decision, PreparedTransaction] | None:
-    """The decision and the handle that name exactly this transaction (id, producer id, epoch); None: undecided."""
+    """Return the decision and the handle of exactly this transaction (id, producer id, epoch); None: undecided."""
     for decision in log.decisions:
-        for handle in decision.handles:  # without a copy of them for each transaction that is looked for
+        for handle in decision.handles:  # without a copy of the handles for each transaction
             if (
                 isinstance(handle, PreparedTransaction)
                 and handle.transactional_id == transaction.transactional_id
@@ -338,7 +338,7 @@ def naming(transaction: Description, log: LogState) -> tuple[Decision, PreparedT
 
 
 def judge(transaction: Description, log: LogState, checked_ms: int) -> OpenTransaction:
-    """What ``log`` says of a transaction that is under way."""
+    """Judge a transaction under way by ``log``."""
     part = parse_part_id(transaction.transactional_id)
     found = naming(transaction, log)
     verdict = "log" if part is None else "decided" if found else "undecided"
@@ -359,7 +359,7 @@ def judge(transaction: Description, log: LogState, checked_ms: int) -> OpenTrans
 
 
 def state_of(handle: PreparedTransaction, decision: Decision, described: Description | None) -> str:
-    """What became of a decided handle, by the coordinator's description: see :class:`PendingPart`."""
+    """Return the state of a decided handle, by the coordinator's description: see :class:`PendingPart`."""
     if described is None or not _is(handle, decision, described):
         return "unknown"
     if described.state == "Ongoing":
@@ -370,9 +370,9 @@ def state_of(handle: PreparedTransaction, decision: Decision, described: Descrip
 
 
 def _is(handle: PreparedTransaction, decision: Decision, described: Description) -> bool:
-    """Whether the description is of the handle's own transaction.
+    """Return whether the description is of the handle's own transaction.
 
-    EndTxn 5 raises the epoch as it ends a transaction; a time-out does so in every version.
+    EndTxn 5 raises the epoch when it ends a transaction; a timeout does so in every version.
     """
     raised = described.state in _ABORTING or (described.state in _COMMITTING and decision.end_txn_version >= 5)
     epochs = (handle.epoch, handle.epoch + 1) if raised else (handle.epoch,)
@@ -407,8 +407,8 @@ def _blocked(
             before = survey.watermarks(topic)
             if all(w.last_stable >= w.high for w in before.values()):
                 continue
-            after = survey.watermarks(topic)  # a commit between two requests must not look like a reader that waits
-        except UnknownTopic:  # deleted since: nobody reads it
+            after = survey.watermarks(topic)  # a commit between the two requests must not look like a waiting reader
+        except UnknownTopic:  # deleted since: it has no readers
             continue
         found += [
             BlockedPartition(topic, p, after[p].last_stable, after[p].high, (topic, p) in written)

@@ -1,5 +1,5 @@
-"""Whether the process of a sink's owner is still alive: for operators. Safety never rests on this answer, but on
-Kafka's fencing.
+"""Checks, for operators, whether the process of a sink's owner is alive. Safety depends on Kafka's fencing, never on
+these checks.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import psutil
 
 from exactly_once.protocol.records import Claim
 
-#: A process whose recorded start differs by more than this from the one that has its id now is another process.
+#: If the recorded start of a process differs by more than this from that of the process with its id, it is another one.
 _SAME_START_S = 2.0
 
 
 def owner_alive(claim: Claim) -> bool | None:
-    """Whether the process of ``claim`` still runs; None when that cannot be told: it is on another machine, or the
-    claim is of a version that did not say when its process had started.
+    """Return whether the process of ``claim`` still runs; None when this cannot be told: the process is on another
+    machine, or an old version wrote the claim without the process's start.
     """
     if claim.host != socket.gethostname() or (not claim.pid_started and psutil.pid_exists(claim.pid)):
         return None
@@ -24,9 +24,7 @@ def owner_alive(claim: Claim) -> bool | None:
 
 
 def belongs_to(pid: int, ancestor: int) -> bool:
-    """Whether the process ``pid`` of this machine is ``ancestor``, or was started by it, by its children and so on; not
-    when it is gone.
-    """
+    """Return whether the process ``pid`` of this machine is ``ancestor`` or a descendant of it; False if it is gone."""
     try:
         return ancestor in (pid, *(p.pid for p in psutil.Process(pid).parents()))
     except psutil.NoSuchProcess:
@@ -34,7 +32,7 @@ def belongs_to(pid: int, ancestor: int) -> bool:
 
 
 def process_alive(pid: int, started: float) -> bool:
-    """Whether the process with this id is the one that started then (seconds since the epoch): ids are used again."""
+    """Return whether the process with this id started then (seconds since the epoch): systems reuse ids."""
     try:
         process = psutil.Process(pid)
         same = abs(process.create_time() - started) < _SAME_START_S

@@ -23,7 +23,7 @@ from exactly_once.protocol.records import Decision, PreparedTransaction
 class Refused(ExactlyOnceError):
     """The operation would lose or duplicate records, stop a running driver, or touch another application's transaction.
 
-    ``phrase`` is what overrules the refusal; None when nothing does.
+    ``phrase`` overrules the refusal; None when nothing does.
     """
 
     code = "EO-REFUSED"
@@ -46,10 +46,10 @@ class Decided:
 
 @dataclass(frozen=True)
 class Attributed:
-    """A hanging transaction and whose it is.
+    """A hanging transaction and its owner.
 
     ``owner`` is ``ours`` (its producer id belongs to a sink of this package), ``foreign`` (it belongs to another
-    transactional id) or ``unknown`` (nobody knows the producer id any more). ``decided`` is set when a commit log wants
+    transactional id) or ``unknown`` (no coordinator knows the producer id). ``decided`` is set when a commit log wants
     exactly this transaction committed.
     """
 
@@ -60,7 +60,7 @@ class Attributed:
 
 
 def decided_as(transaction: Description, log: LogState) -> Decided | None:
-    """The decision that names exactly this transaction (id, producer id and epoch), or None: it is undecided."""
+    """Return the decision of exactly this transaction (id, producer id and epoch); None: it is undecided."""
     found = naming(transaction, log)
     return Decided(*found) if found else None
 
@@ -73,17 +73,17 @@ def check_commit(
     Parameters
     ----------
     written : int, optional
-        How many records it holds, for the phrase; None when that is not known.
+        The number of its records, for the phrase; None when unknown.
 
     Returns
     -------
     Decided or None
-        The decision to commit it by; None when it is undecided and ``force`` states that its rows will be duplicated.
+        Its decision; None when it is undecided and ``force`` states that its rows will be duplicated.
 
     Raises
     ------
     Refused
-        When it is not under way, or not decided: committing it would show a part of a batch that will be written again.
+        When it is not under way, or undecided: committing it would show a part of a batch that will be written again.
     """
     _check_under_way(transaction)
     decided = decided_as(transaction, log)
@@ -120,7 +120,7 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
             _losing(decided),
             f"the transaction of {transaction.transactional_id} is decided ({name_of(decided.decision)}, "
             f"{decided.handle.records} records); aborting it would lose them",
-            "Commit the transaction, or start the stream or the recovery; either commits it",
+            "Commit the transaction, start the stream, or run the recovery: each commits the transaction",
         )
     return decided
 
@@ -145,12 +145,12 @@ def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> 
         force,
         f"fence {driver}",
         f"{what}; this would take the sink from that driver, which would stop with EO-FENCED",
-        "Stop the driver first, or run this on the driver's host; a running driver ends its own transactions",
+        "Stop the driver first, or run the command on the driver's host; a running driver ends its own transactions",
     )
 
 
 def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
-    """Whose a hanging transaction is, by the coordinators' ids and the commit logs (by sink id)."""
+    """Find the owner of a hanging transaction, by the coordinators' ids and the commit logs (by sink id)."""
     sink_id = sink_of(hanging.transactional_id) if hanging.transactional_id is not None else None
     for candidate, log in logs.items():
         for decision in log.decisions:
@@ -159,7 +159,9 @@ def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
                     continue
                 if handle.epoch == hanging.producer_epoch:
                     return Attributed(hanging, "ours", candidate, Decided(decision, handle))
-                sink_id = candidate  # a producer id stays with its transactional id; this epoch was another transaction
+                sink_id = (
+                    candidate  # a producer id stays with its transactional id; another epoch is another transaction
+                )
     if sink_id is not None:
         return Attributed(hanging, "ours", sink_id)
     return Attributed(hanging, "foreign" if hanging.transactional_id is not None else "unknown")
@@ -193,7 +195,7 @@ def check_hanging(found: Attributed, force: str | None = None) -> None:
 
 
 def part_sink(transactional_id: str) -> str:
-    """The sink of a part's transactional id.
+    """Return the sink of a part's transactional id.
 
     Raises
     ------

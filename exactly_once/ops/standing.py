@@ -17,17 +17,17 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True)
 class Standing:
-    """What checkpoint and commit log say together.
+    """The progress of a stream, by checkpoint and commit log together.
 
     Attributes
     ----------
     state : str
-        ``unused``: neither has a batch. ``settled``: every planned batch is committed by Spark. ``in flight``: one is
-        planned and not decided. ``in doubt``: one is decided, and Spark has not marked it; the next start drains it.
-        ``checkpoint lost``: the log holds decisions that the checkpoint cannot have forgotten (it was deleted, restored
-        or rewound); ``foreign``: the sink belongs to another query; ``torn``: files on which the next start fails.
+        ``unused``: neither has a batch. ``settled``: Spark has committed every planned batch. ``in flight``: a batch is
+        planned but not decided. ``in doubt``: a batch is decided, but Spark has not committed it; the next start drains
+        it. ``checkpoint lost``: the checkpoint lacks decided batches (it was deleted, restored or rewound).
+        ``foreign``: the sink belongs to another query. ``torn``: the next start fails on a torn file.
     open_decisions : tuple of int
-        Batches that are decided and not yet proven committed.
+        Batches that are decided but not yet proven committed.
     """
 
     state: str
@@ -40,13 +40,13 @@ class Standing:
     torn: tuple[str, ...] = ()
 
     def as_metadata(self) -> dict[str, Any]:
-        """The standing as plain values, without those that are not known."""
+        """The standing as plain values, without unknown ones."""
         values = {**asdict(self), "open_decisions": list(self.open_decisions), "torn": list(self.torn) or None}
         return {name: value for name, value in values.items() if value is not None}
 
 
 def compare(checkpoint: Checkpoint, log: LogState) -> Standing:
-    """Judge a checkpoint against the commit log of its sink."""
+    """Compare a checkpoint with the commit log of its sink."""
     last = log.last_decision(checkpoint.query_id) if checkpoint.query_id else None
     decided = last.batch_id if last else None
     bound = log.owner.query_id if log.owner else None
@@ -77,18 +77,18 @@ def compare(checkpoint: Checkpoint, log: LogState) -> Standing:
 
 
 def lag(committed: Offsets, topic: str, watermarks: Mapping[int, Watermarks]) -> int:
-    """Offsets between what Spark has committed and what a read_committed reader could read (markers included)."""
+    """Count the offsets that a read_committed reader could read and Spark has not committed (markers included)."""
     done = committed.get(topic, {})
     return sum(max(0, w.last_stable - max(w.low, done.get(p, 0))) for p, w in watermarks.items())
 
 
 def parse_offsets(text: str) -> Offsets:
-    """The Kafka offsets in the text of one ``offsets/N`` file."""
+    """Return the Kafka offsets in the text of one ``offsets/N`` file."""
     return kafka_offsets(source_lines(text))
 
 
 def by_partition(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Offsets as JSON gives them, whose keys are text."""
+    """Convert offsets from JSON, which has text keys."""
     return {topic: {int(p): int(offset) for p, offset in partitions.items()} for topic, partitions in topics.items()}
 
 

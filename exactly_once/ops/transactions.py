@@ -1,6 +1,6 @@
-"""Operations on the transactions of a sink: commit, abort, recover, end hanging ones; within the rules.
+"""Operations on the transactions of a sink, within the rules: commit, abort, recover, end hanging ones.
 
-A commit or an abort ends exactly the transaction that was seen, by producer id and epoch.
+A commit or an abort ends exactly the transaction that was described, by producer id and epoch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RECOVERY_BUDGET_S = 60.0
 
 @dataclass(frozen=True)
 class Ended:
-    """A transaction that was ended: as it was seen, its decision if it had one, and what overruled the rules."""
+    """An ended transaction: its description before, its decision if any, and the phrase that overruled the rules."""
 
     transaction: Description
     committed: bool
@@ -67,7 +67,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Aborted:
-    """An abort: the transaction as it was seen, and the recovery that did it (None when it was decided, and forced)."""
+    """An abort: the transaction's description before, and the recovery that aborted it (None: decided, and forced)."""
 
     transaction: Description
     report: RecoveryReport | None = None
@@ -110,9 +110,9 @@ def abort(
 ) -> Aborted:
     """Abort the transaction of a part.
 
-    A driver might decide an undecided transaction meanwhile, so the sink is taken from the driver first: this is a
-    recovery, which aborts every other undecided transaction too. A decided transaction is aborted alone, if ``force``
-    says so; the next start of the stream writes its rows again (EO-LOST).
+    A driver might decide an undecided transaction meanwhile, so this runs a recovery, which takes the sink from the
+    driver first and aborts every undecided transaction. With ``force``, aborts a decided transaction, and that one
+    alone; the next start of the stream writes its rows again (EO-LOST).
 
     Raises
     ------
@@ -137,7 +137,7 @@ def abort(
     if (after.state, after.producer_epoch) == (transaction.state, transaction.producer_epoch):
         raise Unfinished(
             f"the transaction of {transactional_id} is still {after.state}",
-            "Run the recovery again, and see what its report says about this transaction",
+            "Run the recovery again, and look for this transaction in its report",
             safe="The transaction is not decided; none of it is visible to a read_committed reader",
         )
     return Aborted(transaction, report, force if owner is not None and owner.works is not False else None)
@@ -165,13 +165,13 @@ def list_hanging(
     older_than_s: float = OLDER_THAN_S,
     budget_s: float = BUDGET_S,
 ) -> list[Attributed]:
-    """The hanging transactions on ``topics`` and on those of the sink (of every sink when none is named), and whose
-    they are.
+    """List the hanging transactions on ``topics`` and on the topics of the sink (of every sink when none is named),
+    each with its owner.
 
     Raises
     ------
     BrokerUnreachable, NotAuthorized
-        See :func:`exactly_once.kafka.hanging.find_hanging`. ``budget_s`` is for each sink, and for the search.
+        See :func:`exactly_once.kafka.hanging.find_hanging`. Each sink, and the search, gets ``budget_s``.
     """
     logs = {s: read_log(connection, s, budget_s) for s in ([sink_id] if sink_id else sinks(connection, budget_s))}
     wanted = set(topics) | {t for log in logs.values() for d in log.decisions for t in d.topics}
@@ -189,12 +189,12 @@ def end_hanging(
     older_than_s: float = OLDER_THAN_S,
     budget_s: float = BUDGET_S,
 ) -> Attributed:
-    """Abort the hanging transaction that is called ``name`` (``topic-partition@start offset``).
+    """Abort the hanging transaction ``name`` (``topic-partition@start offset``).
 
     Raises
     ------
     Refused
-        When there is none of this name, and see :func:`check_hanging`.
+        When no hanging transaction has this name; see also :func:`check_hanging`.
     BrokerUnreachable, NotAuthorized, CommitLogBlocked
     """
     topic = name.rpartition("@")[0].rpartition("-")[0]
@@ -207,7 +207,7 @@ def end_hanging(
         raise gone
     chosen = found[0]
     if chosen.sink_id is not None and topic != commit_log_topic(chosen.sink_id):
-        # a decision that an observer does not see may stand behind an open transaction in the log
+        # a decision may be hidden from observers, behind an open transaction in the log
         log = read_log(connection, chosen.sink_id, budget_s, whole=True)
         chosen = attribute(chosen.hanging, {chosen.sink_id: log})
     check_hanging(chosen, force)
@@ -219,12 +219,12 @@ def end_hanging(
 def _written(leaders: Leaders, transaction: Description) -> int | None:
     try:
         return leaders.written(transaction)
-    except NotAuthorized:  # without READ on the topic: the phrase says that the number is not known
+    except NotAuthorized:  # without READ on the topic, the phrase says that the number is unknown
         return None
 
 
 def _end(control: Control, transaction: Description, commit: bool, version: int, decided: Decided | None) -> None:
-    # the epoch may have been raised since the decision: by an end that is under way already
+    # an end that is under way already may have raised the epoch since the decision
     epoch = decided.handle.epoch if decided else transaction.producer_epoch
     outcome = control.end(transaction.transactional_id, transaction.producer_id, epoch, commit, version)
     if outcome is not Outcome.DONE:

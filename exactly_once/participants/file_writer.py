@@ -1,4 +1,4 @@
-"""Writing the file of one part, in a task."""
+"""Writes the file of one part, in a task."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Format = Literal["jsonl", "parquet"]
 
 
 class FileWriter(PartWriter[PreparedPart]):
-    """One file: made with the first row, durable when its handle is made.
+    """One file: created with the first row, durable when its handle is made.
 
     Parameters
     ----------
     store : Store
     path : str
-        Of the file.
+        The path of the file.
     format : {"jsonl", "parquet"}
     columns : sequence of str or None
-        Which to write; None: all.
+        The columns to write; None: all.
     handle : callable
-        Makes the handle of: records, their digest, size in bytes.
+        Makes the handle from the number of records, their digest and the size in bytes.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class FileWriter(PartWriter[PreparedPart]):
             size = self.store.size(self.path)
             if size is None:
                 raise FileNotFoundError(f"{self.path} was deleted")
-        self.file = None  # the driver's now: an abort that comes late finds nothing
+        self.file = None  # the file belongs to the driver now: a late abort finds nothing
         return self.handle(self.records, self.digest.text, size)
 
     def abort(self) -> None:
@@ -112,7 +112,7 @@ def _line(row: dict[str, Any]) -> bytes:
 
 
 def _text(value: object) -> str:
-    """What JSON has no type for."""
+    """Convert a value for which JSON has no type."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dt.date | dt.time):  # a datetime is a date

@@ -1,4 +1,4 @@
-"""Files, one for each part, of which a batch becomes visible as a whole.
+"""Files, one for each part. The files of a batch become visible together.
 
 Below the root that the user names::
 
@@ -6,13 +6,13 @@ Below the root that the user names::
     _staging/batch=<batch>-<digest>/...                                                         being gathered
     batch=<batch>-<digest>/...                                                        published: one rename
 
-A file moves downwards only, by renames, so a look in this order never misses it. The digest is that of the decided
-files' names, which are never used twice: the directory belongs to exactly these handles, whatever else had the same
-batch number (a later query, another sink). Readers that know Hive's layout (Spark, Arrow) see a column
-``batch`` and pass over ``_staging``.
+A file moves only downwards in this list, by renames, so a look in this order never misses it. The digest is that of the
+decided files' names, which are never used twice: the directory belongs to exactly these handles, even if a later query
+or another sink has a batch of the same number. Readers that know Hive's layout (Spark, Arrow) see a column ``batch``
+and skip ``_staging``.
 
-A published directory stays where it is at least until the next batch is committed: what is neither staged nor published
-counts as lost, and is written again.
+Do not move a published directory before the next batch is committed: a part that is neither staged nor published counts
+as lost, and the sink writes it again.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ from exactly_once.protocol.records import PreparedPart
 
 STAGING = "_staging"
 
-#: A directory of one file, whose name tells this place from others: a disk that is not mounted, another URL.
+#: A directory with one file. The file's name identifies this place: it differs on another disk or under another URL.
 _IDENTITY = f"{STAGING}/_id"
 
 #: Names a published directory, and so the column that readers derive from it.
 BATCH = "batch"
 
-#: A part's name; names of earlier versions have no participant in them, and the file has it behind.
+#: A part's name. Names from earlier versions lack the participant, which follows in the file's name.
 _FILE = re.compile(
     r"(?P<name>eo~.+~\d+\.\d+(?P<participant>~[A-Za-z0-9_-]+)?)(?(participant)|\.[A-Za-z0-9_-]+)\.(jsonl|parquet)"
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
-#: A superseded driver may still be publishing the same batch, and each step of it can make one of ours fail once.
+#: A superseded driver may still be publishing the same batch, and each of its steps can make one of ours fail once.
 _LOOKS = 10
 
 
 class FileParticipant(Participant[PreparedPart]):
     """Writes the rows as files, JSON lines or Parquet; a reader sees all files of a batch or none.
 
-    After a loss in the output (a decided file was deleted), the rest of the batch is published first, and the lost part
-    once it has been written again.
+    If a decided file was deleted before its publication, the commit publishes the other files first, and the lost one
+    when it has been written again.
 
     Parameters
     ----------
     name : str
-        Of the participant: letters, digits, ``_``, ``-``.
+        The participant's name: letters, digits, ``_``, ``-``.
     url : str
-        Of the root: a path that driver and executors share (a relative one is taken from the working directory of the
-        process that makes the participant), or a URL of one of :data:`~exactly_once.participants.stores.ATOMIC_RENAME`,
-        without secrets in it.
+        The root: a path that driver and executors share (a relative path starts at the working directory of the process
+        that makes the participant), or a URL of one of :data:`~exactly_once.participants.stores.ATOMIC_RENAME`, without
+        secrets.
     format : {"jsonl", "parquet"}
         JSON lines: UTF-8, an object for each row with every column; null is null, a time ISO 8601 (with an offset where
         the column has a time zone), binary is base64, a decimal is text, a map is a list of pairs. NaN and infinity are
@@ -82,8 +82,8 @@ class FileParticipant(Participant[PreparedPart]):
         self.columns = list(columns) if columns is not None else None
 
     def check(self, sink_id: str, schema: pa.Schema) -> None:
-        """Refuse a store without atomic rename, one that cannot be written, and columns that are missing or that
-        readers would confuse with that of the directories.
+        """Refuse a store that has no atomic rename or is not writable, and columns that are missing or have the name of
+        the directories' column.
         """
         missing = set(self.columns or ()) - set(schema.names)
         if missing or BATCH in (self.columns or schema.names):
@@ -160,7 +160,7 @@ class FileParticipant(Participant[PreparedPart]):
                 store.sync(STAGING)
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
-        """Also what was gathered for a decision that is no more; the files of a live one are spared by name."""
+        """Also rolls back files gathered for a decision that no longer exists; live decisions are spared by name."""
         swept = dict[str, None]()
         with self._answering():
             store = store_of(self.url)
@@ -188,7 +188,7 @@ class FileParticipant(Participant[PreparedPart]):
 
 
 def _identify(store: Store) -> None:
-    """Give the place its identity: the first of several that try at once."""
+    """Give the place its identity; if several drivers try at once, the first wins."""
     identity = uuid.uuid4().hex
     made = f"{STAGING}/_id-{identity}"
     store.make(made)
@@ -205,7 +205,7 @@ def _identify(store: Store) -> None:
 
 
 def part_of(file: str) -> str | None:
-    """The name of the part whose file this is; None for others."""
+    """Return the name of the part to which a file belongs; None for other files."""
     m = _FILE.fullmatch(file)
     return m["name"].replace("~", ":") if m else None
 
@@ -215,12 +215,12 @@ def _file(handle: PreparedPart) -> str:
 
 
 def _there(store: Store, folder: str, handle: PreparedPart) -> bool:
-    """Whether the part's file is in ``folder``, whole."""
+    """Return whether the part's file is in ``folder``, whole."""
     return store.size(f"{folder}/{_file(handle)}") == handle.data["bytes"]
 
 
 def directory_of(handles: Sequence[PreparedPart]) -> str:
-    """The directory in which exactly these parts are published."""
+    """Return the directory for the publication of exactly these parts."""
     part = PartName.parse(handles[0].name)
     assert part is not None, handles[0].name
     digest = sha256("\n".join(sorted(map(_file, handles))).encode()).hexdigest()
@@ -228,12 +228,12 @@ def directory_of(handles: Sequence[PreparedPart]) -> str:
 
 
 def _publish(store: Store, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
-    """Gather what is staged and rename the directory; returns what is lost. OSError: somebody else is at it, or the
-    store does not answer.
+    """Gather the staged files and rename the directory; returns the lost parts. OSError: another driver is publishing
+    the batch, or the store does not answer.
     """
     final = directory_of(handles)
     gather = f"{STAGING}/{final}"
-    # each file is looked for where it comes from before where it goes to: it may be moved meanwhile
+    # look at a file's old place before its new one: another driver may move it meanwhile
     staged = [h for h in handles if _there(store, STAGING, h)]
     gathered = [h for h in handles if h not in staged and _there(store, gather, h)]
     missing = [h for h in handles if h not in staged and h not in gathered]
@@ -241,7 +241,7 @@ def _publish(store: Store, handles: Sequence[PreparedPart]) -> list[PreparedPart
     if not {_file(h) for h in missing} <= published:  # or by an earlier commit, before other parts were written again
         batch = final.rpartition("-")[0] + "-"
         published.update(file for d in store.names("") if d.startswith(batch) for file in store.names(d))
-    if published.intersection(store.names(final)):  # what had been lost has turned up after all
+    if published.intersection(store.names(final)):  # a file that seemed lost is there after all
         for folder, found in ((STAGING, staged), (gather, gathered)):
             for handle in found:
                 store.move(f"{folder}/{_file(handle)}", f"{final}/{_file(handle)}")
@@ -257,10 +257,10 @@ def _publish(store: Store, handles: Sequence[PreparedPart]) -> list[PreparedPart
         store.sync(STAGING)
         reach("files-gathered")
         store.move(gather, final)
-        nested = f"{final}/{final}"  # HDFS renames into a directory that is there, when another driver was faster
+        nested = f"{final}/{final}"  # HDFS renames into an existing directory, when another driver was faster
         for file in store.names(nested):
             store.move(f"{nested}/{file}", f"{final}/{file}")
         store.remove_empty(nested)
         store.sync(STAGING)
-    store.sync("")  # whoever renamed it may have died before this
+    store.sync("")  # the driver that renamed it may have died before this
     return [h for h in missing if _file(h) not in published]

@@ -100,7 +100,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return KafkaPart(self._options, self._rows, self._ticket, part)
 
     def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
-        """Those that are not open any more, by their coordinators' word."""
+        """Return the handles whose transactions are no longer open, according to their coordinators."""
         found = {d.transactional_id for d in open_of(handles, self.control())}
         return [h for h in handles if h.transactional_id not in found]
 

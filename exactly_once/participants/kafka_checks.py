@@ -46,7 +46,7 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
 def check_topics(
     control: Control, last: Decision | None, topics: list[str], adopts: Callable[[str], bool]
 ) -> dict[str, str]:
-    """Make sure that ``topics`` are those that the last decision wrote to, not new ones of the same names.
+    """Make sure that no topic was recreated since the last decision.
 
     Parameters
     ----------

@@ -216,8 +216,8 @@ def commit_transactions(
         )
     if unknown := [by_id[i] for i, fate in fates.items() if fate is Fate.UNKNOWN]:
         raise Expired(
-            f"{len(unknown)} of its parts are in doubt: they have ended, and neither their coordinator nor the output "
-            f"can tell how: {part_list(unknown)}",
+            f"{len(unknown)} of its parts are in doubt: these transactions have ended, and neither their coordinator "
+            f"nor the output can tell how: {part_list(unknown)}",
             "Find out whether the output holds the rows of these parts, and write the missing rows",
         )
     return [by_id[i] for i, fate in fates.items() if fate is Fate.ABORTED]
@@ -294,7 +294,7 @@ def fence_idle(sink_id: str, control: Control, mine: Callable[[PartId], bool], s
 
 
 def open_of(handles: Sequence[PreparedTransaction], control: Control) -> list[Description]:
-    """Those of the very transactions in ``handles`` that are open, as their coordinators describe them."""
+    """Return those transactions of ``handles`` that are still open, as their coordinators describe them."""
     mine = {h.transactional_id: h for h in handles}
     return [
         d

@@ -1,12 +1,12 @@
-"""PostgreSQL as an output: a part is a transaction that PREPARE TRANSACTION makes durable and COMMIT PREPARED shows.
+"""PostgreSQL as an output. Each part is a transaction: PREPARE TRANSACTION makes it durable, COMMIT PREPARED visible.
 
-Needs the extra ``postgres`` (psycopg 3) on the driver and on the executors, PostgreSQL 13 or later with
-``max_prepared_transactions`` of at least the parts of a batch, for each participant on the server, and connections of
-its own: no pooler between.
+Needs the extra ``postgres`` (psycopg 3) on the driver and on the executors, PostgreSQL 13 or newer, and direct
+connections without a pooler. ``max_prepared_transactions`` must be at least the number of parts of a batch, for each
+participant on the server.
 
-How is a part proven committed or lost? The handle keeps its transaction's id. When the gid is no longer there,
-``pg_xact_status`` tells how it ended, in the same database and on the same timeline: a standby that takes over gives
-transaction ids out again, so there nothing is concluded from them.
+How is a part proven committed or lost? The handle keeps the id of its transaction. When the gid is gone,
+``pg_xact_status`` tells how the transaction ended, in the same database and on the same timeline. After a failover a
+standby assigns the same transaction ids again, so on another timeline they prove nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ except ImportError as e:
         "Install the extra on the driver and on every executor: pip install 'pyspark-kafka-exactly-once[postgres]'",
     ) from None
 
-#: A session that is told to end does so within milliseconds, unless its process hangs in the kernel.
+#: A terminated session ends within milliseconds, unless its process hangs in the kernel.
 END_S = 5
 
 #: The server refuses a gid of 200 bytes or more.
@@ -45,7 +45,7 @@ GID_BYTES = 199
 #: The server cuts application_name after this many bytes.
 APPLICATION_BYTES = 63
 
-#: The longest name that is planned for: a billion claims, a trillion batches, a million parts.
+#: The longest part name to provide for: a billion claims, a trillion batches, a million parts.
 _LONGEST = (10**9 - 1, 10**12 - 1, 10**6 - 1, "999.999999999999", "incarnated")
 
 _UNDECIDED = "The batch is not decided; none of it is visible"
@@ -55,20 +55,20 @@ _DECIDED = "Decided batches stay decided"
 class PostgresParticipant(Participant[PreparedPart]):
     """Rows into one table of PostgreSQL.
 
-    Lists become arrays; structs and maps (and lists of them) become JSON, in which what JSON has no word for is text.
-    Strings go into any type that reads them (``uuid``, ``jsonb``, enums).
+    Lists become arrays; structs and maps (and lists of them) become JSON, with text for values that JSON cannot
+    represent. Strings go into any type that parses them (``uuid``, ``jsonb``, enums).
 
     Parameters
     ----------
     name : str
         The participant's name in decisions.
     dsn : str
-        A connection string or URI of libpq. Better without a password: libpq takes it from PGPASSWORD, PGPASSFILE or a
-        service file, which must then be on every executor. One that is in it is never shown.
+        A connection string or URI of libpq. Preferably without a password: libpq reads it from PGPASSWORD, PGPASSFILE
+        or a service file, which every executor then needs. Messages never show a password in ``dsn``.
     table : str
         ``table`` or ``schema.table``, spelled as in the catalog: no quotes, capitals count.
     columns : sequence of str, optional
-        The rows' columns to write. Default: all, by name.
+        The columns of the rows to write. Default: all, by name.
 
     Raises
     ------
@@ -87,7 +87,7 @@ class PostgresParticipant(Participant[PreparedPart]):
 
     @property
     def identifier(self) -> sql.Identifier:
-        """The table as SQL has it."""
+        """The table as an SQL identifier."""
         return sql.Identifier(*self.table.split("."))
 
     def check(self, sink_id: str, schema: pa.Schema) -> None:
@@ -135,8 +135,9 @@ class PostgresParticipant(Participant[PreparedPart]):
                 f"Find out whether table {self.table} holds the rows of these transactions, and write the missing rows",
             )
         if waiting := [h for h in missing if fates[h.name] == "in progress"]:
+            more = f" and {len(waiting) - 1} more" if waiting[1:] else ""
             raise Unfinished(
-                f"PostgreSQL ({self.database.shown}) is still ending {waiting[0].name} and {len(waiting) - 1} more",
+                f"PostgreSQL ({self.database.shown}) is still ending {waiting[0].name}{more}",
                 "Start the stream (or the recovery) again",
             )
         return [h for h in missing if fates[h.name] == "aborted"]
@@ -148,7 +149,7 @@ class PostgresParticipant(Participant[PreparedPart]):
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
         with self.database.driver("roll back what earlier drivers left undecided", _DECIDED) as session:
-            # first the tasks that a lost driver left writing: they hold locks, and might prepare while we look
+            # first end the tasks of a lost driver that still write: they hold locks, and might prepare meanwhile
             names = self._end_sessions(session, scope)
             for (gid,) in session.run(server.PREPARED, prefix(scope.sink_id)).fetchall():
                 if scope.covers(gid) and self._finish(session, "ROLLBACK", gid):
@@ -168,7 +169,7 @@ class PostgresParticipant(Participant[PreparedPart]):
         return {name for _, name, begun in found if begun}
 
     def _finish(self, session: server.Session, verb: str, handle: PreparedPart | str) -> bool:
-        """COMMIT or ROLLBACK PREPARED; False when there is no such transaction."""
+        """Run COMMIT or ROLLBACK PREPARED; False when there is no such transaction."""
         gid = handle if isinstance(handle, str) else handle.data["gid"]
         command = sql.SQL("COMMIT PREPARED {}" if verb == "COMMIT" else "ROLLBACK PREPARED {}").format(gid)
         try:
@@ -185,21 +186,21 @@ class PostgresParticipant(Participant[PreparedPart]):
         return True
 
     def _fate(self, session: server.Session, handle: PreparedPart, timeline: str) -> str | None:
-        """How the transaction ended: committed, aborted, in progress; None when nobody can tell."""
+        """Return how the transaction ended: committed, aborted, in progress; None when the server cannot tell."""
         if handle.data["timeline"] != timeline:
             return None
         try:
             fate: str | None = session.row("SELECT pg_xact_status(%s::xid8)", handle.data["xid"])[0]
-        except psycopg.errors.InvalidParameterValue:  # an id of the future: the server was set back to before it
+        except psycopg.errors.InvalidParameterValue:  # an id of the future: the server was restored to an earlier state
             return None
         return fate
 
 
 def session_name(part: PartName) -> str:
-    """What a task's session is called, for a sweep to find it: its part's name, or what of that the server keeps.
+    """Return the name of a task's session, by which a sweep finds it: its part's name, shortened if necessary.
 
-    A session whose name is too long even so is not found before it has prepared; the server ends it when its connection
-    breaks.
+    A sweep does not find a session with too long a name before it has prepared; the server ends such a session when its
+    connection breaks.
     """
     short = part._replace(sink_id=_alias(part.sink_id), participant="")
     names = (n for n in (str(part), str(short)) if n.isascii() and len(n) <= APPLICATION_BYTES)
@@ -207,12 +208,12 @@ def session_name(part: PartName) -> str:
 
 
 def session_scopes(scope: Scope) -> tuple[Scope, ...]:
-    """The sweep of sessions by either name of the sink."""
+    """Return the scopes by which a sweep finds the sink's sessions: of the sink's id, and of its short name."""
     return scope, replace(scope, sink_id=_alias(scope.sink_id))
 
 
 def _alias(sink_id: str) -> str:
-    """A short name for the sink that no sink can have."""
+    """Return a short name for the sink that no sink id can equal."""
     return "~" + sha256(sink_id.encode()).hexdigest()[:8]
 
 
@@ -231,7 +232,7 @@ class _Writer(PartWriter[PreparedPart]):
         if self._of.columns is not None:
             rows = rows.select(self._of.columns)
         with self._task():
-            # one COPY for each batch: while the task computes the next one, no statement is under a deadline
+            # one COPY for each batch: no deadline runs while the task computes the next batch
             taken = self._session.copy(self._of.identifier, rows) if rows.num_rows else 0
             if taken != rows.num_rows:
                 raise InvalidRecord(
@@ -252,7 +253,7 @@ class _Writer(PartWriter[PreparedPart]):
             self._session.run("SET CONSTRAINTS ALL IMMEDIATE")  # PREPARE would check them without the server's deadline
             xid, *origin = self._session.row("SELECT pg_current_xact_id()::text," + server.ORIGIN)
             done = self._session.run(sql.SQL("PREPARE TRANSACTION {}").format(gid)).statusmessage
-            if done != "PREPARE TRANSACTION":  # a transaction that had failed answers ROLLBACK, and no error
+            if done != "PREPARE TRANSACTION":  # the server answers ROLLBACK, and no error, for a failed transaction
                 raise psycopg.OperationalError(f"PREPARE TRANSACTION was answered by {done}")
         self._session.close()
         data = {"gid": gid, "xid": xid, "database": origin[0], "timeline": origin[1]}
@@ -270,6 +271,6 @@ class _Writer(PartWriter[PreparedPart]):
         try:
             with self._of.database.task(str(self._part)):
                 yield
-        except BaseException:  # nothing can follow: some of the rows are missing
+        except BaseException:  # the part cannot continue: some of its rows are missing
             self.abort()
             raise

@@ -11,15 +11,15 @@ from psycopg import sql
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.participants.postgres_session import GRANT, ORIGIN, Database
 
-#: A row (what is wrong, the way out) for each reason not to use the server.
+#: A row (fault, way out) for each reason not to use the server.
 _SERVER: LiteralString = """
     SELECT 'is read-only: a standby, or default_transaction_read_only',
            'Connect to the primary (target_session_attrs=read-write)'
     WHERE pg_is_in_recovery() OR current_setting('transaction_read_only')::bool
     UNION ALL
     SELECT 'has max_prepared_transactions = 0, so nothing can be prepared',
-           'Set max_prepared_transactions to at least the number of parts of a batch (each takes a slot until it is '
-           'committed), summed over all streams, and restart the server'
+           'Set max_prepared_transactions to at least the number of parts of a batch, summed over all streams (each '
+           'part takes a slot until it is committed), and restart the server'
     WHERE current_setting('max_prepared_transactions')::int = 0
     UNION ALL
     SELECT 'runs with fsync off, so a crash loses transactions that it has prepared', 'Set fsync = on'
@@ -33,7 +33,7 @@ _TABLE: LiteralString = """
                WHERE oid IN (SELECT relid FROM t, pg_partition_tree(t.oid))),
          a AS (SELECT a.*, ty.typdefault FROM pg_attribute a JOIN t ON a.attrelid = t.oid
                JOIN pg_type ty ON ty.oid = a.atttypid WHERE a.attnum > 0 AND NOT a.attisdropped)
-    SELECT 'does not exist', 'Create it, or name it as schema.table' WHERE NOT EXISTS (SELECT FROM t)
+    SELECT 'does not exist', 'Create the table, or name it as schema.table' WHERE NOT EXISTS (SELECT FROM t)
     UNION ALL SELECT 'is not a table', 'Name a table' FROM t WHERE relkind NOT IN ('r', 'p')
     UNION ALL SELECT 'is temporary, unlogged or foreign, or has such a partition (' || relname
                      || '): it loses rows, or cannot be prepared', 'ALTER TABLE ... SET LOGGED, or name another table'
@@ -54,7 +54,7 @@ _TABLE: LiteralString = """
 
 
 def refuse(database: Database, table: sql.Identifier, columns: Sequence[str]) -> None:
-    """Refuse a server, a role or a table with which it cannot work.
+    """Refuse a server, a role or a table that cannot take part in a two-phase commit.
 
     Raises
     ------
@@ -64,7 +64,8 @@ def refuse(database: Database, table: sql.Identifier, columns: Sequence[str]) ->
         session = database.connect("exactly-once check")
     except psycopg.Error as e:
         raise BrokerUnreachable(
-            f"PostgreSQL ({database.shown}) cannot be reached: {database.said(e)}", "Check dsn, password and server"
+            f"PostgreSQL ({database.shown}) cannot be reached: {database.said(e)}",
+            "Check dsn, the password and the server",
         ) from None
     with session:
         try:
@@ -75,8 +76,10 @@ def refuse(database: Database, table: sql.Identifier, columns: Sequence[str]) ->
             name = table.as_string()
             if wrong := session.row(_TABLE, {"table": name, "columns": list(columns)}):
                 raise database.unusable(f"cannot take rows: the table {name} {wrong[0]}", wrong[1])
-            session.row("SELECT" + ORIGIN)  # every part will ask for it
+            session.row("SELECT" + ORIGIN)  # every part needs this right
         except psycopg.errors.InsufficientPrivilege as e:
             raise database.denied(database.said(e), GRANT, "Nothing was written") from None
         except psycopg.Error as e:
-            raise database.unusable(f"could not be checked: {database.said(e)}", "Check the server") from None
+            raise database.unusable(
+                f"could not be checked: {database.said(e)}", "Check the server's log, then start the stream again"
+            ) from None

@@ -1,4 +1,4 @@
-"""The PostgreSQL participant's connections: statements that end, rows as COPY takes them, errors without secrets."""
+"""The PostgreSQL participant's connections: statements with a deadline, rows for COPY, errors without secrets."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from exactly_once.errors import (
     Unfinished,
 )
 
-#: libpq waits forever by default; a server that is up accepts in milliseconds, one behind a failover in seconds.
+#: libpq waits forever by default; a running server accepts within milliseconds, after a failover within seconds.
 CONNECT_S = 10
 
 #: The way out of a missing privilege.
 GRANT = "Grant the missing privilege to the role that the participant connects as"
 
-#: For one statement. A COPY takes one Arrow batch (10,000 rows by Spark's default), a COMMIT PREPARED milliseconds:
-#: what takes a minute waits for a lock that nobody releases, or for a disk that stands still.
+#: For one statement. A COPY has one Arrow batch (10,000 rows by Spark's default), a COMMIT PREPARED takes milliseconds:
+#: a statement that takes a minute waits for a lock, or for a disk that does not answer.
 STATEMENT_S = 60
 
-#: How much later than the server's own deadline the client hangs up: only a server that does not answer gets there.
+#: The client hangs up this much later than the server's own deadline: only on a server that does not answer.
 GRACE_S = 5
 
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
-#: Two columns: this database, whatever address it is reached at; the timeline that its transaction ids belong to.
+#: Two columns: this database, independent of its address; and the timeline of its transaction ids.
 ORIGIN: LiteralString = """
     (SELECT system_identifier FROM pg_control_system()) || '/' ||
     (SELECT oid FROM pg_database WHERE datname = current_database()), left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
 
-#: The name of a task's session is that of its part, when the server has room for it; it shows a role only its own.
+#: A task's session has the name of its part, if the server has room for it. A role sees only its own sessions.
 SESSIONS: LiteralString = """
     SELECT pid, application_name, xact_start IS NOT NULL FROM pg_stat_activity WHERE datname = current_database()
     AND usename = current_user AND pid <> pg_backend_pid() AND starts_with(application_name, %s)
@@ -69,7 +69,7 @@ class Session:
     Raises
     ------
     psycopg.Error
-        As do all methods. The connection is good for nothing then but :meth:`close`.
+        As do all methods. Then only :meth:`close` works on the connection.
     """
 
     def __init__(self, dsn: str, application: str):
@@ -92,12 +92,12 @@ class Session:
 
     @property
     def version(self) -> int:
-        """The server's, such as 160014."""
+        """The server's version, such as 160014."""
         return self._psycopg.info.server_version
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or broke."""
+        """Whether the connection was closed or broke."""
         return self._psycopg.closed
 
     def run(self, statement: LiteralString | sql.Composed, *values: Any) -> psycopg.Cursor[Any]:
@@ -107,11 +107,11 @@ class Session:
             return self._psycopg.execute(statement, named)
 
     def row(self, statement: LiteralString | sql.Composed, *values: Any) -> Any:
-        """The first row of the answer; None when it has none."""
+        """Return the first row of the answer; None without rows."""
         return self.run(statement, *values).fetchone()
 
     def copy(self, table: sql.Composable, rows: pa.RecordBatch) -> int:
-        """Append rows by the names of their columns; return how many the server took."""
+        """Append rows by the names of their columns; return how many the server accepted."""
         names = sql.SQL(", ").join(map(sql.Identifier, rows.schema.names))
         columns = [_column(rows.column(i)) for i in range(rows.num_columns)]
         with self._limit(), self._psycopg.cursor() as cursor:
@@ -121,13 +121,13 @@ class Session:
             return cursor.rowcount
 
     def close(self) -> None:
-        """Let go; what is not prepared is rolled back by the server. Never raises."""
+        """Close the connection; the server rolls back what is not prepared. Never raises."""
         with suppress(Exception):
             self._psycopg.close()
 
     @contextmanager
     def _limit(self) -> Iterator[None]:
-        # the server's statement_timeout does not help when the server itself stands still, or the net is cut
+        # the server's statement_timeout does not help when the server hangs, or the network is cut
         timer = Timer(STATEMENT_S + GRACE_S, self._hang_up)
         timer.daemon = True
         timer.start()
@@ -161,8 +161,8 @@ class Database:
         try:
             known = conninfo.conninfo_to_dict(dsn)
             if "://" in dsn and any("@" in str(known.get(k, ""))[1:] for k in ("host", "port", "dbname")):
-                raise psycopg.ProgrammingError  # "@" or "/" in a password: the rest of it is taken for the host
-        except psycopg.Error:  # its text may hold a piece of the password
+                raise psycopg.ProgrammingError  # "@" or "/" in a password: libpq takes the rest of it for the host
+        except psycopg.Error:  # the error's text may contain a piece of the password
             raise InvalidOption(
                 "dsn is not a connection string of libpq",
                 "Write dsn as 'host=... dbname=... user=...' or postgresql://user@host/dbname (percent-encoded)",
@@ -176,7 +176,7 @@ class Database:
 
     @contextmanager
     def driver(self, what: str, safe: str) -> Iterator[Session]:
-        """A session of the driver's; an error of the server is :class:`Unfinished`."""
+        """Open a session for the driver; turns an error of the server into :class:`Unfinished`."""
         try:
             with self.connect("exactly-once driver") as session:
                 # the server's own deadline would end COMMIT PREPARED's wait for a standby, and call it a success
@@ -191,7 +191,7 @@ class Database:
 
     @contextmanager
     def task(self, part: str) -> Iterator[None]:
-        """What a task asks of the server; its errors as the contract has them."""
+        """Turn the server's errors in a task into those of the contract."""
         where = f"of {part} in PostgreSQL ({self.shown})"
         safe = "The batch is not decided; none of it is visible"
         try:
@@ -209,9 +209,9 @@ class Database:
         except psycopg.errors.QueryCanceled as e:
             raise PrepareFailed(
                 f"PostgreSQL took longer than {STATEMENT_S} s over the rows {where}: {self.said(e)}",
-                "Usually the rows wait for a lock; if two rows of a batch have the same key in a unique index, one "
-                "waits for the other's prepared transaction: keep only one of these rows in the query; otherwise find "
-                "the holder of the lock (pg_locks; a prepared transaction has no pid), or what makes the server slow",
+                "Usually the rows wait for a lock. If two rows of a batch have the same key in a unique index, one "
+                "waits for the other's prepared transaction: keep only one of these rows in the query. Otherwise find "
+                "the holder of the lock (pg_locks; a prepared transaction has no pid), or the cause of a slow server",
                 safe,
             ) from None
         except psycopg.Error as e:
@@ -223,7 +223,7 @@ class Database:
             ) from None
 
     def said(self, e: Exception) -> str:
-        """What the server (or libpq) says."""
+        """Return the message of the server (or of libpq)."""
         text = str(e)
         if isinstance(e, psycopg.Error) and e.diag.message_primary:
             text = f"{e.diag.message_primary} ({e.diag.context})" if e.diag.context else e.diag.message_primary
@@ -232,16 +232,16 @@ class Database:
         return text
 
     def unusable(self, what: str, way_out: str) -> DatabaseUnusable:
-        """The error of a server that has to be changed."""
+        """Make the error for a server that needs a change."""
         return DatabaseUnusable(f"PostgreSQL ({self.shown}) {what}", way_out)
 
     def denied(self, what: str, way_out: str, safe: str) -> NotAuthorized:
-        """The error of a role that lacks a right."""
+        """Make the error for a role that lacks a right."""
         return NotAuthorized(f"PostgreSQL ({self.shown}): {what}", way_out, safe)
 
 
 def _column(column: pa.Array) -> Sequence[Any]:
-    """The values as psycopg writes them; structs and maps, and lists of them, as JSON."""
+    """Convert the values for psycopg; structs and maps, and lists of them, become JSON."""
     values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
     if not _has_fields(column.type):
         return values
@@ -256,7 +256,7 @@ def _has_fields(kind: pa.DataType) -> bool:
 
 
 def _word(value: object) -> str:
-    """What JSON has no word for."""
+    """Convert a value that JSON cannot represent."""
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Decimal):

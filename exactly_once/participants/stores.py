@@ -1,8 +1,8 @@
 """File systems on which a directory can be published in one step.
 
-:class:`exactly_once.participants.files.FileParticipant` stands on that: renaming a directory is atomic, and what was
-renamed stays renamed. Object stores copy and delete the objects of a "directory" one by one, so a reader would see a
-part of a batch, and a crash would leave one.
+:class:`exactly_once.participants.files.FileParticipant` needs that the rename of a directory is atomic and durable.
+Object stores copy and delete the objects of a "directory" one by one: a reader would see part of a batch, and so would
+every reader after a crash.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import IO, Any, Protocol
 
 from exactly_once.errors import StoreRefused
 
-#: Why a rename there is one step, and durable. Everything else is refused: also sftp, whose rename is atomic, but whose
-#: client has no way to make a file durable before it is decided.
+#: Why a rename there is one durable step. The sink refuses every other protocol, sftp included: its rename is atomic,
+#: but its client cannot make a file durable before the decision.
 ATOMIC_RENAME: Mapping[str, str] = {
     "file": "rename(2), and fsync of files and directories; so is NFS",
     "hdfs": "one rename in the name node's journal (fsspec's mv is one call of pyarrow's move); close() waits for the "
@@ -24,24 +24,24 @@ ATOMIC_RENAME: Mapping[str, str] = {
 
 
 class Store(Protocol):
-    """What is done with files; paths are below ``root``. Raises OSError."""
+    """The operations on files; paths are below ``root``. They raise OSError."""
 
     root: str
 
     def make(self, path: str) -> None:
-        """Make the directory and those above it, durably; it may be there."""
+        """Make the directory and its parents, durably; existing ones are fine."""
 
     def create(self, path: str) -> IO[bytes]:
-        """A new file."""
+        """Open a new file."""
 
     def seal(self, file: IO[bytes]) -> None:
         """Make the file's bytes durable, and close it."""
 
     def size(self, path: str) -> int | None:
-        """In bytes; None when there is no such file."""
+        """Return the size in bytes; None when there is no such file."""
 
     def names(self, path: str) -> list[str]:
-        """What the directory holds; empty when there is no such directory."""
+        """List the names in the directory; empty when there is no such directory."""
 
     def move(self, old: str, new: str) -> None:
         """Rename a file or a directory in one step."""
@@ -50,19 +50,19 @@ class Store(Protocol):
         """Remove the file; False when it was gone."""
 
     def remove_empty(self, path: str) -> None:
-        """Remove the directory if it is there and empty."""
+        """Remove the directory if it exists and is empty."""
 
     def sync(self, path: str) -> None:
-        """Make durable which names the directory holds."""
+        """Make the names in the directory durable."""
 
 
 def store_of(url: str) -> Store:
-    """The store that ``url`` names; a path is one of a local, or mounted, file system.
+    """Return the store that ``url`` names; a path names a local or mounted file system.
 
     Raises
     ------
     StoreRefused
-        It has no atomic rename of directories, or fsspec is not installed.
+        The store has no atomic rename of directories, or fsspec is not installed.
     """
     protocol, separator, path = url.rpartition("://")
     if not separator or protocol in ("file", "local"):
@@ -71,7 +71,7 @@ def store_of(url: str) -> Store:
         raise StoreRefused(
             f"{url!r} is on {protocol!r}, where renaming a directory is not atomic and durable: readers would see part "
             "of a batch",
-            f"Write to one of: {', '.join(ATOMIC_RENAME)}; or write the rows to Kafka, and store them from there",
+            f"Write to one of: {', '.join(ATOMIC_RENAME)}; or write the rows to Kafka and store them from there",
         )
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
@@ -142,7 +142,7 @@ class LocalStore:
 
 
 class FsspecStore:
-    """A file system of fsspec that :data:`ATOMIC_RENAME` names: what it confirms, it keeps."""
+    """A file system of fsspec that :data:`ATOMIC_RENAME` names: what it confirms is durable."""
 
     def __init__(self, fs: Any, root: str):
         self.fs, self.root = fs, root.rstrip("/")
@@ -182,9 +182,9 @@ class FsspecStore:
         return True
 
     def remove_empty(self, path: str) -> None:
-        """In two steps, since HDFS has no such request: only for directories that nobody fills any more."""
+        """Works in two steps, since HDFS has no such request: only for directories that no task fills any more."""
         if not self.names(path) and self.fs.isdir(self._at(path)):
             self.fs.rmdir(self._at(path))
 
     def sync(self, path: str) -> None:
-        """Nothing: each call that returned is durable."""
+        """Do nothing: each call that returned is durable."""

@@ -1,7 +1,8 @@
-"""The text of the files of a Spark checkpoint: what is whole, what is torn, and which input an ``offsets/N`` names.
+"""The text of the files of a Spark checkpoint: whether a file is torn, and which input an ``offsets/N`` names.
 
-A full disk or a loss of power leaves a file that is empty, cut off or full of zeros. Such a file is *torn*: Spark fails
-on it at each start, save on a ``commits/N`` of a bare version, where it would go on with a watermark of 0.
+A full disk or a power failure leaves a file that is empty, cut off or full of zeros. Such a file is *torn*: Spark fails
+on it at each start, except on a ``commits/N`` with nothing but its version: there it would continue with a watermark
+of 0.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ _VERSION = re.compile(r"v\d+")
 
 
 def source_lines(offsets: str) -> list[str]:
-    """The lines of an ``offsets/N`` file that name the input: one for each source, behind version and settings."""
+    """Return the lines of an ``offsets/N`` that name the input: one for each source, after version and settings."""
     return offsets.rstrip("\n").split("\n")[2:]
 
 
 def digest_of(offsets: str) -> str:
-    """The digest of the input that the text of an ``offsets/N`` names; settings and clock are not in it."""
+    """Return the digest of the input that the text of an ``offsets/N`` names; it ignores settings and clock."""
     return hashlib.sha256("\n".join(source_lines(offsets)).encode()).hexdigest()
 
 
 def fault_of(name: str, content: bytes) -> str | None:
-    """Why ``content`` is not what Spark writes to the file ``name`` (``metadata``, ``offsets/7``, ``commits/7``); None
+    """Return what is wrong with ``content`` as the file ``name`` (``metadata``, ``offsets/7``, ``commits/7``); None
     when it is whole.
     """
     if not content.strip(b"\0"):
@@ -48,22 +49,22 @@ def fault_of(name: str, content: bytes) -> str | None:
 
 
 def query_id_of(metadata: str) -> str | None:
-    """The query id in the text of ``metadata``; None when it names none."""
+    """Return the query id in the text of ``metadata``; None without one."""
     body = _json(metadata)
     found = body.get("id") if isinstance(body, dict) else None
     return found if isinstance(found, str) and found else None
 
 
 def state_ids_of(commit: str) -> bool:
-    """Whether a whole ``commits/N`` names the files of the state stores (checkpoint format 2): no other can replace it,
-    since the next batch reads exactly those.
+    """Return whether a whole ``commits/N`` names the files of the state stores (checkpoint format 2). No other file can
+    replace such a one, since the next batch reads exactly these state files.
     """
     body = _json(commit.partition("\n")[2].partition("\n")[0])
     return bool(isinstance(body, dict) and body.get("stateUniqueIds"))
 
 
 def _is_whole(source: str) -> bool:
-    """Whether the line of a source, with or without its number before it, is not cut off, as far as one can tell."""
+    """Return whether the line of a source, with or without its number before it, looks complete."""
     body = re.sub(r"^\d+:(?=[{\[])", "", source)
     return bool(body) and (body[0] not in "{[" or _json(body) is not None)
 

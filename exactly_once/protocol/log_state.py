@@ -21,24 +21,24 @@ from exactly_once.protocol.records import (
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """The truth about a sink as its commit log tells it.
+    """The state of a sink according to its commit log.
 
     Attributes
     ----------
     owner : Claim or None
-        The latest claim: the only one who may decide.
+        The latest claim: only its driver may decide.
     decisions : tuple of Decision
-        The decisions that the log still holds, oldest first.
+        The decisions in the log, oldest first.
     marks : mapping
-        (query id, batch id) of the decisions that are proven -> the mark.
+        (query id, batch id) of each proven decision -> its completed mark.
     decided_ms : mapping
         (query id, batch id) -> when the decision was written, by the brokers' clock, in ms.
     tally : Tally
-        Of the sink's life.
+        Counts over the sink's life.
     aborted : Aborted or None
         The last execution that ended without a decision.
     end : int
-        The offset after the last record that was read.
+        The offset after the last record read.
     last_timestamp_ms : int
         The broker's time of the last record, -1 for an empty log.
     """
@@ -54,34 +54,34 @@ class LogState:
 
     @property
     def open_decisions(self) -> tuple[Decision, ...]:
-        """Decided and not yet marked as completed, oldest first."""
+        """Decisions without a completed mark, oldest first."""
         return tuple(d for d in self.decisions if (d.query_id, d.batch_id) not in self.marks)
 
     def write(self, write_id: str) -> Decision | None:
-        """The decision of the batch write ``write_id``."""
+        """Return the decision of the batch write ``write_id``."""
         return next((d for d in self.decisions if d.query_id == f"{WRITE}{write_id}"), None)
 
     def last_decision(self, query_id: str) -> Decision | None:
-        """The decision with the highest batch id of ``query_id``."""
+        """Return the decision with the highest batch id of ``query_id``."""
         return max((d for d in self.decisions if d.query_id == query_id), key=lambda d: d.batch_id, default=None)
 
     def is_decided(self, query_id: str, batch_id: int) -> bool:
-        """Whether the log holds the decision for this batch."""
+        """Return whether the log holds the decision of this batch."""
         return any(d.query_id == query_id and d.batch_id == batch_id for d in self.decisions)
 
     def is_decided_by(self, token: int, query_id: str, batch_id: int) -> bool:
-        """Whether the claim ``token`` decided this batch: then nothing that was prepared under it may be aborted."""
+        """Return whether the claim ``token`` decided this batch: then no part prepared under it may be aborted."""
         return any((d.token, d.query_id, d.batch_id) == (token, query_id, batch_id) for d in self.decisions)
 
     def open_before(self, token: int) -> tuple[Decision, ...]:
-        """The open decisions that stand before the claim ``token``: all that its recovery may touch."""
+        """Return the open decisions before the claim ``token``: the only ones that its recovery may touch."""
         return tuple(d for d in self.open_decisions if d.token < token)
 
     def to_keep(self, mark: Completed) -> Decision | None:
-        """The decision that ``mark`` completes in the form in which the log is to keep it; None: as it stands.
+        """Return the decision that ``mark`` completes in the form that the log should keep; None: unchanged.
 
-        That of a batch write is kept forever, so without its handles; that of a batch with others than Kafka keeps
-        them, since a superseded driver asks for their names before it aborts anything.
+        The log keeps the decision of a batch write forever, so without handles. The decision of a batch with outputs
+        other than Kafka keeps its handles: a superseded driver reads their names before it aborts anything.
         """
         name = mark.query_id, mark.batch_id
         decision = next((d for d in self.decisions if (d.query_id, d.batch_id) == name), None)
@@ -93,10 +93,9 @@ class LogState:
 
 
 def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
-    """The state after ``entries``, which must be in log order; ``start`` continues an earlier fold.
+    """Return the state after ``entries``, which must be in log order; ``start`` continues an earlier fold.
 
-    Like the log's compaction it keeps one decision for each key, so that the state of a long-lived driver does not
-    grow.
+    Keeps one decision for each key, like the log's compaction, so the state of a long-lived driver does not grow.
     """
     owner, tally, end, last_ms = start.owner, start.tally, start.end, start.last_timestamp_ms
     aborted = start.aborted
@@ -107,9 +106,9 @@ def fold(entries: Iterable[Entry], start: LogState = LogState()) -> LogState:
         if isinstance(record, Claim):
             owner = record
         elif isinstance(record, Decision):
-            decisions.pop(key_of(record), None)  # the order is that of the log
+            decisions.pop(key_of(record), None)  # in log order
             decisions[key_of(record)] = record
-            # written again without its handles, it carries the time at which it was decided
+            # a decision written again without handles carries the time of the first write
             decided_ms[record.query_id, record.batch_id] = record.decided_ms if record.totals else entry.timestamp_ms
         elif isinstance(record, Completed):
             marks[record.query_id, record.batch_id] = record

@@ -1,4 +1,4 @@
-"""The errors for parts of a decided batch that were rolled back: proven lost, or in doubt."""
+"""The errors for parts of a decided batch: proven lost, or in doubt."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ if TYPE_CHECKING:
 
 
 def lost_parts(sink_id: str, decision: Decision, handles: Sequence[Handle]) -> Lost:
-    """The error of a decided batch, or write, of which ``handles`` are proven to be lost."""
+    """Make the error for a decided batch or write with ``handles`` that are proven lost."""
     again = (
         f"Run the write {decision.write_id!r} again: it writes exactly these parts again"
         if decision.write_id
         else "Start the stream again: it writes exactly these parts again, from the same micro-batch"
     )
     return Lost(
-        f"{decision.title(sink_id)} is decided, but {len(handles)} of its parts were rolled back before their commit, "
-        f"by a timeout or by an operator: {part_list(handles)}",
+        f"{decision.title(sink_id)} is decided, but a timeout or an operator rolled back {len(handles)} of its parts "
+        f"before the commit: {part_list(handles)}",
         again,
     )
 
 
 def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str) -> Expired:
-    """The error for a decided batch whose ``handles`` ended in an unknown way, or cannot be written again."""
+    """Make the error for a decided batch with ``handles`` whose outcome is unknown, or that cannot be written again."""
     return Expired(
-        f"{name} is decided, but {len(handles)} of its parts are in doubt: {why}: {part_list(handles)}",
-        f"The rows of these parts come from {origin(decision)}: find out whether the output holds these rows, write "
-        f"the missing ones from that input, then set the option sink.accept.lost={decision.word} for one start",
+        f"{name} is decided, but {len(handles)} of its parts {'is' if len(handles) == 1 else 'are'} in doubt: {why}: "
+        f"{part_list(handles)}",
+        f"The rows of these parts come from {origin(decision)}. Find out whether the output holds these rows, write "
+        f"the missing rows, then set the option sink.accept.lost={decision.word} for one start",
     )
 
 
@@ -43,7 +44,7 @@ def origin(decision: Decision) -> str:
 
 
 def part_list(handles: Sequence[Handle]) -> str:
-    """The first of the parts, by number, records and name; and how many more there are."""
+    """Describe the first parts by number, records and name, and count the others."""
     parts = ", ".join(f"part {h.part} ({h.records} records, {h.name})" for h in handles[:5])
     return parts + (f" and {len(handles) - 5} more" if len(handles) > 5 else "")
 

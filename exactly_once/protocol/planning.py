@@ -16,13 +16,13 @@ class Plan(Enum):
     WRITE = "write"
     DRAIN = "drain"
     REPLAY = "replay"
-    """The batch is decided, and some of its parts are lost: those are written, the others drained."""
+    """The batch is decided, and some of its parts are lost: the tasks write these and drain the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch as Spark's checkpoint names it: the query, the batch id, the digest of ``offsets/<batch id>``,
-    what it says of each source, and all of its text ("" when that is too long for a decision to keep)."""
+    """A micro-batch as Spark's checkpoint names it: the query, the batch id, the digest of ``offsets/<batch id>``, its
+    source lines, and its whole text ("" when that is too long for a decision to keep)."""
 
     query_id: str
     batch_id: int
@@ -32,7 +32,7 @@ class Batch:
 
 
 def history_word(batch: Batch) -> str:
-    """What ``sink.adopt`` says to continue a checkpoint at ``batch``, and at no later one."""
+    """Return the value of ``sink.adopt`` that continues a checkpoint at ``batch``, and at no later one."""
     return f"{batch.query_id}/{batch.batch_id}"
 
 
@@ -44,7 +44,7 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
     last : Decision or None
         The last decision of the same query, None when there is none.
     adopt : bool
-        The user's word that a checkpoint with history may be continued by a sink without any.
+        Whether the user consents that a sink without history continues a checkpoint with history.
 
     Raises
     ------
@@ -85,17 +85,17 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
 def check_undecided(sink_id: str, proposed: Decision, state: LogState, amended: Decision | None = None) -> None:
     """Make sure that ``proposed`` may be written to a log of this state: invariant 2, by the log itself.
 
-    The plan was made minutes ago, by another process, from what it could read then.
+    Another process made the plan, perhaps minutes ago, from the log as it was then.
 
     Parameters
     ----------
     amended : Decision or None
-        The decision of the same batch of which ``proposed`` replaces lost parts.
+        The decision of the same batch whose lost parts ``proposed`` replaces.
 
     Raises
     ------
     AlreadyDecided
-        When the batch, or a later one of its query, is decided; or when ``amended`` is not the last word any more.
+        When the batch, or a later one of its query, is decided; or when ``amended`` is no longer the last decision.
     """
     last = state.last_decision(proposed.query_id)
     if last is None or last.batch_id < proposed.batch_id:

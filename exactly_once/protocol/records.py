@@ -1,7 +1,7 @@
 """The records of the commit log: claims, decisions, completed marks, the last abort, a running tally; in JSON.
 
-The JSON carries a format number; a reader refuses a higher one than it knows, so that an older version of this package
-never acts on a log that it half understands.
+The JSON carries a format number. A reader refuses a higher number than it knows, so an older version of this package
+never acts on a log that it only half understands.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from exactly_once.errors import CommitLogDamaged
 #: Raised when a change would mislead an older reader.
 FORMAT = 5
 
-#: Decisions of batches are kept under this many rotating keys, so that compaction bounds the topic. Only the last one
-#: is ever needed for safety; the others are the audit trail. Decisions of batch writes are kept forever, a key each:
-#: they are what makes a second write with the same id write nothing.
+#: The log keeps decisions of batches under this many rotating keys, so that compaction bounds the topic. Safety needs
+#: only the last one; the others are the audit trail. Decisions of batch writes stay forever, each under its own key:
+#: because of them, a second write with the same id writes nothing.
 KEPT_DECISIONS = 64
 
-#: A completed decision of a stream with more parts than this is written again without its handles. 64 decisions of a
-#: thousand parts are 7 MB in the log and 35 MB in memory, which every process that reads the log has to bear.
+#: The driver writes a completed decision of a stream with more parts than this again, without its handles. 64 decisions
+#: of a thousand parts take 7 MB in the log, and 35 MB in the memory of every process that reads the log.
 MANY_PARTS = 1_000
 
 #: The name of the participant that every sink has.
 KAFKA = "kafka"
 
-#: Begins the query id of a batch write's decision; a Spark query's id is a UUID.
+#: The query id of a batch write's decision begins with this; a Spark query's id is a UUID.
 WRITE = "write:"
 
 
 class Place(NamedTuple):
-    """Where a transaction has its first record, on one of its partitions."""
+    """The place of a transaction's first record on one of its partitions."""
 
     topic: str
     partition: int
@@ -53,13 +53,13 @@ class PreparedTransaction:
     records : int
         Records acknowledged by the broker in this transaction, at least 1.
     bytes : int
-        Their keys and values, in bytes.
+        The size of their keys and values.
     digest : str
-        Of the records, whatever their order (:class:`exactly_once.digest.RowDigest`); "" when it is not known.
+        Digest of the records, whatever their order (:class:`exactly_once.digest.RowDigest`); "" when unknown.
     place : Place or None
-        Where to look for evidence of what became of the transaction; filled in right before the decision.
+        Where to look for evidence of how the transaction ended; filled in right before the decision.
     topics : tuple of str
-        The topics that it wrote to. The task tells the driver; the decision keeps those of all parts together.
+        The topics that it wrote to. The task tells the driver; the decision keeps the topics of all parts together.
     end_txn_version : int
         The version that EndTxn must use, retries included; 0 before :meth:`Decision.parts_of` fills it in.
     """
@@ -92,18 +92,18 @@ class PreparedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPart:
-    """The handle of one part that another participant than Kafka prepared.
+    """The handle of one part that a participant other than Kafka prepared.
 
     Attributes
     ----------
     participant : str
-        Who prepared it.
+        The participant that prepared it.
     name : str
         The part's own name (:class:`exactly_once.participant.PartName` as text).
     part, records, digest
         As in :class:`PreparedTransaction`.
     data : mapping
-        What the participant needs to finish the part after a restart: text and numbers, no secrets.
+        Everything that the participant needs to finish the part after a restart: text and numbers, no secrets.
     """
 
     participant: str
@@ -116,10 +116,10 @@ class PreparedPart:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim: from here on, its owner alone may decide for the sink.
+    """A claim: from here on, only its owner may decide for the sink.
 
     ``token`` grows by one with each claim. ``query_id`` binds the sink to a Spark query, or to batch writes
-    (:data:`WRITE`); a claim by a recovery keeps the binding that it found. ``purpose`` is ``stream``, ``write`` or
+    (:data:`WRITE`); a claim by a recovery keeps the existing binding. ``purpose`` is ``stream``, ``write`` or
     ``recovery``. ``pid`` and ``pid_started`` (seconds since the epoch) name the process that lives as long as the
     owner: the driver's JVM, or the recovering process.
     """
@@ -165,7 +165,7 @@ class Decision:
 
     @property
     def transactions(self) -> tuple[PreparedTransaction, ...]:
-        """The handles that are Kafka's."""
+        """Kafka's handles."""
         return tuple(h for h in self.handles if isinstance(h, PreparedTransaction))
 
     def parts_of(self, participant: str) -> list[Any]:
@@ -176,7 +176,7 @@ class Decision:
 
     @property
     def by_participant(self) -> dict[str, tuple[PreparedTransaction | PreparedPart, ...]]:
-        """The handles of each participant that has some."""
+        """The handles of each participant with handles."""
         found: dict[str, list[PreparedTransaction | PreparedPart]] = {}
         for handle in self.handles:
             found.setdefault(handle.participant, []).append(handle)
@@ -184,40 +184,40 @@ class Decision:
 
     @property
     def write_id(self) -> str:
-        """The id of the batch write that this is the decision of; "" for a batch of a stream."""
+        """The id of the batch write that this decides; "" for a batch of a stream."""
         return self.query_id.removeprefix(WRITE) if self.query_id.startswith(WRITE) else ""
 
     @property
     def word(self) -> str:
-        """Names this very decision in ``sink.accept.lost``: the batch or the write, and when it was decided."""
+        """The value of ``sink.accept.lost`` for exactly this decision: batch or write, and when it was decided."""
         return f"{self.write_id or self.batch_id}@{self.decided_ms}"
 
     def title(self, sink_id: str) -> str:
-        """What an error calls it."""
+        """Name the batch or write for an error."""
         subject = f"write {self.write_id!r}" if self.write_id else f"batch {self.batch_id}"
         return f"{subject} of sink {sink_id!r}"
 
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
-        """By participant: its parts, and the records in them."""
+        """The number of parts, and of records in them, by participant."""
         if self.totals:
             return {participant: (total[0], total[1]) for participant, total in self.totals.items()}
         return {p: (len(handles), sum(h.records for h in handles)) for p, handles in self.by_participant.items()}
 
     @property
     def records(self) -> int:
-        """Records of the batch, once each: every output has them all."""
+        """The number of records of the batch; each counts once, although every output has it."""
         return max((records for _, records in self.counts.values()), default=0)
 
     @property
     def part_count(self) -> int:
-        """Parts with rows."""
+        """The number of parts with rows."""
         return max((parts for parts, _ in self.counts.values()), default=0)
 
     def without_handles(self, decided_ms: int) -> Decision:
-        """What is to be kept of a decision whose handles are all proven committed.
+        """Return the decision without its handles, which are all proven committed.
 
-        ``decided_ms`` is when it was written, by the brokers' clock: the record that told it goes.
+        ``decided_ms`` is the time of its first write, by the brokers' clock: the record with that time stamp goes.
         """
         totals = {
             name: [len(parts), sum(h.records for h in parts), sum(getattr(h, "bytes", 0) for h in parts)]
@@ -228,10 +228,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Every handle of the decision was proven committed.
+    """Every handle of the decision is proven committed.
 
-    The durations, in ms, are the decider's: from the first transaction's beginning until all parts were found alive, of
-    writing the decision, of ending the transactions. -1 when somebody else completed the batch.
+    The durations, in ms, are the decider's: from the start of the first transaction until all parts were found alive,
+    to write the decision, and to end the transactions. -1 when another driver or a recovery completed the batch.
     """
 
     query_id: str
@@ -245,9 +245,9 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """An execution of a batch ended without a decision, and its driver has aborted what it prepared.
+    """An execution of a batch ended without a decision, and its driver aborts the parts that it prepared.
 
-    A task that reads this of its own execution is too late and aborts its transaction itself.
+    A task that reads this record of its own execution is too late, and aborts its transaction itself.
 
     Attributes
     ----------
@@ -258,12 +258,12 @@ class Aborted:
     execution : str
         The run of the batch's tasks that ended.
     aborted_ms : int
-        When, by the driver's clock.
+        When it ended, by the driver's clock.
     took_ms, limit_ms : int
-        How long the execution had run, and how long it might have before its transactions were too old to decide.
+        How long the execution ran, and how long it may run before its transactions are too old to decide.
     too_long : int
-        How many executions of this very batch, one after the other, took longer than their limit; 0 when this one ended
-        for another reason.
+        How many executions of this very batch in a row took longer than their limit; 0 when this one ended for another
+        reason.
     """
 
     query_id: str
@@ -286,13 +286,13 @@ class Tally:
     token : int
         The claim under which it was written.
     completed : int
-        Decisions completed by another process than their decider.
+        Decisions that a process other than their decider completed.
     aborted : int
-        Undecided transactions that were swept.
+        Undecided transactions that sweeps aborted.
     drained : int
-        Batches that were run again after their decision; their rows were read and not written.
+        Decided batches that Spark ran again: their rows were read and not written.
     rewritten : int
-        Decided parts that were lost and written again, counted as their decision is completed.
+        Decided parts that were lost and written again, counted when their decision is completed.
     """
 
     token: int
@@ -302,7 +302,7 @@ class Tally:
     rewritten: int = 0
 
     def plus(self, token: int, completed: int = 0, aborted: int = 0, drained: int = 0, rewritten: int = 0) -> Tally:
-        """The tally after some more."""
+        """Return the tally with these counts added."""
         return Tally(
             token,
             self.completed + completed,
@@ -332,8 +332,8 @@ class Entry:
 
 
 def key_of(record: Record) -> str:
-    """The compaction key: one claim, one tally, one abort, the last :data:`KEPT_DECISIONS` decisions of batches with
-    their marks, and every decision of a batch write with its mark.
+    """Return the compaction key. The log keeps one claim, one tally, one abort, the last :data:`KEPT_DECISIONS`
+    decisions of batches with their marks, and every decision of a batch write with its mark.
     """
     if isinstance(record, Claim | Aborted | Tally):
         return next(k for k, t in _KINDS.items() if isinstance(record, t))
@@ -343,24 +343,24 @@ def key_of(record: Record) -> str:
 
 
 def in_order(handles: Iterable[PreparedTransaction | PreparedPart]) -> tuple[PreparedTransaction | PreparedPart, ...]:
-    """By participant, Kafka first, as the log gives them back."""
+    """Sort the handles by participant, Kafka first, as the log gives them back."""
     return tuple(sorted(handles, key=lambda h: (h.participant != KAFKA, h.participant)))
 
 
 def identity(handle: PreparedTransaction | PreparedPart) -> tuple[str | int, ...]:
-    """Tells this very part from every other one: transactional ids come round again."""
+    """Identify exactly this part. Its name is not enough: transactional ids are used again."""
     if isinstance(handle, PreparedTransaction):
         return handle.transactional_id, handle.producer_id, handle.epoch
     return handle.participant, handle.name
 
 
 def is_own_key(key: str) -> bool:
-    """Whether :func:`key_of` gives such keys."""
+    """Return whether ``key`` looks like one of :func:`key_of`."""
     return key.partition("/")[0] in _KINDS
 
 
 def encode(record: Record) -> bytes:
-    """The record as JSON."""
+    """Encode the record as JSON."""
     kind = next(k for k, t in _KINDS.items() if isinstance(record, t))
     body = asdict(replace(record, handles=()) if isinstance(record, Decision) else record)
     if isinstance(record, Decision):
@@ -369,12 +369,12 @@ def encode(record: Record) -> bytes:
 
 
 def decode(value: bytes) -> Record:
-    """The record in ``value``.
+    """Decode the record in ``value``.
 
     Raises
     ------
     CommitLogDamaged
-        When it was written by a newer version or is not a record at all.
+        When a newer version wrote it, or it is not a record at all.
     """
     try:
         body: dict[str, Any] = json.loads(value)

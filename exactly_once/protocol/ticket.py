@@ -9,13 +9,13 @@ from exactly_once.errors import ExactlyOnceError, Fenced, PrepareFailed
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.planning import Batch, Plan
 
-#: Participant -> part (as text) -> [records, digest] of decided parts that were lost and are to be written again.
+#: Participant -> part (as text) -> [records, digest] of decided parts that were lost and must be written again.
 Replay = dict[str, dict[str, list[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The instructions for the tasks of one execution of one batch; travel to them inside the pickled writer.
+    """The instructions for the tasks of one execution of one batch. They travel inside the pickled writer.
 
     Attributes
     ----------
@@ -28,15 +28,15 @@ class Ticket:
     timeout_ms : int
         transaction.timeout.ms of every part.
     replay : Replay
-        What is to be written again, and nothing else of the batch.
+        The parts to write again; the tasks write nothing else of the batch.
     replayed : str
-        The decision whose parts these are, by its word for ``sink.accept.lost``.
+        The decision of these parts, as its value of ``sink.accept.lost``.
     incarnation : str
-        Of the commit log, in the names of parts; "" when there are no outputs other than Kafka.
+        The commit log's, for the names of parts; "" without outputs other than Kafka.
     log_end : int
-        The high watermark of the commit log when the tasks were sent out: beyond it stands what they do not know.
+        The high watermark of the commit log when the tasks were sent out: they know no record from there on.
     too_long : int
-        How many executions of this very batch, one after the other, were too long before this one.
+        How many executions of this very batch in a row, before this one, were too long.
     """
 
     batch: Batch
@@ -52,11 +52,11 @@ class Ticket:
 
 
 def too_late(sink_id: str, ticket: Ticket, state: LogState) -> ExactlyOnceError | None:
-    """What the commit log says against a task that runs with ``ticket``; None when the task may go on.
+    """Return the error for a task with ``ticket`` that is too late according to the commit log; None when it is not.
 
     Its execution is over when a later claim exists, when its driver has marked the execution as aborted, or when its
-    batch is decided under its own claim: then the results of all tasks that count had been with the driver before. The
-    decision that a replay amends stands under an older claim. Everything else in the log is not the task's affair.
+    batch is decided under its own claim: the driver then already had the results of all tasks that count. The decision
+    that a replay amends was written under an older claim. Nothing else in the log concerns the task.
     """
     owner, aborted = state.owner, state.aborted
     name = f"batch {ticket.batch.batch_id} of sink {sink_id!r}"

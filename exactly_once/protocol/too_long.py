@@ -1,4 +1,4 @@
-"""A batch that takes too long for its transactions: from when on, how often in a row, and what helps."""
+"""Batches that take too long for their transactions: the limit, the count in a row, and the ways out."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import WRITE
 
-#: A decision needs this part of the timeout still ahead, so that a driver which dies right after it leaves the next one
-#: time to start and complete.
+#: A decision must leave this share of the timeout, so that the next driver has time to start and complete if this one
+#: dies right after it.
 SPARE = 0.3
 
-#: The same batch as slow as this once more stops the stream for a person: the first time may have been a cold start or
-#: a slow broker, the second time is the batch.
+#: After the same batch was too long this many times in a row, the stream stops for a person. The first time may have
+#: been a cold start or a slow broker; the second time, the batch is the cause.
 TIMES = 2
 
-#: A timeout that is to be enough for a batch leaves it this much room to be slower the next time.
+#: A proposed timeout leaves the batch this much room to be slower the next time.
 _ROOM = 1.5
 
 
 def limit_ms(timeout_ms: int) -> int:
-    """How old a transaction may be when its batch is decided."""
+    """Return the greatest age of a transaction at which its batch may be decided."""
     return int(timeout_ms * (1 - SPARE))
 
 
 def times_too_long(state: LogState, batch: Batch) -> int:
-    """How many executions of this very batch, one after the other, were too long, as the commit log tells it."""
+    """Return how many executions of this very batch in a row were too long, according to the commit log."""
     last = state.aborted
     same = last is not None and (last.query_id, last.batch_id, last.offsets_digest) == (
         batch.query_id,
@@ -38,8 +38,8 @@ def times_too_long(state: LogState, batch: Batch) -> int:
 
 
 def timeout_that_would_do(took_ms: float, timeout_ms: int) -> int:
-    """A transaction.timeout.ms for a batch that took ``took_ms`` at least: whole seconds, and twice today's at least,
-    since a part that gave up early does not know how long it would have taken.
+    """Propose a transaction.timeout.ms for a batch that took at least ``took_ms``: whole seconds, and at least twice
+    the current one, since a part that gave up early does not know how long it would have taken.
     """
     return max(2 * timeout_ms, math.ceil(_ROOM * took_ms / (1 - SPARE) / 1000) * 1000)
 
@@ -54,18 +54,18 @@ def too_long_error(
     before: int,
     longest_ms: int | None,
 ) -> ExactlyOnceError:
-    """The error of a batch that is too old to be decided.
+    """Make the error for a batch that is too old to be decided.
 
     Parameters
     ----------
     why : str
-        What was seen, as a clause.
+        The reason, as a clause.
     took_ms : float
-        How long it took until then.
+        How long the batch has taken so far.
     before : int
-        How many executions of it were too long right before this one.
+        How many executions of it in a row, before this one, were too long.
     longest_ms : int or None
-        The brokers' transaction.max.timeout.ms, if they tell it.
+        The brokers' transaction.max.timeout.ms, if known.
     """
     write_id = batch.query_id.removeprefix(WRITE) if batch.query_id.startswith(WRITE) else ""
     name = f"write {write_id!r} of sink {sink_id!r}" if write_id else f"batch {batch.batch_id} of sink {sink_id!r}"

@@ -12,8 +12,8 @@ timestamp     timestamp (an addition: Spark's sink        the time of sending
               ignores it)
 ============  ==========================================  ==========================================
 
-Other columns are ignored, as by Spark's sink. With a schema registry, the id of the schema is put before each value
-(and key); a null stays null.
+The sink ignores other columns, as Spark's sink does. With a schema registry, it puts the id of the schema before each
+value (and key); a null stays null.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _UNFRAMED = Framing()
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns a schema has, the topic that the option gives, and what stands before keys and values: None until
-    the registry that frames them was asked, so that nothing is ever sent without its id.
+    """The columns of a schema, the topic from the options, and the framing: the bytes before keys and values. The
+    framing is None until the schema registry has answered, so nothing is ever sent without its id.
     """
 
     topic: str | None
@@ -53,12 +53,12 @@ class Columns:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None, registry: Registry | None = None) -> Columns:
-        """Check ``schema``; with ``registry``, that the columns it frames are there; then call :meth:`framed`.
+        """Check ``schema``; with ``registry``, also that it has the framed columns: then call :meth:`framed`.
 
         Raises
         ------
         InvalidSchema
-            Naming the column, its type and the one that is needed.
+            With the column, its type and the type that it needs.
         """
         types = {f.name: f.dataType for f in schema.fields}
         if "value" not in types:
@@ -73,7 +73,7 @@ class Columns:
             )
         if topic is None and "topic" not in types:
             raise InvalidSchema(
-                "neither the option 'topic' nor a column 'topic' says where the rows go",
+                "neither the option 'topic' nor a column 'topic' names the output topic",
                 "Set the option topic, or add a string column named topic",
             )
         _check(types, "value", (StringType, BinaryType), _BYTES)
@@ -88,16 +88,16 @@ class Columns:
         return cls(topic, names, None if registry is not None else _UNFRAMED)
 
     def framed(self, framing: Framing) -> Columns:
-        """The same columns, with ``framing`` before keys and values."""
+        """Return the same columns, with ``framing`` before keys and values."""
         return replace(self, framing=framing)
 
     @property
     def plain(self) -> bool:
-        """Only keys and values, all to one topic."""
+        """True when there are only keys and values, all for one topic."""
         return self.topic is not None and not self.names & {"partition", "headers", "timestamp"}
 
     def send(self, batch: pa.RecordBatch, sender: Sender, topics: set[str]) -> None:
-        """Send every row of ``batch``; adds the topics that were written to ``topics``.
+        """Send every row of ``batch``, and add the topics that it writes to ``topics``.
 
         Raises
         ------
@@ -196,7 +196,7 @@ def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _prefixed(column: pa.Array, prefix: bytes) -> pa.Array:
-    """``prefix`` before each value, for the whole column at once; null stays null."""
+    """Put ``prefix`` before each value of the column; null stays null."""
     if not prefix:
         return column
     start, between = pa.scalar(prefix, column.type), pa.scalar(b"", column.type)

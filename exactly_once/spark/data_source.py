@@ -1,8 +1,8 @@
 """``format("kafka_exactly_once")``: Spark's Python data source over the engine.
 
-Spark calls, for each micro-batch: ``streamWriter`` in a planning process (the claim happens there), ``write`` in the
-executors' Python workers, ``streamWriter`` again and ``commit`` or ``abort`` in a committing process. The three never
-share memory.
+For each micro-batch, Spark calls ``streamWriter`` in a planning process (which claims the sink), ``write`` in the
+executors' Python workers, then ``streamWriter`` and ``commit`` or ``abort`` in a committing process. The three kinds of
+process never share memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PartMessage(WriterCommitMessage):
 class KafkaExactlyOnce(DataSource):
     """An exactly-once Kafka sink for Structured Streaming.
 
-    Also of a DataFrame, by ``df.write``: once for each ``write.id``, however often it is tried.
+    ``df.write`` also writes a DataFrame: once for each ``write.id``, however often it is tried.
 
     Options: ``sink.id``, ``kafka.bootstrap.servers`` and, for a stream, ``checkpointLocation`` (required), ``topic``,
     and Spark's ``kafka.*`` producer options; see :class:`exactly_once.options.SinkOptions`.
@@ -58,22 +58,22 @@ class KafkaExactlyOnce(DataSource):
         self._committing = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Spark unpickles the data source in the committing process, and only there; planning makes a new one
+        # Spark unpickles the data source only in the committing process; the planning process makes a new one
         self.__dict__.update(state)
         self._committing = True
 
     @classmethod
     def name(cls) -> str:
-        """The word in ``format(...)``."""
+        """Return the format's name."""
         return FORMAT
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Writer:
-        """A writer for the micro-batch in flight.
+        """Return a writer for the micro-batch in flight.
 
         Raises
         ------
         ExactlyOnceError
-            For everything that is refused at start, before anything is written.
+            For everything that the sink refuses at start, before it writes anything.
         """
         if overwrite:
             raise UnsupportedMode(
@@ -88,16 +88,16 @@ class KafkaExactlyOnce(DataSource):
         store = FileStore(options.sink_id, options.checkpoint)
         strict = options.guarantee is Guarantee.EXACTLY_ONCE
         ticket = plan(options, store) if strict else plan_delivery(options, store)
-        # after the claim: a registry that is down must not hold up the commit of what is decided
+        # after the claim: a registry that is down must not delay the commit of decided batches
         return Writer(replace(options, registry=None), _framed(columns, options, ticket), ticket)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """A writer for one batch write, which the option ``write.id`` names.
+        """Return a writer for one batch write, which the option ``write.id`` names.
 
         Raises
         ------
         ExactlyOnceError
-            For everything that is refused at start, before anything is written.
+            For everything that the sink refuses at start, before it writes anything.
         """
         if overwrite:
             raise UnsupportedMode(
@@ -128,7 +128,7 @@ class Writer(DataSourceStreamArrowWriter):
         _committer(self._options).commit(_parts(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Abort what is not decided; see :meth:`exactly_once.coordinator.micro_batch.Committer.abort`."""
+        """Abort the batch unless it is decided; see :meth:`exactly_once.coordinator.micro_batch.Committer.abort`."""
         reach("aborting")
         _committer(self._options).abort(batchId, _parts(messages))
 
@@ -150,15 +150,15 @@ class BatchWriter(DataSourceArrowWriter):
         commit_write(self._options, self._write, _parts(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort what is not decided; see :func:`exactly_once.coordinator.batch_write.abort_write`."""
+        """Abort the write unless it is decided; see :func:`exactly_once.coordinator.batch_write.abort_write`."""
         abort_write(self._options, self._write, _parts(messages))
 
 
 def _framed(columns: Columns, options: SinkOptions, ticket: Ticket) -> Columns:
-    """``columns`` with the schema ids of the registry, which is not asked where nothing will be written."""
+    """Return ``columns`` with the schema ids of the registry; does not ask the registry if nothing will be written."""
     if options.registry is None or ticket.plan is Plan.DRAIN:
         return columns
-    if not options.checkpoint:  # a batch write: each try is a start of its own
+    if not options.checkpoint:  # a batch write: each try is a start
         return columns.framed(resolve(options.registry))
     return columns.framed(resolve_once(options.registry, options.sink_id, options.checkpoint))
 
@@ -175,7 +175,7 @@ _committers: dict[str, Committer | DeliveryCommitter] = {}
 
 
 def _committer(options: SinkOptions) -> Committer | DeliveryCommitter:
-    """The committer of this process, kept over batches: opening its connections costs more than a commit."""
+    """Return the committer of this process, kept across batches: opening its connections costs more than a commit."""
     key = options.cache_key
     if key not in _committers:
         store = FileStore(options.sink_id, options.checkpoint)

@@ -1,9 +1,8 @@
-"""When a query ends and Spark's own call of ``abort`` did not come through: abort what its last execution left open.
+"""Aborts the open transactions of an ended query when Spark's own call of ``abort`` failed.
 
-``query.stop()`` interrupts the query's thread, and on that thread Spark calls the writer's ``abort``. When the
-interrupt meets that very call, Spark logs "failed to abort" and ends the query. Two seconds later Spark kills the
-tasks, and their transactions would stay open until the next start or their timeout. So the driver listens for the end
-of its queries.
+``query.stop()`` interrupts the query's thread, on which Spark also calls the writer's ``abort``. If the interrupt hits
+that call, Spark logs "failed to abort" and ends the query. Two seconds later Spark kills the tasks, and their
+transactions would stay open until the next start or their timeout. So the driver listens for the end of its queries.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from exactly_once.spark.data_source import FORMAT
 
 log = logging.getLogger(__name__)
 
-#: PySpark 4.3.0 has methods beside the one that is asked here whose types are not in its jars (protobuf's): the look
+#: In PySpark 4.3.0 the class asked here has methods with types that are not in its jars (protobuf's), so asking it
 #: through py4j breaks the driver's connection to the JVM.
 _TESTED = "4.2."
 
@@ -33,8 +32,8 @@ _listening: WeakSet[SparkSession] = WeakSet()
 
 
 def listen(spark: SparkSession) -> None:
-    """Look after the queries that ``spark`` starts from now on; once for each session. Only on Spark 4.2, and not on
-    Spark Connect, whose queries run in another process.
+    """Listen for the end of the queries that ``spark`` starts from now on; once for each session. Only on Spark 4.2,
+    and not on Spark Connect: its queries run in another process.
     """
     if spark in _listening or not hasattr(spark, "_jsparkSession") or not spark.version.startswith(_TESTED):
         return
@@ -43,10 +42,10 @@ def listen(spark: SparkSession) -> None:
 
 
 class Endings(StreamingQueryListener):
-    """Settles each of the session's exactly-once queries when it has ended.
+    """Aborts the open transactions of each of the session's exactly-once queries when it has ended.
 
-    It takes Spark's events as they are in the JVM: PySpark's own wrapper first turns every progress report into Python
-    objects, some hundred calls for each batch.
+    Takes Spark's events as JVM objects: PySpark's own wrapper converts every progress report to Python objects, which
+    takes some hundred calls for each batch.
     """
 
     def __init__(self, spark: SparkSession):
@@ -55,12 +54,12 @@ class Endings(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        """What :meth:`StreamingQueryManager.addListener` hands to the JVM."""
+        """The object that :meth:`StreamingQueryManager.addListener` hands to the JVM."""
         assert SparkContext._jvm is not None
         return SparkContext._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
 
     def onQueryStarted(self, event: Any) -> None:
-        """Remember the query: when it has ended, its session does not know it any more."""
+        """Remember the query: after its end, the session no longer knows it."""
         query = self._session.streams.get(event.id().toString())
         if query is not None:
             self._queries[event.runId().toString()] = query._jsq.streamingQuery()
@@ -72,7 +71,7 @@ class Endings(StreamingQueryListener):
         """Nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Abort what is undecided, unless the query runs again already: then its claim does that."""
+        """Abort open, undecided transactions, unless the query runs again already: then its claim does that."""
         query = self._queries.pop(event.runId().toString(), None)
         try:
             options = _options(query)
@@ -93,19 +92,19 @@ class Endings(StreamingQueryListener):
 
 
 def _application_folder() -> str:
-    """The folder that Spark tells its Python processes as SPARK_LOCAL_DIRS; here that variable is the user's own."""
+    """Return the folder that Spark's Python processes see as SPARK_LOCAL_DIRS; here the variable is the user's own."""
     assert SparkContext._jvm is not None
     env = SparkContext._jvm.org.apache.spark.SparkEnv.get()
     return str(env.blockManager().diskBlockManager().localDirs()[0].getPath())
 
 
 def _options(query: Any) -> SinkOptions | None:
-    """The sink's options; None when the query writes elsewhere, or ended before it had a plan."""
+    """Return the sink's options; None when the query writes elsewhere, or ended before it had a plan."""
     try:
         write = query.logicalPlan()
         if write.table().name() != FORMAT:
             return None
-    except Exception:  # whatever py4j makes of a query without a plan, or of a sink of the first generation
+    except Exception:  # py4j fails in many ways on a query without a plan, or on a sink of Spark's first API
         return None
     options: dict[str, str] = {}
     entries = write.writeOptions().iterator()

@@ -1,7 +1,7 @@
 """``foreachBatch`` over the engine: for Update mode, and for several outputs of one batch under one decision.
 
-Spark calls a Python function in the driver's own process for each micro-batch, so planning, deciding and completing
-happen in one place here. The tasks run as one action over the batch: a second one would read the input again.
+For each micro-batch, Spark calls a Python function in the driver's own process, which plans, decides and completes the
+batch. The tasks run as one action over the batch: a second action would read the input again.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class ForeachBatch:
     Parameters
     ----------
     options : mapping
-        As of ``format("kafka_exactly_once")``, ``checkpointLocation`` included: the same as the query's.
+        As for ``format("kafka_exactly_once")``; ``checkpointLocation`` equals the query's.
     participants
-        Outputs other than Kafka. Every one gets all rows with all columns. Kafka gets them too when the option
-        ``topic`` or a column ``topic`` says where to; without both, the batch goes to the participants alone.
+        Outputs other than Kafka. Every one gets all rows with all columns. Kafka gets them too if the option ``topic``
+        or a column ``topic`` names a topic; otherwise the batch goes to the participants alone.
 
     Raises
     ------
@@ -111,7 +111,7 @@ class ForeachBatch:
         return plan_delivery(self._options, self._store)
 
     def _check(self, df: DataFrame) -> Columns | None:
-        """Refuse rows that do not fit a participant; what Kafka gets of them, None when it gets nothing."""
+        """Refuse rows that do not fit a participant; return Kafka's columns, None without Kafka."""
         if self._store.state is None:
             check_session(df.sparkSession)
             schema = to_arrow_schema(df.schema)
@@ -122,7 +122,7 @@ class ForeachBatch:
         return Columns.of(df.schema, self._options.topic, self._options.registry)
 
     def _outputs(self, columns: Columns | None, ticket: Ticket) -> list[Participant[Any]]:
-        """Every participant. The registry is asked once, and not where nothing will be written."""
+        """Return every participant. Asks the schema registry once, and not if nothing will be written."""
         if columns is None:
             return list(self._others)
         registry = self._options.registry
@@ -134,14 +134,14 @@ class ForeachBatch:
     def _abort(self, batch_id: int, parts: list[Part]) -> None:
         try:
             self._committer.abort(batch_id, parts)
-        except ExactlyOnceError as e:  # the next start sweeps; the error that brought us here is the one to report
+        except ExactlyOnceError as e:  # the next start sweeps; the first error is the one to report
             log.warning(
                 "sink %s: could not abort batch %d; the next start does: %s", self._options.sink_id, batch_id, e
             )
 
 
 class _Write:
-    """What the tasks run."""
+    """The function that the tasks run."""
 
     def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]], strict: bool):
         self._sink_id = sink_id

@@ -1,4 +1,4 @@
-"""Settings of a session under which exactly-once cannot be given."""
+"""Settings of a session that rule out exactly-once output."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ if TYPE_CHECKING:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse a session with copies of tasks, before anything begins.
+    """Refuse a session that runs copies of tasks, before anything begins.
 
     Raises
     ------
     UnsupportedMode
-        With spark.speculation, whose copies of a task would each hold a transaction open.
+        With spark.speculation: each copy of a task would hold a transaction open.
     """
     _check_speculation(spark.conf.get("spark.speculation", None))
 
 
 def check_task(setting: Callable[[str], str | None]) -> None:
-    """Refuse, in a task of an exactly-once batch, a session under which it could not be written once.
+    """Refuse, in a task of an exactly-once batch, a session that rules out exactly-once output.
 
     Parameters
     ----------
     setting
-        The value of a setting of the session, None when it is not set: Spark sends them along with every task.
+        Returns the value of a setting of the session, which Spark sends with every task; None when it is not set.
 
     Raises
     ------
     UnsupportedMode
-        As :func:`check_session`, for a sink that Spark has found by its name; and with a
-        spark.sql.streaming.stopTimeout, after which stop() returns while the stopped run still commits or aborts: a
-        run that is started meanwhile would be taken for it.
+        As :func:`check_session`, for a session without ``register()``; and with a spark.sql.streaming.stopTimeout,
+        after which stop() returns while the stopped run still commits or aborts: the sink would confuse that run with
+        one that starts meanwhile.
     """
     _check_speculation(setting("spark.speculation"))
     stop_timeout = setting("spark.sql.streaming.stopTimeout")
@@ -43,8 +43,8 @@ def check_task(setting: Callable[[str], str | None]) -> None:
         raise UnsupportedMode(
             f"spark.sql.streaming.stopTimeout={stop_timeout} lets stop() return while the query still commits its "
             "batch, and the sink could not tell that run from the next one",
-            "Leave spark.sql.streaming.stopTimeout at 0: stop() then waits for the end of the commit, which has a time "
-            "budget of its own",
+            "Leave spark.sql.streaming.stopTimeout at 0: stop() then waits until the commit has ended, which takes a "
+            "limited time",
         )
 
 
@@ -57,5 +57,5 @@ def _check_speculation(value: str | None) -> None:
 
 
 def _is_zero(duration: str) -> bool:
-    """Whether a duration in Spark's notation (``0``, ``0s``, ``10 s``) is none."""
+    """Return whether a duration in Spark's notation (``0``, ``0s``, ``10 s``) is zero."""
     return not duration.strip().rstrip("abcdefghijklmnopqrstuvwxyz ").strip("0")

@@ -1,4 +1,4 @@
-"""What a Spark task does with its part: begin, write and pre-commit in every participant, or drain."""
+"""The work of a Spark task on its part: begin, write and pre-commit in every participant, or drain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def check_batch(ticket: Ticket, strict: bool) -> None:
-    """Make sure that Spark runs the batch that was planned, and when it is ``strict`` that it can be written once.
+    """Make sure that Spark runs the planned batch; if ``strict``, also that its settings allow exactly-once output.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def check_batch(ticket: Ticket, strict: bool) -> None:
 
 
 def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Participant[Any]:
-    """Kafka, under the guarantee of the options."""
+    """Return the Kafka participant for the guarantee of the options."""
     if options.guarantee is Guarantee.EXACTLY_ONCE:
         return KafkaParticipant.of(options, columns, ticket)
     return KafkaDelivery(options, columns)
@@ -59,13 +59,13 @@ def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Part
 def write_part(
     sink_id: str, ticket: Ticket, participants: Sequence[Participant[Any]], rows: Iterator[pa.RecordBatch]
 ) -> Part:
-    """Write one part to all participants, and pre-commit it; of a decided batch only what was lost, if anything.
+    """Write one part to all participants, and pre-commit it. Of a decided batch, writes only lost parts, if any.
 
     Raises
     ------
     PrepareFailed, InvalidRecord
     Expired
-        When a part that is written again is not what was lost.
+        When a part that is written again has other rows than the lost one.
     """
     context = _task()
     attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
@@ -99,7 +99,7 @@ def _prepare(
     writers: list[tuple[Participant[Any], PartWriter[Any]]] = []
     prepared: list[tuple[Participant[Any], Any]] = []
     try:
-        for batch in rows:  # to the end, also where nothing is written: state stores commit with the last row
+        for batch in rows:  # to the end, even if nothing is written: state stores commit with the last row
             if not batch.num_rows or not participants:
                 continue
             if not writers:
@@ -108,11 +108,11 @@ def _prepare(
             for _, writer in writers:
                 writer.write(batch)
             reach("mid-write")
-        while writers:  # none without rows
+        while writers:  # a part without rows has no writers
             p, writer = writers[0]
             reach(f"pre-commit-{p.name}")
             handle = writer.pre_commit()
-            del writers[0]  # what it wrote is the handle's from here on
+            del writers[0]  # from here on the handle stands for its rows
             if handle is not None:
                 prepared.append((p, handle))
                 _compare(handle, ticket)
@@ -126,14 +126,14 @@ def _prepare(
 
 
 def _compare(handle: Handle, ticket: Ticket) -> None:
-    """A part that is written again must be what was lost, by number and digest of its rows."""
+    """Make sure that a part written again equals the lost one, by number and digest of its rows."""
     lost = ticket.replay.get(handle.participant, {}).get(str(handle.part))
     if lost is not None and [handle.records, handle.digest] != lost:
         raise Expired(
             f"batch {ticket.batch.batch_id} is decided, and its part {handle.part} ({handle.participant}) was rolled "
             f"back before its commit. The same micro-batch now gives other rows: {handle.records} with digest "
-            f"{handle.digest}, where {lost[0]} with digest {lost[1]} were decided. These {lost[0]} records are in "
-            "doubt: the plan is not deterministic, or the plan or its partitions were changed",
+            f"{handle.digest} instead of {lost[0]} with digest {lost[1]}. These {lost[0]} records are in doubt: the "
+            "plan is not deterministic, or the plan or its partitions changed",
             "Start the stream with the code and the settings that it had; or write the missing rows of part "
             f"{handle.part} yourself, then set the option sink.accept.lost={ticket.replayed} for one start",
         )
@@ -142,7 +142,7 @@ def _compare(handle: Handle, ticket: Ticket) -> None:
 def _roll_back(participant: Participant[Any], handle: Any) -> None:
     try:
         participant.abort([handle])
-    except Exception as e:  # the sweep finds it; the error that brought us here is the one to report
+    except Exception as e:  # the sweep finds it; the first error is the one to report
         log.warning("%s is left for the sweep to abort: %s", handle.name, e)
 
 

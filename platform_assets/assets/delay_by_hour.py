@@ -1,4 +1,4 @@
-"""The second stream over ``flights``: averages by airport and hour, which keep state between batches."""
+"""The second stream over ``flights``: averages by airport and hour, with state between batches."""
 
 from collections.abc import Iterator
 from functools import partial

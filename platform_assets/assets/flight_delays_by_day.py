@@ -77,11 +77,11 @@ def backfill_flight_delays(
     transactions: TransactionAdmin,
     checkpoints: CheckpointReader,
 ) -> Iterator[dg.MaterializeResult]:
-    """Write the days of this run that are not written yet; see :mod:`platform_assets.backfill.days` for what is whose.
+    """Write the days of this run that are not written yet; :mod:`platform_assets.backfill.days` defines the shares.
 
-    1. Days that the commit log knows are done; when all are, Spark is not started.
-    2. Find the records of the others in the backfill's share of the input, in one pass.
-    3. Write them day by day, and report each day when it is committed.
+    1. Skip the days in the commit log; if it has all of them, do not start Spark.
+    2. Find the records of the other days in the backfill's share of the input, in one pass.
+    3. Write day by day, and report each day when it is committed.
     """
     tag_run(context.instance, context.run.run_id, BACKFILL_SINK_ID)
     with classified():
@@ -91,7 +91,7 @@ def backfill_flight_delays(
         kafka.create_topics({FLIGHT_DELAYS: PARTITIONS, FLIGHT_DELAYS_REJECTED: PARTITIONS})
         _bring_to_rest(context, connection, transactions)
         _fill(context, spark, connection, share)
-    except Exception as error:  # not an interrupt: that one Dagster has to see as it is
+    except Exception as error:  # not an interrupt: Dagster must see that one unchanged
         diagnosis = diagnose(error)
         context.log.error(f"The backfill failed: {error}")
         _bring_to_rest(context, connection, transactions)
@@ -99,11 +99,11 @@ def backfill_flight_delays(
     except BaseException:
         _bring_to_rest(context, connection, transactions)
         raise
-    yield from ()  # a function that only returns would be taken to have made all of its days
+    yield from ()  # Dagster would take a function that only returns to have made all of its days
 
 
 def backfill_share(kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader, checkpoint: str) -> Spans:
-    """The backfill's share of the input, given the live stream's checkpoint ("": the one that it last used).
+    """Return the backfill's share of the input, given the live stream's checkpoint ("": the one that it last used).
 
     Raises
     ------
@@ -153,14 +153,14 @@ def _worth_reading(connection: Connection, share: Spans, first_day: str) -> Span
 
 
 def _proven(connection: Connection, day: Day) -> Decision:
-    """The decision of a day that was just written."""
+    """Return the decision of a day that was just written."""
     decision = written(connection, BACKFILL_SINK_ID, day.write_id, LOOK_BUDGET_S)
     if decision is None or decision.records != day.records:
         have = "nothing" if decision is None else f"{decision.records:,} records"
         raise ProtocolViolation(
             f"{day.key} has {day.records:,} records in the input, but the commit log says that {have} was written",
             "Report this as a bug, with this message",
-            "Days that were reported before are complete",
+            "Days reported earlier are complete",
         )
     return decision
 
@@ -176,7 +176,7 @@ def _report(
 
 
 def _bring_to_rest(context: dg.AssetExecutionContext, connection: Connection, transactions: TransactionAdmin) -> None:
-    """Complete what a try decided and abort what it left open, unless another process is still at it.
+    """Commit the decided days of this run and abort its open transactions, unless another process is still writing.
 
     Readers of the live stream's output wait for an open transaction of the backfill too.
     """
@@ -191,5 +191,5 @@ def _bring_to_rest(context: dg.AssetExecutionContext, connection: Connection, tr
 
 
 def _is_ours(owner: Claim) -> bool:
-    """Whether the claim was made from this run's JVM, which stays until the process ends."""
+    """Return whether this run's JVM, which stays until the process ends, made the claim."""
     return owner.host == socket.gethostname() and belongs_to(owner.pid, os.getpid())

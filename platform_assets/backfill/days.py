@@ -1,18 +1,17 @@
-"""Which records a day holds, and which of them are the backfill's to write. Pure arithmetic on offsets and days.
+"""The records of a day, and the backfill's share of them. Pure arithmetic on offsets and days.
 
-**Whose record it is.** The live stream owns every offset of the input from where it first started, the backfill every
-offset before that. Where the stream started is fixed once, in its checkpoint, so the two shares are disjoint and
-complete, they do not change while either works, and no record has two owners.
+**Who owns a record?** The live stream owns every offset of the input from where it first started, the backfill every
+offset before that. The stream's checkpoint fixes its start once, so the two shares are disjoint and complete, they do
+not change while either works, and no record has two owners.
 
-**Which day it belongs to.** A record belongs to the UTC day of its own time stamp. So days are disjoint and together
-complete whatever the order of the time stamps: a record that came late, or whose clock was wrong, moves no other record
-into another day. The brokers' look-up of offsets by time cannot say where a day begins: it counts the markers of
-transactions, which carry the time of writing, and in a topic of old events finds the first marker for every later day.
-So the offsets of the days are found by reading (:mod:`platform_assets.backfill.spark`), and the look-up only says from
-where on reading is worth while.
+**Which day is a record in?** The UTC day of its own time stamp. So days are disjoint and complete whatever the order of
+the time stamps: a record that is late, or has a wrong time stamp, moves no other record into another day. The brokers'
+look-up of offsets by time cannot say where a day begins: it counts transaction markers, which carry the time of
+writing, and in a topic of old events finds the first marker for every later day. So the backfill reads the input to
+find the offsets of the days (:mod:`platform_assets.backfill.spark`); the look-up only says where to begin reading.
 
-The share of the backfill lies before the stream's start, so it is all written by now and no transaction in it is open:
-a day has the same records in every try.
+The backfill's share lies before the stream's start, so it is completely written and no transaction in it is open: a day
+has the same records in every try.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ DAY_MS = 24 * 3600 * 1000
 
 
 class NoBoundary(ExactlyOnceError):
-    """The live stream has not started yet, so nobody knows where its share of the input begins."""
+    """The live stream has not started yet, so the beginning of its share of the input is unknown."""
 
     code = "EO-BACKFILL-EARLY"
 
 
 class Found(NamedTuple):
-    """The records of a day in a partition: how many, and the offsets of the first and of the last one."""
+    """The records of a day in a partition: their number, and the offsets of the first and of the last one."""
 
     day: str
     partition: int
@@ -50,7 +49,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Day:
-    """What the backfill writes for a day: the records with a time stamp of that day, in these spans."""
+    """The records that the backfill writes for a day: those with a time stamp of that day, in these spans."""
 
     key: str
     spans: Spans
@@ -63,39 +62,38 @@ class Day:
 
 
 def write_id(day: str) -> str:
-    """The name under which a day is written once."""
+    """Return the write id of a day."""
     return f"flight_delays_by_day/{day}"
 
 
 def start_ms(day: str) -> int:
-    """When the day begins, in ms since the epoch."""
+    """Return the beginning of the day, in ms since the epoch."""
     return round(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def next_day(day: str) -> str:
-    """The day after."""
+    """Return the next day."""
     return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
 
 
 def before_stream(began: Mapping[int, int], marks: Mapping[int, Watermarks]) -> dict[int, Span]:
-    """The backfill's share of the input: by partition, from the first offset there is to where the stream began.
+    """Return the backfill's share of the input: by partition, from the first existing offset to where the stream began.
 
-    A partition that the stream did not know when it started was added later: the stream reads it from its beginning, so
-    all of it is the stream's.
+    The stream owns all of a partition that was added after its start, since it reads that partition from its beginning.
 
     Parameters
     ----------
     began : mapping
         The stream's first offset by partition; empty when the stream has never started.
     marks : mapping
-        The input now. Its first offset may be behind the stream's start, or beyond it after a retention.
+        The input now. Its first offset may be before the stream's start, or after it when retention deleted records.
 
     Raises
     ------
     NoBoundary
         The stream has never started. It might still start at the earliest offset, and write everything again.
     CheckpointUnusable
-        The stream began behind the end of the input: the topic was made again.
+        The stream began after the end of the input: the topic was recreated.
     """
     if not began:
         raise NoBoundary(
@@ -115,7 +113,7 @@ def before_stream(began: Mapping[int, int], marks: Mapping[int, Watermarks]) -> 
 
 
 def days_found(keys: Iterable[str], found: Iterable[Found], share: Spans) -> list[Day]:
-    """What to write for each day of ``keys``, in their order; a day without records has no offsets."""
+    """Return the work for each day of ``keys``, in their order; a day without records has no offsets."""
     by_day: dict[str, list[Found]] = {}
     for one in found:
         by_day.setdefault(one.day, []).append(one)
@@ -132,7 +130,7 @@ def days_found(keys: Iterable[str], found: Iterable[Found], share: Spans) -> lis
 
 
 def oldest_missing(all_days: Sequence[str], materialized: Iterable[str], most: int) -> list[str]:
-    """The oldest days without a materialization that follow one another without a gap, at most ``most``."""
+    """Return the oldest days without a materialization that follow each other without a gap, at most ``most``."""
     have = set(materialized)
     missing = [day for day in all_days if day not in have][:most]
     return [day for n, day in enumerate(missing) if all_days.index(day) == all_days.index(missing[0]) + n]

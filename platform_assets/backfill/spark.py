@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_days(spark: SparkSession, connection: Connection, days: Sequence[str], spans: Spans) -> list[Found]:
-    """Where in ``spans`` the records of ``days`` are: one pass over the input, whatever the number of days."""
+    """Find the records of ``days`` in ``spans``: one pass over the input, whatever the number of days."""
     from pyspark.sql import functions as F
 
     between = _between(read_input(spark, connection, spans), days[0], days[-1])
@@ -32,7 +32,7 @@ def find_days(spark: SparkSession, connection: Connection, days: Sequence[str], 
 
 
 def write_day(spark: SparkSession, connection: Connection, day: Day) -> None:
-    """Write the records of ``day`` exactly once, however often this is tried, by the stream's own transformation."""
+    """Write the records of ``day`` exactly once, however often this is tried, with the stream's own transformation."""
     source = _between(read_input(spark, connection, day.spans), day.key, day.key)
     records = flight_delays(source, lookup(spark, airline_names()), lookup(spark, airport_names()))
     (
@@ -46,7 +46,7 @@ def write_day(spark: SparkSession, connection: Connection, day: Day) -> None:
 
 
 def _between(source: DataFrame, first: str, last: str) -> DataFrame:
-    """The records of the days from ``first`` to ``last``, both included."""
+    """Return the records of the days from ``first`` to ``last``, both included."""
     from pyspark.sql import functions as F
 
     stamp = F.unix_millis("timestamp")

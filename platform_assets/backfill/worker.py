@@ -19,12 +19,12 @@ T = TypeVar("T")
 TICK_S = 0.5
 #: Terminate promises CANCELED within 15 s: this much for the call under way, ...
 STOP_BUDGET_S = 8.0
-#: ... this much for a JVM that had to be killed to be gone; the rest is for bringing the sink to rest.
+#: ... this much for a killed JVM to end; the rest is for bringing the sink to rest.
 KILL_BUDGET_S = 2.0
 
 
 class SparkWorker(Generic[Session]):
-    """Calls functions with a session, one after the other. The first call opens the session; before it, no JVM starts.
+    """Calls functions with a session, one after the other. The first call opens the session and starts the JVM.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class SparkWorker(Generic[Session]):
             self._thread.join(KILL_BUDGET_S)
 
     def call(self, work: Callable[[Session], T]) -> T:
-        """What ``work`` returns or raises."""
+        """Call ``work`` and return its result, or raise its error."""
         future: Future[T] = Future()
         self._work.put((work, future))
         while not future.done():
@@ -70,7 +70,7 @@ class SparkWorker(Generic[Session]):
         return future.result()
 
     def _run(self) -> None:
-        with suppress(Exception), ExitStack() as stack:  # a JVM that was killed cannot be stopped in good order
+        with suppress(Exception), ExitStack() as stack:  # a killed JVM cannot be stopped gracefully
             session: Session | None = None
             while (task := self._work.get()) is not None:
                 work, future = task

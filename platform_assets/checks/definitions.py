@@ -34,7 +34,7 @@ from resources.transactions import TransactionAdmin
 FRESHNESS = "freshness"
 _POLICY = f"{UNDER_WAY_POLICY_S:g} s unless configured"
 
-#: Evaluations looked through for the last one of a check that came to an end.
+#: The search for the last finished evaluation of a check looks at this many evaluations.
 EARLIER = 10
 
 
@@ -100,7 +100,7 @@ def checkpoint_equals_commit_log(
 ) -> dg.AssetCheckResult:
     with classified():
         connection = kafka.connection()
-        # in this order: a stream that goes on meanwhile can only plan batches that the log does not know yet
+        # in this order: a stream that continues meanwhile can only plan batches that the log does not know yet
         log = read_log(connection, SINK_ID, LOOK_BUDGET_S)
         location = checkpoint_of(connection, SINK_ID, kafka, checkpoints)
         standing = compare(checkpoints.read(location), log)
@@ -162,7 +162,7 @@ def _result(verdict: Verdict, more: Mapping[str, Any] | None = None) -> dg.Asset
 
 
 def _blocks(connection: Connection) -> tuple[list[Block], int]:
-    """The output partitions where readers are held back now, and the number of all."""
+    """Return the output partitions that hold readers back now, and the number of all partitions."""
     marks = []
     with Control(connection, LOOK_BUDGET_S) as control:
         for topic in OUTPUTS:
@@ -176,7 +176,7 @@ def _blocks(connection: Connection) -> tuple[list[Block], int]:
 
 
 def _earlier(instance: dg.DagsterInstance) -> Waiting | None:
-    """What the newest evaluation of the freshness that came to an end has noted."""
+    """Return the notes of the newest finished evaluation of the freshness."""
     key = dg.AssetCheckKey(dg.AssetKey(FLIGHT_DELAYS), FRESHNESS)
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=EARLIER):
         event = record.event.dagster_event if record.event else None

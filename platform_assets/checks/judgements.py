@@ -20,10 +20,10 @@ class Verdict:
     Attributes
     ----------
     grave : bool
-        Whether a failure means that the guarantee is broken or work stands still (ERROR), or that somebody should look
+        Whether a failure means that the guarantee is broken or work has stopped (ERROR), or that a person should look
         (WARN).
     said : str
-        What was looked at and what was found, for a person.
+        The sample and the finding, for a person.
     """
 
     passed: bool
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def no_duplicates_and_no_loss(window: Window | None, found: Comparison | None, outputs_read: int) -> Verdict:
-    """Each input record of the window appears once across the two outputs."""
+    """Judge whether each input record of the window appears once across the two outputs."""
     if window is None or found is None:
         return Verdict(True, "The stream has committed no batch yet: there is nothing to compare.")
     oldest, newest = window.batches
@@ -66,7 +66,7 @@ def no_duplicates_and_no_loss(window: Window | None, found: Comparison | None, o
 
 
 def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, policy_s: float) -> Verdict:
-    """No transaction of ours is under way for longer than ``policy_s``, by the word of the coordinators."""
+    """Judge, by the coordinators, whether one of the sinks' transactions has been open for longer than ``policy_s``."""
     ages = {d.transactional_id: max(0.0, (now_ms - d.started_ms) / 1000) for d in under_way if d.started_ms >= 0}
     old = [d for d in under_way if ages.get(d.transactional_id, 0.0) > policy_s]
     metadata = {
@@ -91,8 +91,8 @@ def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, polic
 
 @dataclass(frozen=True)
 class Block:
-    """A partition whose last stable offset is behind; ``since_ms`` is the time stamp of the record it stands at, None
-    when that could not be read.
+    """A partition with a last stable offset below its high watermark. ``since_ms`` is the time stamp of the record at
+    the last stable offset, None when that could not be read.
     """
 
     topic: str
@@ -102,12 +102,12 @@ class Block:
     since_ms: int | None
 
     def age_s(self, now_ms: int) -> float | None:
-        """For how long."""
+        """How long it has held readers back."""
         return None if self.since_ms is None else max(0.0, (now_ms - self.since_ms) / 1000)
 
 
 def last_stable_is_high_watermark(blocks: Sequence[Block], partitions: int, now_ms: int, policy_s: float) -> Verdict:
-    """Readers reach the end of every output partition, save for a batch in flight younger than ``policy_s``."""
+    """Judge whether readers reach the end of every output partition, except for a batch younger than ``policy_s``."""
     old = [b for b in blocks if (age := b.age_s(now_ms)) is None or age > policy_s]
     shown = [
         f"{b.topic}-{b.partition}: {b.last_stable} of {b.high}"
@@ -130,13 +130,13 @@ def last_stable_is_high_watermark(blocks: Sequence[Block], partitions: int, now_
 
 
 def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: float) -> Verdict:
-    """The checkpoint and the commit log agree; a batch in between is fine while it is young."""
-    # a moment is no figure to plot; the sentence says how long ago it was
+    """Judge whether the checkpoint and the commit log agree; a young batch may be between the two."""
+    # a point in time is not a figure to plot; the sentence says how long ago it was
     metadata = {name: value for name, value in standing.as_metadata().items() if name != "batch_started_ms"}
     if standing.state in ("checkpoint lost", "foreign", "torn"):
         said = {
             "checkpoint lost": "The commit log holds decisions that the checkpoint does not know: the checkpoint was "
-            "deleted, restored or rewound. The sink refuses to start; see EO-REWOUND in the README",
+            "deleted, restored or rewound. The sink refuses to start; see EO-REWOUND in docs/reference.md",
             "foreign": "The sink and the checkpoint belong to different queries. The sink refuses to start; see "
             "EO-SINK-OWNED",
             "torn": f"Torn: {', '.join(standing.torn)}. The sink refuses to start (EO-CHECKPOINT): run the job "
@@ -167,7 +167,7 @@ def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: floa
 
 @dataclass(frozen=True)
 class Waiting:
-    """What an earlier evaluation of the freshness saw: how far the stream was, and since when input waits."""
+    """The notes of an earlier evaluation of the freshness: the stream's position, and since when input waits."""
 
     position: int
     since_ms: int
@@ -181,10 +181,10 @@ def freshness(
     now_ms: int,
     limit_s: float,
 ) -> Verdict:
-    """Input does not wait for longer than ``limit_s`` without a commit. Without input, everything is fresh.
+    """Judge whether input has waited for longer than ``limit_s`` without a commit. Without input, everything is fresh.
 
-    When the waiting input came in, nobody can tell: its time stamps are event times. So the clock starts with the first
-    evaluation that saw it waiting at this position, or with the last commit when that is later.
+    The arrival of the waiting input is unknown, since its time stamps are event times. So the wait counts from the
+    first evaluation that saw input waiting at this position, or from the last commit if that is later.
     """
     if committed is None:
         return Verdict(True, "The stream has committed no batch yet: nothing can be stale.")
@@ -207,7 +207,7 @@ def freshness(
 
 
 def waiting_of(metadata: Mapping[str, Any]) -> Waiting | None:
-    """What an earlier evaluation noted in its metadata, None when no input was waiting then."""
+    """Return the notes in an earlier evaluation's metadata; None when no input was waiting then."""
     if metadata.get("waiting_since_ms") is None:
         return None
     return Waiting(int(metadata["position"]), int(metadata["waiting_since_ms"]))

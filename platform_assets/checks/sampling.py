@@ -19,8 +19,8 @@ from resources.checkpoints import CheckpointReader
 #: For each look at the brokers.
 LOOK_BUDGET_S = 20.0
 
-#: Markers of a committed batch are written a moment after its decision was proven, and a living stream always has a
-#: batch in flight; what was there when we looked is settled well within this.
+#: The brokers write the markers of a committed batch a moment after its proof, and a live stream always has a batch in
+#: flight: a batch that the look found is settled well within this time.
 SETTLE_BUDGET_S = 15.0
 
 #: For reading one record.
@@ -29,14 +29,14 @@ RECORD_BUDGET_S = 5.0
 #: The first step back from the end of an output partition; each further step is four times as long.
 FIRST_STEP = 5_000
 
-#: Output records are read for at most this many times the input's window: markers and a backfill may lie between.
+#: The check reads at most this many times the input's window from the outputs: they may hold markers and a backfill.
 OUTPUTS_PER_INPUT = 4
 
 OUTPUTS = (FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED)
 
 
 def stream_window(connection: Connection, checkpoints: CheckpointReader, checkpoint: str, limit: int) -> Window | None:
-    """The newest committed part of the input, at most ``limit`` offsets of it; None before the first batch."""
+    """Return the newest committed part of the input, at most ``limit`` offsets; None before the first batch."""
     if checkpoints.read(checkpoint).last_commit is None:
         return None
     with Control(connection, LOOK_BUDGET_S) as control:
@@ -53,7 +53,7 @@ def compare_window(connection: Connection, window: Window, began: Positions, lim
     began : mapping
         Where the stream began.
     limit : int
-        As for the window; bounds what is read of the outputs.
+        As for the window; bounds the reading of the outputs.
     """
     inputs: set[Place] = {
         (r.partition, r.offset)
@@ -87,7 +87,7 @@ def compare_window(connection: Connection, window: Window, began: Positions, lim
 
 
 def record_time_ms(connection: Connection, topic: str, partition: int, offset: int) -> int | None:
-    """The time stamp of the first record from ``offset`` on, committed or not; None when it could not be read."""
+    """Return the time stamp of the first record from ``offset`` on, committed or not; None if it could not be read."""
     consumer = KafkaConsumer(
         group_id=None,
         enable_auto_commit=False,
@@ -104,16 +104,16 @@ def record_time_ms(connection: Connection, topic: str, partition: int, offset: i
             for records in consumer.poll(200, max_records=1).values():
                 return int(records[0].timestamp)
         return None
-    except KafkaError:  # its age is then not known, which the check takes for too old
+    except KafkaError:  # the check takes an unknown age for too old
         return None
     finally:
         consumer.close(autocommit=False)
 
 
 def _settled(connection: Connection) -> tuple[Mapping[str, Mapping[int, Watermarks]], set[tuple[str, int]]]:
-    """Where the outputs end, once readers can see what is there now, and the partitions where they still cannot.
+    """Wait until readers can see all current records; return the outputs' ends, and the partitions still held back.
 
-    What a batch in flight adds meanwhile is not waited for.
+    Does not wait for records that a batch in flight adds meanwhile.
     """
     with Control(connection, SETTLE_BUDGET_S + LOOK_BUDGET_S) as control:
         wanted = {topic: control.watermarks(topic) for topic in OUTPUTS}

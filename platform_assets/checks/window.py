@@ -1,8 +1,8 @@
 """No loss, no duplicate: the newest part of the input against the newest part of both outputs, by key. Pure.
 
-Output positions say nothing about input positions, so the proof leans on the order in which the stream writes: all of
-batch N is committed before anything of batch N+1 is written. Whoever reads an output partition backwards and meets a
-record of a batch before the window has therefore seen everything of the window in that partition.
+Output positions say nothing about input positions, so the proof uses the order in which the stream writes: all of batch
+N is committed before anything of batch N+1 is written. A reader that goes backwards through an output partition, and
+finds a record of a batch before the window, has therefore seen all of the window's records in that partition.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ Place = tuple[int, int]
 #: By partition of the input.
 Positions = Mapping[int, int]
 
-#: Places named for each kind of fault.
+#: The finding names this many places for each kind of fault.
 EXAMPLES = 5
 
 
 @dataclass(frozen=True)
 class Window:
-    """The part of the input that is compared.
+    """The part of the input to compare.
 
     Attributes
     ----------
     first : mapping
-        By partition, the first offset that is compared.
+        By partition, the first offset to compare.
     end : mapping
         By partition, the end of the last batch that Spark committed.
     since : mapping
-        By partition, where the oldest batch begins that holds a part of the window: an output record from before it
-        shows that the window's records all come later.
+        By partition, the beginning of the oldest batch with a part of the window: all of the window's records are after
+        an output record from before it.
     batches : tuple of int
         The oldest and the newest batch of the window.
     cut : str
-        Why it is smaller than was asked for; empty when it is not.
+        Why it is smaller than requested; empty when it is not.
     """
 
     first: Positions
@@ -49,12 +49,12 @@ class Window:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans, those of markers and of aborted records included."""
+        """The number of offsets in it, including markers and aborted records."""
         return sum(max(0, self.end[p] - self.first[p]) for p in self.end)
 
 
 def newest_window(ends: Iterable[tuple[int, Positions]], began: Positions, low: Positions, limit: int) -> Window | None:
-    """The newest batches that span at most ``limit`` offsets together; of a longer newest batch, its newest part.
+    """Return the newest batches with at most ``limit`` offsets together; of a longer newest batch, its newest part.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def newest_window(ends: Iterable[tuple[int, Positions]], began: Positions, low: 
 
 
 def place_of(record: Record, rejected: bool) -> Place | None:
-    """Which input record an output record came from; None when it does not say."""
+    """Return the input record that an output record names as its source; None without one."""
     try:
         if rejected:
             headers = dict(record.headers)
@@ -114,14 +114,14 @@ def place_of(record: Record, rejected: bool) -> Place | None:
 
 @dataclass
 class Outputs:
-    """What the tails of the output partitions hold.
+    """The tails of the output partitions.
 
     Parameters
     ----------
     window : Window
     began : mapping
-        Where the stream began: records from before it were written by a backfill, at any time, and prove nothing about
-        the stream's order.
+        Where the stream began: a backfill wrote the records from before, at any time, so they prove nothing about the
+        stream's order.
     """
 
     window: Window
@@ -132,7 +132,7 @@ class Outputs:
     unplaced: list[str] = field(default_factory=list)
 
     def add(self, topic: str, record: Record, rejected: bool) -> None:
-        """A record of the tail of ``topic``."""
+        """Add a record of the tail of ``topic``."""
         self.records += 1
         place = place_of(record, rejected)
         if place is None:
@@ -144,17 +144,17 @@ class Outputs:
             self.reached.add((topic, record.partition))
 
     def read_from_the_start(self, topic: str, partition: int) -> None:
-        """The tail of this partition is all of it."""
+        """Note that the tail of this partition is all of it."""
         self.reached.add((topic, partition))
 
     def far_enough(self, topic: str, partition: int) -> bool:
-        """Whether the tail of this partition holds all that it has of the window."""
+        """Return whether the tail of this partition holds all of its records of the window."""
         return (topic, partition) in self.reached
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the comparison found; ``unproven`` are the output partitions that were not read back far enough."""
+    """The result of the comparison; ``unproven`` are the output partitions that were not read back far enough."""
 
     compared: int
     lost: tuple[Place, ...]
@@ -165,12 +165,12 @@ class Comparison:
 
     @property
     def faults(self) -> dict[str, int]:
-        """The kinds of faults that were found, with their numbers."""
+        """The kinds of faults, with their counts."""
         kinds = {name: len(getattr(self, name)) for name in ("lost", "duplicated", "invented", "unplaced")}
         return {name: count for name, count in kinds.items() if count}
 
     def examples(self) -> list[str]:
-        """Some of the faults, by name."""
+        """Examples of the faults."""
         named = [f"{kind}: partition {p} offset {o}" for kind in ("lost", "duplicated", "invented")
                  for p, o in getattr(self, kind)[:EXAMPLES]]  # fmt: skip
         return named + [f"without a source position: {where}" for where in self.unplaced[:EXAMPLES]]
@@ -179,21 +179,22 @@ class Comparison:
 def compare(
     inputs: set[Place], outputs: Outputs, partitions: Iterable[tuple[str, int]], held_back: Container[tuple[str, int]]
 ) -> Comparison:
-    """Every input record of the window exactly once over both outputs, and nothing that is no input record.
+    """Compare: both outputs together must hold every input record of the window exactly once, and no others.
 
     Parameters
     ----------
     inputs : set
-        The input records of the window, as a read_committed reader sees them: no markers, nothing that was aborted.
+        The input records of the window, as a read_committed reader sees them: no markers, no aborted records.
     partitions : iterable
-        Every partition of the output topics. What lies in one that was not read back far enough cannot count as lost.
+        Every partition of the output topics. A record may be in one that was not read back far enough, and then does
+        not count as lost.
     held_back : container
         Partitions that a read_committed reader cannot read to their end.
     """
     window, seen = outputs.window, outputs.seen
     unproven = tuple(f"{t}-{p}" for t, p in partitions if (t, p) in held_back or not outputs.far_enough(t, p))
     lost = sorted(inputs - seen.keys()) if not unproven else []
-    # wherever it lies: the input once, the output twice
+    # in any partition: one input record, two output records
     duplicated = sorted(place for place, count in seen.items() if count > 1)
     invented = sorted(
         (p, o) for p, o in seen if window.first.get(p, 0) <= o < window.end.get(p, 0) and (p, o) not in inputs

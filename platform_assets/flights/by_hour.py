@@ -1,7 +1,7 @@
 """``delay_by_hour``: departures, cancellations and the average departure delay of each airport and hour.
 
-The one query here that keeps state. What it holds for the hours that are still open lies in the state store, under the
-checkpoint; an hour is written once, when the watermark has passed its end.
+The one query here with state. The state store, below the checkpoint, holds the open hours; the query writes an hour
+once, when the watermark has passed the end of the hour.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
 
 
 def delay_by_hour(events: DataFrame, watermark_delay_h: float) -> DataFrame:
-    """The hours of each airport of origin, by scheduled departure (UTC).
+    """Aggregate the hours of each airport of origin, by scheduled departure (UTC).
 
     Parameters
     ----------
     events : DataFrame
-        What :func:`platform_assets.flights.transform.parse` yields; malformed events are passed over.
+        The result of :func:`platform_assets.flights.transform.parse`; skips malformed events.
     watermark_delay_h : float
-        How far behind the newest departure a stream's event may be, in hours of event time. What is further behind is
-        dropped.
+        How far behind the newest departure an event may be, in hours of event time. Spark drops later events.
 
     Returns
     -------

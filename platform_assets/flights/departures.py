@@ -40,7 +40,7 @@ _WHOLE_NUMBERS = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
 
 
 class FlightEvent(NamedTuple):
-    """One departure as it is sent to Kafka.
+    """One departure, as an event for Kafka.
 
     ``sequence`` counts the departures in time order, from 0, and is part of the value. ``key`` is the tail number, or
     None for the 2,512 departures that were cancelled before an aircraft was assigned: they stay valid events, and Kafka
@@ -62,7 +62,7 @@ def _data_folder() -> Path:
 
 @cache
 def departures() -> pd.DataFrame:
-    """All 336,776 departures ordered by scheduled time (ties in the order of the package), index = sequence number.
+    """Return all 336,776 departures by scheduled time (ties in the order of the package), index = sequence number.
 
     Columns: :data:`EVENT_FIELDS` and ``scheduled`` (UTC). Missing values are None. The frame is shared: do not change
     it.
@@ -79,12 +79,12 @@ def departures() -> pd.DataFrame:
 
 
 def airline_names() -> dict[str, str]:
-    """The name of each carrier code (16 of them)."""
+    """Return the name of each of the 16 carrier codes."""
     return _names("airlines.csv", "carrier")
 
 
 def airport_names() -> dict[str, str]:
-    """The name of each airport code. Four destinations in Puerto Rico and the Virgin Islands are not in the table."""
+    """Return the name of each airport code. The table lacks four destinations in Puerto Rico and the Virgin Islands."""
     return _names("airports.csv", "faa")
 
 
@@ -96,7 +96,7 @@ def _names(file: str, code: str) -> dict[str, str]:
 
 
 def events(start: int = 0) -> Iterator[FlightEvent]:
-    """The events from sequence number ``start`` on, in time order. The same call yields the same bytes, always."""
+    """Yield the events from sequence number ``start`` on, in time order. The same call always yields the same bytes."""
     table = departures().iloc[start:]
     columns = [table[name].tolist() for name in EVENT_FIELDS]
     scheduled_ms = table["scheduled"].dt.as_unit("ms").astype("int64").tolist()

@@ -1,8 +1,8 @@
-"""What ``flight_delays`` and ``delay_by_hour`` must hold, computed from the package with pandas: no Spark, no Kafka,
-none of the sink's code.
+"""The expected content of ``flight_delays`` and ``delay_by_hour``, computed from the package with pandas: no Spark, no
+Kafka, no code of the sink.
 
-It states the transformations a second time on purpose. Reports and tests compare the two, so that a mistake in one of
-them shows.
+It implements the transformations a second time on purpose: reports and tests compare the two, which shows a mistake in
+either.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from platform_assets.flights.departures import EVENT_FIELDS, airline_names, airp
 
 
 def expected_delays() -> Iterator[tuple[str | None, dict[str, Any]]]:
-    """Key and value of the record for each departure, in the order of their sequence numbers.
+    """Yield key and value of the record for each departure, by sequence number.
 
-    The value lacks ``src``, which says where the event lay in ``flights`` and so cannot be known from the package.
+    The value lacks ``src``, the event's position in ``flights``, which the package does not know.
     """
     airlines, airports = airline_names(), airport_names()
     table = departures()
@@ -52,7 +52,7 @@ def expected_delays() -> Iterator[tuple[str | None, dict[str, Any]]]:
 
 
 def expected_hours(count: int, watermark_delay_h: float | None = None) -> dict[tuple[str, str], dict[str, Any]]:
-    """The records of ``delay_by_hour`` after the first ``count`` departures, by window start and airport.
+    """Return the records of ``delay_by_hour`` after the first ``count`` departures, by window start and airport.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Feed the departures to ``flights``, each exactly once, whatever kills the feeder and however often it runs.
+"""Feeds the departures to ``flights``, each exactly once, whatever kills the feeder and however often it runs.
 
-The topic itself says where to go on: transactions hold events in the order of their sequence numbers, so the highest
-committed one is the position. Offsets committed by a consumer group would be forgotten a week after the last feed, and
-the feed would then send everything a second time.
+The topic itself holds the position: transactions contain events in the order of their sequence numbers, so the position
+is the highest committed number. The brokers forget the committed offsets of a consumer group after a week without it,
+and the feed would then send everything again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ POSITION_BUDGET_S = 30.0
 
 
 class FeedPositionUnknown(ExactlyOnceError):
-    """The topic does not tell where the feed stopped."""
+    """The topic no longer holds the position of the feed."""
 
     code = "EO-FEED-POSITION"
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What a feed did: events ``first`` up to, not including, ``end`` are in the topic because of it."""
+    """The result of a feed: it committed the events ``first`` up to, not including, ``end``."""
 
     first: int
     end: int
@@ -42,12 +42,12 @@ class Feed:
 
     @property
     def events(self) -> int:
-        """How many events were committed."""
+        """The number of committed events."""
         return self.end - self.first
 
     @property
     def events_per_second(self) -> float:
-        """Committed events per second, 0 when there were none."""
+        """Committed events per second, 0 without any."""
         return self.events / self.seconds if self.events else 0.0
 
 
@@ -61,16 +61,16 @@ def feed(
     on_commit: Callable[[Feed], None],
     events_per_second: int = 0,
 ) -> Feed:
-    """Send ``events(first)`` to their end, in transactions; an exception aborts the one that is open.
+    """Send all of ``events(first)``, in transactions; an exception aborts the open transaction.
 
     Parameters
     ----------
     first : int
-        From :func:`committed_position`, read after ``producer`` was made: only then is nothing under way any more.
+        From :func:`committed_position`, read after ``producer`` was made, which ends all earlier transactions.
     of : int
-        How many events there are in all; with that many in the topic, none is made.
+        The number of all events; with that many in the topic, there is nothing to send.
     on_commit : callable
-        Called after each transaction with what was done so far.
+        Called after each transaction with the result so far.
     events_per_second : int
         An upper limit, kept by pauses between transactions; 0 for none.
     """
@@ -91,12 +91,12 @@ def feed(
 
 
 def committed_position(connection: Connection, topic: str) -> int:
-    """The sequence number after the highest committed one in ``topic``; 0 without a topic, or without a record.
+    """Return the sequence number after the highest committed one in ``topic``; 0 without a topic or a record.
 
     Raises
     ------
     FeedPositionUnknown
-        The topic held records and they are gone.
+        The topic's records were deleted.
     BrokerUnreachable
         The topic could not be read within the budget.
     """
@@ -137,9 +137,9 @@ def _position(connection: Connection, topic: str, deadline: Deadline) -> int:
 
 
 def _last_committed(consumer: Consumer, partitions: list[TopicPartition], deadline: Deadline) -> list[int]:
-    """The highest committed sequence number of each partition that ever had one.
+    """Return the highest committed sequence number of each partition that ever had one.
 
-    The last offsets may be markers, aborted records and records of others, so it looks back further and further.
+    The last offsets may be markers, aborted records or foreign records, so it looks back further and further.
     """
     bounds = {p.partition: consumer.get_watermark_offsets(p, timeout=deadline.left) for p in partitions}
     topic = partitions[0].topic
@@ -161,7 +161,7 @@ def _last_committed(consumer: Consumer, partitions: list[TopicPartition], deadli
 
 
 def _last_after(consumer: Consumer, starts: list[TopicPartition], deadline: Deadline) -> dict[int, int]:
-    """The highest committed sequence number at or after each start, by partition."""
+    """Return the highest committed sequence number at or after each start, by partition."""
     consumer.assign(starts)
     last: dict[int, int] = {}
     reading = {p.partition for p in starts}
@@ -187,7 +187,7 @@ def _last_after(consumer: Consumer, starts: list[TopicPartition], deadline: Dead
 
 
 def _sequence(message: Message) -> int | None:
-    """The sequence number in a record of this feed; None when somebody else wrote the record."""
+    """Return the sequence number in a record of this feed; None for a foreign record."""
     try:
         return int(json.loads(message.value() or b"")["sequence"])
     except (ValueError, KeyError, TypeError):

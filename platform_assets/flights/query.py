@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """How a query runs.
+    """The settings of a query's run.
 
-    ``trigger_interval_s`` None: until the input of this moment is done. ``start_from`` is where a query without a
+    ``trigger_interval_s`` None: until it has processed the input present now. ``start_from``: where a query without a
     checkpoint begins, see :func:`platform_assets.flights.start.start_time_ms`.
     """
 
@@ -45,7 +45,7 @@ def start_query(spark: SparkSession, connection: Connection, plan: QueryPlan) ->
 
 
 def read_flights(spark: SparkSession, connection: Connection, plan: QueryPlan) -> DataFrame:
-    """The input as a stream, with the columns of Spark's Kafka source."""
+    """Read the input as a stream, with the columns of Spark's Kafka source."""
     return (
         spark.readStream.format("kafka")
         .options(**kafka_source_options(connection, FLIGHTS, plan.max_offsets_per_trigger))
@@ -70,6 +70,6 @@ def start_writing(records: DataFrame, name: str, connection: Connection, plan: Q
 
 
 def _starting_offsets(spark: SparkSession, connection: Connection, start_from: str) -> str:
-    """Spark's option of that name."""
+    """Return Spark's option of that name."""
     timestamp_ms = start_time_ms(start_from)
     return start_from if timestamp_ms is None else offsets_json(first_since(spark, connection, timestamp_ms))

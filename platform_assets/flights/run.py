@@ -1,4 +1,4 @@
-"""One run of a stream over ``flights`` as a Dagster op: what every such asset shares."""
+"""One run of a stream over ``flights`` as a Dagster op, shared by the assets of both streams."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ class Tools:
 
 @dataclass(frozen=True)
 class FlightStream:
-    """What tells one stream over ``flights`` from another.
+    """The properties of one stream over ``flights``.
 
     Attributes
     ----------
     outputs : tuple of str
-        The topics it writes, each of them an asset; the first one is observed while there is no input.
+        The topics that it writes, each an asset; without input, only the first one gets observations.
     start : callable
         Starts the query in a session.
     figures : callable
-        The numbers of a window that are plotted, by output.
+        Returns the numbers of a window to plot, by output.
     """
 
     outputs: tuple[str, ...]
@@ -77,14 +77,14 @@ def run_stream(
 def _prepared(
     context: dg.AssetExecutionContext, config: StreamConfig, tools: Tools, flow: FlightStream
 ) -> ManagedStream:
-    """The stream of this run, ready to start: its topics exist, and what earlier runs have reported is known."""
+    """Prepare the stream of this run: create its topics, and find what earlier runs have reported."""
     spark, kafka, checkpoints = tools.spark, tools.kafka, tools.checkpoints
     connection = kafka.connection()
-    start_time_ms(config.start_from)  # refused before anything is made
+    start_time_ms(config.start_from)  # refuse before creating anything
     kafka.create_topics({FLIGHTS: PARTITIONS}, EVENT_TIME_TOPIC)
     kafka.create_topics(dict.fromkeys(flow.outputs, PARTITIONS))
     checkpoint = config.checkpoint or checkpoints.location(kafka.cluster_id(), config.sink_id)
-    check_whole(checkpoint, config.sink_id)  # Spark's own error does not say what may be done
+    check_whole(checkpoint, config.sink_id)  # Spark's own error names no way out
     goes_on = bool(checkpoints.first_offsets(checkpoint))
     plan = QueryPlan(
         config.sink_id,
@@ -129,7 +129,7 @@ def _say(context: dg.AssetExecutionContext, window: Window) -> None:
 
 
 def _metadata(flow: FlightStream, window: Window) -> dict[str, Metadata]:
-    """For each output: the numbers that are plotted, and the table of batches."""
+    """Return, for each output, the numbers to plot and the table of batches."""
     rows = [
         dg.TableRecord(
             {

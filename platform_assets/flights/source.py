@@ -1,4 +1,4 @@
-"""The input in Spark: as a bounded table, and searched for the offsets that a time stands for."""
+"""The input in Spark: as a bounded table, and its offsets by time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 #: For each look at the brokers.
 LOOK_BUDGET_S = 20.0
 
-#: Where records have the time of writing, the first one is found within the first few; where it takes longer, each
-#: further look goes ten times as far.
+#: If records carry the time of writing, the first few offsets hold the one to find; otherwise each further look goes
+#: ten times as far.
 FIRST_LOOK = 100_000
 
 
 def read_input(spark: SparkSession, connection: Connection, spans: Spans) -> DataFrame:
-    """The committed records of ``flights`` in ``spans``, which name every partition of the topic."""
+    """Read the committed records of ``flights`` in ``spans``, which name every partition of the topic."""
     options = kafka_source_options(connection, FLIGHTS) | {
         "startingOffsets": offsets_json({p: span.start for p, span in spans.items()}),
         "endingOffsets": offsets_json({p: span.end for p, span in spans.items()}),
@@ -33,16 +33,16 @@ def read_input(spark: SparkSession, connection: Connection, spans: Spans) -> Dat
 
 
 def offsets_json(offsets: Mapping[int, int]) -> str:
-    """Offsets of ``flights`` as Spark's options take them."""
+    """Format offsets of ``flights`` for Spark's options."""
     return json.dumps({FLIGHTS: {str(p): offset for p, offset in sorted(offsets.items())}})
 
 
 def first_since(spark: SparkSession, connection: Connection, timestamp_ms: int) -> dict[int, int]:
-    """By partition, the first committed record of ``flights`` with a time stamp at or after ``timestamp_ms``; without
-    one, the end of what is committed now.
+    """Find, by partition, the first committed record of ``flights`` with a time stamp at or after ``timestamp_ms``;
+    without one, the current end of the committed records.
 
-    Spark's own option ``startingTimestamp`` stops at the marker of a transaction as at a record. Markers carry the time
-    of writing, so with old event times it would begin at the first marker there is.
+    Spark's own option ``startingTimestamp`` stops at transaction markers too. Markers carry the time of writing, so
+    with old event times it would begin at the very first marker.
     """
     from pyspark.sql import functions as F
 

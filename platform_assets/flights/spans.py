@@ -14,7 +14,7 @@ class Span(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether it holds no offset."""
+        """True without any offset."""
         return self.end <= self.start
 
 
@@ -23,12 +23,12 @@ Spans = Mapping[int, Span]
 
 
 def worth_reading(share: Spans, since: Mapping[int, int | None]) -> dict[int, Span]:
-    """The part of ``share`` that can hold records from some time on.
+    """Return the part of ``share`` that can hold records from some time on.
 
     Parameters
     ----------
     since : mapping
-        The brokers' word for that time: no earlier offset has a time stamp at or after it; None: none has.
+        The brokers' answer for that time: no earlier offset has a time stamp at or after it; None: no offset has.
     """
     found = {}
     for p, span in share.items():
@@ -39,5 +39,5 @@ def worth_reading(share: Spans, since: Mapping[int, int | None]) -> dict[int, Sp
 
 
 def from_start(spans: Spans, most: int) -> dict[int, Span]:
-    """Of each span, the first ``most`` offsets."""
+    """Return the first ``most`` offsets of each span."""
     return {p: Span(span.start, min(span.end, span.start + most)) for p, span in spans.items()}

@@ -1,4 +1,4 @@
-"""Where a stream without a checkpoint begins, as a person says it."""
+"""The start of a stream without a checkpoint, as a person writes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StartNotATime(ExactlyOnceError):
 
 
 def start_time_ms(start_from: str) -> int | None:
-    """``start_from`` in ms since the epoch; None for ``earliest`` and ``latest``.
+    """Convert ``start_from`` to ms since the epoch; None for ``earliest`` and ``latest``.
 
     A date begins at midnight; a time without a zone is UTC.
 

@@ -20,12 +20,12 @@ _BROKEN = "_broken"
 
 
 def flight_delays(source: DataFrame, airlines: DataFrame, airports: DataFrame) -> DataFrame:
-    """Every row of ``source`` becomes exactly one row for the sink.
+    """Turn every row of ``source`` into exactly one row for the sink.
 
     Parameters
     ----------
     source : DataFrame
-        What Spark's Kafka source yields: key, value, partition, offset (more columns are ignored).
+        Rows of Spark's Kafka source: key, value, partition, offset (ignores other columns).
     airlines, airports : DataFrame
         ``code``, ``name``, with each code once.
 
@@ -60,16 +60,16 @@ def flight_delays(source: DataFrame, airlines: DataFrame, airports: DataFrame) -
 
 
 def parse(source: DataFrame) -> DataFrame:
-    """Typed, cleaned columns beside key, value, partition and offset, and ``reason``: null, or why the event is
+    """Add typed, cleaned columns to key, value, partition and offset, and ``reason``: null, or why the event is
     malformed.
 
-    Codes are trimmed and upper-cased, an empty tail number is none. Every number is optional save those that identify a
-    flight, but what is there must be a whole number.
+    Trims codes and makes them upper-case; an empty tail number becomes null. Every number is optional except those that
+    identify a flight, but a number that is present must be whole.
     """
     from pyspark.sql import functions as F
 
     names = ("time_hour", "tailnum", *_REQUIRED_TEXT, *_REQUIRED_NUMBERS, *_OPTIONAL_NUMBERS)
-    # Everything is read as text: a wrong type then costs one field with a name, not the whole event without a reason.
+    # Reads every field as text: a wrong type then rejects the event with the field's name, not without a reason.
     schema = ", ".join(f"`{name}` string" for name in (*names, _BROKEN))
     event = F.from_json(
         F.col("value").cast("string"), schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
@@ -166,7 +166,7 @@ def _rejection_headers() -> Column:
 
 
 def lookup(spark: SparkSession, names: dict[str, str]) -> DataFrame:
-    """``code``, ``name`` as a relation inside the plan: no Python worker is started to read it in every batch."""
+    """Make a relation of ``code`` and ``name`` inside the plan: no batch starts a Python worker to read it."""
     import pyarrow as pa
 
     table = pa.table({"code": list(names.keys()), "name": list(names.values())})

@@ -1,4 +1,4 @@
-"""What a command needs around it: the project's one lock, a broker, an instance of Dagster, and their folders."""
+"""The environment of a command: the project's one lock, a broker, a Dagster instance, and their folders."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Busy(ExactlyOnceError):
 
 @dataclass(frozen=True)
 class Environment:
-    """Where things are. The variables for child processes are in ``os.environ`` already.
+    """The places of the environment. ``os.environ`` already has the variables for child processes.
 
     Attributes
     ----------
     embedded : bool
-        The brokers are this command's own.
+        Whether this command started the brokers.
     """
 
     folder: Path
@@ -51,9 +51,9 @@ class Environment:
 
 @contextmanager
 def local_environment() -> Iterator[Environment]:
-    """The environment of one command, for the length of the block.
+    """Provide the environment of one command, for the length of the block.
 
-    With ``KAFKA_BOOTSTRAP_SERVERS`` set, those brokers are used; else an embedded one is started and stopped again. Its
+    With ``KAFKA_BOOTSTRAP_SERVERS`` set, uses those brokers; otherwise starts an embedded one and stops it again. Its
     data stays for the next command.
 
     Raises

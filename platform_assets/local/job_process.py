@@ -20,7 +20,7 @@ from platform_assets.local.environment import PROJECT, Environment
 #: Marks the run that a command asked for.
 TAG_LAUNCH = "cli/launch"
 
-#: A stream is CANCELED within 15 s of the wish; what takes longer hangs.
+#: A stream is CANCELED within 15 s of the request; a run that takes longer hangs.
 CANCEL_BUDGET_S = 25.0
 
 
@@ -46,26 +46,26 @@ class JobProcess:
             )
 
     def poll(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         return self._process.poll() is None
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it ended or the time is over; says whether it ended."""
+        """Wait until the process has ended or the time is over; returns whether it has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self._process.poll() is not None
 
     @property
     def succeeded(self) -> bool:
-        """Whether the run ended as SUCCESS."""
+        """Return whether the run ended as SUCCESS."""
         return self._process.returncode == 0
 
     def run(self, instance: dg.DagsterInstance) -> dg.DagsterRun | None:
-        """Its run, None when it failed before there was one."""
+        """Return its run; None when the process failed before it created one."""
         return next(iter(instance.get_runs(dg.RunsFilter(tags={TAG_LAUNCH: self._launch}), limit=1)), None)
 
     def cancel(self, instance: dg.DagsterInstance) -> None:
-        """End it as Terminate in the UI would: CANCELED after a graceful stop; by force when that takes too long."""
+        """End the run as Terminate in the UI would: CANCELED after a graceful stop; by force if that takes too long."""
         run = self.run(instance)
         if run is not None and not run.is_finished:
             instance.report_run_canceling(run)
@@ -74,7 +74,7 @@ class JobProcess:
             self.wait(CANCEL_BUDGET_S)
 
     def end(self) -> None:
-        """Make sure that nothing of it is left."""
+        """Make sure that no process of it is left."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -90,7 +90,7 @@ def running(
     config: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> Iterator[JobProcess]:
-    """A started job; cancelled when the block is left by an exception (Ctrl-C), and gone when it is left at all."""
+    """Start a job for the length of the block; an exception (Ctrl-C) cancels it, and no process outlives the block."""
     process = JobProcess(environment, job, config)
     try:
         yield process
@@ -103,7 +103,7 @@ def running(
 
 
 def why_failed(instance: dg.DagsterInstance, process: JobProcess) -> str:
-    """The error of a run that did not succeed, in words."""
+    """Describe the error of a run that did not succeed."""
     run = process.run(instance)
     if run is None:
         return f"the process of {process.job} ended before its run began; see {process.log}"

@@ -39,7 +39,7 @@ def run_main_job(environment: Environment, console: Console) -> int:
     Returns
     -------
     int
-        0 only when all is right: both runs succeeded and the report finds no problem.
+        0 if both runs succeeded and the report finds no problem, else 1.
     """
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=environment.bootstrap_servers)
     with dg.DagsterInstance.get() as instance:
@@ -119,7 +119,7 @@ def _check(instance: dg.DagsterInstance, process: JobProcess) -> None:
 
 
 class _FeedProgress:
-    """Events in ``flights``, by the topic itself."""
+    """Count the events in ``flights``, by the topic itself."""
 
     def __init__(self, kafka: KafkaTransactionalProducerFactory):
         self._kafka = kafka
@@ -129,7 +129,7 @@ class _FeedProgress:
 
 
 class _StreamProgress:
-    """Offsets of ``flights`` that the stream has committed, by its checkpoint."""
+    """Count the offsets of ``flights`` that the stream has committed, by its checkpoint."""
 
     def __init__(self, kafka: KafkaTransactionalProducerFactory, environment: Environment):
         self._kafka = kafka
@@ -145,7 +145,7 @@ class _StreamProgress:
 
 
 def _metadata(instance: dg.DagsterInstance, asset: str) -> dict[str, Any]:
-    """The numbers of the newest materialization of ``asset``."""
+    """Return the numbers of the newest materialization of ``asset``."""
     event = instance.get_latest_materialization_event(dg.AssetKey(asset))
     materialization = event.asset_materialization if event else None
     return {k: v.value for k, v in materialization.metadata.items()} if materialization else {}

@@ -9,11 +9,11 @@ from platform_assets.constants import RECOVERY_JOB, RECOVERY_OP, TRANSACTIONS
 from platform_assets.local.environment import Environment
 from platform_assets.local.job_process import running, why_failed
 
-_CONFIG = {"ops": {RECOVERY_OP: {"config": {"reason": "somebody asked for it in a terminal"}}}}
+_CONFIG = {"ops": {RECOVERY_OP: {"config": {"reason": "requested in a terminal"}}}}
 
 
 def run_recovery(environment: Environment, console: Console) -> int:
-    """Run the job and print what it found and did; 0 when the sink is at rest."""
+    """Run the job and print its findings and results; returns 0 when the sink is at rest."""
     with dg.DagsterInstance.get() as instance:
         with running(environment, instance, RECOVERY_JOB, _CONFIG, console.print) as process:
             while not process.wait(1.0):

@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: progress bars and the table at the end."""
+"""The terminal's view of the main job: progress bars, and the table at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINE_EVERY_S = 15.0
 
 
 class Bars:
-    """Progress bars on a terminal; in a log file a line now and then. A context manager."""
+    """Progress bars on a terminal; in a log file, a line now and then. A context manager."""
 
     def __init__(self, console: Console):
         self._console = console
@@ -37,7 +37,7 @@ class Bars:
         self._progress.stop()
 
     def add(self, title: str) -> TaskID:
-        """A bar whose length is not known yet."""
+        """Add a bar of yet unknown length."""
         return self._progress.add_task(title, total=None, count="")
 
     def move(self, bar: TaskID, done: int, of: int | None = None, last: bool = False) -> None:
@@ -51,7 +51,7 @@ class Bars:
 
 
 def show_report(console: Console, report: Report) -> None:
-    """The report as a table, and the verdict."""
+    """Print the report as a table, and the verdict."""
     f = report.findings
     table = Table(title="What an independent read_committed reader found", title_justify="left", show_header=False)
     table.add_column(no_wrap=True)

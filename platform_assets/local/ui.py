@@ -53,7 +53,7 @@ mutation Terminate($ids: [String!]!) { terminateRuns(runIds: $ids, terminatePoli
 
 
 class WebServerFailed(Exception):
-    """Dagster did not come up; the message says where its log is."""
+    """Dagster did not start; the message names its log."""
 
 
 def serve(environment: Environment, console: Console, launch: bool) -> int:
@@ -113,7 +113,7 @@ def _await(process: subprocess.Popen[bytes], url: str, environment: Environment)
 
 
 def _terminate_runs(url: str) -> None:
-    """Ask every run to end and wait until they have; errors are no reason to leave processes behind."""
+    """Ask every run to end, and wait for that; errors must not leave processes behind."""
     end = time.monotonic() + RUNS_BUDGET_S
     asked: set[str] = set()
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -145,7 +145,7 @@ def _graphql(url: str, query: str, variables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _free_port() -> int:
-    """Dagster's usual port when it is free, else any."""
+    """Return Dagster's usual port if it is free, else any free port."""
     for port in (PORT, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,1 +1,1 @@
-"""Recovery as a job: bring a sink to rest without starting its stream, and say what was found and done."""
+"""Recovery as a job: brings a sink to rest without starting its stream, and reports its findings and results."""

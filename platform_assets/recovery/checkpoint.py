@@ -1,4 +1,4 @@
-"""The job ``checkpoint_repair``: find the torn files of a checkpoint, and repair them as the commit log allows."""
+"""The job ``checkpoint_repair``: finds the torn files of a checkpoint, and repairs them as the commit log allows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from sensors.stream import TAG_RECOVERS
 
 @dataclass(frozen=True)
 class Torn:
-    """What a repair is to put right; ``by`` and ``reason`` are for the audit trail."""
+    """The task of a repair; ``by`` and ``reason`` are for the audit trail."""
 
     sink_id: str
     location: str
@@ -120,7 +120,7 @@ def checkpoint_repair() -> None:
 
 
 def consequence(found: Repair) -> str:
-    """What has to be typed out before a batch is planned anew."""
+    """Return the phrase that a person must type out before Spark plans a batch anew."""
     batch = next((f.name.rpartition("/")[2] for f in found.findings if f.action is Action.REMOVE and _is_plan(f)), "")
     return f"plan batch {batch} of {found.sink_id} anew" if batch else ""
 
@@ -130,7 +130,7 @@ def _is_plan(finding: engine.Finding) -> bool:
 
 
 def _check(found: Repair, config: RepairConfig) -> None:
-    """Stop where a person has to act first."""
+    """Stop if a person must act first."""
     if found.refused:
         raise CheckpointUnusable(
             f"the checkpoint {found.location} cannot be repaired: {'; '.join(_said(f) for f in found.refused)}",
@@ -143,7 +143,7 @@ def _check(found: Repair, config: RepairConfig) -> None:
 
 
 def _phrase(transactions: TransactionAdmin, torn: Torn) -> str | None:
-    """With take_over, what overrules the refusal to fence a driver."""
+    """Return, with take_over, the phrase that overrules the refusal to fence a driver."""
     owner = owner_of(read_log(transactions.connection(), torn.sink_id, transactions.budget_s))
     try:
         check_owner(torn.sink_id, owner)
@@ -179,7 +179,7 @@ def _said(finding: engine.Finding) -> str:
 def _observe(
     context: dg.OpExecutionContext, found: Repair, stage: str, by: str, reason: str, metadata: dict[str, Any]
 ) -> None:
-    """The audit trail, where that of recoveries is."""
+    """Write the audit trail, where recoveries write theirs."""
     context.log_event(
         dg.AssetObservation(
             asset_of(found.sink_id),

@@ -93,7 +93,7 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
         except Fenced:
             return _superseded(context, work, claim.token)
         except ExactlyOnceError:
-            _sweep_all_the_same(context, transactions, work.sink_id, claim.token)
+            _sweep_anyway(context, transactions, work.sink_id, claim.token)
             raise
     done = found.completed
     batches = tuple(d.write_id or str(d.batch_id) for d in done)
@@ -120,7 +120,7 @@ def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionA
     with classified():
         try:
             aborted = _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s))
-            # a driver that was fenced a moment ago goes on opening what its last batch needs, until it meets the fence
+            # a driver that was fenced a moment ago opens transactions for its last batch until it meets the fence
             while time.monotonic() < end and (
                 _others(context, work.sink_id)
                 or engine.verify(connection, work.sink_id, transactions.budget_s).left_open
@@ -221,13 +221,13 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
 
 
 def asset_of(sink_id: str) -> str:
-    """Where the audit trail of a sink is kept; that of a sink without a stream beside the first stream's."""
+    """Return the asset with the audit trail of a sink; a sink without a stream uses that of the first stream."""
     stream = stream_of(sink_id)
     return stream.asset if stream else TRANSACTIONS
 
 
 def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
-    """Stop while a run lives that is no recovery: two of them at once are safe, and the later one goes on."""
+    """Stop while a run other than a recovery is alive. Two recoveries at once are safe: the later one continues."""
     for run in _others(context, sink_id):
         raise SinkBusy(
             f"Run {run.run_id} of {run.job} (process {run.pid} on {run.host}) works on sink {sink_id}",
@@ -236,7 +236,7 @@ def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
 
 
 def _others(context: dg.OpExecutionContext, sink_id: str) -> list[RunProcess]:
-    """The runs on the sink that are no recovery, nor a repair, and may live."""
+    """Return the runs on the sink, except recoveries and repairs, that may be alive."""
     found = runs_on(context.instance, sink_id)
     harmless = (RECOVERY_JOB, REPAIR_JOB)
     return [r for r in found if r.run_id != context.run_id and r.job not in harmless and r.alive is not False]
@@ -245,7 +245,7 @@ def _others(context: dg.OpExecutionContext, sink_id: str) -> list[RunProcess]:
 def owner_gone(
     context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, found: Inspection
 ) -> Inspection:
-    """The sink once its owner is gone: a driver that Dagster does not know, or that is about to end."""
+    """Wait until the sink's owner, a driver that is not a Dagster run or is about to end, is gone; return the sink."""
     end = time.monotonic() + LEAVING_S
     while found.owner is not None and found.owner.works:
         claim = found.owner.claim
@@ -265,10 +265,8 @@ def _superseded(context: dg.OpExecutionContext, work: Work, token: int) -> dg.Ou
     return dg.Output(Work(**{**vars(work), "token": token, "superseded": True}), metadata={"superseded": True})
 
 
-def _sweep_all_the_same(
-    context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, token: int
-) -> None:
-    """A batch cannot be completed; readers wait for what is undecided too, and that can be ended."""
+def _sweep_anyway(context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, token: int) -> None:
+    """Abort undecided transactions although a batch cannot be completed: readers wait for these too."""
     try:
         swept = engine.sweep_undecided(transactions.connection(), sink_id, token, transactions.recovery_budget_s)
         context.log.warning(f"A batch could not be completed. Aborted {len(_swept(swept))} undecided transactions.")
@@ -286,7 +284,7 @@ def _batches(names: Sequence[str]) -> str:
 
 
 def who(run: dg.DagsterRun) -> str:
-    """Who had a run launched."""
+    """Return the person or sensor that launched a run."""
     sensor = run.tags.get("dagster/sensor_name")
     if sensor and run.parent_run_id is None:
         return f"sensor {sensor}"

@@ -14,12 +14,12 @@ from sensors.observation import open_table, table, when
 
 
 def inspected(found: Inspection) -> dict[str, dg.MetadataValue]:
-    """What is open, what is decided and not proven, who waits."""
+    """Make the tables of open transactions, unproven decisions and waiting readers."""
     return {"open": open_table(found), "decided": _decided(found), "blocked": _blocked(found)}
 
 
 def completed(decisions: Sequence[Decision]) -> dg.MetadataValue:
-    """Batches that were brought to their end."""
+    """Make the table of completed batches."""
     return table(
         ("batch", "query", "parts", "records", "topics", "decided_at"),
         [
@@ -42,7 +42,7 @@ def rolled_back(parts: Sequence[tuple[str, ...]]) -> dg.MetadataValue:
 
 
 def described(transactions: Sequence[Description]) -> dg.MetadataValue:
-    """Transactions, by their coordinators."""
+    """Make the table of transactions, by their coordinators."""
     return table(
         ("transactional_id", "state", "began_at", "producer", "partitions"),
         [

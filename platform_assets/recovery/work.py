@@ -1,4 +1,4 @@
-"""What the steps of a recovery hand on, and the errors that are theirs."""
+"""The data that the steps of a recovery pass on, and their errors."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Work:
     Attributes
     ----------
     by : str
-        Who had it launched.
+        The person or sensor that launched it.
     before : mapping
-        What the inspection counted.
+        The counts of the inspection.
     token : int or None
-        Of its own claim; None for a sink that was never used.
+        The token of its own claim; None for a sink that was never used.
     superseded : bool
-        Somebody claimed the sink after us, and goes on with what we began.
+        Whether a newer owner claimed the sink meanwhile; that owner continues the work.
     completed, aborted : tuple of str
-        What was done: batches by their number (a write by its id), transactional ids.
+        Completed batches by number (a write by its id); aborted transactional ids.
     awaited : tuple of str
-        Decided batches with lost parts: they stay open until the next start of the stream has written these again.
+        Decided batches with lost parts: they stay open until the next start of the stream has written the parts again.
     """
 
     sink_id: str
@@ -60,7 +60,7 @@ class Work:
 
 
 def counts(found: Inspection) -> dict[str, int]:
-    """An inspection in numbers, for the audit trail."""
+    """Return the numbers of an inspection, for the audit trail."""
     return {
         "open": len(found.open),
         "undecided": sum(t.verdict == "undecided" for t in found.open),

@@ -18,12 +18,12 @@ Slice = Mapping[int, tuple[int, int]]
 def read_committed(
     connection: Connection, topic: str, on_read: Callable[[int], None] = lambda n: None, only: Slice | None = None
 ) -> Iterator[Record]:
-    """Every record of ``topic`` that a read_committed reader sees now, each partition in offset order.
+    """Yield every record of ``topic`` that a read_committed reader sees now, each partition in offset order.
 
     Parameters
     ----------
     on_read : callable
-        Told the number of records read so far, now and then.
+        Called now and then with the number of records read so far.
     only : mapping, optional
         Read these partitions, and of each only these offsets (up to the last stable one).
 

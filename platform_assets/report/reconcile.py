@@ -1,7 +1,8 @@
-"""Is the output right? Counts of what is lost, repeated, out of order or wrong. Pure: records in, figures out.
+"""Counts the lost, repeated, misordered and wrong records of the output. Pure: records in, figures out.
 
-Two independent yardsticks. By place: every record of ``flights`` must appear exactly once in the two output topics, and
-each output names its source partition and offset. By content: what the package says must be there, event by event.
+Two independent comparisons. By place: every record of ``flights`` must appear exactly once in the two output topics,
+and each output names its source partition and offset. By content: every event must equal the one computed from the
+package.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Record(NamedTuple):
 
 @dataclass
 class Findings:
-    """What the reconciliation found. All counts save the first four must be 0.
+    """The result of the reconciliation. All counts except the first four must be 0.
 
     Attributes
     ----------
@@ -36,7 +37,7 @@ class Findings:
     records_in, out, rejected : int
         Records in ``flights``, ``flight_delays`` and ``flight_delays_rejected``.
     foreign : int
-        Records of ``flights`` that are not of the package: allowed, and they must come out like all others.
+        Records of ``flights`` that are not from the package: allowed, and they must come out like all others.
     not_fed, fed_twice, fed_out_of_order : int
         Events of the package missing in ``flights``, there too often, or in the wrong order for their key.
     lost, duplicated, out_of_order : int
@@ -98,7 +99,7 @@ class Reconciler:
         self._examples: dict[str, int] = {}
 
     def add_input(self, record: Record) -> None:
-        """A record of ``flights``."""
+        """Add a record of ``flights``."""
         found = self._findings
         found.records_in += 1
         fingerprint = hash(record.value)
@@ -117,14 +118,14 @@ class Reconciler:
             self._last_fed[record.key] = (record.partition, max(sequence, last))
 
     def add_output(self, record: Record) -> None:
-        """A record of ``flight_delays``."""
+        """Add a record of ``flight_delays``."""
         self._findings.out += 1
         try:
             text = (record.value or b"").decode()
             body, source = split(text)
             place = (int(source["partition"]), int(source["offset"]))
         except (ValueError, KeyError, TypeError, AttributeError):
-            self._fault("wrong", record, "it does not say where it comes from")
+            self._fault("wrong", record, "it does not name its source")
             return
         fingerprint = self._came_from("out", record, place)
         sequence = self._sequence.get(fingerprint) if fingerprint is not None else None
@@ -141,13 +142,13 @@ class Reconciler:
         return hash((key, _text({name: body[name] for name in self._fields}))) == self._expected[sequence]
 
     def add_rejected(self, record: Record) -> None:
-        """A record of ``flight_delays_rejected``."""
+        """Add a record of ``flight_delays_rejected``."""
         self._findings.rejected += 1
         headers = dict(record.headers)
         try:
             place = (int(headers["source.partition"]), int(headers["source.offset"]))
         except (KeyError, ValueError):
-            self._fault("wrong", record, "it does not say where it comes from")
+            self._fault("wrong", record, "it does not name its source")
             return
         fingerprint = self._came_from("rejected", record, place)
         if fingerprint is None:
@@ -158,7 +159,7 @@ class Reconciler:
             self._fault("wrong", record, f"a valid event was rejected: {headers.get('reason', b'')!r}")
 
     def findings(self) -> Findings:
-        """The verdict, once all three topics were added."""
+        """Return the result, after all three topics were added."""
         found = self._findings
         found.not_fed = len(self._expected) - sum(self._fed)
         lost = self._sources.keys() - self._seen

@@ -1,4 +1,4 @@
-"""The report at the end of `make run`: is every record there, once, in order; is anything left open."""
+"""The report at the end of `make run`: whether every record is there once and in order, and no transaction is open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK_BUDGET_S = 20.0
 
 @dataclass(frozen=True)
 class Report:
-    """The whole truth about the main job.
+    """The report on the main job.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Report:
     watermarks : dict
         By topic and partition.
     decisions : int
-        Decided batches since the sink exists; ``decided_records`` are in the last 64 of them at least.
+        Decided batches since the sink exists; ``decided_records`` counts the records of at least the last 64 of them.
     unproven : int
         Decisions that are not marked as completed.
     """
@@ -52,14 +52,14 @@ class Report:
 
     @property
     def problems(self) -> list[str]:
-        """Everything that is not right, in words; empty when all is right."""
+        """All problems, in words; empty without any."""
         said = [f"{name.replace('_', ' ')}: {count:,}" for name, count in self.findings.faults.items()]
         if self.open_transactions:
             said.append(f"transactions left open: {', '.join(self.open_transactions)}")
         if self.blocked:
             said.append(f"last stable offset behind the high watermark: {', '.join(self.blocked)}")
         if self.unproven:
-            said.append(f"decided and not proven committed: {self.unproven}")
+            said.append(f"decided but not proven committed: {self.unproven}")
         return said
 
     def as_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def make_report(
     rates: dict[str, float] | None = None,
     on_read: Callable[[str, int], None] = lambda topic, count: None,
 ) -> Report:
-    """Read the three topics whole, and what the brokers and the commit log say.
+    """Make the report from the three topics, the brokers and the commit log.
 
     Raises
     ------

@@ -1,14 +1,14 @@
-"""Diagnosis of a failure that a person can act on: the code, the cause, what is safe, the way out.
+"""Diagnosis of a failure for a person: the code, the cause, what is safe, the way out.
 
 Spark turns an exception of the sink into text on its way through the JVM. The sink's messages begin with a stable code,
-so they are found again in the text; what fails in Spark or its source is recognised by the names of Spark's own errors.
+so the diagnosis finds them in the text; it recognises failures of Spark and its source by the names of Spark's errors.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from exactly_once.errors import ExactlyOnceError, all_errors, sentence_in
+from exactly_once.errors import ExactlyOnceError, all_errors, sentence_in, way_out_in
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Diagnosis:
     code : str
         ``EO-...`` of the sink, ``SPARK-...`` for Spark and its source, ``UNCLASSIFIED`` for everything else.
     cause : str
-        What happened; for the sink's errors with what is safe and the way out in one sentence.
+        What happened; for the sink's errors, the whole message with what is safe and the way out.
     restart_heals : bool
         Whether starting again, unchanged, is the right reaction.
     """
@@ -46,8 +46,7 @@ _SPARK = (
         ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Cannot fetch offset"),
         "SPARK-INPUT-LOST",
         "The input topic no longer holds the records that the checkpoint continues from (retention, or the topic was "
-        "recreated). Restore the records, or accept the gap: a new checkpoint and a new sink id start from what is "
-        "there",
+        "recreated). Restore the records, or accept the gap: start with a new checkpoint and a new sink id",
         False,
     ),
     (
@@ -118,9 +117,7 @@ def diagnose(error: BaseException) -> Diagnosis:
     if sentence is not None:
         code = sentence.split(":", 1)[0].split(".", 1)[0].strip()
         kind = all_errors().get(code)
-        # what. safe. way out.: the last sentence is the way out
-        way_out = sentence.rstrip(". ").rsplit(". ", 1)[-1] + "."
-        return Diagnosis(code, sentence, way_out, bool(kind and kind.restart_heals))
+        return Diagnosis(code, sentence, way_out_in(sentence), bool(kind and kind.restart_heals))
     for names, code, way_out, heals in _SPARK:
         if any(name in text for name in names):
             return Diagnosis(code, _first_line(text), way_out, heals)
@@ -133,7 +130,7 @@ def diagnose(error: BaseException) -> Diagnosis:
 
 
 def _text(error: BaseException) -> str:
-    """The messages of ``error`` and of what caused it."""
+    """Join the messages of ``error`` and its causes."""
     parts: list[str] = []
     seen: set[int] = set()
     current: BaseException | None = error

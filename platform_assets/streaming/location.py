@@ -1,4 +1,4 @@
-"""Where the checkpoint of a stream is, for those who look at it from outside."""
+"""Finds the checkpoint of a stream from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_BUDGET_S = 20.0
 def checkpoint_of(
     connection: Connection, sink_id: str, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
 ) -> str:
-    """The checkpoint that the sink was last claimed for; for a sink that was never used, where it would be.
+    """Return the checkpoint of the sink's last claim; for a sink that was never used, its future location.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The managed op: run a streaming query to its end, to Terminate or to its failure, and leave the sink at rest."""
+"""The managed op: runs a streaming query until its end, Terminate or its failure, and leaves the sink at rest."""
 
 import signal
 import threading
@@ -19,12 +19,12 @@ from resources.transactions import TransactionAdmin
 
 #: Terminate promises CANCELED within 15 s: this much for the batch in flight, the query and the session, ...
 STOP_BUDGET_S = 10.0
-#: ... this much for a JVM that had to be killed to be gone; the rest is for the recovery (1 s on a healthy cluster).
+#: ... this much for a killed JVM to end; the rest is for the recovery (1 s on a healthy cluster).
 KILL_BUDGET_S = 2.0
 
-#: Somebody who has just pressed "Launch" looks for a sign of life.
+#: A person who has just pressed "Launch" looks for a sign of life.
 FIRST_REPORT_S = 10.0
-#: A stream without input is reported this seldom: the event log keeps every report.
+#: The interval between reports of a stream without input: the event log keeps every report.
 IDLE_REPORT_S = 300.0
 
 #: How often the main thread wakes up to see whether it is time for a report.
@@ -69,11 +69,11 @@ class ManagedStream:
         self._records = 0
 
     def run(self) -> Window:
-        """Run until the query ends by itself.
+        """Run until the query ends.
 
         1. Start the query on its thread; report a window now and then.
-        2. At the end, by itself, by an interrupt or by a failure: stop the query, then the session.
-        3. Bring the sink to rest: nothing of it stays open to hold back readers.
+        2. After its end, an interrupt or a failure: stop the query, then the session.
+        3. Bring the sink to rest: no open transaction holds readers back.
         4. Report the last window.
 
         Returns
@@ -103,7 +103,7 @@ class ManagedStream:
         return self._finish()
 
     def totals(self) -> dict[str, int | float]:
-        """Figures of the whole run, once it is over."""
+        """Return the figures of the whole run, after its end."""
         seconds = self._supervisor.query_seconds
         return {
             "run_records_committed": self._records,
@@ -151,7 +151,7 @@ class ManagedStream:
         return window
 
     def _settle(self, diagnosis: Diagnosis | None) -> None:
-        """Complete what is decided and abort what is not, unless the sink is somebody else's by now."""
+        """Commit decided batches and abort undecided transactions, unless a newer driver owns the sink."""
         if diagnosis is None and not self._anything_open():
             return
         try:
@@ -161,7 +161,7 @@ class ManagedStream:
             report = self._transactions.sweep(self._sink_id)
             self._log.info(f"At rest: {report.as_metadata()}")
         except ExactlyOnceError as error:
-            self._log.warning(f"Could not bring the sink to rest; the next start does. {error}")
+            self._log.warning(f"Could not bring the sink to rest; the next start will. {error}")
 
     def _anything_open(self) -> bool:
         try:
@@ -171,7 +171,7 @@ class ManagedStream:
             return True
 
     def _tell(self, window: Window) -> None:
-        """Report a window whole: an interrupt between its events would tell it half, or again."""
+        """Report a window without interruption: an interrupt between its events would report half of it, or twice."""
         with interrupts_deferred():
             self._report(window)
             self._observer.told()
@@ -190,7 +190,7 @@ class ManagedStream:
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Hold back SIGINT and SIGTERM until the block is done, which must take no longer than a blink."""
+    """Hold back SIGINT and SIGTERM until the block is done, which must be short."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread is ever interrupted
         yield
         return

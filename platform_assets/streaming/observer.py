@@ -1,4 +1,4 @@
-"""Looks at a running stream from outside: checkpoint, commit log and brokers. It never talks to Spark's JVM."""
+"""Observes a running stream from outside: checkpoint, commit log and brokers. It never talks to Spark's JVM."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from platform_assets.streaming.windows import Window, committed_batches
 from resources.checkpoints import CheckpointReader, lag
 from resources.transactions import UNDER_WAY
 
-#: A look costs two connections and some ten requests; a broker that does not answer costs no more than this.
+#: A look takes two connections and some ten requests; with a broker that does not answer, it takes at most this long.
 LOOK_BUDGET_S = 5.0
 
 
 class StreamObserver:
-    """Makes the windows of one run of a stream, each from where the last one that was told ended.
+    """Makes the windows of one run of a stream; each begins where the last reported one ended.
 
     Parameters
     ----------
     topic : str
         The input, for the lag.
     checkpoint : str
-        The checkpoint location. What it holds now was reported by earlier runs.
+        The checkpoint location. Earlier runs have reported its present batches.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class StreamObserver:
     def look(self, progress: Iterable[Progress], final: bool = False) -> Window:
         """The window since the last one that was :meth:`told`.
 
-        Spark tells of a batch a moment after it marked it. A batch whose progress is still to come is left for the next
-        window, unless this is the ``final`` one.
+        Spark reports the progress of a batch a moment after it committed the batch. Leaves a batch without progress to
+        the next window, unless this is the ``final`` one.
 
         Raises
         ------
         BrokerUnreachable, NotAuthorized, CheckpointUnusable
-            Then the next window covers this one too.
+            The next window then covers this one too.
         """
         self._progress |= {p["batchId"]: p for p in progress}
         query_id = self._checkpoints.read(self._checkpoint).query_id
@@ -74,12 +74,12 @@ class StreamObserver:
         return Window(batches, behind, len(under_way), now - self._window_began)
 
     def told(self) -> None:
-        """The window of the last :meth:`look` has reached Dagster; the next one begins where it ended."""
+        """Note that the window of the last :meth:`look` has reached Dagster; the next one begins where it ended."""
         self._reported, self._window_began = self._looked
         self._progress = {b: p for b, p in self._progress.items() if b > self._reported}
 
     def superseded(self) -> bool:
-        """Whether somebody else took the sink after this run's query.
+        """Return whether another driver took the sink after this run's query.
 
         A query claims once, when it starts; a second claim since then is not its own.
         """
@@ -87,5 +87,5 @@ class StreamObserver:
         return owner is not None and owner.token > self._first_token + 1
 
     def unproven(self) -> bool:
-        """Whether the commit log holds a decision whose transactions are not proven committed."""
+        """Return whether the commit log holds a decision that is not proven committed."""
         return bool(read_log(self._connection, self._sink_id, LOOK_BUDGET_S).open_decisions)

@@ -1,7 +1,7 @@
 """One streaming query under an orchestrator that may interrupt the main thread at any moment.
 
-The query lives on a worker thread, which alone talks to the JVM. An interrupt in the middle of a py4j call leaves the
-answer of that call in the socket, and every later call reads the answer of the one before; or it waits for ever. So the
+Only a worker thread, which runs the query, talks to the JVM. An interrupt in the middle of a py4j call leaves the
+answer of that call in the socket, and every later call reads the answer of the one before, or waits forever. So the
 main thread only waits on an event, and asks the worker to stop.
 """
 
@@ -16,12 +16,12 @@ from typing import Any, Generic, Protocol, TypeVar
 Progress = Mapping[str, Any]
 Session = TypeVar("Session")
 
-#: How often the worker looks for progress and for the wish to stop.
+#: How often the worker looks for progress and for a request to stop.
 POLL_S = 0.5
 
 
 class Query(Protocol):
-    """The part of Spark's StreamingQuery that is used."""
+    """The part of Spark's StreamingQuery that the supervisor uses."""
 
     @property
     def lastProgress(self) -> Any: ...
@@ -47,13 +47,13 @@ class Supervisor(Generic[Session]):
     start_query : callable
         Starts the query in that session.
     settle_s : float
-        When asked to stop, wait this long for the batch in flight: a query that is stopped between two batches leaves
-        nothing to be done again.
+        When asked to stop, wait this long for the batch in flight: after a stop between two batches, the next start has
+        nothing to repeat.
 
     Attributes
     ----------
     query_seconds : float
-        How long the query ran; 0 until it ended.
+        How long the query ran; 0 before its end.
 
     Examples
     --------
@@ -87,20 +87,19 @@ class Supervisor(Generic[Session]):
         self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the query and its session are gone, or the time is over; says whether they are."""
+        """Wait until the query and its session are gone, or the time is over; returns whether they are gone."""
         return self._done.wait(timeout_s)
 
     def take_progress(self) -> list[Progress]:
-        """The progress of the batches that ended since the last call, oldest first."""
+        """Return the progress of the batches that ended since the last call, oldest first."""
         with self._lock:
             taken, self._progress = [self._progress[b] for b in sorted(self._progress)], {}
         return taken
 
     def stop(self, budget_s: float) -> bool:
-        """Ask the query to stop and wait; says whether query and session are gone. Does nothing when they are already.
+        """Ask the query to stop and wait; returns whether query and session are gone. Does nothing if they already are.
 
-        An interrupt while it waits does not cut the wait short: a stop that is left half-way would leave a query that
-        goes on writing.
+        An interrupt does not cut the wait short: after half a stop, the query would continue to write.
         """
         self._stop.set()
         end = time.monotonic() + budget_s
@@ -115,7 +114,7 @@ class Supervisor(Generic[Session]):
         return self._done.is_set()
 
     def raise_failure(self) -> None:
-        """Raise what ended the query, if it was not a stop or its natural end."""
+        """Raise the error that ended the query, if one did."""
         if self._failure is not None:
             raise self._failure
 

@@ -1,8 +1,7 @@
-"""Windows of a stream for people and plots: what was committed since the last one, how long it took, how far behind it
-is.
+"""Windows of a stream for people and plots: records committed since the last window, durations, and lag.
 
-The records are those of the commit log, which says what was committed; Spark's own progress adds durations. So a batch
-that was decided before a crash and drained after it is counted once.
+The commit log gives the committed records; Spark's own progress adds durations. So a batch that was decided before a
+crash and drained after it counts once.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Window:
-    """What happened since the last window.
+    """The period since the last window.
 
     Attributes
     ----------
     lag : int
         Offsets that a read_committed reader of the input could read and Spark has not committed.
     open_transactions : int
-        Of the sink, at the end of the window.
+        Open transactions of the sink, at the end of the window.
     seconds : float
-        Its length.
+        The length of the window.
     """
 
     batches: tuple[Batch, ...]
@@ -77,7 +76,7 @@ class Window:
 
     @property
     def late(self) -> int:
-        """Rows that came behind the watermark and were dropped."""
+        """Rows that Spark dropped because they were behind the watermark."""
         return sum(b.late for b in self.batches)
 
     def sentence(self) -> str:
@@ -91,8 +90,8 @@ class Window:
         )
 
     def plots(self, records: int) -> dict[str, int | float]:
-        """Numbers under stable names: Dagster plots each of them over time. A duration that no batch had is left out:
-        a zero would be a point in its plot.
+        """Return numbers under stable names, which Dagster plots over time. Leaves out a duration that no batch had: a
+        zero would be a point in its plot.
         """
         durations = {
             "batch_duration_ms": _mean(b.batch_ms for b in self.batches),
@@ -114,7 +113,7 @@ def committed_batches(
     marked_ms: Mapping[int, int],
     progress: Mapping[int, Mapping[str, Any]],
 ) -> tuple[Batch, ...]:
-    """The batches that Spark has marked as done, in order.
+    """Return the batches that Spark has committed, in order.
 
     Parameters
     ----------
@@ -141,8 +140,7 @@ def committed_batches(
                 _rejected(event) if event else 0,
                 batch_ms,
                 durations.get("addBatch"),
-                # A batch that an earlier run decided was drained by this one: the time between the two is no commit
-                # time.
+                # This run drained a batch that an earlier run decided: the time between the two is not a commit time.
                 commit_ms if batch_ms is not None and commit_ms <= batch_ms else None,
                 _late(event) if event else 0,
             )

@@ -90,7 +90,7 @@ def actions(observation):
 
 
 def test_by_default_it_only_says_what_is_torn_in_the_checkpoint_of_the_stream(instance, torn):
-    """On call, one looks first; and nobody knows the location by heart."""
+    """A person on call looks first, and does not know the location by heart."""
     torn.write("offsets/1")
     result = repair(instance, torn.sink_id, reason="a test")
     assert result.success and torn.text("offsets/1") == ""
@@ -132,7 +132,7 @@ def test_a_batch_is_planned_anew_only_when_that_is_typed_out(instance, torn):
 
 
 def test_what_cannot_be_repaired_fails_with_what_is_known(instance, torn):
-    """A green run would send nobody to look."""
+    """After a green run, no person would look."""
     torn.write("commits/2")
     result = repair(instance, torn.sink_id, dry_run=False)
     assert not result.success

@@ -125,7 +125,7 @@ def test_the_second_stream_has_a_watermark_and_a_sink_of_its_own(config, brokers
 
 
 def test_the_streams_and_the_backfill_are_watched() -> None:
-    """A backfill that was killed holds back the readers of the live topic; a sink that nobody watches stays so."""
+    """A killed backfill holds back the readers of the live topic; without a sensor on its sink, it does so for long."""
     from platform_assets.definitions import defs
 
     repository = defs.get_repository_def()

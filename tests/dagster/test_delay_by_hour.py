@@ -82,7 +82,7 @@ def first(site, feed):
 
 
 def test_closed_hours_are_out_once_and_open_ones_are_not(site, feed, first):
-    """An hour that is written before its end would be written again, or be wrong for ever."""
+    """An hour that is written before its end would be written again, or be wrong forever."""
     said, found = first
     everything = expected_hours(feed.sent)
     assert found and len(found) < len(everything)

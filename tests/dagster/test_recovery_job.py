@@ -120,7 +120,7 @@ def test_a_batch_with_lost_parts_is_left_to_the_next_start_which_is_wanted(insta
 
 
 def test_a_batch_that_is_in_doubt_is_raised_and_the_rest_is_swept_all_the_same(instance, dead, connection):
-    """Readers wait for what is undecided too; and no sensor may try the same again for ever."""
+    """Readers wait for undecided transactions too; and no sensor may retry the same recovery forever."""
     lost, undecided = dead.open_part(0), dead.open_part(1)
     dead.decide(lost)
     with Control(connection) as control:

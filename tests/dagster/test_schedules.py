@@ -63,7 +63,7 @@ def test_nothing_is_requested_when_no_day_is_missing(instance):
 
 @pytest.mark.parametrize("status", ["NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
 def test_nothing_is_requested_while_a_backfill_is_in_progress(status, instance):
-    """Guards against two runs for the same days, of which one would be fenced by the other."""
+    """Guards against two runs for the same days: one would fence the other."""
     run(instance, dg.DagsterRunStatus[status])
     assert "is filling days" in tick(instance).skip_message
 
@@ -78,7 +78,7 @@ def test_a_backfill_that_a_person_launched_counts_too(instance):
 
 
 def test_a_run_whose_process_was_killed_does_not_stop_the_filling(instance):
-    """Dagster calls it STARTED for ever when its launcher died with it, and it holds the pool."""
+    """Dagster calls it STARTED forever when its launcher died with it, and it holds the pool."""
     gone = {TAG_HOST: socket.gethostname(), TAG_PID: "999999999@1.0"}
     run(instance, dg.DagsterRunStatus.STARTED, gone)
     assert isinstance(tick(instance), dg.RunRequest)

@@ -376,7 +376,7 @@ def test_stale_transactions_of_a_dead_driver_are_recovered(instance, dead, boots
 
 
 def test_foreign_transactions_are_named_and_never_touched(instance, dead, bootstrap_servers, connection):
-    """They may be anybody's payments; they hold back our readers all the same, so somebody should know."""
+    """They may be another application's payments, but they hold back our readers, so a person should know."""
     name = brokers.fresh_name("payments")
     producer = Producer({**connection.librdkafka(), "transactional.id": name})
     producer.init_transactions(30)

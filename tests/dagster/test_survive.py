@@ -72,7 +72,7 @@ def test_the_code_location_is_reloaded_and_the_run_goes_on_and_can_be_terminated
 
 
 def test_the_code_server_dies_with_the_run_and_the_stream_comes_back(story, live):
-    """Nobody is left who could report the run: Dagster would show it as STARTED for ever, and its pool as taken."""
+    """No process is left to report the run: Dagster would show it as STARTED forever, and its pool as taken."""
     story.dagster.kill("code")
     story.dagster.start("code")
     recovery, new = story.await_restart(live)
@@ -83,7 +83,7 @@ def test_the_code_server_dies_with_the_run_and_the_stream_comes_back(story, live
 
 
 def test_the_daemon_dies_in_the_middle_of_a_recovery_and_finishes_the_story_when_it_is_back(story, live):
-    """A batch is decided, a part of it is committed by the recovery: nobody may forget the rest, or do it twice."""
+    """The recovery has committed one part of a decided batch: the next one must commit the rest, and only the rest."""
     story.dagster.arm("decided", "hang")
     story.dagster.reached("decided")
     story.dagster.arm("some-ended", "sleep 20")
@@ -119,7 +119,7 @@ def test_two_daemons_by_mistake_ask_for_one_recovery_and_one_stream(story, live)
 
 
 def test_a_minute_without_brokers_is_told_by_the_sensors_and_starts_no_storm(story, broker, live):
-    """Sensors that ask for recoveries nobody can carry out would fill the queue with them."""
+    """Sensors that request recoveries that cannot run would fill the queue with them."""
     story.feed.pause()
     before = len(story.dagster.runs(RECOVERY_JOB))
     broker.kill()

@@ -62,7 +62,7 @@ def test_an_abort_takes_the_sink_from_its_driver_first(sink, admin):
 
 
 def test_a_forced_commit_shows_exactly_the_transaction_that_was_seen(sink, admin):
-    """Duplicate: more than what somebody typed out."""
+    """Duplicate: more records than the typed phrase states."""
     one, other = sink.open_part(0, records=3), sink.open_part(1)
     with pytest.raises(Refused) as refused:
         admin.commit(one)
@@ -74,7 +74,7 @@ def test_a_forced_commit_shows_exactly_the_transaction_that_was_seen(sink, admin
 
 
 def test_a_forced_abort_ends_exactly_the_decided_transaction(sink, admin):
-    """Loss: more than what somebody typed out."""
+    """Loss: more records than the typed phrase states."""
     lost, kept = sink.open_part(0), sink.open_part(1)
     sink.decide(lost, kept, records=1)
     with pytest.raises(Refused, match="lose batch 0, 1 record'"):
@@ -87,7 +87,7 @@ def test_a_forced_abort_ends_exactly_the_decided_transaction(sink, admin):
 
 
 def test_an_owner_that_lives_is_fenced_only_by_who_says_so(connection, topic, admin):
-    """Mishap: a healthy stream that is stopped by somebody who looked at the wrong sink."""
+    """Mishap: a person who looked at the wrong sink stops a healthy stream."""
     here = psutil.Process()
     sink = DeadSink(connection, topic, socket.gethostname(), os.getpid(), here.create_time())
     undecided = sink.open_part(0)

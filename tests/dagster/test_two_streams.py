@@ -84,7 +84,7 @@ def dead():
 
 
 def test_two_streams_may_run_at_once_and_each_of_them_only_once():
-    """A pool or a tag in common would let the second stream wait for ever: the first one never ends."""
+    """A pool or a tag in common would let the second stream wait forever: the first one never ends."""
     limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())["concurrency"]
     assert limits["pools"] == {"granularity": "run", "default_limit": 1}
     (tag,) = [t for t in limits["runs"]["tag_concurrency_limits"] if t["key"] == "streaming/job"]
@@ -161,7 +161,7 @@ def test_a_recovery_keeps_the_audit_trail_of_its_sink_and_names_its_stream(insta
 
 @pytest.mark.long
 def test_both_run_at_once_and_the_one_that_is_killed_comes_back_alone(site):
-    """Launched through Dagster's queue: a second stream that waits for a slot of the first would wait for ever, and a
+    """Launched through Dagster's queue: a second stream that waits for a slot of the first would wait forever, and a
     recovery that fences or restarts the wrong one would be an outage of its own.
     """
     with Dagster(site) as dagster, Feed(site.bootstrap_servers) as feed:

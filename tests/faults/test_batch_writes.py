@@ -35,7 +35,7 @@ def test_a_second_write_with_the_same_id_writes_nothing_and_another_id_does(benc
 
 
 def test_a_write_without_rows_is_decided_too(bench: Bench, warm: SparkDriver) -> None:
-    """A partition without input must count as done, or a schedule asks for it for ever."""
+    """A partition without input must count as done, or a schedule asks for it forever."""
     assert warm.write_batch(options(bench), 0).failure is None
     assert written(bench.connection, bench.sink_id, "day-1").records == 0
     bench.assert_exactly([])
@@ -46,7 +46,7 @@ def test_a_write_without_rows_is_decided_too(bench: Bench, warm: SparkDriver) ->
 def test_a_write_that_died_before_its_decision_is_written_once_by_the_next_try(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
-    """Guards against a partition half written, and against readers blocked by what was left open."""
+    """Guards against a partition half written, and against readers blocked by open transactions of a dead write."""
     killed_at(point, bench, driver())
     assert bench.visible() == []
 

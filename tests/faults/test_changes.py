@@ -1,4 +1,4 @@
-"""What a user may change between two starts of a query, and what comes of it: the README's table."""
+"""The changes that a user may make between two starts of a query: the list in docs/reference.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def killed_at_the_decision(bench: Bench, driver: SparkDriver) -> None:
 def test_what_was_decided_is_finished_by_a_start_with_a_weaker_guarantee_and_the_way_back_is_open(
     weaker: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
-    """Guards against a decided batch that nobody commits any more (loss), or that is written again beside it."""
+    """Guards against a decided batch that is never committed (loss), or that is written a second time (duplicate)."""
     killed_at_the_decision(bench, driver())
     bench.input.add()
 
@@ -66,7 +66,7 @@ def test_lost_parts_are_not_left_behind_by_a_weaker_guarantee(
 
 
 def test_a_stream_that_was_at_least_once_becomes_exactly_once_by_consent(bench: Bench, warm: SparkDriver) -> None:
-    """Guards against a history that is taken for a rewound checkpoint for ever, and against silence about the batch in
+    """Guards against a history that is taken for a rewound checkpoint forever, and against silence about the batch in
     flight.
     """
     bench.input.add(2)

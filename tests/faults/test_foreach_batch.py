@@ -115,7 +115,7 @@ def test_a_checkpoint_of_another_query_is_refused_although_both_are_at_the_same_
 
 
 def test_a_batch_without_any_partition_is_decided_like_any_other(bench: Bench, warm: SparkDriver) -> None:
-    """Guards against a stream that is down for ever: Spark leaves empty files out, so a trigger that found nothing else
+    """Guards against a stream that is down forever: Spark leaves empty files out, so a trigger that found nothing else
     has no task, and offsets/N stays as it is.
     """
     under_foreach_batch(bench)

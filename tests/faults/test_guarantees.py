@@ -1,4 +1,4 @@
-"""What each guarantee keeps, and what it does not: the table of the README, measured.
+"""The README's table of duplicates and losses under each guarantee, measured.
 
 The same stream under the same kills, once for each guarantee and once with Spark's own sink. A kill is a kill -9 of the
 whole driver: (1) while one part of a batch hangs and the others are written, (2) right after Spark wrote commits/N,
@@ -109,7 +109,7 @@ def seen(bench: Bench, committed: bool) -> Seen:
 def test_a_guarantee_keeps_what_the_readme_says_of_it(
     kind: str, bench: Bench, driver: StartDriver, tmp_path: Path
 ) -> None:
-    """Guards against a guarantee that is weaker than its row in the table, and against a table that nobody measured."""
+    """Guards against a guarantee that is weaker than its row in the table, and against a table without measurement."""
     run_through(kind, bench, driver, tmp_path)
 
     committed, uncommitted = seen(bench, committed=True), seen(bench, committed=False)

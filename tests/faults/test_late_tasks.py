@@ -27,7 +27,7 @@ def assert_nothing_is_open(bench: Bench) -> None:
 def test_a_query_that_is_stopped_before_its_tasks_begin_leaves_no_transaction(
     times: int, bench: Bench, warm: SparkDriver
 ) -> None:
-    """Guards against a transaction that a task opens after stop() has swept: nobody is left to find it."""
+    """Guards against a transaction that a task opens after stop() has swept: no later sweep would find it."""
     bench.input.add()
     warm.complete(bench.job)
     for n in range(times):

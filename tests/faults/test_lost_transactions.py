@@ -63,7 +63,7 @@ def test_a_batch_whose_topic_is_made_again_before_its_decision_is_not_decided_wi
 def test_a_batch_that_is_too_long_at_every_start_is_left_to_a_person_after_the_second(
     bench: Bench, warm: SparkDriver
 ) -> None:
-    """Guards against a stream that is restarted for ever over a batch which Spark runs again as it was."""
+    """Guards against a stream that is restarted forever over a batch which Spark runs again as it was."""
     job = bench.job.having(kafka_transaction_timeout_ms="8000")
     bench.input.add()
     warm.complete(job)

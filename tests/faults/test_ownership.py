@@ -81,7 +81,7 @@ def test_a_paused_task_that_wakes_after_another_driver_took_over_changes_nothing
 def test_a_second_query_with_the_same_sink_id_is_refused_and_the_first_one_does_not_notice(
     bench: Bench, warm: SparkDriver, tmp_path: Path
 ) -> None:
-    """Guards against two queries that fence each other for ever, or abort each other's transactions."""
+    """Guards against two queries that fence each other forever, or abort each other's transactions."""
     bench.input.add()
     run = warm.start(bench.job.until_stopped())
     run.await_commit(0)
@@ -102,7 +102,7 @@ def test_a_second_query_with_the_same_sink_id_is_refused_and_the_first_one_does_
 
 
 def test_a_deleted_checkpoint_is_refused_until_a_person_says_so(bench: Bench, warm: SparkDriver) -> None:
-    """Guards against writing the whole input a second time (duplicates) because nobody remembers the first."""
+    """Guards against writing the whole input a second time (duplicates) because the log of the first time is gone."""
     bench.input.add(2)
     warm.complete(bench.job)
     owner = bench.log().owner

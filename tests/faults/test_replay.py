@@ -24,7 +24,7 @@ from tests.support.stream import Job, SparkDriver
 
 
 def decided(bench: Bench, driver: SparkDriver, job: Job | None = None) -> Decision:
-    """Bring a stream to the decision of batch 1, of which nothing is committed yet; then kill it."""
+    """Bring a stream to the decision of batch 1, before any commit; then kill it."""
     job = job or bench.job
     bench.input.add()
     run = driver.start(job.until_stopped())
@@ -115,7 +115,7 @@ def test_a_driver_that_was_away_past_the_transaction_timeout_loses_nothing(
 def test_a_recovery_leaves_lost_parts_to_the_next_start_and_says_so(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
-    """Guards against a recovery that marks a batch as completed of which a part is gone."""
+    """Guards against a recovery that marks a batch as completed although one of its parts is gone."""
     decision = decided(bench, driver())
     abort(bench, decision, 3)
 

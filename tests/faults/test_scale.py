@@ -43,7 +43,7 @@ def assert_all_rows_once(bench: Bench) -> None:
 def test_a_stream_rescaled_from_8_to_3_to_8_parts_over_crashes_loses_and_leaves_nothing(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
-    """Guards against transactions of parts that exist no more: open for ever, as a start with fewer parts looks for
+    """Guards against transactions of parts that exist no more: open forever, as a start with fewer parts looks for
     its own ids only; and against ids that grow with every change.
     """
     bench.input.add()
@@ -115,7 +115,7 @@ def test_a_topic_that_is_deleted_and_made_again_stops_the_stream_until_somebody_
 
 @pytest.mark.long
 def test_a_topic_that_is_gone_stops_the_stream_with_its_name(bench: Bench, warm: SparkDriver) -> None:
-    """Guards against a stream that waits for ever, or makes the topic itself."""
+    """Guards against a stream that waits forever, or makes the topic itself."""
     bench.input.add()
     run = warm.start(bench.job.until_stopped())
     run.await_commit(0)

@@ -47,7 +47,7 @@ def test_a_list_shows_what_is_open_and_that_nobody_works_on_it(run, sink):
     decided, undecided = sink.open_part(0), sink.open_part(1)
     sink.decide(decided)
     code, out, _ = run("transactions", "list", "--sink", sink.sink_id)
-    words = (decided, undecided, "undecided", "gone", "no driver or recovery works on it")
+    words = (decided, undecided, "undecided", "gone", "no driver or recovery is at work")
     assert code == 1 and all(word in out for word in words)
     code, found, _ = run("transactions", "list", "--sink", sink.sink_id, "--json")
     assert code == 1 and len(found["trouble"]) == 1
@@ -116,7 +116,7 @@ def test_a_recovery_brings_the_sink_to_rest_and_a_dry_run_changes_nothing(run, s
 
 
 def test_a_driver_that_lives_is_not_fenced_by_accident(run, living):
-    """Mishap: a healthy stream that is stopped by somebody who looked at the wrong sink."""
+    """Mishap: a person who looked at the wrong sink stops a healthy stream."""
     undecided = living.open_part(0)
     phrase = f"fence the driver {os.getpid()} on {socket.gethostname()}"
     for command in (["recover", living.sink_id], ["transactions", "abort", undecided]):
@@ -144,7 +144,7 @@ def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
 
 @pytest.mark.long
 def test_a_hanging_transaction_is_listed_and_a_foreign_one_is_ended_only_by_who_says_so(own_broker, capsys):
-    """Mishap: readers that wait for ever. Loss: somebody else's records."""
+    """Mishap: readers that wait forever. Loss: somebody else's records."""
     connection = Connection(own_broker(properties=UNVERIFIED).bootstrap_servers)
     topic = brokers.create_topic(connection.bootstrap_servers, partitions=4)
     sink = DeadSink(connection, topic, socket.gethostname(), DEAD)

@@ -55,7 +55,7 @@ def owned(connection: Connection, sink_id: str, token: int = 1) -> CommitLog:
 
 @pytest.fixture
 def sink_id(connection: Connection) -> Iterator[str]:
-    """A sink whose commit log goes with the test: what is left in it must not trouble who looks at all sinks."""
+    """A sink whose commit log ends with the test: its records must not disturb tests that look at all sinks."""
     name = brokers.fresh_name("sink")
     yield name
     with suppress(KafkaException):  # a test on a broker of its own, or one that made no log
@@ -141,7 +141,7 @@ def test_a_hanging_transaction_on_the_log_is_ended_by_its_name(own_broker) -> No
 
 
 def test_a_log_with_more_partitions_is_its_first_one(connection: Connection, sink_id: str) -> None:
-    """Wedge: records that go by their keys' hash into partitions that nobody reads: "superseded by no claim"."""
+    """Wedge: their keys' hash sends records to partitions that the sink never reads: "superseded by no claim"."""
     brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), 3, LOG_AS_README_SAYS)
     log = owned(connection, sink_id)
     log.append(decision(0), Deadline(30))
@@ -188,7 +188,7 @@ def test_a_small_log_is_told_at_the_start(
 def test_a_decision_that_the_log_does_not_take_is_refused_at_once_with_both_sizes(
     connection: Connection, sink_id: str
 ) -> None:
-    """Wedge: the whole budget of tries, then "check the brokers", at each start for ever."""
+    """Wedge: the whole budget of tries, then "check the brokers", at each start forever."""
     config = {**LOG_AS_README_SAYS, "max.message.bytes": "20000"}
     brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), config=config)
     log = owned(connection, sink_id)
@@ -250,7 +250,7 @@ def write_stray(connection: Connection, sink_id: str, key: str, value: str | Non
 
 
 def test_a_stray_record_is_named_and_its_tombstone_settles_it(connection: Connection, sink_id: str) -> None:
-    """Wedge: one stray record in a compacted topic stops the sink for ever, and its natural remedy does too."""
+    """Wedge: one stray record in a compacted topic stops the sink forever, and its natural remedy does too."""
     log = owned(connection, sink_id)
     log.append(decision(0), Deadline(30))
     write_stray(connection, sink_id, "my-key", "hello")

@@ -169,7 +169,7 @@ def test_a_commit_killed_between_gathering_and_renaming_is_completed(at: Place, 
 
 
 def test_what_was_gathered_for_a_decision_that_is_no_more_is_swept(at: Place, tmp_path: Path) -> None:
-    """Files that no decision names would stay for ever, or be published by chance."""
+    """Files that no decision names would stay forever, or be published by chance."""
     names, handles = at.batch()
     process = _commit_in_another_process(at, handles, tmp_path / "failpoints", "hang")
     process.kill()

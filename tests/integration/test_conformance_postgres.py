@@ -241,7 +241,7 @@ def test_a_server_that_stands_still_does_not_hang_the_stream(
     own_postgres: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server without an answer (stopped, or behind a cut net) would hold the stream, and its lock, for ever."""
+    """A server without an answer (stopped, or behind a cut net) would hold the stream, and its lock, forever."""
     out = Out(own_postgres.start())
     handle = out.prepare(0, [0])
     writer = out.participant.begin(out.name(1))
@@ -268,7 +268,7 @@ def test_a_server_that_stands_still_does_not_hang_the_stream(
 
 
 def test_a_statement_that_waits_for_a_lock_ends(out: Out, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody's forgotten LOCK TABLE would hold a task for ever; the server itself ends the wait."""
+    """A forgotten LOCK TABLE would hold a task forever; the server's deadline ends the wait."""
     monkeypatch.setattr(postgres_session, "STATEMENT_S", 1)
     with psycopg.connect(out.server.dsn()) as other:
         other.execute("LOCK TABLE output")

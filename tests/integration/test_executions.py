@@ -190,7 +190,7 @@ def test_what_an_attempt_left_that_counts_as_the_first_one_is_swept_with_its_bat
 
 
 def test_a_batch_that_is_too_long_is_a_persons_affair_the_second_time(stream: Stream) -> None:
-    """Guards against restarts for ever: Spark runs the same batch again, which is as long as before. From the driver
+    """Guards against restarts forever: Spark runs the same batch again, which is as long as before. From the driver
     the first time, from a task the second time; a batch that is in time again is written.
     """
     stream.options = replace(stream.options, timeout_ms=5_000)
@@ -220,7 +220,7 @@ def test_a_batch_that_is_too_long_is_a_persons_affair_the_second_time(stream: St
 
 
 def test_a_write_that_is_aborted_tells_its_late_tasks(connection: Connection) -> None:
-    """Guards against the late task of a df.write: nobody starts that again on his own, so readers would wait."""
+    """Guards against the late task of a df.write: no sensor starts the write again, so readers would wait."""
     topic, sink_id = create_topic(connection.bootstrap_servers), fresh_name("sink")
     given = {**connection.spark(), "sink.id": sink_id, "topic": topic, "write.id": "day-1"}
     options = SinkOptions.parse(given, batch=True)

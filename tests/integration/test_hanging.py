@@ -49,7 +49,7 @@ def wait_until_readable(connection, topic, partition):
 
 
 def test_hanging_transactions_are_found_and_ended_and_ordinary_ones_are_let_be(unverified):
-    """Mishap: readers of a partition wait for ever behind a transaction that no time-out ends. Loss: an ordinary
+    """Mishap: readers of a partition wait forever behind a transaction that no time-out ends. Loss: an ordinary
     transaction that is taken for a hanging one and aborted.
     """
     topic = brokers.create_topic(unverified.bootstrap_servers, partitions=4)

@@ -142,7 +142,7 @@ def test_each_completed_batch_is_in_the_histograms_once(connection, sink):
 
 
 def test_the_lag_of_the_stream_is_against_what_it_may_read(connection, sink):
-    """Mishap: a lag against the high watermark, which an open transaction on the input holds up for ever."""
+    """Mishap: a lag against the high watermark, which an open transaction on the input holds up forever."""
     source, group = brokers.create_topic(connection.bootstrap_servers, partitions=2), offsets_group(sink.sink_id)
     other = brokers.create_topic(connection.bootstrap_servers, partitions=1)
     writer = Producer({**connection.librdkafka(), "transactional.id": source})
@@ -170,7 +170,7 @@ def test_the_lag_of_the_stream_is_against_what_it_may_read(connection, sink):
 
 
 def test_every_sink_of_the_cluster_is_observed_when_none_is_named(own_broker):
-    """Mishap: a sink that nobody listed is a sink that nobody watches.
+    """Mishap: without --sink, the observer misses a sink, and no alert watches it.
 
     On a broker of its own: on the shared one "every sink" is the hundreds that other tests left, 50 ms each.
     """

@@ -64,7 +64,7 @@ class Cluster:
         return placed, producer
 
     def end(self, handle: PreparedTransaction, commit: bool, version: int | None = None) -> Outcome:
-        """EndTxn from somebody else's hand."""
+        """Send EndTxn from another client."""
         with Control(self.connection) as control:
             return control.end(
                 handle.transactional_id, handle.producer_id, handle.epoch, commit, version or self.version
@@ -81,7 +81,7 @@ class Cluster:
             return commit_transactions(self.sink_id, decision.parts_of("kafka"), control, 20)
 
     def init(self, handle: PreparedTransaction) -> None:
-        """Another InitProducerId on the id: what nobody may do while a decision names it."""
+        """Send another InitProducerId for the id, which is forbidden while a decision names it."""
         producer = Producer({**self.connection.librdkafka(), "transactional.id": handle.transactional_id})
         producer.init_transactions(30)
 
@@ -138,7 +138,7 @@ def test_an_abort_after_the_commit_changes_nothing(other: bool, cluster: Cluster
 
 @pytest.mark.parametrize("other", [False, True], ids=["same version", "other version"])
 def test_what_an_operator_aborted_is_proven_lost(other: bool, cluster: Cluster) -> None:
-    """Guards against a loss that is taken for done: nobody would write the part again."""
+    """Guards against a loss that counts as committed: no start would write the part again."""
     handle, _ = cluster.prepare()
     second, _ = cluster.prepare(part=1)
     assert cluster.end(handle, False, cluster.other_version if other else None) is Outcome.DONE
@@ -178,7 +178,7 @@ def test_what_another_initialisation_aborted_is_proven_lost(cluster: Cluster) ->
 def test_a_foreign_transaction_that_holds_the_partition_back_hides_no_outcome(
     committed: bool, cluster: Cluster
 ) -> None:
-    """Guards against a wedge: as long as somebody else's transaction is open (a hanging one: for ever), the batch would
+    """Guards against a wedge: as long as somebody else's transaction is open (a hanging one: forever), the batch would
     end with EO-UNFINISHED at each start, though its own end is in the log.
     """
     foreign = Producer({**cluster.connection.librdkafka(), "transactional.id": fresh_name("foreign")})
@@ -217,7 +217,7 @@ def test_a_decision_that_was_amended_after_an_upgrade_of_the_brokers_is_complete
 
 
 def test_an_empty_transaction_is_never_taken_for_committed(cluster: Cluster) -> None:
-    """A part without rows has no handle. Were there one all the same, nothing could be proven of it."""
+    """A part without rows has no handle. If it had one, nothing could prove how it ended."""
     name = part_id(cluster.sink_id, 1, 0, "0.0")
     with Control(cluster.connection) as control:
         transaction = PartTransaction(cluster.connection, {}, name, 60_000, control)
@@ -257,7 +257,7 @@ def test_an_id_that_the_brokers_have_forgotten_still_has_an_outcome(committed: b
 
 def test_version_5_fences_the_task_that_prepared_a_part(connection: Connection, topic: str) -> None:
     """Guards against a zombie: its later rows, and its own end of the transaction, must not become visible. Before the
-    markers are written, and with version 4 for ever, they would (tried): so a task's producer is dropped with the
+    markers are written, and with version 4 forever, they would (tried): so a task's producer is dropped with the
     prepare.
     """
     cluster = Cluster(connection, topic, fresh_name("sink"), 5)

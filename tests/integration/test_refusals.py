@@ -57,7 +57,7 @@ def expect(ended: Ended, code: str, *words: str) -> None:
 
 
 def test_an_unknown_topic_is_refused(refused: Bench, warm: SparkDriver) -> None:
-    """Guards against a broker that creates the misspelt topic, and against a batch that waits for it for ever."""
+    """Guards against a broker that creates the misspelt topic, and against a batch that waits for it forever."""
     expect(
         warm.run(refused.job.having(topic=f"{refused.topic}-2")), "EO-TOPIC", f"{refused.topic}-2", "Create the topic"
     )
@@ -107,7 +107,7 @@ def test_a_missing_sink_id_is_refused(refused: Bench, warm: SparkDriver) -> None
 
 
 def test_a_misspelt_sink_option_is_refused(refused: Bench, warm: SparkDriver) -> None:
-    """Guards against an option that a user believes in and nobody reads."""
+    """Guards against an option that the sink silently ignores."""
     expect(warm.run(refused.job.having(sink_adpot="true")), "EO-OPTION", "sink.adpot")
     expect(warm.run(refused.job.having(kafka_acks="1")), "EO-OPTION", "kafka.acks")
 
@@ -185,7 +185,7 @@ def test_speculation_is_refused_by_the_tasks_where_nobody_registered_the_sink(
 
 
 def test_a_broker_that_does_not_answer_is_named(unreachable: tuple[Run, Bench]) -> None:
-    """Guards against a start that hangs for ever, or ends with a client's stack trace."""
+    """Guards against a start that hangs forever, or ends with a client's stack trace."""
     run, bench = unreachable
     expect(run.end(), "EO-UNREACHABLE", "127.0.0.1:9", "kafka.bootstrap.servers")
     assert not run.is_committed(0)

@@ -125,7 +125,7 @@ def test_a_killed_stream_holds_readers_of_a_shared_topic_back_only_until_it_is_r
     by: str, make: MakeBench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a stream that sweeps the transactions of another one that writes to the same topic (loss), and
-    against readers that wait for ever.
+    against readers that wait forever.
     """
     killed, going_on = make("killed"), make("going-on")
     topic = killed.topic

@@ -84,7 +84,7 @@ def test_binary_keys_and_values_and_partitions_by_number_are_those_of_sparks_own
 
 
 def test_rows_name_their_topics_and_one_batch_writes_to_several(bench: Bench, warm: SparkDriver) -> None:
-    """Guards against topics that are left out of the batch's transaction: lost rows, or readers that stand still."""
+    """Guards against topics outside the batch's transaction: lost rows, or blocked readers."""
     other = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-b", partitions=2)
     columns = [f"if(n % 4 = 0, '{other}', '{bench.topic}') topic", "value key", "value"]
     warm.complete(number_rows(bench, columns, topic=None))

@@ -1,1 +1,1 @@
-"""The commit protocol as a small machine, of which every state is looked at; ``README.md`` beside it says how."""
+"""The commit protocol as a small machine; the exploration visits every state. ``README.md`` in this folder says how."""

@@ -1,4 +1,4 @@
-"""What happens around the drivers: tasks on executors, brokers, the network, an operator, somebody else."""
+"""The steps around the drivers: tasks on executors, brokers, the network, an operator, other clients."""
 
 from __future__ import annotations
 

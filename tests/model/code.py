@@ -1,4 +1,4 @@
-"""Which function of the code each transition of the model stands for, and which one keeps each rule.
+"""Maps each transition of the model to the function of the code that it stands for, and each rule to its keeper.
 
 The one place to touch when a function moves or is renamed; a test resolves every name, below ``exactly_once``.
 """

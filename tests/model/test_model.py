@@ -31,7 +31,7 @@ def explored(name: str) -> Found:
     "name", [pytest.param(name, marks=[pytest.mark.long] if s.long else []) for name, s in SCENARIOS.items()]
 )
 def test_no_order_of_steps_violates_the_protocol(name: str) -> None:
-    """A loss, a duplicate, a second decision or a transaction that stays open, in an order that nobody thought of.
+    """A loss, a duplicate, a second decision or a transaction that stays open, in an unforeseen order of steps.
 
     An exploration that never came to an end of its own, or never got where things are difficult, would be silent too.
     """
@@ -94,6 +94,6 @@ def test_every_rule_has_its_counterexample() -> None:
 
 
 def test_every_transition_is_taken() -> None:
-    """A step that no size takes is a step that nobody looked at."""
+    """A step that no size takes is an unchecked step."""
     taken = set().union(*(explored(name).transitions for name in SHORT))
     assert taken == set(TRANSITIONS)

@@ -49,7 +49,7 @@ def test_all_calls_share_one_session_on_one_thread_that_is_not_the_callers():
 
 @pytest.mark.parametrize("error", [ValueError("x"), TimeoutError("of the work itself")])
 def test_what_a_call_raises_reaches_the_caller_and_the_next_call_works(error):
-    """A TimeoutError of the work must not be taken for 'not done yet', which would wait for ever."""
+    """A TimeoutError of the work must not be taken for 'not done yet', which would wait forever."""
 
     def fail(session):
         raise error

@@ -163,7 +163,7 @@ def test_a_batch_that_waits_for_another_output_is_trouble_when_nobody_works_on_i
     )
     waits = replace(inspection(False, DECISION), open=(), decided=(PendingDecision("q", 7, 3, 2_000, ("out",), parts),))
     (first, second) = trouble(waits)
-    assert "no driver or recovery works on it" in first
+    assert "no driver or recovery is at work" in first
     assert "batch 7" in second and "1 part in warehouse" in second and "start the stream" in second
     assert not trouble(replace(waits, owner=Owner(waits.owner.claim, True)))
 
@@ -213,7 +213,7 @@ def test_a_recovery_that_has_just_begun_is_not_called_nobody():
     gone = replace(begun, owner=Owner(begun.owner.claim, False))
     long_ago = replace(begun, checked_ms=10 * NOW)
     unclaimed = replace(begun, owner=None)
-    assert all("no driver or recovery works on it" in trouble(found)[0] for found in (gone, long_ago, unclaimed))
+    assert all("no driver or recovery is at work" in trouble(found)[0] for found in (gone, long_ago, unclaimed))
 
 
 def test_a_batch_write_is_called_by_its_id():

@@ -18,7 +18,7 @@ def decision(batch_id: int = 7, decided_ms: int = 1000, query: str = "q-new") ->
 
 
 def test_a_batch_is_adopted_by_its_query_and_number_alone() -> None:
-    """Guards against a word that switches the check for a lost commit log off for ever: the batch in flight twice."""
+    """Guards against a word that switches the check for a lost commit log off forever: the batch in flight twice."""
     consent = Consent(adopt=("q-new/7",))
     assert consent.adopts_history(BATCH, None)
     assert not consent.adopts_history(Batch("q-new", 8, "d"), None)

@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_deadline_counts_down_and_never_below_zero(clock: Clock) -> None:
-    """A negative time-out means "for ever" to some clients: a claim that never ends."""
+    """A negative time-out means "forever" to some clients: a claim that never ends."""
     d = Deadline(10.0)
     assert (d.left, d.over, d.seconds) == (10.0, False, 10.0)
     clock.now += 4

@@ -108,7 +108,7 @@ def proposal(decision: Decision, last: Decision | None = None) -> Proposal:
     return Proposal("job", "/c", Batch("q", decision.batch_id, "d"), decision, last, 0, 900_000, 0, 0)
 
 
-NOT_KNOWN = "Whether the batch is decided is not known here"
+NOT_KNOWN = "The driver cannot tell whether the batch is decided"
 MARKED_LATER = "The batch is committed; the next start marks it so"
 
 

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md says what the code does: rooms, ways and numbers."""
+"""ARCHITECTURE.md says what the code does: packages, paths and numbers."""
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ def test_the_number_of_swept_slots_in_the_architecture_is_the_one_in_the_code() 
 
 def test_every_place_in_the_map_of_the_house_is_there() -> None:
     """The map is for a newcomer, who has nothing to compare it with."""
-    places = re.findall(r"^- `([a-z_]+/)`:", section("The house"), re.M)
+    places = re.findall(r"^- `([a-z_]+/)`:", section("Packages"), re.M)
     assert len(places) > 5 and all((ROOT / place).is_dir() for place in places)
 
 
 def test_the_layers_are_those_that_the_import_contracts_hold() -> None:
-    """Guards against a map of yesterday's rooms."""
+    """Guards against a map of yesterday's packages."""
     assert " <- ".join(f"`{house}`" for house in reversed(HOUSES)) in TEXT
-    block = section("The house").split("```\n")[1]
+    block = section("Packages").split("```\n")[1]
     assert [re.split(r" {2,}", line)[0] for line in block.splitlines()] == ROOMS
 
 
 def test_every_answer_to_where_names_a_function_of_that_file() -> None:
     """Guards against an answer that sends people to an empty room."""
-    answers = re.findall(r"^- \.\.\. .*\? `([a-z_/]+\.py)`, `([A-Za-z_.]+)`\.$", section("The house"), re.M)
-    assert len(answers) == section("The house").count("\n- ... ")
+    answers = re.findall(r"^- \.\.\. .*\? `([a-z_/]+\.py)`, `([A-Za-z_.]+)`\.$", section("Packages"), re.M)
+    assert len(answers) == section("Packages").count("\n- ... ")
     assert [answer for answer in answers if answer[1] not in defined(ENGINE / answer[0])] == []
 
 

@@ -75,8 +75,8 @@ def test_only_what_a_restart_heals_is_restarted() -> None:
 def test_a_message_has_its_code_first_and_three_sentences(kind: type[ExactlyOnceError]) -> None:
     """Spark turns the exception into text; the first word is all that is left of its type."""
     e = kind("the thing broke", "Do this")
-    assert str(e) == f"{kind.code}: the thing broke. {kind.default_safe}. Do this."
-    assert str(kind("a.", "b.", safe="c.")) == f"{kind.code}: a. c. b."
+    assert str(e) == f"{kind.code}: the thing broke. {kind.default_safe}. What to do: Do this."
+    assert str(kind("a.", "b.", safe="c.")) == f"{kind.code}: a. c. What to do: b."
 
 
 @pytest.mark.parametrize("kind", ALL.values(), ids=ALL)

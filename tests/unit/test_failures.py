@@ -2,7 +2,7 @@
 
 import pytest
 
-from exactly_once.errors import BrokerUnreachable, Expired, Fenced, all_errors
+from exactly_once.errors import BrokerUnreachable, CheckpointRewound, Expired, Fenced, all_errors
 from platform_assets.streaming.failures import diagnose
 
 
@@ -27,6 +27,14 @@ def test_every_error_of_the_sink_is_recognised_in_spark_s_text(kind):
     assert found.cause.startswith(f"{kind.code}: the thing broke.")
     assert found.way_out == "Do this, then that."
     assert found.headline == found.cause
+
+
+@pytest.mark.parametrize("safe", [None, "One thing is safe. Another is too"])
+def test_a_way_out_of_several_sentences_is_kept_whole(safe):
+    """The last sentence alone may tell a person to accept a loss that the first one would have avoided."""
+    way_out = "Restore the file. If it is gone for good, set sink.adopt=q/7 for one start"
+    error = CheckpointRewound("batch 7 is missing. So is batch 8", way_out, safe=safe)
+    assert diagnose(as_spark_says(error)).way_out == f"{way_out}."
 
 
 def test_an_error_of_the_sink_that_is_still_an_object_keeps_its_words():

@@ -66,7 +66,7 @@ def test_a_relative_path_is_fixed_where_it_was_given(tmp_path: Path, monkeypatch
 
 
 def test_a_files_name_tells_its_part_and_no_others_is_taken_for_one() -> None:
-    """A sweep that cannot read a name leaves it for ever; one that reads too much deletes a person's file."""
+    """A sweep that cannot read a name leaves it forever; one that reads too much deletes a person's file."""
     name = str(PartName("orders_1.x-y", 3, 7, 0, "1.20"))
     assert part_of(name.replace(":", "~") + ".files.jsonl") == name
     assert part_of(name.replace(":", "~") + ".other-one.parquet") == name

@@ -96,7 +96,7 @@ def test_which_sink_an_id_belongs_to(transactional_id, sink_id):
     ],
 )
 def test_only_a_stream_or_a_write_that_lives_is_work_to_protect(purpose, alive, works):
-    """Mishap: a recovery in a process that stays would lock everybody out for ever."""
+    """Mishap: a recovery in a process that stays would lock everybody out forever."""
     assert Owner(Claim(1, "q", 0, purpose, "h", 1), alive).works is works
 
 

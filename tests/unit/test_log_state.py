@@ -182,7 +182,7 @@ WRITTEN = replace(decision(0), query_id=f"{WRITE}day-1", handles=(handle(0), han
 
 
 def test_a_write_is_kept_without_handles_and_a_batch_of_a_stream_as_it_is() -> None:
-    """Writes are kept for ever; of a stream the last batches can be looked at part by part."""
+    """Writes are kept forever; of a stream the last batches can be looked at part by part."""
     assert kept_after(WRITTEN) == WRITTEN.without_handles(1_000)
     assert kept_after(replace(WRITTEN, query_id="q")) is None
     many = replace(WRITTEN, query_id="q", handles=tuple(handle(p) for p in range(MANY_PARTS + 1)))

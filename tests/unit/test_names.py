@@ -86,7 +86,7 @@ def test_the_id_pool_does_not_grow_with_claims_and_batches() -> None:
 
 
 def test_the_id_pool_does_not_grow_with_batches_under_one_claim() -> None:
-    """The usual case: one claim, and Spark's task attempt ids count up for ever (invariant 8)."""
+    """The usual case: one claim, and Spark's task attempt ids count up forever (invariant 8)."""
     ids = {part_id("job", 7, part, attempt_of(0, batch * 3 + part)) for batch in range(10_000) for part in range(3)}
     assert len(ids) <= 3 * VARIANTS
 

@@ -66,7 +66,7 @@ def names_in(expression):
 
 @pytest.mark.parametrize("expression", list(expressions()))
 def test_expressions_name_only_what_exists(expression):
-    """Mishap: an alert on a name that nobody exposes is silent for ever."""
+    """Mishap: an alert on a name that nobody exposes is silent forever."""
     series, functions, labels = names_in(expression)
     assert series and series <= set(SERIES), series - set(SERIES)
     assert functions <= FUNCTIONS

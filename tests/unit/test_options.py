@@ -110,7 +110,7 @@ def test_a_task_buffers_what_the_java_client_does_and_any_record_that_may_be_sen
     changes: dict[str, str | None], kbytes: str
 ) -> None:
     """librdkafka's default is 1 GiB in every task, beside the JVM: a slow broker gets the executor killed. A record
-    that is larger than the buffer would wait for it for ever.
+    that is larger than the buffer would wait for it forever.
     """
     assert parse(changes).producer["queue.buffering.max.kbytes"] == kbytes
 
@@ -239,7 +239,7 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         {"sink.adopt": "true"},
         InvalidOption,
         "sink.adopt=true does not name anything to adopt",
-        "EO-REWOUND or EO-TOPIC-RECREATED names that value",
+        "EO-REWOUND or EO-TOPIC-RECREATED names it",
     ),
     "JKS trust store": (
         {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/t.jks"},

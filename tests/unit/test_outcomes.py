@@ -198,7 +198,7 @@ def test_brokers_that_fail_after_the_decision_do_not_make_it_undone(kind: type[E
         complete(Failing(kind("no broker answers", "Look at them")))
     assert str(error.value) == (
         "EO-UNFINISHED: batch 12 of sink 'job' is decided, but not all of its parts are proven committed: no broker "
-        "answers. The batch is decided, and the next start commits it. Look at them."
+        "answers. The batch is decided, and the next start commits it. What to do: Look at them."
     )
 
 

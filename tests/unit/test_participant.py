@@ -24,7 +24,7 @@ PART = PartName("orders", 3, 7, 0, "0.17", LOG, "warehouse")
     ],
 )
 def test_a_name_is_read_as_it_was_made(name: PartName) -> None:
-    """What a sweep cannot read stays for ever; what it reads wrongly, it takes for another claim's."""
+    """What a sweep cannot read stays forever; what it reads wrongly, it takes for another claim's."""
     assert PartName.parse(str(name)) == name
     assert str(name).startswith("eo:orders:")
 
@@ -35,7 +35,7 @@ def test_a_name_of_before_is_what_it_was() -> None:
 
 
 def test_an_incarnation_is_one_of_a_log_and_tells_its_cluster() -> None:
-    """It is in names for ever: a version that made another one of the same log would sweep what is live."""
+    """It is in names forever: a version that made another one of the same log would sweep what is live."""
     assert incarnation("cluster", "log") == "czgpdqnx7d"
     assert len({incarnation(c, t) for c in ("a", "b", "") for t in ("a", "b", "")}) == 9
 
@@ -58,7 +58,7 @@ def test_an_incarnation_is_one_of_a_log_and_tells_its_cluster() -> None:
 )
 def test_a_scope_covers_what_nobody_can_decide_any_more(part: PartName, covered: bool) -> None:
     """One that covers more rolls back what another driver, sink, participant or cluster prepared; one that covers less
-    leaves locks and files for ever.
+    leaves locks and files forever.
     """
     scope = Scope("orders", 4, 9, (PreparedPart("warehouse", str(PART._replace(part=1)), 1, 1),), LOG, "warehouse")
     assert scope.covers(str(part)) is covered

@@ -83,7 +83,7 @@ def test_a_query_may_use_a_new_sink_its_own_and_one_that_it_names(bound: str | N
 
 @pytest.mark.parametrize("takeover", [None, "", "q", "OLD", "older", "true"])
 def test_a_sink_of_another_query_is_refused_with_both_names(takeover: str | None) -> None:
-    """Two queries on one sink would fence each other for ever; a deleted checkpoint would write everything again."""
+    """Two queries on one sink would fence each other forever; a deleted checkpoint would write everything again."""
     with pytest.raises(SinkOwned) as refusal:
         check_binding("job", "old", "q", "/data/c", takeover)
     text = str(refusal.value)

@@ -168,7 +168,7 @@ def test_what_no_sink_wrote_is_refused_and_never_skipped(value: bytes) -> None:
 
 
 def test_compaction_keys_are_bounded() -> None:
-    """Else the log, and with it the time of every claim, grows for ever (invariant 8)."""
+    """Else the log, and with it the time of every claim, grows forever (invariant 8)."""
     keys = {key_of(CLAIM)}
     for batch_id in range(10_000):
         keys |= {key_of(replace(DECISION, batch_id=batch_id)), key_of(replace(COMPLETED, batch_id=batch_id))}

@@ -52,7 +52,7 @@ def test_a_strategy_says_when_and_how_often(strategy, failures, expected) -> Non
     ],
 )
 def test_a_strategy_gives_up_with_a_reason(strategy, failures, why: str) -> None:
-    """A stream that fails for ever must end with a person, not as noise."""
+    """A stream that fails forever must end with a person, not as noise."""
     decision = next_restart(strategy, failures, NOW)
     assert isinstance(decision, GiveUp) and why in decision.reason
 
@@ -119,7 +119,7 @@ def test_a_wrong_setting_is_refused_when_the_location_loads(monkeypatch, name: s
     ],
 )
 def test_the_circuit_opens_when_recoveries_do_not_help(recoveries, lives, opened: bool) -> None:
-    """Without it a sensor that misjudges asks for a recovery at each tick, for ever."""
+    """Without it a sensor that misjudges asks for a recovery at each tick, forever."""
     reason = open_circuit(Circuit(3, 900.0, 120.0), recoveries, lives, NOW)
     assert (reason is not None) == opened
     assert reason is None or ("circuit open: 3 recoveries within 15 minutes" in reason and "by hand" in reason)

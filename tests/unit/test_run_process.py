@@ -1,4 +1,4 @@
-"""Whether the process of a run lives: an id is not enough, and a dead run must not hold its pool for ever."""
+"""Whether the process of a run lives: an id is not enough, and a dead run must not hold its pool forever."""
 
 import os
 import socket

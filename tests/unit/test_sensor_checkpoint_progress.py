@@ -60,7 +60,7 @@ def test_a_recovery_is_wanted_only_when_nobody_works_on_the_sink(facts, wanted):
 
 
 def test_a_cursor_of_another_version_or_none_is_no_cursor():
-    """After an upgrade a tick begins anew instead of failing for ever."""
+    """After an upgrade a tick begins anew instead of failing forever."""
     assert read_cursor(None) == read_cursor("rubbish") == read_cursor('{"version": 0, "lag": 1}') == {}
     assert read_cursor("[1]") == {}
     assert read_cursor(write_cursor(lag=1))["lag"] == 1

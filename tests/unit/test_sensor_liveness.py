@@ -22,7 +22,7 @@ def judged(found=None, *runs, strategy=SOON):
 
 @pytest.mark.parametrize("status", ["STARTING", "STARTED", "CANCELING"])
 def test_a_run_without_its_process_is_reported(status: str):
-    """Nobody else does when the code server died with it: it would hold its pool for ever."""
+    """Nobody else does when the code server died with it: it would hold its pool forever."""
     found = judged(None, working(False, status))
     assert found.dead == ("r1",) and "r1 of stream" in found.message
 

@@ -118,7 +118,7 @@ def test_a_failed_recovery_is_tried_again_by_the_same_strategy():
     ("why", "by", "restarts"),
     [
         (FENCED, owner(True), False),
-        (FENCED, owner(None), False),  # on another host: both would fence each other for ever
+        (FENCED, owner(None), False),  # on another host: both would fence each other forever
         (FENCED, owner(False), True),
         (FENCED, None, False),
         (PREPARE, owner(True), False),
@@ -192,7 +192,7 @@ def test_the_gate_lets_through(found):
 
 
 def test_the_key_of_a_request_is_the_same_until_a_recovery_was_launched():
-    """Dagster drops a key that it has seen, for ever: a second incident must have another one."""
+    """Dagster drops a key that it has seen, forever: a second incident must have another one."""
     first = recovery_request(STREAM, history(), WISH).run_key
     assert first == recovery_request(STREAM, history(), WISH).run_key
     assert first != recovery_request(STREAM, history(recoveries=(recovery("c"),)), WISH).run_key

@@ -36,7 +36,7 @@ def test_what_is_said_and_wanted(facts: Facts, incident, says: str):
 
 
 def test_another_transaction_under_the_same_id_is_another_incident():
-    """Its run key must differ, or Dagster drops the request for the second one for ever."""
+    """Its run key must differ, or Dagster drops the request for the second one forever."""
     first, second = stale(0, 400), stale(0, 400)
     object.__setattr__(second, "producer_epoch", 3)
     assert verdict(Facts((first,), 1), POLICY).incident != verdict(Facts((second,), 1), POLICY).incident

@@ -22,6 +22,6 @@ def test_a_start_is_a_word_or_a_time_in_utc(said, ms):
 
 @pytest.mark.parametrize("said", ["", "yesterday", "2013-13-01", "Latest"])
 def test_anything_else_is_refused_by_name(said):
-    """A stream that begins at the wrong place by a typing error has claimed that place for ever."""
+    """A stream that begins at the wrong place by a typing error has claimed that place forever."""
     with pytest.raises(StartNotATime, match=r"EO-START: start_from=.*Nothing was started.*2013-07-01"):
         start_time_ms(said)

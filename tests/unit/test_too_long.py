@@ -23,7 +23,7 @@ def error(before: int, longest_ms: int | None = 900_000, batch: Batch = BATCH) -
 
 
 def test_the_second_time_in_a_row_is_no_restarts_affair() -> None:
-    """Guards against sensors that restart a stream for ever over a batch which is as long each time."""
+    """Guards against sensors that restart a stream forever over a batch which is as long each time."""
     assert (type(error(0)), type(error(1)), type(error(2))) == (Expiring, BatchTooLong, BatchTooLong)
     assert error(0).restart_heals and not error(1).restart_heals
     assert "3 times" in error(2).what

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             result.show(Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False))
         sys.stdout.flush()
         return result.code
-    except BrokenPipeError:  # the reader had enough (head); what follows must not fail at exit
+    except BrokenPipeError:  # the reader closed the pipe (head); the flush at exit must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except ExactlyOnceError as e:
         return _fail(e, args.json)
-    except Exception as e:  # a person at night is told what is known, not where in our code it was found
+    except Exception as e:  # an operator needs the error, not a traceback through this code
         return _fail(
             ExactlyOnceError(
                 f"{type(e).__name__}: {e}",

@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     commit = _verb(verbs, "commit", "transactions.commit", "commit a transaction that is decided")
     commit.add_argument("id", metavar="ID", help="the transactional id of a part")
     commit.add_argument("--force", metavar="PHRASE", help=_FORCE)
-    abort = _verb(verbs, "abort", "transactions.abort", "abort a transaction that is not decided, with a recovery")
+    abort = _verb(verbs, "abort", "transactions.abort", "abort an undecided transaction, by a recovery of its sink")
     which = abort.add_mutually_exclusive_group(required=True)
     which.add_argument("id", metavar="ID", nargs="?", help="the transactional id of a part")
     which.add_argument(
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
     checkpoint = groups.add_parser("checkpoint", help="inspect, repair")
     looks = checkpoint.add_subparsers(dest="verb", required=True, metavar="inspect | repair")
-    inspect = _verb(looks, "inspect", "checkpoint.inspect", "show how far a stream has got, by its checkpoint")
+    inspect = _verb(looks, "inspect", "checkpoint.inspect", "show the progress of a stream, by its checkpoint")
     inspect.add_argument("location", metavar="LOCATION", help=_LOCATION)
     inspect.add_argument("--sink", metavar="S", help="compare with the commit log of this sink")
     mend = _verb(looks, "repair", "checkpoint.repair", "show how to repair torn files, by the commit log")
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     mend.add_argument(
         "--plan-anew",
         action="store_true",
-        help="also make Spark plan the batch in flight again (a batch that takes too long), if it is not decided",
+        help="also make Spark plan the batch in flight again, unless it is decided: the way out of EO-TOO-LONG",
     )
     mend.add_argument("--force", metavar="PHRASE", help=_FORCE)
 

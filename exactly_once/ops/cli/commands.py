@@ -1,4 +1,4 @@
-"""The commands: each asks the engine, and returns a document for scripts and a way to show it to people."""
+"""The commands: each calls the engine, and returns a document for scripts and a function that prints it for people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUDGET_S = 10.0
 
 @dataclass(frozen=True)
 class Result:
-    """What a command found or did: for scripts, for people, and as an exit code."""
+    """The result of a command: for scripts, for people, and as an exit code."""
 
     document: dict[str, Any]
     show: Callable[[Console], None]
@@ -50,14 +50,14 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def connection_of(args: argparse.Namespace) -> Connection:
-    """The connection from the environment, with the command line's servers if it names any."""
+    """Return the connection from the environment, with the command line's servers if it names any."""
     servers = args.bootstrap_servers
     found = Connection.from_environment(servers)
     return replace(found, bootstrap_servers=servers) if servers else found
 
 
 def _program(args: argparse.Namespace) -> str:
-    """How a command that is to be copied begins."""
+    """Return the beginning of a command that the user can copy."""
     servers = f" --bootstrap-servers {shlex.quote(args.bootstrap_servers)}" if args.bootstrap_servers else ""
     return f"exactly-once{servers}"
 
@@ -81,7 +81,7 @@ def _list(args: argparse.Namespace) -> Result:
 
 
 def _idle(connection: Connection, found: list[Inspection]) -> list[Description]:
-    """The ids of these sinks that have nothing under way."""
+    """Return the transactional ids of these sinks without a transaction under way."""
     with Control(connection, BUDGET_S) as control:
         ids = [t.transactional_id for i in found for t in control.list_transactions(namespace(i.sink_id), ())]
         open_ids = {t.transactional_id for i in found for t in i.open}

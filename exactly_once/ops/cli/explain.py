@@ -18,7 +18,7 @@ from exactly_once.protocol.names import parse_part_id
 
 @dataclass(frozen=True)
 class Option:
-    """Something the operator may do: the exact command, and its effect."""
+    """An action that the operator may take: the exact command, and its effect."""
 
     command: str
     effect: str
@@ -31,9 +31,10 @@ class Explanation:
     Attributes
     ----------
     what, owner, state, by_itself : str
-        What it is; who owns its sink; its state and how far it is from its timeout; what happens if nobody acts.
+        What the transaction is; who owns its sink; its state and the time left before its timeout; what happens
+        without an operator.
     blocks : tuple of BlockedPartition
-        Partitions that it holds back.
+        Partitions whose readers wait for it.
     """
 
     transactional_id: str
@@ -71,7 +72,7 @@ def explain(described: Description, found: Inspection, program: str = "exactly-o
     found : Inspection
         Of its sink; an empty one for a foreign id.
     program : str
-        How the commands begin.
+        The beginning of the commands.
     """
     under_way = described.state in UNDER_WAY
     transaction = judge(described, found.log, found.checked_ms) if under_way else None
@@ -92,7 +93,7 @@ def explain(described: Description, found: Inspection, program: str = "exactly-o
 def owner_sentence(found: Inspection) -> str:
     """Describe the sink's owner, and whether it is alive."""
     if found.owner is None:
-        return "Nobody: no stream has ever claimed this sink."
+        return "None: no stream has ever claimed this sink."
     claim, alive = found.owner.claim, found.owner.alive
     life = (
         "it is alive"
@@ -113,7 +114,7 @@ def _what(described: Description, found: Inspection, transaction: OpenTransactio
         return "A foreign id: it does not belong to a sink of this package, which never touches it."
     part = parse_part_id(name)
     if part is None:
-        return f"The commit log of sink {found.sink_id}: the one writer that decides."
+        return f"The commit-log producer of sink {found.sink_id}: the one writer that decides."
     batch = naming(described, found.log)
     if batch is not None:
         decision, handle = batch
@@ -136,7 +137,7 @@ def _state(described: Description, transaction: OpenTransaction | None) -> str:
 
 def _by_itself(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
     if sink_of(described.transactional_id) is None:
-        return "Its own client or its timeout will end it."
+        return "Its own client or its timeout ends it."
     if transaction is None:
         return _ended(described, found)
     if described.state != "Ongoing":
@@ -216,13 +217,13 @@ def _options(found: Inspection, transaction: OpenTransaction | None, program: st
 
 
 def trouble(found: Inspection) -> list[str]:
-    """List what is wrong with a sink, one sentence each; empty when it works or is at rest."""
+    """List the problems of a sink, one sentence each; empty when the sink works or is at rest."""
     sentences: list[str] = []
     waits = len(found.open) + len(found.decided)
     if waits and not _worked_on(found):
         sentences.append(
             f"{found.sink_id}: {plural(len(found.open), 'transaction')} open and {plural(len(found.decided), 'batch')} "
-            f"decided but not proven, and no driver or recovery works on it: run exactly-once recover {found.sink_id}"
+            f"decided but not proven, and no driver or recovery is at work: run exactly-once recover {found.sink_id}"
         )
     for pending in found.decided:
         for state in (Life.LOST, "unknown"):
@@ -234,8 +235,8 @@ def trouble(found: Inspection) -> list[str]:
         if pending.unasked and not (pending.count(Life.DECIDED) or _worked_on(found)):
             outputs = " and ".join(f"{plural(count, 'part')} in {output}" for output, count in pending.unasked.items())
             sentences.append(
-                f"{found.sink_id}: {pending.name} is decided and may still have to be committed in its other outputs "
-                f"({outputs}): start the stream, whose outputs these are"
+                f"{found.sink_id}: {pending.name} is decided, but its other outputs may not have committed it yet "
+                f"({outputs}): start the stream, which commits it there"
             )
     for t in found.open:
         if t.age_s > t.timeout_s > 0:
@@ -246,7 +247,7 @@ def trouble(found: Inspection) -> list[str]:
 
 
 def _worked_on(found: Inspection) -> bool:
-    """Whether somebody may be at work: a driver that is not known to be dead, or a recovery that has just begun."""
+    """Return whether a driver that is not known to be dead, or a recovery that has just begun, may be at work."""
     if found.owner is None:
         return False
     claim, alive = found.owner.claim, found.owner.alive

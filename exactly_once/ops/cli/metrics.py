@@ -45,7 +45,7 @@ def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -
         type=float,
         default=INTERVAL_S,
         help="time between observations; the log holds the last 64 batches, so a stream of more than 4 batches a "
-        "second needs a shorter interval (default: %(default)g)",
+        "second needs less than the default (default: %(default)g)",
     )
     metrics.set_defaults(command="metrics", json=False)
 

@@ -1,4 +1,4 @@
-"""The output for people: tables for what can be compared, sentences for the rest."""
+"""The output for people: tables and sentences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from exactly_once.ops.standing import Offsets, Standing
 from exactly_once.protocol.life import Life
 from exactly_once.protocol.records import KAFKA
 
-#: Partitions or groups named in one cell before the rest is counted.
+#: A cell names this many partitions or groups, and counts the rest.
 _NAMED = 4
 
 #: What the parts of a decided batch may be found in, and what they are called here.
@@ -30,7 +30,7 @@ _STATES = {Life.COMMITTED: "committed", Life.DECIDED: "waiting", Life.LOST: "los
 
 
 def show_line(text: str, console: Console) -> None:
-    """A sentence, never wrapped by us: it may hold a command to copy."""
+    """Print a sentence without wrapping it: it may hold a command to copy."""
     console.print(Text(text), soft_wrap=True)
 
 
@@ -41,7 +41,7 @@ def show_list(
     wrong: Sequence[str],
     console: Console,
 ) -> None:
-    """Sinks with what is open, ids with nothing open, hanging transactions, and what is not right."""
+    """Print sinks with their open transactions, idle ids, hanging transactions, and problems."""
     if not found:
         show_line("There is no sink on this cluster (or this principal may not see any).", console)
     for inspection in found:
@@ -50,7 +50,7 @@ def show_list(
             console.print(_open_table(inspection.open))
         for pending in inspection.decided:
             states = [f"{count} {label}" for s, label in _STATES.items() if (count := pending.count(s))]
-            states += [f"{count} in {output}, which was not asked" for output, count in pending.unasked.items()]
+            states += [f"{count} in {output} (not checked)" for output, count in pending.unasked.items()]
             age = when(pending.decided_ms, inspection.checked_ms)
             show_line(f"  {pending.name} decided {age}, not proven: {', '.join(states) or 'no parts'}", console)
         if inspection.blocked:
@@ -77,7 +77,7 @@ def _owner(found: Inspection) -> str:
     if found.owner is None:
         return "Never claimed."
     claim, alive = found.owner.claim, found.owner.alive
-    life = "alive" if alive else "gone" if alive is False else "not visible from here"
+    life = "alive" if alive else "gone" if alive is False else "state unknown from this host"
     return f"Owner: {claim.purpose}, process {claim.pid} on {claim.host}, {life}."
 
 
@@ -112,14 +112,14 @@ def _show_hanging(hanging: Sequence[Attributed], console: Console) -> None:
 
 
 def show_explanation(found: Explanation, console: Console) -> None:
-    """One transaction: what it is, what it does, what may be done."""
+    """Print the explanation of one transaction."""
     show_line(found.transactional_id, console)
     for title, text in (
         ("What", found.what),
         ("Owner", found.owner),
         ("State", found.state),
         ("Blocks", _blocks(found)),
-        ("By itself", found.by_itself),
+        ("Next", found.by_itself),
     ):
         show_line(f"  {title + ':':<11}{text}", console)
     if found.options:
@@ -131,7 +131,7 @@ def show_explanation(found: Explanation, console: Console) -> None:
 
 def _blocks(found: Explanation) -> str:
     if not found.blocks:
-        return "Nobody."
+        return "No readers."
     groups = sorted({g for b in found.blocks for g in b.groups})
     who = f"consumer groups {_some(groups)}" if groups else "no consumer group with committed offsets"
     more = "" if found.readers_complete else " (could not check every group)"
@@ -139,7 +139,7 @@ def _blocks(found: Explanation) -> str:
 
 
 def show_report(report: RecoveryReport, console: Console) -> None:
-    """What a recovery did."""
+    """Print the result of a recovery."""
     if report.claim is None:
         show_line(f"Sink {report.sink_id} was never used: nothing to do.", console)
         return
@@ -155,13 +155,13 @@ def show_report(report: RecoveryReport, console: Console) -> None:
     console.print(table)
     if report.left_open:
         rest = (
-            "A task of a stopped driver is still running, or this principal may not end its transaction: run the "
+            "A task of a stopped driver is still running, or this principal may not end the transaction. Run the "
             "recovery again."
         )
     elif report.blocked:
         rest = (
-            "The sink has no open transaction; another application's transaction, or a hanging one, holds its readers "
-            "back: exactly-once transactions list --hanging"
+            "The sink has no open transaction, but another application's transaction or a hanging one holds its "
+            "readers back. To find it, run exactly-once transactions list --hanging"
         )
     else:
         rest = "The sink is at rest. The next start of the stream takes it back."
@@ -171,7 +171,7 @@ def show_report(report: RecoveryReport, console: Console) -> None:
 def show_plan(
     found: Inspection, undecided: Sequence[OpenTransaction], refusal: Refused | None, command: str, console: Console
 ) -> None:
-    """What a recovery would do."""
+    """Print what a recovery would do."""
     show_line(f"Sink {found.sink_id}, dry run: nothing was changed.", console)
     show_line(f"  {'Owner:':<16}{owner_sentence(found)}", console)
     for d in found.decided:
@@ -194,7 +194,7 @@ def show_plan(
 def show_checkpoint(
     found: Checkpoint, offsets: Offsets, standing: Standing | None, sink_id: str | None, console: Console
 ) -> None:
-    """A checkpoint, and how it compares with a commit log."""
+    """Print the state of a checkpoint, and its comparison with a commit log."""
     if found.query_id is None and not found.torn:
         show_line(f"There is no checkpoint at {found.location}.", console)
     else:
@@ -225,7 +225,7 @@ def show_checkpoint(
 
 
 def show_repair(found: Repair, refusal: Refused | None, command: str, console: Console) -> None:
-    """What is wrong with a checkpoint, and what may be done or was done."""
+    """Print the faults of a checkpoint, and how the repair mends or has mended them."""
     if not found.findings:
         show_line(f"Checkpoint {found.location}: nothing is torn.", console)
         return
@@ -238,7 +238,7 @@ def show_repair(found: Repair, refusal: Refused | None, command: str, console: C
         show_line(f"Done, under claim {found.claim}. Copies and the audit record are in {found.kept_in}.", console)
         show_line("Start the stream: it takes the sink back and continues.", console)
     elif found.refused:
-        show_line("Nothing was changed: a person has to put the refused findings right.", console)
+        show_line("Nothing was changed. Resolve the refused findings first.", console)
     elif found.to_do:
         show_line("Nothing was changed.", console)
         show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)

@@ -1,7 +1,7 @@
 """Metrics of sinks, taken from outside by an observer: OpenTelemetry instruments, for Prometheus and over OTLP.
 
-The observer only reads: the commit logs, and what the brokers say. The packages of OpenTelemetry are in the extra
-``platform`` and are imported when :func:`observe` is called, nowhere else.
+The observer reads the commit logs, asks the brokers, and writes nothing. The packages of OpenTelemetry are in the extra
+``platform``; only :func:`observe` imports them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.metrics.observer import Observer
 
-#: Seconds from one round to the next: four batches a second would fill the 64 places of the log in this time.
+#: Seconds from one round to the next. A stream with four batches a second fills the log's 64 places in this time.
 INTERVAL_S = 15.0
 
 
@@ -26,22 +26,22 @@ def observe(
     stop: threading.Event,
     ready: Callable[[int], None] = lambda port: None,
 ) -> None:
-    """Look at the sinks every ``interval_s`` seconds and serve what is seen, until ``stop`` is set.
+    """Observe the sinks every ``interval_s`` seconds and serve their metrics, until ``stop`` is set.
 
     Parameters
     ----------
     sink_ids : sequence of str
-        None of them: all sinks of the cluster, those that come later too.
+        Empty: all sinks of the cluster, later ones included.
     port : int
         Of the Prometheus endpoint; 0 takes a free one.
     ready : callable
-        Is told the port once it answers.
+        Called with the port when the endpoint answers.
 
     Raises
     ------
     InvalidOption
-        When a package is missing, the address cannot be used, or OTLP is asked for in a form other than http/protobuf.
-        An unreachable cluster is no error: it is what is measured.
+        When a package is missing, the address cannot be used, or OTLP is requested in a form other than http/protobuf.
+        An unreachable cluster is not an error: the metrics show it.
     """
     if not 1 <= interval_s <= 86_400:
         raise InvalidOption(f"an interval of {interval_s:g} s is not valid", "Use an interval of 1 to 86400 seconds")

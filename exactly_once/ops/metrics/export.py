@@ -1,4 +1,4 @@
-"""OpenTelemetry: the same instruments for Prometheus, which asks, and over OTLP, which is sent."""
+"""OpenTelemetry: serves the instruments to Prometheus, and sends them over OTLP."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _OTLP_PROTOCOL = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PRO
 
 
 class Exporter:
-    """Serves ``points`` to Prometheus, and sends them over OTLP when one of OpenTelemetry's variables for its endpoint
-    is set. A context manager.
+    """Serves ``points`` to Prometheus, and also sends them over OTLP if OpenTelemetry's variables name an endpoint. A
+    context manager.
 
     Parameters
     ----------
     points : callable
-        The present points of a gauge or total.
+        Returns the current points of a gauge or total.
     interval_s : float
         Between two messages over OTLP, unless ``OTEL_METRIC_EXPORT_INTERVAL`` says otherwise.
 
@@ -38,7 +38,7 @@ class Exporter:
     """
 
     def __init__(self, points: Callable[[Instrument], Iterable[Point]], host: str, port: int, interval_s: float):
-        registry = CollectorRegistry()  # not the global one: that also holds figures of this process
+        registry = CollectorRegistry()  # not the global registry: that one also holds figures of this process
         self._points = points
         readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=registry)]
         if _first(_OTLP):
@@ -97,7 +97,7 @@ def _otlp_reader(interval_s: float) -> MetricReader:
 
 
 def _resource() -> Resource:
-    """What the environment says of this process (OTEL_RESOURCE_ATTRIBUTES), with a name when it gives none."""
+    """Describe this process by the environment (OTEL_RESOURCE_ATTRIBUTES), with a default name."""
     found = Resource.create()
     if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
         found = found.merge(Resource({"service.name": "exactly-once-observer"}))

@@ -1,4 +1,4 @@
-"""From what was seen of a sink to points. Pure."""
+"""Converts observations of a sink to points. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Lag = Mapping[str, int]
 
 
 def standing(found: Inspection, readers: Lag | None = None, stable: Lag | None = None) -> list[Point]:
-    """How the sink stands; ``readers`` and ``stable`` are None when they could not be asked for."""
+    """Return the sink's gauges and totals; ``readers`` and ``stable`` are None if the brokers refused them."""
     sink, log = found.sink_id, found.log
     points = [
         Point(i.OPEN, sum(t.verdict == verdict for t in found.open), {"sink": sink, "verdict": verdict})
@@ -29,7 +29,7 @@ def standing(found: Inspection, readers: Lag | None = None, stable: Lag | None =
         points.append(Point(instrument, value, {"sink": sink, **attributes}))
 
     add(i.OLDEST, found.oldest_s)
-    # without the commit log's own: it blocks no reader of the output, and its short timeout ends it
+    # without the commit log's transaction: it blocks no reader of the output, and its short timeout ends it
     used = (t.age_s / t.timeout_s for t in found.open if t.verdict != "log" and t.timeout_s > 0)
     add(i.TIMEOUT_USED, max(used, default=0.0))
     add(i.UNPROVEN, len(found.decided))
@@ -51,21 +51,21 @@ def standing(found: Inspection, readers: Lag | None = None, stable: Lag | None =
 
 
 def output_topics(found: Inspection) -> set[str]:
-    """The topics that the sink has written lately or is writing."""
+    """Return the topics that the sink has written lately or is writing."""
     recent = {topic for r in found.recent for topic in r.decision.topics}
     return recent | {topic for t in found.open if t.verdict != "log" for topic, _ in t.partitions}
 
 
 class History:
-    """What was counted already of one sink, so that each batch is counted once.
+    """Remembers what it has counted of one sink, so that each batch counts once.
 
     The log keeps the last 64 batches of a stream, so this needs no more memory than the log itself.
 
     Parameters
     ----------
     from_the_beginning : bool
-        Whether to count what the first look finds: true for a sink that came to be while it was looked for. For any
-        other it was counted already, by an observer that ran before.
+        Whether to count what the first look finds: true for a sink that appeared while the observer ran. An earlier
+        observer has counted the batches of any other sink.
     """
 
     def __init__(self, from_the_beginning: bool):
@@ -75,12 +75,12 @@ class History:
         self._highest: dict[str, int] = {}
 
     def news(self, sink_id: str, log: LogState) -> list[Point]:
-        """What happened since the last look, to be added to counters and histograms."""
+        """Return what to add to counters and histograms since the last look."""
         points: list[Point] = []
         decided = {(d.query_id, d.batch_id): d for d in log.decisions}
         new = [d for key, d in decided.items() if key not in self._decided]
         marks = [m for key, m in log.marks.items() if key not in self._marked]
-        if self._first:  # the counters begin at 0, so that their first increase is seen
+        if self._first:  # the counters begin at 0, so that Prometheus sees their first increase
             new, marks = [], []
         missed = self._missed(new)
         for kind in KINDS:
@@ -98,7 +98,7 @@ class History:
         return points
 
     def _missed(self, new: Iterable[Decision]) -> int:
-        """Batches between the highest that was known and the new ones, which have left the log already."""
+        """Count the batches between the highest known one and the new ones: these have left the log already."""
         by_query: dict[str, list[int]] = {}
         for d in new:
             if d.query_id in self._highest and d.batch_id > self._highest[d.query_id]:
@@ -107,7 +107,7 @@ class History:
 
 
 def _durations(sink_id: str, mark: Completed) -> list[Point]:
-    """-1 is unknown: somebody else than the decider completed the batch."""
+    """-1 is unknown: a later driver or a recovery completed the batch."""
     known = ((i.PREPARE, mark.prepare_ms), (i.DECIDE, mark.decide_ms), (i.COMPLETE, mark.complete_ms))
     return [Point(instrument, ms / 1000, {"sink": sink_id}) for instrument, ms in known if ms >= 0]
 

@@ -1,6 +1,6 @@
-"""The instruments: their OpenTelemetry names, units and attributes, and the names that Prometheus gives them.
+"""The instruments: their OpenTelemetry names, units and attributes, and their Prometheus names.
 
-Units are base units; counts carry their noun in braces, as OpenTelemetry's conventions ask. Every instrument but
+Units are base units; counts carry their noun in braces, as OpenTelemetry's conventions require. Every instrument but
 :data:`CLUSTER_UP` has the attribute ``sink``.
 """
 
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """How an instrument comes to its value.
+    """The source of an instrument's value.
 
-    ``GAUGE`` and ``TOTAL`` are read from the last observation, and a ``TOTAL`` never falls; ``COUNTER`` and
-    ``HISTOGRAM`` are added to, once for each event.
+    The observer reads a ``GAUGE`` and a ``TOTAL`` from its last observation (a ``TOTAL`` never falls), and adds to a
+    ``COUNTER`` and a ``HISTOGRAM`` once for each event.
     """
 
     GAUGE = "gauge"
@@ -26,7 +26,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Instrument:
-    """One instrument; ``attributes`` are the keys that its points carry."""
+    """One instrument; its points carry the keys ``attributes``."""
 
     name: str
     kind: Kind
@@ -51,38 +51,37 @@ class Point(NamedTuple):
     attributes: dict[str, str]
 
 
-#: From the fastest write to the commit log to a batch of a quarter of an hour, in seconds: the usual one, two and a
-#: half, five.
+#: In seconds, from the fastest write to the commit log to a batch of 15 minutes; steps of 1, 2.5, 5.
 BUCKETS_S = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
 
 CLUSTER_UP = Instrument(
     "exactly_once.cluster.up",
     Kind.GAUGE,
     "",
-    "1 when the brokers let themselves be asked the last time, 0 when not",
+    "1 if the brokers answered the last observation, 0 if not",
     (),
 )
 UP = Instrument(
     "exactly_once.up",
     Kind.GAUGE,
     "",
-    "1 when the sink could be observed the last time, 0 when not; then its other gauges are absent",
+    "1 if the last observation of the sink succeeded, 0 if not; then its other gauges are absent",
 )
 OBSERVATION_DURATION = Instrument(
-    "exactly_once.observation.duration", Kind.GAUGE, "s", "How long the last observation of the sink took"
+    "exactly_once.observation.duration", Kind.GAUGE, "s", "Duration of the last observation of the sink"
 )
 MISSED = Instrument(
     "exactly_once.observation.missed",
     Kind.COUNTER,
     "{batch}",
-    "Batches that had left the commit log before they were seen: observe more often",
+    "Batches that left the commit log before the observer saw them: shorten its interval",
 )
 OPEN = Instrument(
     "exactly_once.transaction.open",
     Kind.GAUGE,
     "{transaction}",
-    "Transactions under way: decided ones will be committed, undecided ones may still be aborted, log is the commit "
-    "log's own",
+    "Open transactions: decided ones will be committed, undecided ones may still be aborted, log is a write to the "
+    "commit log",
     ("sink", "verdict"),
 )
 OLDEST = Instrument(
@@ -95,40 +94,40 @@ TIMEOUT_USED = Instrument(
     "exactly_once.transaction.timeout.utilization",
     Kind.GAUGE,
     "1",
-    "The largest share of its timeout that an open transaction of the output has used; at 1 the broker aborts it",
+    "Largest share of its timeout that an open transaction of the output has used; the broker aborts it at 1",
 )
 ABORTED = Instrument(
     "exactly_once.transaction.aborts",
     Kind.TOTAL,
     "{transaction}",
-    "Undecided transactions that were swept, over the sink's life",
+    "Undecided transactions that sweeps aborted, over the sink's life",
 )
 DECISIONS = Instrument(
     "exactly_once.batch.decisions",
     Kind.COUNTER,
     "{batch}",
-    "Batches of the stream and batch writes that were decided",
+    "Decided batches of the stream and decided batch writes",
     ("sink", "kind"),
 )
 RECORDS = Instrument(
     "exactly_once.batch.records",
     Kind.COUNTER,
     "{record}",
-    "Records in the batches that were decided",
+    "Records in the decided batches and batch writes",
     ("sink", "kind"),
 )
 PREPARE = Instrument(
     "exactly_once.batch.prepare.duration",
     Kind.HISTOGRAM,
     "s",
-    "From the beginning of a batch's first transaction until all of its parts were found alive",
+    "From the start of a batch's first transaction until the driver found all parts alive",
 )
-DECIDE = Instrument("exactly_once.batch.decide.duration", Kind.HISTOGRAM, "s", "Writing the decision of a batch")
+DECIDE = Instrument("exactly_once.batch.decide.duration", Kind.HISTOGRAM, "s", "Time to write the decision of a batch")
 COMPLETE = Instrument(
     "exactly_once.batch.complete.duration",
     Kind.HISTOGRAM,
     "s",
-    "Ending the transactions of a decided batch",
+    "Time to commit the parts of a decided batch",
 )
 LAST_DECISION = Instrument(
     "exactly_once.batch.last_decision.age",
@@ -140,27 +139,27 @@ UNPROVEN = Instrument(
     "exactly_once.batch.unproven",
     Kind.GAUGE,
     "{batch}",
-    "Batches that are decided and not yet proven committed",
+    "Batches that are decided but not yet proven committed",
 )
 UNPROVEN_AGE = Instrument(
     "exactly_once.batch.oldest_unproven.age",
     Kind.GAUGE,
     "s",
-    "Time since the oldest decision that is not proven; 0 when all are",
+    "Time since the oldest decision that is not yet proven committed; 0 without one",
 )
 REPLAYS = Instrument(
     "exactly_once.batch.replays",
     Kind.TOTAL,
     "{batch}",
-    "Over the sink's life: completed are decisions that somebody else than their decider completed, drained are "
-    "batches that were run again after their decision and wrote nothing",
+    "Over the sink's life: completed counts decisions that a later driver or a recovery completed, drained counts "
+    "decided batches that Spark ran again without writing anything",
     ("sink", "kind"),
 )
 REWRITTEN = Instrument(
     "exactly_once.part.rewrites",
     Kind.TOTAL,
     "{part}",
-    "Over the sink's life: decided parts that were lost before their commit and have been written again",
+    "Over the sink's life: decided parts that were lost before their commit and written again",
 )
 CLAIMS = Instrument(
     "exactly_once.sink.claims",
@@ -172,7 +171,7 @@ OWNER_ALIVE = Instrument(
     "exactly_once.owner.alive",
     Kind.GAUGE,
     "",
-    "1 when the owner's process runs, 0 when it is gone; absent when it is on another host than the observer",
+    "1 if the owner's process runs, 0 if it is gone; absent if the process is on another host than the observer",
 )
 READER_LAG = Instrument(
     "exactly_once.reader.lag",
@@ -185,7 +184,7 @@ STABLE_LAG = Instrument(
     "exactly_once.last_stable_offset.lag",
     Kind.GAUGE,
     "{offset}",
-    "By output topic: high watermark minus last stable offset, which is what a read_committed reader waits for",
+    "By output topic: high watermark minus last stable offset, the offsets that a read_committed reader waits for",
     ("sink", "topic"),
 )
 

@@ -1,4 +1,4 @@
-"""The observer: looks at the sinks in rounds, and keeps what it saw for whoever collects it."""
+"""The observer: looks at the sinks in rounds, and keeps its figures for the exporters."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from exactly_once.protocol.names import offsets_group
 
 log = logging.getLogger(__name__)
 
-#: For one look at one sink, which takes some 50 ms: a broker that restarts may answer late, and the next sink waits.
+#: For one look at one sink, which takes some 50 ms. A restarting broker may answer late, but the next sink waits.
 LOOK_BUDGET_S = 10.0
 
-#: For what is only known of some sinks: a topic without a leader must not use up the budget of the look.
+#: For lags, which only some sinks have: a topic without a leader must not use up the budget of the look.
 LAG_BUDGET_S = 3.0
 
-#: Figures older than this many intervals (or rounds, when these take longer) are not shown any more.
+#: Figures older than this many intervals (or rounds, if these take longer) are no longer shown.
 _STALE_AFTER = 4
 
 
 @dataclass
 class _Sink:
-    """What the observer knows of one sink; ``standing`` is empty when the last look failed."""
+    """The observer's knowledge of one sink; ``standing`` is empty when the last look failed."""
 
     history: History
     up: bool = False
@@ -42,10 +42,10 @@ class _Sink:
 
 
 class Observer:
-    """Looks at ``sink_ids`` (none: all sinks of the cluster) each ``interval_s`` seconds.
+    """Looks at ``sink_ids`` (empty: all sinks of the cluster) every ``interval_s`` seconds.
 
-    It never raises for what a cluster does or does not answer: that becomes :data:`~instruments.UP` and
-    :data:`~instruments.CLUSTER_UP`, and one line in the log for each change.
+    It never raises because of a cluster's answer or silence: :data:`~instruments.UP` and
+    :data:`~instruments.CLUSTER_UP` show these, and the log has one line for each change.
     """
 
     def __init__(self, connection: Connection, sink_ids: Sequence[str], interval_s: float):
@@ -58,7 +58,7 @@ class Observer:
         self._troubles: dict[str, str] = {}
 
     def run(self, record: Callable[[Point], None], stop: threading.Event) -> None:
-        """Observe until ``stop`` is set; each piece of news goes to ``record``."""
+        """Observe until ``stop`` is set; pass each new point to ``record``."""
         while not stop.is_set():
             began = time.monotonic()
             for point in self.observe(stop):
@@ -66,7 +66,7 @@ class Observer:
             stop.wait(max(0.0, self._interval_s - (time.monotonic() - began)))
 
     def observe(self, stop: threading.Event | None = None) -> list[Point]:
-        """One round. Returns what is to be added to counters and histograms; the rest is in :meth:`points`."""
+        """Run one round. Returns what to add to counters and histograms; :meth:`points` has the rest."""
         began = time.monotonic()
         news: list[Point] = []
         try:
@@ -78,7 +78,7 @@ class Observer:
                     if stop is not None and stop.is_set():
                         break
                     news += self._look(name, survey)
-                    if not self._sinks[name].up:  # raises when it is the whole cluster: do not wait for each sink
+                    if not self._sinks[name].up:  # raises when the whole cluster is away: do not wait for each sink
                         survey.renew(LAG_BUDGET_S).broker_count()
         except Exception as e:
             self._lose(e, time.monotonic() - began)
@@ -87,7 +87,7 @@ class Observer:
         return news
 
     def points(self, instrument: Instrument) -> list[Point]:
-        """The present value of a gauge or total, by sink; none that is not known, or not known any more."""
+        """Return the current values of a gauge or total, by sink, without unknown and outdated ones."""
         with self._lock:
             if instrument is i.CLUSTER_UP:
                 return [] if self._cluster_up is None else [Point(instrument, int(self._cluster_up), {})]
@@ -130,7 +130,7 @@ class Observer:
         return news
 
     def _ask(self, subject: str, ask: Callable[[], Lag]) -> Lag | None:
-        """The answer, or None when there is none, such as without the right to see a consumer group."""
+        """Return the answer, or None without one, such as without the right to see a consumer group."""
         try:
             answer = ask()
         except ExactlyOnceError as e:
@@ -140,7 +140,7 @@ class Observer:
         return answer
 
     def _meet(self, names: list[str]) -> None:
-        """Begin with sinks that are new, and end with those that are gone."""
+        """Add new sinks, and drop those that are gone."""
         with self._lock:
             self._cluster_up = True
             known, came_later = self._sinks, self._rounds > 0
@@ -148,7 +148,7 @@ class Observer:
             self._rounds += 1
 
     def _lose(self, e: Exception, after_s: float) -> None:
-        """The cluster gives no answer: no figure of any sink is true any more."""
+        """Drop the figures of every sink: the cluster does not answer."""
         self._say("", e)
         with self._lock:
             self._cluster_up = False
@@ -172,7 +172,7 @@ class Observer:
 
 
 def _reader_lag(survey: LagSurvey, sink_id: str, deadline: Deadline) -> Lag:
-    """By topic of the sink's consumer group: what it could read and has not committed."""
+    """Return, by topic of the sink's consumer group, the offsets that it could read and has not committed."""
     committed = survey.renew(max(0.1, deadline.left)).group_offsets(offsets_group(sink_id))
     ends = survey.ends(committed)
     return {
@@ -183,6 +183,6 @@ def _reader_lag(survey: LagSurvey, sink_id: str, deadline: Deadline) -> Lag:
 
 
 def _stable_lag(survey: LagSurvey, topics: set[str], deadline: Deadline) -> Lag:
-    """By topic: what a read_committed reader waits for."""
+    """Return, by topic, the offsets that a read_committed reader waits for."""
     ends = survey.renew(max(0.1, deadline.left)).ends(topics)
     return {topic: sum(e.high - e.last_stable for e in partitions.values()) for topic, partitions in ends.items()}

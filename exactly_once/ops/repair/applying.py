@@ -1,4 +1,4 @@
-"""Making a repair: as the owner of the sink, with a copy of every changed file and an audit record."""
+"""Makes a repair: as the owner of the sink, with a copy of every changed file and an audit record."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from exactly_once.protocol.names import check_sink_id
 #: For one look at the commit log; a healthy cluster needs a fraction of a second.
 LOOK_BUDGET_S = 10.0
 
-#: For taking the sink: as long as a claim may take.
+#: For claiming the sink: as long as a claim may take.
 CLAIM_BUDGET_S = 60.0
 
-#: What is put back comes first, then what goes: a repair that is killed half-way leaves nothing that Spark would run.
+#: Files are put back before others are removed: a repair that is killed half-way leaves nothing that Spark would run.
 _ORDER = (Action.REBUILD, Action.REMOVE)
 
 
@@ -46,11 +46,11 @@ class Repair:
     Attributes
     ----------
     findings : list of Finding
-        Empty when all is whole.
+        Empty when every file is whole.
     applied : bool
-        Whether what was to be done is done.
+        Whether the repair was made.
     claim : int
-        Under which it was done; 0 when nothing was.
+        The claim under which it was made; 0 without one.
     kept_in : str
         Below the checkpoint: where the copies and the audit record are.
     """
@@ -64,7 +64,7 @@ class Repair:
 
     @property
     def refused(self) -> list[Finding]:
-        """The findings that only a person can resolve; while there are any, the repair changes nothing."""
+        """The findings that only a person can resolve; with any of these, the repair changes nothing."""
         return [f for f in self.findings if f.action is Action.REFUSE]
 
     @property
@@ -95,7 +95,7 @@ class Repair:
 def examine(
     connection: Connection, sink_id: str, location: str, plan_anew: bool = False, budget_s: float = LOOK_BUDGET_S
 ) -> Repair:
-    """Find what is wrong with the checkpoint at ``location``, and what a repair would do. Changes nothing.
+    """List the faults of the checkpoint at ``location``, and what a repair would do. Changes nothing.
 
     Raises
     ------
@@ -116,11 +116,11 @@ def repair(
 ) -> Repair:
     """Repair the checkpoint at ``location`` as far as the commit log allows; all of it, or nothing. Idempotent.
 
-    1. Judge. Stop if there is nothing to do, or something that only a person can do.
-    2. Make sure that no driver works on the sink, and claim it: a driver that works on it nevertheless is fenced.
-    3. Judge again, on the log behind the claim and on the files as they are now.
+    1. Judge. Stop if there is nothing to do, or if a finding needs a person.
+    2. Make sure that no driver works on the sink, and claim the sink, which fences any driver that still does.
+    3. Judge again, by the log up to the claim and the files as they are now.
     4. Keep a copy of each file that will change, and an audit record.
-    5. Change.
+    5. Change the files.
 
     Parameters
     ----------
@@ -129,14 +129,14 @@ def repair(
     force : str, optional
         The phrase that overrules the refusal to fence a driver.
     by : str, optional
-        Who asks; default: the user of this process.
+        The person who requested the repair; default: the user of this process.
 
     Raises
     ------
     Refused
         When the owner of the sink is alive, or when this host cannot tell.
     Fenced
-        When another process claims the sink meanwhile; changes made so far are safe, and the next call does the rest.
+        When another process claims the sink meanwhile. The changes made so far are safe; the next call makes the rest.
     CheckpointUnusable, BrokerUnreachable, CommitLogDamaged, NotAuthorized
     """
     deadline = Deadline(budget_s)
@@ -146,7 +146,7 @@ def repair(
         return found
     check_owner(sink_id, owner_of(log), force)
     claim = claim_sink(connection, sink_id, deadline.left)
-    assert claim is not None  # what the log says of a checkpoint, it says of an owner
+    assert claim is not None  # a log that can judge a checkpoint has an owner
     commit_log = CommitLog(connection, sink_id)
     try:
         found = _judged(commit_log.own(claim.token, deadline), sink_id, location, plan_anew)
@@ -174,7 +174,7 @@ def _check_owned(log: LogState, sink_id: str, token: int) -> None:
         raise Fenced(
             f"another process claimed sink {sink_id!r} while its checkpoint was being repaired",
             "Stop the stream and run the repair again: the changes already made stay made",
-            safe="The copies are kept, and each change is safe on its own",
+            safe="The copies are kept, and each change made is safe on its own",
         )
 
 
@@ -190,7 +190,7 @@ class _Work:
         self._before: dict[str, dict[str, Any]] = {}
 
     def keep(self) -> None:
-        """Copy everything that will change, and say what is going to be done."""
+        """Copy every file that will change, and write down the plan."""
         for name in dict.fromkeys(n for f in self.findings for n in _names(f)):
             path = self._at(name)
             if self._fs.get_file_info(path).type == pafs.FileType.NotFound:
@@ -201,11 +201,11 @@ class _Work:
         self.record(done=False)
 
     def change(self, finding: Finding) -> None:
-        """Do what a finding says. The checksum of a file that changes goes with it: Spark takes a file without one,
-        and fails on one that does not fit.
+        """Carry out a finding. Removes the checksum of a changed file: Spark accepts a file without a checksum, but not
+        with a wrong one.
         """
         self._delete(finding.also)
-        if finding.name == "offsets/0" and finding.also:  # nor empty folders of the state, where a query begins
+        if finding.name == "offsets/0" and finding.also:  # nor may empty state folders stay where a query begins
             self._fs.delete_dir_contents(self._at("state"))
         if finding.action is Action.REBUILD:
             self._delete([checksum_of(finding.name)])
@@ -237,8 +237,8 @@ class _Work:
         self._write(f"{self.folder}/audit.json", json.dumps(record, indent=2).encode())
 
     def _write(self, name: str, content: bytes) -> None:
-        """In one step where that is possible: a local file aside, renamed; an object of a store is put whole anyway;
-        what is torn elsewhere is found torn by the next repair.
+        """Write the file in one step where possible: a local file is written aside and renamed, an object store puts an
+        object as a whole. Elsewhere, the next repair finds a torn file.
         """
         path = self._at(name)
         folder, base = posixpath.split(path)
@@ -266,7 +266,7 @@ class _Work:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # a container's user may have no name
         return f"user {os.getuid()}"
 
 
@@ -275,7 +275,7 @@ def _names(finding: Finding) -> tuple[str, ...]:
 
 
 def _sync(path: str) -> None:
-    """Make a local file, or the names in a folder, durable: what tore the checkpoint may happen again."""
+    """Make a local file, or the names in a folder, durable: a power failure may come again."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -13,7 +13,7 @@ from exactly_once.checkpoint import file_system
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 
-#: Where copies and audit records go, below the checkpoint; Spark looks at no folder of this name.
+#: The folder for copies and audit records, below the checkpoint; Spark reads no folder of this name.
 REPAIRS = "_repairs"
 
 _CHECKSUM = re.compile(r"(offsets|commits)/\.(\d+)\.crc")
@@ -33,12 +33,12 @@ class File:
 
     @property
     def text(self) -> str:
-        """The content of a file whose text is whole."""
+        """The content of a whole file."""
         return self.content.decode()
 
     @property
     def digest(self) -> str:
-        """Of the input that an ``offsets/N`` names; "" when its text is torn."""
+        """The digest of the input that an ``offsets/N`` names; "" when its text is torn."""
         return digest_of(self.text) if fault_of(self.name, self.content) is None else ""
 
 
@@ -53,8 +53,8 @@ class Files:
     offsets, commits : mapping
         By batch id.
     stale_checksums : tuple of str
-        Checksum files behind the last file of their folder: Spark's default file manager cannot write the next file
-        over them, and reports a second query (CONCURRENT_STREAM_LOG_UPDATE).
+        Checksum files of batches after the last file of their folder: Spark's default file manager cannot write the
+        next file over them, and reports a second query (CONCURRENT_STREAM_LOG_UPDATE).
     state : mapping
         Version -> files of the state stores; batch N reads version N and writes version N + 1.
     all_state : tuple of str
@@ -109,14 +109,14 @@ def read_files(location: str) -> Files:
 
 
 def checksum_of(name: str) -> str:
-    """The checksum file that Hadoop's local file system keeps beside ``name``."""
+    """Return the name of the checksum file that Hadoop's local file system keeps beside ``name``."""
     folder, slash, base = name.rpartition("/")
     return f"{folder}{slash}.{base}.crc"
 
 
 def is_checksum_of(checksum: bytes, content: bytes) -> bool:
-    """Whether Hadoop would take ``content``: CRC-32 of each chunk, behind a head that says how long these are. A torn
-    checksum file is ignored, as Hadoop does.
+    """Return whether Hadoop would accept ``content``: the CRC-32 of each chunk, after a header with the chunk length.
+    Like Hadoop, ignores a torn checksum file.
     """
     if not checksum.startswith(b"crc\0") or len(checksum) < _CHECKSUM_HEAD:
         return True
@@ -129,12 +129,12 @@ def _read(fs: pafs.FileSystem, root: str, name: str, names: list[str]) -> File:
     content, checksum = content_of(fs, f"{root}/{name}"), checksum_of(name)
     fault = fault_of(name, content)
     if fault is None and checksum in names and not is_checksum_of(content_of(fs, f"{root}/{checksum}"), content):
-        return File(name, content, "its checksum file says otherwise", True)
+        return File(name, content, "it does not match its checksum file", True)
     return File(name, content, fault)
 
 
 def content_of(fs: pafs.FileSystem, path: str) -> bytes:
-    """All of a file."""
+    """Read a whole file."""
     with fs.open_input_stream(path) as f:
         return bytes(f.read())
 

@@ -1,8 +1,8 @@
 """The verdict on each file of a checkpoint, by the commit log: pure.
 
-Three facts decide. A batch that is *decided* is in the output, so Spark may run it again: its rows are drained; but it
-must run with the input that was decided. A batch that is *not decided* is nowhere, so Spark may plan it anew. And Spark
-reads, at a start, ``metadata``, the last two of ``offsets`` and the last of ``commits``, and nothing older.
+Three facts decide. A *decided* batch is in the output: Spark may run it again, with the input that was decided, and the
+sink drains its rows. An *undecided* batch is not in the output: Spark may plan it again. At a start Spark reads
+``metadata``, the last two files of ``offsets`` and the last of ``commits``, and nothing older.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class Action(Enum):
     REMOVE = "remove"
     REBUILD = "rebuild"
     KEEP = "keep"
-    """It is torn, and nobody reads it."""
+    """It is torn, and Spark does not read it."""
     REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A file that is not as it should be, and what may be done.
+    """A faulty file, and the action for it.
 
     Attributes
     ----------
     name : str
-        Below the checkpoint; "" for the checkpoint as a whole.
+        Its path below the checkpoint; "" for the checkpoint as a whole.
     why : str
         One sentence.
     content : str
-        What a rebuilt file will hold.
+        The content of a rebuilt file.
     also : tuple of str
-        Other files that go with it.
+        Other files that the action removes.
     """
 
     name: str
@@ -54,17 +54,17 @@ class Finding:
 
     @property
     def changes(self) -> bool:
-        """Whether something is to be done."""
+        """Whether the repair changes this file."""
         return self.action in (Action.REMOVE, Action.REBUILD)
 
 
 def judge(files: Files, log: LogState, sink_id: str, plan_anew: bool = False) -> list[Finding]:
-    """Judge the checkpoint: what is wrong with it, and what may be done; empty when all is whole.
+    """Judge the checkpoint: its faults, and the action for each; empty when every file is whole.
 
     Parameters
     ----------
     plan_anew : bool
-        A person's wish that Spark forget its plan of the batch in flight, which is whole, and make another one.
+        Whether Spark should forget its (whole) plan of the batch in flight and make another one.
     """
     found = _Judge(files, log, sink_id).findings(plan_anew)
     empty = [Finding(n, Action.KEEP, "the file is empty; the repair does not cover its folder") for n in files.empty]
@@ -104,7 +104,7 @@ class _Judge:
     # -- the checkpoint as a whole --------------------------------------------------------------------------------
 
     def _strange(self) -> Iterator[Finding]:
-        """Why the commit log says nothing of this checkpoint."""
+        """Return why the commit log cannot judge this checkpoint; None if it can."""
         files, owner = self._files, self._owner
         metadata = files.metadata
         whole = metadata is not None and fault_of("metadata", metadata.content) is None
@@ -155,7 +155,7 @@ class _Judge:
                 yield finding
 
     def _decided(self, n: int) -> Finding | None:
-        """``offsets/n`` of a decided batch must name the input that was decided."""
+        """Judge ``offsets/n`` of a decided batch: it must name the input that was decided."""
         name, file, decision = f"offsets/{n}", self._files.offsets.get(n), self._decisions[n]
         if file is not None and file.digest == decision.offsets_digest:
             if not file.fault:
@@ -185,17 +185,19 @@ class _Judge:
         return self._anew(f"{file.fault}; batch {n} is not decided: Spark plans it again")
 
     def _planned_anew(self) -> Finding:
-        """The wish for another plan of the batch in flight."""
+        """Judge the request to plan the batch in flight again."""
         n = self._planned
         if n < 0:
             return _refused("", "no batch is planned yet")
         if self._is_decided(n):
-            done = "and Spark has marked it" if n in self._files.commits else "so Spark must run it as it was decided"
+            done = (
+                "and Spark has committed it" if n in self._files.commits else "so Spark must run it as it was decided"
+            )
             return _refused(f"offsets/{n}", f"batch {n} is decided, {done}: there is nothing to plan again")
         return self._anew(f"as requested; batch {n} is not decided: Spark plans it again")
 
     def _comes_later(self, removed: set[str]) -> bool:
-        """Whether the planned batch has to wait for the one before it, whose commit is not there or will not be."""
+        """Return whether Spark must first run the batch before the planned one, as its commit is or will be missing."""
         before = self._planned - 1
         if self._is_decided(self._planned) or not self._is_decided(before):
             return False
@@ -203,7 +205,7 @@ class _Judge:
         return deleted or f"commits/{before}" in removed
 
     def _anew(self, why: str) -> Finding:
-        """Forget the plan of the last batch, which is not decided, and the state that its tasks may have written."""
+        """Remove the plan of the last, undecided batch, and the state that its tasks may have written."""
         n = self._planned
         name = f"offsets/{n}"
         if n in self._files.commits:
@@ -225,8 +227,9 @@ class _Judge:
         return Finding(name, Action.REMOVE, why, also=tuple(sorted(state)))
 
     def _follows(self, decision: Decision) -> bool:
-        """Whether the last decided batch may be put behind the one before it: that is the decided one, and the input is
-        named by Kafka's offsets. Other sources count files in a list of their own, which may be of another time.
+        """Return whether ``offsets`` of the last decided batch may be put after the one before it: that one is as
+        decided, and Kafka's offsets name the input. Other sources keep their own list of files, which may be newer or
+        older.
         """
         n, lines = decision.batch_id, source_lines(decision.offsets)
         before, earlier = self._files.offsets.get(n - 1), self._decisions.get(n - 1)
@@ -242,7 +245,7 @@ class _Judge:
         )
 
     def _unread(self, n: int, fault: str) -> Finding | None:
-        """``offsets/n`` may stay as it is when Spark reads only newer ones, whatever else is removed."""
+        """Judge ``offsets/n``, which may stay if Spark reads only newer files, whatever else the repair removes."""
         if n < self._planned - 2:
             return Finding(f"offsets/{n}", Action.KEEP, f"{fault}; Spark no longer reads the file")
         return None
@@ -285,13 +288,13 @@ class _Judge:
                 yield Finding(file.name, Action.REMOVE, why)
 
     def _first_run(self, offsets: list[Finding], removed: list[File]) -> int:
-        """The batch that Spark runs first, when it is one that was planned before."""
+        """Return the first batch that Spark runs, if that one was planned before."""
         last = max(self._planned, self._last)
         drops = any(f.action is Action.REMOVE and f.name == f"offsets/{last}" for f in offsets)
         return last - 1 if drops or self._comes_later({f.name for f in removed}) else last
 
     def _names_state(self) -> bool:
-        """Whether commits name the files of state stores; taken for granted when no whole one tells."""
+        """Return whether commits name the files of state stores; True when no whole commit can tell."""
         whole = [f for f in self._files.commits.values() if not f.fault]
         return any(state_ids_of(f.text) for f in whole) if whole else bool(self._files.state)
 
