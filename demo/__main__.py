@@ -18,22 +18,23 @@ from rich.console import Console
 from demo import picture
 from demo.archive import prepare
 from demo.duel import Terms, hold
-from demo.referee import draw
-from demo.rules import DuelFailed
+from demo.kills import draw
 from demo.score import markdown
 from demo.screen import Screen, show_result
+from demo.sinks import DuelFailed
 from exactly_once.errors import ExactlyOnceError
 from platform_assets.constants import run_dir
 from platform_assets.flights.departures import DEPARTURES
 from resources.embedded_broker import EmbeddedBroker
 
-#: Flights a second; both can follow on two cores, and catch up after a kill.
+#: Flights a second, at most; both can follow on two cores, and catch up after a kill.
 RATE = 1_000
 
-#: Five seconds of flights: small enough for many batches, large enough to catch up soon after the last kill.
-BATCH = 5_000
+#: Ten seconds of flights: large enough to catch up soon after a kill.
+BATCH = 10_000
 
-KILLS = 3
+#: Each takes another start of Spark, which is a quarter of a minute on two cores.
+KILLS = 2
 
 #: The year of the flights: any number would do, but the same one makes runs comparable.
 SEED = 2013
