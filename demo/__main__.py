@@ -27,10 +27,10 @@ from platform_assets.constants import run_dir
 from platform_assets.flights.departures import DEPARTURES
 from resources.embedded_broker import EmbeddedBroker
 
-#: Flights a second, at most; both can follow on two cores, and catch up after a kill.
-RATE = 1_000
+#: Flights a second while both sinks are at work; both can follow on two cores.
+RATE = 2_000
 
-#: Ten seconds of flights: large enough to catch up soon after a kill.
+#: Five seconds of flights: large enough to catch up soon after a kill.
 BATCH = 10_000
 
 #: Each takes another start of Spark, which is a quarter of a minute on two cores.
@@ -79,7 +79,7 @@ def _duel(args: argparse.Namespace, folder: Path, console: Console) -> int:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
-    parser.add_argument("--rate", type=int, default=RATE, help="flights a second")
+    parser.add_argument("--rate", type=int, default=RATE, help="flights a second while both sinks write")
     parser.add_argument("--limit", type=int, default=DEPARTURES, help="flights in all, at most")
     parser.add_argument("--batch", type=int, default=BATCH, help="rows of a micro-batch, at most")
     parser.add_argument("--kills", type=int, default=KILLS)

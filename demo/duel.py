@@ -17,8 +17,8 @@ from demo.supervisor import Driver
 #: Both sinks are looked at this often; a kill is on time all the same.
 TICK_S = 0.1
 
-#: The feed waits while a sink is so many flights behind; without that, a busy machine would mostly catch up at the end.
-BEHIND = 20_000
+#: While a sink is starting, so much of the rate: more would only be worked off at the end.
+WHILE_STARTING = 0.1
 
 #: A duel takes a minute, and four on two cores that are busy with other work; one that takes ten hangs.
 LIMIT_S = 600.0
@@ -31,7 +31,7 @@ class Terms:
     Attributes
     ----------
     rate : int
-        Flights a second, at most (see BEHIND); they come until the last kill is over, ``limit`` of them at most.
+        Flights a second while both sinks are at work; they come until the last kill is over, ``limit`` at most.
     batch : int
         Rows of a micro-batch, at most.
     moments : tuple of float
@@ -61,9 +61,9 @@ def hold(terms: Terms, brokers: str, folder: Path, screen: Screen) -> tuple[tupl
     try:
         driver.start()
         screen.say("Both sinks start, in one driver process")
-        feed = Feed(brokers, terms.rate, terms.limit)
+        feed = Feed(brokers, terms.rate * WHILE_STARTING, terms.limit)
         feed.start()
-        screen.say(f"{terms.rate:,} flights a second go to Kafka")
+        screen.say(f"Flights go to Kafka, {terms.rate:,} a second while both sinks write")
         with Reader(brokers, terms.limit) as reader:
             return _Duel(terms, driver, feed, reader, screen, began).run()
     finally:
@@ -107,7 +107,7 @@ class _Duel:
         if self._now > LIMIT_S:
             raise DuelFailed(f"The duel did not end within {LIMIT_S:.0f} s")
         scores = self._scores()
-        self._feed.most = min(s.distinct for s in scores) + BEHIND
+        self._feed.rate = self._terms.rate * (1 if self._driver.at_work else WHILE_STARTING)
         self._screen.show(scores, (self._state(SINKS[0]), self._state(SINKS[1])), self._progress())
         return scores
 

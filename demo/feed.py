@@ -1,4 +1,4 @@
-"""The input: real departures, each once, in one topic, at a steady rate."""
+"""The input: real departures, each once, in one topic, at a given rate."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ class Feed:
 
     Parameters
     ----------
-    rate : int
-        Flights a second.
     limit : int
         After so many it waits to be finished.
 
@@ -42,13 +40,12 @@ class Feed:
     ----------
     sent : int
         So many so far.
-    most : int
-        More are not sent for the moment; whoever knows how far the sinks are moves it.
+    rate : float
+        Flights a second; may be changed at any time.
     """
 
-    def __init__(self, bootstrap_servers: str, rate: int, limit: int):
-        self.sent, self.most = 0, limit
-        self._rate = rate
+    def __init__(self, bootstrap_servers: str, rate: float, limit: int):
+        self.sent, self.rate = 0, rate
         self._events = islice(events(), limit)
         settings = {"enable.idempotence": True, "linger.ms": 5, "log_level": 0}  # what it retries is no news
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, **settings})
@@ -78,10 +75,13 @@ class Feed:
         return self.sent
 
     def _guarded(self) -> None:
-        began = time.monotonic()
+        due, looked = 0.0, time.monotonic()
         try:
             while not self._stop.wait(EVERY_S):
-                self.send(min(int((time.monotonic() - began) * self._rate), self.most) - self.sent)
+                due += (time.monotonic() - looked) * self.rate
+                looked = time.monotonic()
+                self.send(int(due))
+                due -= int(due)
         except BaseException as e:  # finish() raises it
             self._failure = e
 
