@@ -33,7 +33,7 @@ RATE = 2_000
 #: Five seconds of flights: large enough to catch up soon after a kill.
 BATCH = 10_000
 
-#: Each takes another start of Spark, which is a quarter of a minute on two cores.
+#: Each takes another start of Spark, and starts take most of the time.
 KILLS = 2
 
 #: The year of the flights: any number would do, but the same one makes runs comparable.
