@@ -18,22 +18,23 @@ from rich.console import Console
 from demo import picture
 from demo.archive import prepare
 from demo.duel import Terms, hold
-from demo.referee import draw
-from demo.rules import DuelFailed
+from demo.kills import draw
 from demo.score import markdown
 from demo.screen import Screen, show_result
+from demo.sinks import DuelFailed
 from exactly_once.errors import ExactlyOnceError
 from platform_assets.constants import run_dir
 from platform_assets.flights.departures import DEPARTURES
 from resources.embedded_broker import EmbeddedBroker
 
-#: Flights a second; both can follow on two cores, and catch up after a kill.
-RATE = 1_000
+#: Flights a second while both sinks are at work; both can follow on two cores.
+RATE = 2_000
 
-#: Five seconds of flights: small enough for many batches, large enough to catch up soon after the last kill.
-BATCH = 5_000
+#: Five seconds of flights: large enough to catch up soon after a kill.
+BATCH = 10_000
 
-KILLS = 3
+#: Each takes another start of Spark, and starts take most of the time.
+KILLS = 2
 
 #: The year of the flights: any number would do, but the same one makes runs comparable.
 SEED = 2013
@@ -78,7 +79,7 @@ def _duel(args: argparse.Namespace, folder: Path, console: Console) -> int:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
-    parser.add_argument("--rate", type=int, default=RATE, help="flights a second")
+    parser.add_argument("--rate", type=int, default=RATE, help="flights a second while both sinks write")
     parser.add_argument("--limit", type=int, default=DEPARTURES, help="flights in all, at most")
     parser.add_argument("--batch", type=int, default=BATCH, help="rows of a micro-batch, at most")
     parser.add_argument("--kills", type=int, default=KILLS)

@@ -6,19 +6,22 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from demo.corner import Corner, kill_all, start_all
 from demo.feed import Feed, make_topics
+from demo.kills import Kills
 from demo.reader import Reader
-from demo.referee import Referee
-from demo.rules import SINKS, DuelFailed
 from demo.score import Score, Story
 from demo.screen import Screen
+from demo.sinks import SINKS, DuelFailed, Sink
+from demo.supervisor import Driver
 
-#: Both are looked at this often; a kill is on time all the same.
+#: Both sinks are looked at this often; a kill is on time all the same.
 TICK_S = 0.1
 
-#: A duel took five minutes on two cores that were busy with other work; one that takes twice as long hangs.
-LIMIT_S = 600.0
+#: While a sink is starting, so much of the rate: more would only be worked off at the end.
+WHILE_STARTING = 0.1
+
+#: A duel took nine minutes on two cores with a load of 14 to 42; one that takes more than twice as long hangs.
+LIMIT_S = 1200.0
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,12 @@ class Terms:
     Attributes
     ----------
     rate : int
-        Flights a second; they come until the last kill is over, ``limit`` of them at most.
+        Flights a second while both sinks are at work; they come until the last kill is over, ``limit`` at most.
     batch : int
         Rows of a micro-batch, at most.
     moments : tuple of float
-        From :func:`demo.referee.draw`.
-    archive : Path
+        From :func:`demo.kills.draw`.
+    java : str
         From :func:`demo.archive.prepare`.
     """
 
@@ -41,100 +44,106 @@ class Terms:
     limit: int
     batch: int
     moments: tuple[float, ...]
-    archive: Path
+    java: str
 
 
 def hold(terms: Terms, brokers: str, folder: Path, screen: Screen) -> tuple[tuple[Score, Score], Story]:
-    """Let both write while the flights come in, kill both at the moments of ``terms``, and count.
+    """Let both sinks write while the flights come in, kill their driver at the moments of ``terms``, and count.
 
     Raises
     ------
     DuelFailed
-        A driver ended by itself, or the duel did not come to its end.
+        The driver ended by itself, the feed or the reader failed, or the duel did not come to its end.
     """
     make_topics(brokers)
-    feed = Feed(brokers, terms.rate, terms.limit)
-    feed.start()
-    screen.say(f"{terms.rate:,} flights a second go to Kafka; both sinks start")
-    corners = [Corner(sink, brokers, folder, terms.batch, terms.archive) for sink in SINKS]
+    driver = Driver(brokers, folder, terms.batch, terms.java)
+    began = time.monotonic()
     try:
+        driver.start()
+        screen.say("Both sinks start, in one driver process")
+        feed = Feed(brokers, terms.rate * WHILE_STARTING, terms.limit)
+        feed.start()
+        screen.say(f"Flights go to Kafka, {terms.rate:,} a second while both sinks write")
         with Reader(brokers, terms.limit) as reader:
-            return _Duel(terms, corners, feed, reader, screen).run()
+            return _Duel(terms, driver, feed, reader, screen, began).run()
     finally:
-        for corner in corners:
-            corner.close()
+        driver.close()
 
 
 class _Duel:
-    def __init__(self, terms: Terms, corners: list[Corner], feed: Feed, reader: Reader, screen: Screen):
-        self._terms, self._corners, self._feed, self._reader = terms, corners, feed, reader
-        self._screen, self._referee, self._story = screen, Referee(terms.moments), Story()
-        self._began = time.monotonic()
-        self._ended: dict[str, float] = {}
+    def __init__(self, terms: Terms, driver: Driver, feed: Feed, reader: Reader, screen: Screen, began: float):
+        self._terms, self._driver, self._feed, self._reader = terms, driver, feed, reader
+        self._screen, self._kills, self._story = screen, Kills(terms.moments), Story()
+        self._began = began
+        self._complete: dict[str, float] = {}
 
     def run(self) -> tuple[tuple[Score, Score], Story]:
-        start_all(self._corners)
-        while not (self._referee.over and self._both_at_work()):
-            self._check_time()
-            due = self._referee.next_kill(self._now, self._both_at_work())
+        while not (self._kills.over and self._driver.at_work):
+            due = self._kills.next(self._now, self._driver.at_work)
             time.sleep(TICK_S if due is None else max(0.0, min(TICK_S, due - self._now)))
             if due is not None and self._now >= due:
                 self._kill()
-            self._show()
-        self._screen.say(f"{self._feed.finish():,} flights are in Kafka; both write the rest")
-        for corner in self._corners:
-            corner.finish()
-        while not self._all_done():
-            self._check_time()
+            self._look()
+        self._screen.say(f"{self._feed.finish():,} flights are in Kafka; both sinks write the rest")
+        self._driver.finish()
+        while not self._driver.done:
             time.sleep(TICK_S)
-            self._show()
-        held_back = self._reader.settle()
-        if (there := self._reader.flights_in()) != self._feed.sent:
-            raise DuelFailed(f"{self._feed.sent:,} flights were sent, and the input has {there:,}")
-        first, second = (replace(s, held_back=held_back[s.sink.topic]) for s in self._show())
-        for score in (first, second):
-            if score.missing:
-                named = self._reader.missing(score.sink, score.flights)
-                self._screen.say(f"{score.sink.title} lost {score.missing:,} flights, the first are {named}")
-        return (first, second), self._story
+            self._note_complete(self._look())
+        return self._judge(), self._story
 
     @property
     def _now(self) -> float:
         return time.monotonic() - self._began
 
-    def _check_time(self) -> None:
-        if self._now > LIMIT_S:
-            raise DuelFailed(f"The duel did not end within {LIMIT_S:.0f} s")
-
-    def _both_at_work(self) -> bool:
-        return all(corner.at_work for corner in self._corners)
-
-    def _all_done(self) -> bool:
-        for corner in self._corners:
-            if corner.done:
-                self._ended.setdefault(corner.sink.name, self._now)
-        return len(self._ended) == len(self._corners)
-
     def _kill(self) -> None:
         self._story.kills.append(self._now)
-        kill_all(self._corners)
-        self._referee.killed()
+        self._driver.kill()
+        self._kills.done()
         self._screen.killed(len(self._story.kills), len(self._terms.moments))
-        start_all(self._corners)
+        self._driver.start()
 
-    def _show(self) -> tuple[Score, Score]:
-        sent = self._feed.sent
-        first, second = (self._score(corner, sent) for corner in self._corners)
-        self._story.add(self._now, sent, (first, second))
-        states = [self._state(corner) for corner in self._corners]
-        self._screen.show((first, second), (states[0], states[1]))
+    def _look(self) -> tuple[Score, Score]:
+        """Take the state of both for the picture and the screen."""
+        if self._now > LIMIT_S:
+            raise DuelFailed(f"The duel did not end within {LIMIT_S:.0f} s")
+        scores = self._scores()
+        self._feed.rate = self._terms.rate * (1 if self._driver.at_work else WHILE_STARTING)
+        self._screen.show(scores, (self._state(SINKS[0]), self._state(SINKS[1])), self._progress())
+        return scores
+
+    def _progress(self) -> float:
+        """How much of the duel is over: a start, a kill, a start ..., the rest of the flights; each counts the same."""
+        over = 2 * len(self._story.kills) + self._driver.at_work + self._driver.done
+        return over / (2 * len(self._terms.moments) + 2)
+
+    def _note_complete(self, scores: tuple[Score, Score]) -> None:
+        for score in scores:
+            if not score.missing:
+                self._complete.setdefault(score.sink.name, self._now)
+
+    def _judge(self) -> tuple[Score, Score]:
+        held_back = self._reader.settle()
+        if (there := self._reader.flights_in()) != self._feed.sent:
+            raise DuelFailed(f"{self._feed.sent:,} flights were sent, and the input has {there:,}")
+        self._note_complete(self._scores())
+        first, second = (replace(s, held_back=held_back[s.sink.topic]) for s in self._look())
+        for score in (first, second):
+            if score.missing:
+                named = self._reader.missing(score.sink, score.flights)
+                self._screen.say(f"{score.sink.title} lost {score.missing:,} flights, the first are {named}")
         return first, second
 
-    def _score(self, corner: Corner, sent: int) -> Score:
-        seconds = self._ended.get(corner.sink.name, self._now)
-        return self._reader.score(corner.sink, flights=sent, kills=corner.kills, seconds=seconds)
+    def _scores(self) -> tuple[Score, Score]:
+        sent = self._feed.sent
+        first, second = (self._score(sink, sent) for sink in SINKS)
+        self._story.add(self._now, sent, (first, second))
+        return first, second
 
-    def _state(self, corner: Corner) -> str:
-        if corner.sink.name in self._ended:
+    def _score(self, sink: Sink, sent: int) -> Score:
+        seconds = self._complete.get(sink.name, self._now)
+        return self._reader.score(sink, flights=sent, kills=self._driver.kills, seconds=seconds)
+
+    def _state(self, sink: Sink) -> str:
+        if sink.name in self._complete:
             return "done"
-        return "writing" if corner.at_work else "starting"
+        return "writing" if self._driver.works(sink) else "starting"

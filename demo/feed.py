@@ -1,4 +1,4 @@
-"""The input: real departures, each once, in one topic, at a steady rate."""
+"""The input: real departures, each once, in one topic, at a given rate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from demo.rules import INPUT, PARTITIONS, SINKS, DuelFailed
+from demo.sinks import INPUT, PARTITIONS, SINKS, DuelFailed
 from platform_assets.flights.departures import FlightEvent, events
 
 #: For everything the brokers are asked here; an embedded one answers in milliseconds.
@@ -33,8 +33,6 @@ class Feed:
 
     Parameters
     ----------
-    rate : int
-        Flights a second.
     limit : int
         After so many it waits to be finished.
 
@@ -42,11 +40,12 @@ class Feed:
     ----------
     sent : int
         So many so far.
+    rate : float
+        Flights a second; may be changed at any time.
     """
 
-    def __init__(self, bootstrap_servers: str, rate: int, limit: int):
-        self.sent = 0
-        self._rate = rate
+    def __init__(self, bootstrap_servers: str, rate: float, limit: int):
+        self.sent, self.rate = 0, rate
         self._events = islice(events(), limit)
         settings = {"enable.idempotence": True, "linger.ms": 5, "log_level": 0}  # what it retries is no news
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, **settings})
@@ -69,16 +68,20 @@ class Feed:
         """
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(PATIENCE_S)
-        if self._failure or self._producer.flush(PATIENCE_S):
+            self._thread.join(2 * PATIENCE_S)
+        waiting = self._producer.flush(PATIENCE_S)  # before the look at failures: it finds the last ones
+        if self._failure or waiting or self._thread.is_alive():
             raise DuelFailed(f"The flights could not be sent: {self._failure or 'the broker does not take them'}")
         return self.sent
 
     def _guarded(self) -> None:
-        began = time.monotonic()
+        due, looked = 0.0, time.monotonic()
         try:
             while not self._stop.wait(EVERY_S):
-                self.send(int((time.monotonic() - began) * self._rate) - self.sent)
+                due += (time.monotonic() - looked) * self.rate
+                looked = time.monotonic()
+                self.send(int(due))
+                due -= int(due)
         except BaseException as e:  # finish() raises it
             self._failure = e
 

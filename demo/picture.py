@@ -39,8 +39,7 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-s
   .card { fill: #0d1117; stroke: #3d444d; }
   .title, .sink { fill: #f0f6fc; }
   .grid { stroke: #2a313c; }
-  .sent { stroke: #8c959f; stroke-width: 1.5; fill: none; }
-.written { stroke: #4493f8; }
+  .written { stroke: #4493f8; }
   .doubled { stroke: #f85149; fill: #f85149; }
   .kill { stroke: #d29922; }
   .kill-name { fill: #d29922; }
@@ -69,7 +68,7 @@ def draw(story: Story, scores: tuple[Score, Score]) -> str:
         _text(
             24,
             HEIGHT - 18,
-            "Same moments, same settings, same scales. Counted by an independent read_committed reader.",
+            "Both in one driver process: same kills, same settings. Counted by an independent read_committed reader.",
         ),
         "</svg>",
     ]

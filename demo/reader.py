@@ -12,8 +12,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.errors import KafkaError
 
-from demo.rules import INPUT, PARTITIONS, SINKS, DuelFailed, Sink
 from demo.score import Score, Tally
+from demo.sinks import INPUT, PARTITIONS, SINKS, DuelFailed, Sink
 
 #: How long one look at the topics waits for records.
 POLL_MS = 100
@@ -84,26 +84,37 @@ class Reader:
         return sum(self._ends([TopicPartition(INPUT, p) for p in range(PARTITIONS)], "read_uncommitted").values())
 
     def settle(self) -> dict[str, int]:
-        """After both have ended: read the rest and wait until nothing is under way, but no longer than half a minute.
+        """After both have ended: read all there is, and wait half a minute at most until nothing is under way.
 
         Returns
         -------
         dict
             By topic, how many offsets read_committed readers do not reach.
+
+        Raises
+        ------
+        DuelFailed
+            The reader did not come to the end. What it has not read would count as lost.
         """
         self._end_thread()
         end = time.monotonic() + SETTLE_S
         while True:
             stable = self._ends(self._places, "read_committed")
             high = self._ends(self._places, "read_uncommitted")
-            while any(self._consumer.position(p) < stable[p] for p in self._places) and time.monotonic() < end:
-                self._read()
+            self._read_up_to(stable)
             self._look()
             held_back = dict.fromkeys(self._tallies, 0)
             for place in self._places:
                 held_back[place.topic] += high[place] - stable[place]
             if not (any(held_back.values()) or any(self._open.values())) or time.monotonic() > end:
                 return held_back
+
+    def _read_up_to(self, ends: dict[TopicPartition, int]) -> None:
+        end = time.monotonic() + SETTLE_S
+        while behind := [p for p in self._places if self._consumer.position(p) < ends[p]]:
+            if time.monotonic() > end:
+                raise DuelFailed(f"The reader did not come to the end of {behind[0].topic} within {SETTLE_S:.0f} s")
+            self._read()
 
     def _guarded(self) -> None:
         try:
@@ -120,6 +131,8 @@ class Reader:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(SETTLE_S)
+            if self._thread.is_alive():  # two threads at one consumer would skip records
+                raise DuelFailed("The reader hangs")
 
     def _read(self) -> None:
         for place, records in self._consumer.poll(POLL_MS).items():

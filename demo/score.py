@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from demo.rules import Sink
+from demo.sinks import Sink
 
 #: So many lost flights are named.
 EXAMPLES = 5
@@ -66,6 +66,8 @@ class Score:
         That have touched its topic and are not over.
     held_back : int
         Offsets between the last stable offset and the end: read_committed readers wait there.
+    seconds : float
+        From the first start of the driver until the reader had every flight.
     """
 
     sink: Sink
@@ -103,7 +105,7 @@ class Score:
 
 @dataclass
 class Story:
-    """A duel over time, for the picture: seconds since its start.
+    """A duel over time, for the picture: seconds since the first start of the driver.
 
     Attributes
     ----------
@@ -137,8 +139,12 @@ def rows(scores: tuple[Score, Score]) -> list[tuple[str, str, str]]:
         row("lost", "missing"),
         row("transactions left open", "open_transactions"),
         row("offsets held back from readers", "held_back"),
-        ("seconds until all was written, restarts included", f"{scores[0].seconds:.0f}", f"{scores[1].seconds:.0f}"),
+        ("seconds until all was written, restarts included", _seconds(scores[0]), _seconds(scores[1])),
     ]
+
+
+def _seconds(score: Score) -> str:
+    return "never" if score.missing else f"{score.seconds:.0f}"
 
 
 def markdown(scores: tuple[Score, Score]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from demo.rules import SINKS
 from demo.score import Score, rows
+from demo.sinks import SINKS
 
 #: In a log file, the state is a line this often.
 LINE_EVERY_S = 10.0
@@ -55,10 +55,12 @@ class Screen:
         self._killed_at = time.monotonic()
         self.say(f"[bold red]kill -9[/] both ({number} of {of})")
 
-    def show(self, scores: tuple[Score, Score], states: tuple[str, str]) -> None:
-        """How both stand."""
+    def show(self, scores: tuple[Score, Score], states: tuple[str, str], progress: float) -> None:
+        """How both stand, and how much of the duel is over (from 0 to 1)."""
         if self._live:
-            self._live.update(self._table(scores, states), refresh=True)
+            bar = Table.grid(padding=(0, 1))
+            bar.add_row("duel", ProgressBar(total=1, completed=progress, width=2 * BAR_WIDTH), f"{progress:.0%}")
+            self._live.update(Group(self._table(scores, states), bar), refresh=True)
         elif self.seconds >= self._next_line:
             self._next_line = self.seconds + LINE_EVERY_S
             self.say("; ".join(_line(*both) for both in zip(scores, states, strict=True)))

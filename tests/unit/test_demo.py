@@ -1,16 +1,23 @@
-"""The pure parts of the duel: moments, counting, the verdict, the table, the picture."""
+"""The duel without Kafka and Spark: moments, counting, the verdict, the table, the picture; and what makes it fail."""
 
 from __future__ import annotations
 
+import subprocess
+import time
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
-from demo import picture
-from demo.referee import LONGEST_S, SHORTEST_S, Referee, draw
-from demo.rules import OURS, SPARKS
+from demo import feed, picture, reader
+from demo.kills import LONGEST_S, SHORTEST_S, Kills, draw
 from demo.score import Score, Story, Tally, markdown, number_of, rows
+from demo.sinks import OURS, SPARKS, DuelFailed
+from demo.supervisor import _kill_session, _of_session
+from platform_assets.flights.departures import FlightEvent
 
 CLEAN = Score(OURS, flights=10, records=10, distinct=10, kills=3, seconds=61.4)
 TWICE = replace(CLEAN, sink=SPARKS, records=13, seconds=50.0)
@@ -18,6 +25,13 @@ TWICE = replace(CLEAN, sink=SPARKS, records=13, seconds=50.0)
 
 def record(number: int) -> bytes:
     return b'{"sequence":%d,"carrier":"UA"}' % number
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def story() -> Story:
@@ -28,22 +42,102 @@ def story() -> Story:
 
 
 def test_the_same_seed_gives_the_same_kills_and_another_one_others() -> None:
-    """A run can be repeated; and no kill is outside of what the referee promises."""
+    """A run can be repeated; and no kill is outside of what is promised."""
     assert draw(1, 3) == draw(1, 3) != draw(2, 3)
     assert all(SHORTEST_S <= delay <= LONGEST_S for delay in draw(7, 100))
 
 
 def test_a_kill_waits_until_both_are_at_work_and_then_for_its_own_time() -> None:
     """Else the one that starts slower would be killed before it has written anything."""
-    referee = Referee([2.0, 1.0])
-    assert referee.next_kill(5.0, both_at_work=False) is None
-    assert referee.next_kill(6.0, both_at_work=True) == 8.0
-    assert referee.next_kill(7.0, both_at_work=True) == 8.0, "a moment that is drawn does not move"
-    referee.killed()
-    assert referee.next_kill(8.1, both_at_work=False) is None and not referee.over
-    assert referee.next_kill(20.0, both_at_work=True) == 21.0
-    referee.killed()
-    assert referee.over and referee.next_kill(30.0, both_at_work=True) is None
+    kills = Kills([2.0, 1.0])
+    assert kills.next(5.0, both_at_work=False) is None
+    assert kills.next(6.0, both_at_work=True) == 8.0
+    assert kills.next(7.0, both_at_work=True) == 8.0, "a moment that is drawn does not move"
+    kills.done()
+    assert kills.next(8.1, both_at_work=False) is None and not kills.over
+    assert kills.next(20.0, both_at_work=True) == 21.0
+    kills.done()
+    assert kills.over and kills.next(30.0, both_at_work=True) is None
+
+
+def test_kill_takes_the_whole_session() -> None:
+    """Spark's Python workers have process groups of their own; one that lives on could still send."""
+    shell = subprocess.Popen(["bash", "-c", "set -m; sleep 60 & sleep 60"], start_new_session=True)
+    try:
+        _wait_until(lambda: len(_of_session(shell.pid)) == 3)
+    finally:
+        _kill_session(shell.pid)
+    assert _of_session(shell.pid) == set() and shell.wait() == -9
+
+
+class _Producer:
+    """Takes every flight, and tells how that went in ``flush`` only, as a producer may."""
+
+    error: KafkaError | None = None
+
+    def __init__(self, settings: dict[str, object]):
+        self._told: list[Callable[[KafkaError | None, None], None]] = []
+
+    def produce(self, *record: object, on_delivery: Callable[[KafkaError | None, None], None], **more: object) -> None:
+        self._told.append(on_delivery)
+
+    def poll(self, seconds: float) -> None: ...
+
+    def flush(self, seconds: float) -> int:
+        for tell in self._told:
+            tell(self.error, None)
+        return 0
+
+
+@pytest.fixture
+def flights(monkeypatch: pytest.MonkeyPatch) -> type[_Producer]:
+    """A hundred flights for a feed, and the producer it sends them with."""
+    monkeypatch.setattr(feed, "events", lambda: (FlightEvent(n, None, record(n), 0) for n in range(100)))
+    monkeypatch.setattr(feed, "Producer", _Producer)
+    monkeypatch.setattr(_Producer, "error", None)
+    return _Producer
+
+
+def test_a_flight_that_the_broker_refused_at_the_very_end_is_no_flight_that_both_sinks_lost(
+    flights: type[_Producer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An early duel missed one flight on both sides: the last reports of deliveries come in the flush."""
+    monkeypatch.setattr(flights, "error", KafkaError(KafkaError._MSG_TIMED_OUT))
+    fed = feed.Feed("", 1_000, 100)
+    fed.send(5)
+    with pytest.raises(DuelFailed, match="could not be sent"):
+        fed.finish()
+
+
+def test_the_feed_goes_at_the_rate_it_is_told(flights: type[_Producer]) -> None:
+    """Slowly while a sink starts: else a busy machine would mostly show how a backlog is worked off."""
+    fed = feed.Feed("", 0, 100)
+    fed.start()
+    time.sleep(3 * feed.EVERY_S)
+    assert fed.sent == 1, "the first one, before the thread begins"
+    fed.rate = 1_000
+    _wait_until(lambda: fed.sent == 100)
+    assert fed.finish() == 100
+
+
+def test_what_the_reader_could_not_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The duel fails then: a table with losses that are none would be wrong about both sinks."""
+
+    class Stuck:
+        def __init__(self, **settings: object): ...
+
+        def position(self, place: object) -> int:
+            return 0
+
+        def poll(self, ms: int) -> dict[Any, Any]:
+            return {}
+
+    monkeypatch.setattr(reader, "KafkaConsumer", Stuck)
+    monkeypatch.setattr(reader, "KafkaAdminClient", Stuck)
+    monkeypatch.setattr(reader.Reader, "_ends", lambda self, places, isolation: dict.fromkeys(places, 1))
+    monkeypatch.setattr(reader, "SETTLE_S", 0.01)
+    with pytest.raises(DuelFailed, match="did not come to the end of duel-spark"):
+        reader.Reader("", 10).settle()
 
 
 @pytest.mark.parametrize(
@@ -91,6 +185,8 @@ def test_the_table_shows_both_sinks_as_they_came_out() -> None:
     lines = markdown((TWICE, CLEAN)).splitlines()
     assert lines[0] == "| | Spark's own sink, `kafka` | This sink, `kafka_exactly_once` |"
     assert "| duplicated | 3 | 0 |" in lines
+    assert "| seconds until all was written, restarts included | 50 | 61 |" in lines
+    assert "never | 61 |" in markdown((replace(TWICE, distinct=9), CLEAN))
     assert {line.count("|") for line in lines} == {4}
 
 

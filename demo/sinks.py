@@ -1,4 +1,4 @@
-"""What both sinks are given, and the words of the duel: plain values, imported by every process."""
+"""Both sinks and what they are given: plain values, imported by every process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRODUCER: Mapping[str, str] = {
 }
 
 
-#: A line for a driver's standard input: write what is in the input now, then end.
+#: A line for the driver's standard input: write what is in the input now, then end.
 FINISH = b"finish"
 
 
@@ -58,7 +58,7 @@ SINKS = (SPARKS, OURS)
 
 
 def checkpoint(folder: Path, sink: Sink) -> Path:
-    """Of the query of ``sink`` whose driver works in ``folder``."""
+    """Of the query of ``sink``, of the driver that works in ``folder``."""
     return folder / f"checkpoint-{sink.name}"
 
 

@@ -1,8 +1,8 @@
-"""The driver process of one contestant.
+"""The driver process: both queries in one Spark session, so that one kill -9 ends both at the same moment.
 
-``python -m demo.contestant <sink, or all> <brokers> <folder> <rows of a batch> <option for its JVM>``
+``python -m demo.driver <brokers> <folder> <rows of a batch> <options for its JVM>``
 
-Both contestants run this very file. What differs is the format's name, and the sink id that ours needs.
+What differs between the queries is the format's name, and the sink id that ours needs.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from demo.rules import FINISH, INPUT, OURS, PRODUCER, SINKS, Sink, checkpoint
+from demo.sinks import FINISH, INPUT, PRODUCER, SINKS, Sink, checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-#: Small and quick to start; the same for both. One task at a time: each has one of two cores.
 _CONF = {
-    "spark.master": "local[1]",
+    "spark.master": "local[2]",
+    # with a pool for each query: a free core goes to the query that has fewer
+    "spark.scheduler.mode": "FAIR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "512m",
+    "spark.driver.memory": "768m",
     "spark.sql.session.timeZone": "UTC",
     # the checkpoint is on a local disk
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -33,7 +35,7 @@ _CONF = {
     ),
 }
 
-#: How often a query is asked whether it has failed.
+#: How often the queries are asked whether one has failed.
 LOOK_EVERY_S = 0.2
 
 #: Delays above it are late: the official on-time statistics count from 15 minutes on.
@@ -50,19 +52,16 @@ def transform(flights: DataFrame) -> DataFrame:
     return event.select("key", F.to_json(F.struct("event.*", late)).alias("value"))
 
 
-def write(spark: SparkSession, sink: Sink, brokers: str, folder: Path, batch: int, finish: threading.Event) -> None:
-    """Write the input, batch after batch without a pause, until the referee says to finish it."""
-    if sink is OURS:
-        import exactly_once
-
-        exactly_once.register(spark)
+def write(spark: SparkSession, sink: Sink, brokers: str, folder: Path, batch: int) -> StreamingQuery:
+    """Start the query that writes the input to ``sink``, batch after batch without a pause."""
     source = {
         "kafka.bootstrap.servers": brokers,
         "subscribe": INPUT,
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(batch),
     }
-    query = (
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink.name)  # the query's thread inherits it
+    return (
         transform(spark.readStream.format("kafka").options(**source).load())
         .writeStream.format(sink.format)
         .options(**PRODUCER, **sink.options)
@@ -71,11 +70,6 @@ def write(spark: SparkSession, sink: Sink, brokers: str, folder: Path, batch: in
         .option("checkpointLocation", str(checkpoint(folder, sink)))
         .start()  # without a trigger: each batch begins when the one before it has ended
     )
-    while not finish.wait(LOOK_EVERY_S):
-        if not query.isActive:
-            break
-    query.processAllAvailable()  # raises what the query failed with
-    query.stop()
 
 
 def _session(folder: Path, java: str) -> SparkSession:
@@ -96,7 +90,7 @@ def _session(folder: Path, java: str) -> SparkSession:
 
 
 def _listen(finish: threading.Event) -> None:
-    """Set ``finish`` when told to. The referee's end of our standard input closes however it dies; we go with it."""
+    """Set ``finish`` when told to. Our standard input ends with the process at its other end; we go with it."""
     said = b""
     while more := os.read(0, 1024):  # sys.stdin has a lock, which Python would want back at its end
         said += more
@@ -106,14 +100,21 @@ def _listen(finish: threading.Event) -> None:
 
 
 def main() -> None:
-    """The process."""
-    name, brokers, folder, batch, java = sys.argv[1:]
+    """Write until told to finish, then write what is left, and end."""
+    import exactly_once
+
+    brokers, folder, batch, java = sys.argv[1:]
     finish = threading.Event()
     threading.Thread(target=_listen, args=(finish,), daemon=True).start()
     spark = _session(Path(folder), java)
-    for sink in SINKS:
-        if name in (sink.name, "all"):
-            write(spark, sink, brokers, Path(folder), int(batch), finish)
+    exactly_once.register(spark)
+    queries = [write(spark, sink, brokers, Path(folder), int(batch)) for sink in SINKS]
+    while not finish.is_set():
+        spark.streams.awaitAnyTermination(LOOK_EVERY_S)  # type: ignore[arg-type]  # raises what a query failed with
+    for query in queries:
+        query.processAllAvailable()
+    for query in queries:
+        query.stop()
     spark.stop()
 
 
