@@ -16,9 +16,9 @@ from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired, InvalidTransactionTimeout, SinkOwned, TopicRecreated
 from exactly_once.failpoints import reach
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
-from exactly_once.kafka.control import Control, Description, End
-from exactly_once.kafka.evidence import Evidence
+from exactly_once.kafka.transactions import Description, End, end_txn_version
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.participant import Handle, Participant, Scope
 from exactly_once.participants.kafka import check_producer
@@ -132,7 +132,7 @@ def _claim(
 ) -> DriverState:
     query_id = batch.query_id
     deadline = Deadline(CLAIM_BUDGET_S)
-    with Evidence(options.connection, CONTACT_BUDGET_S) as control:
+    with Admin(options.connection, CONTACT_BUDGET_S) as control:
         control.renew(CLAIM_BUDGET_S)
         version, timeout_ms = check_cluster(options, control)
         commit_log = CommitLog(options.connection, options.sink_id)
@@ -229,7 +229,7 @@ def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
     return replay
 
 
-def check_topics(control: Control, last: Decision | None, topics: list[str], consent: Consent) -> dict[str, str]:
+def check_topics(control: Admin, last: Decision | None, topics: list[str], consent: Consent) -> dict[str, str]:
     """Make sure that ``topics`` are those that the last decision wrote to, not new ones of the same names.
 
     Returns
@@ -255,7 +255,7 @@ def check_topics(control: Control, last: Decision | None, topics: list[str], con
     return ids
 
 
-def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
+def check_cluster(options: SinkOptions, control: Admin) -> tuple[int, int]:
     """Check what the cluster must offer: the topic, recent enough brokers, room for the timeout.
 
     Returns
@@ -267,7 +267,7 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
     ------
     InvalidOption, UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
     """
-    version = control.end_txn_version()
+    version = end_txn_version(control)
     if options.topic is not None:
         control.topic_partitions([options.topic])
         control.check_rights(options.topic, ("WRITE",))
@@ -286,7 +286,7 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
 def resolve(
     token: int,
     commit_log: CommitLog,
-    control: Evidence,
+    control: Admin,
     version: int,
     consent: Consent,
     deadline: Deadline,
@@ -305,7 +305,7 @@ def resolve(
 def complete_decided(
     token: int,
     commit_log: CommitLog,
-    control: Evidence,
+    control: Admin,
     consent: Consent,
     deadline: Deadline,
     others: Others,
@@ -350,7 +350,7 @@ def complete_decided(
 
 
 def sweep_undecided(
-    token: int, commit_log: CommitLog, control: Control, version: int, deadline: Deadline, others: Others
+    token: int, commit_log: CommitLog, control: Admin, version: int, deadline: Deadline, others: Others
 ) -> Swept:
     """Abort what older claims than ``token`` left open, save what a decision that is still not completed names.
 
@@ -376,7 +376,7 @@ def sweep_others(others: Others, scope: Scope) -> dict[str, list[str]]:
     return {participant: names for participant, names in swept.items() if names}
 
 
-def incarnation_of(commit_log: CommitLog, control: Control) -> str:
+def incarnation_of(commit_log: CommitLog, control: Admin) -> str:
     """The commit log's own name in the names of parts; see :class:`~exactly_once.participant.PartName`."""
     return incarnation(*control.cluster_and_topic_id(commit_log.topic))
 

@@ -15,7 +15,7 @@ from exactly_once.errors import (
     ParticipantMissing,
     Unfinished,
 )
-from exactly_once.kafka.evidence import Evidence
+from exactly_once.kafka.admin import Admin
 from exactly_once.participant import Handle, Participant
 from exactly_once.participants.kafka_transactions import commit_transactions
 from exactly_once.protocol.loss import part_list
@@ -30,7 +30,7 @@ COMMITTED = "The batch is committed; the next start marks it so and drains its r
 def complete(
     sink_id: str,
     decision: Decision,
-    control: Evidence,
+    control: Admin,
     budget_s: float,
     others: Mapping[str, Participant[PreparedPart]] = MappingProxyType({}),
     recovering: bool = False,

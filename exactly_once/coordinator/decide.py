@@ -14,9 +14,10 @@ from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import AlreadyDecided, BatchTooLong, BrokerUnreachable, ExactlyOnceError, Expiring, Fenced
 from exactly_once.failpoints import reach
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
-from exactly_once.kafka.control import Description, End
-from exactly_once.kafka.evidence import Evidence, with_places
+from exactly_once.kafka.leaders import beginnings, with_places
+from exactly_once.kafka.transactions import Description, End, describe, end_all, fence, list_transactions
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Handle, Scope
 from exactly_once.participants.kafka_transactions import IDLE, open_of, sweep
@@ -54,7 +55,7 @@ class Decider:
         self._options = options
         self._others = others
         self.log = CommitLog(options.connection, options.sink_id)
-        self._control: Evidence | None = None
+        self._control: Admin | None = None
         self._warned = False
 
     def close(self) -> None:
@@ -64,10 +65,10 @@ class Decider:
             self._control.close()
             self._control = None
 
-    def control(self) -> Evidence:
+    def control(self) -> Admin:
         """The control connection."""
         if self._control is None:
-            self._control = Evidence(self._options.connection, DECIDE_BUDGET_S)
+            self._control = Admin(self._options.connection, DECIDE_BUDGET_S)
         return self._control
 
     def decide_and_complete(self, proposed: Decision, state: DriverState, amended: Decision | None = None) -> Decision:
@@ -165,10 +166,10 @@ class Decider:
         slot = slot_of(state.token)
         spare = {h.name for d in self.log.own(state.token, Deadline(ABORT_BUDGET_S)).open_decisions for h in d.handles}
         control = self.control().renew(ABORT_BUDGET_S)
-        for listed in control.list_transactions(namespace(self._options.sink_id), IDLE):
+        for listed in list_transactions(control, namespace(self._options.sink_id), IDLE):
             part = parse_part_id(listed.transactional_id)
             if part is not None and part.slot == slot and listed.transactional_id not in spare:
-                control.fence(listed.transactional_id, state.timeout_ms)
+                fence(control, listed.transactional_id, state.timeout_ms)
 
     def abort_own(self, state: DriverState) -> list[Description]:
         """Abort everything that is open under the claim of ``state``, of which nothing open may be decided."""
@@ -199,7 +200,7 @@ class Decider:
         mine = [h for h in handles if isinstance(h, PreparedTransaction) and End.of(h) not in spare]
         control = self.control().renew(ABORT_BUDGET_S)
         found = open_of(mine, control)
-        control.end_all([d.end for d in found], False, state.end_txn_version)
+        end_all(control, [d.end for d in found], False, state.end_txn_version)
         if log_state.owner is not None and log_state.owner.token - state.token < SLOTS // 2:  # its slot is not ours yet
             slot = slot_of(state.token)
             found += sweep(self._options.sink_id, control, state.end_txn_version, lambda p: p.slot == slot, spare)
@@ -230,7 +231,7 @@ class Decider:
         """
         self._check_others(proposed)
         handles = proposed.transactions
-        described = self.control().renew(DECIDE_BUDGET_S).describe(h.transactional_id for h in handles)
+        described = describe(self.control().renew(DECIDE_BUDGET_S), (h.transactional_id for h in handles))
         broker_now = time.time() * 1000 + state.clock_ahead_ms
         oldest, left_s = 0.0, state.timeout_ms / 1000
         for h in handles:
@@ -306,7 +307,7 @@ class Decider:
         """
         last = self.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(proposed.query_id)
         ids = check_topics(self.control(), last, list(proposed.topics), Consent.of(self._options))
-        found = self.control().renew(PLACES_BUDGET_S).beginnings(described.values())
+        found = beginnings(self.control().renew(PLACES_BUDGET_S), described.values())
         for h in proposed.transactions:
             if where := found.missing.get(h.transactional_id):
                 raise Expiring(

@@ -17,7 +17,7 @@ from exactly_once.coordinator.decide import ABORT_BUDGET_S, DECIDE_BUDGET_S, Dec
 from exactly_once.coordinator.driver_state import DriverState, Store
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Fenced, ProtocolViolation, UnsupportedMode
-from exactly_once.kafka.control import Description
+from exactly_once.kafka.transactions import Description
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka_transactions import sweep
 from exactly_once.protocol.loss import in_doubt

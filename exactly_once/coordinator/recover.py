@@ -12,10 +12,10 @@ from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.consent import Consent
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import UnknownTopic
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control, Description
-from exactly_once.kafka.evidence import Evidence
+from exactly_once.kafka.transactions import Description, end_txn_version
 from exactly_once.participants.kafka_transactions import open_transactions
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import KAFKA, Claim, Decision
@@ -157,7 +157,7 @@ def sweep_undecided(
     BrokerUnreachable, Fenced, NotAuthorized
     """
     with _step(connection, sink_id, budget_s) as (commit_log, control, deadline):
-        return claim.sweep_undecided(token, commit_log, control, control.end_txn_version(), deadline, others)
+        return claim.sweep_undecided(token, commit_log, control, end_txn_version(control), deadline, others)
 
 
 def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Verification:
@@ -169,7 +169,7 @@ def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Veri
     """
     deadline = Deadline(budget_s)
     log = read_log(connection, sink_id, budget_s, whole=True)
-    with Control(connection, budget_s) as control:
+    with Admin(connection, budget_s) as control:
         left_open = open_transactions(sink_id, control, lambda p: True)
     topics = {t for d in log.decisions for t in d.topics} | {t for d in left_open for t, _ in d.partitions}
     blocked = _wait_until_readable(connection, sorted(topics), Deadline(max(1.0, deadline.left)))
@@ -191,7 +191,7 @@ def recover(
     if mine is None:
         return RecoveryReport(sink_id)
     with _step(connection, sink_id, max(1.0, deadline.left)) as (commit_log, control, left):
-        did = claim.resolve(mine.token, commit_log, control, control.end_txn_version(), Consent(), left, others)
+        did = claim.resolve(mine.token, commit_log, control, end_txn_version(control), Consent(), left, others)
     _raise_first(did)
     found = verify(connection, sink_id, min(10.0, max(1.0, deadline.left)))
     return RecoveryReport(
@@ -212,10 +212,10 @@ def _raise_first(found: claim.Resolved) -> None:
 
 
 @contextmanager
-def _step(connection: Connection, sink_id: str, budget_s: float) -> Iterator[tuple[CommitLog, Evidence, Deadline]]:
+def _step(connection: Connection, sink_id: str, budget_s: float) -> Iterator[tuple[CommitLog, Admin, Deadline]]:
     deadline = Deadline(budget_s)
     commit_log = CommitLog(connection, sink_id)
-    with Evidence(connection, min(budget_s, claim.CONTACT_BUDGET_S)) as control:
+    with Admin(connection, min(budget_s, claim.CONTACT_BUDGET_S)) as control:
         try:
             yield commit_log, control.renew(budget_s), deadline
         finally:
@@ -227,7 +227,7 @@ def _wait_until_readable(connection: Connection, topics: list[str], deadline: De
     blocked: list[tuple[str, int]] = []
     if not topics:
         return blocked
-    with Control(connection, deadline.seconds + 5) as control:
+    with Admin(connection, deadline.seconds + 5) as control:
         for _ in deadline.tries():
             blocked = []
             for topic in topics:

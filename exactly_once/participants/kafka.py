@@ -10,13 +10,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.delivery import ACKNOWLEDGED, UNACKNOWLEDGED
-from exactly_once.kafka.evidence import Evidence
 from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.sender import Sender, check_settings
+from exactly_once.kafka.sender import ACKNOWLEDGED, UNACKNOWLEDGED, Sender, check_settings
 from exactly_once.kafka.transaction import PartTransaction, fixed_settings
+from exactly_once.kafka.transactions import end_all, end_txn_version
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
 from exactly_once.participants.kafka_transactions import commit_transactions, open_of, sweep
@@ -56,31 +55,31 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         """Those that are not open any more, by their coordinators' word."""
-        with Control(self._options.connection, BUDGET_S) as control:
+        with Admin(self._options.connection, BUDGET_S) as control:
             found = {d.transactional_id for d in open_of(handles, control)}
         return [h for h in handles if h.transactional_id not in found]
 
     def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         """EndTxn for each, and evidence from the output where its answer tells nothing."""
-        with Evidence(self._options.connection, BUDGET_S) as control:
-            decision = Decision("", 0, 0, tuple(handles), "", control.end_txn_version(), 0)
+        with Admin(self._options.connection, BUDGET_S) as control:
+            decision = Decision("", 0, 0, tuple(handles), "", end_txn_version(control), 0)
             name = f"a batch of sink {self._options.sink_id!r}"
             return commit_transactions(self._options.sink_id, name, decision, control, BUDGET_S)
 
     def abort(self, handles: Sequence[PreparedTransaction]) -> None:
         """Abort exactly these, as far as they are open."""
-        with Control(self._options.connection, BUDGET_S) as control:
-            control.end_all([d.end for d in open_of(handles, control)], False, control.end_txn_version())
+        with Admin(self._options.connection, BUDGET_S) as control:
+            end_all(control, [d.end for d in open_of(handles, control)], False, end_txn_version(control))
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
         """The slots of older claims; see :func:`exactly_once.participants.kafka_transactions.sweep`."""
         spare = scope.spare | {_id_of(part) for name in scope.spare if (part := PartName.parse(name)) is not None}
         slots = older_slots(scope.before, SLOTS) | ({slot_of(scope.own)} if scope.own is not None else set())
-        with Control(self._options.connection, BUDGET_S) as control:
+        with Admin(self._options.connection, BUDGET_S) as control:
             swept = sweep(
                 scope.sink_id,
                 control,
-                control.end_txn_version(),
+                end_txn_version(control),
                 lambda p: p.slot in slots and part_id(*p) not in spare,
             )
         return [d.transactional_id for d in swept]
@@ -187,6 +186,6 @@ def _id_of(part: PartName) -> str:
 
 
 @lru_cache(maxsize=4)
-def _control(connection: Connection) -> Control:
+def _control(connection: Connection) -> Admin:
     """The control connection of this worker process, kept over batches."""
-    return Control(connection)
+    return Admin(connection)

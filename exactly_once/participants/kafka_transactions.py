@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from exactly_once import failpoints
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, NotAuthorized, Unfinished
-from exactly_once.kafka.control import Control, Description, End
-from exactly_once.kafka.evidence import Evidence, Fate
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.evidence import Fate, fates
+from exactly_once.kafka.transactions import Description, End, describe, end_all, list_transactions
 from exactly_once.protocol.loss import in_doubt
 from exactly_once.protocol.names import PartId, namespace, parse_part_id
 from exactly_once.protocol.outcomes import Outcome
@@ -31,7 +32,7 @@ IDLE = ("Empty",)
 
 
 def commit_transactions(
-    sink_id: str, name: str, decision: Decision, control: Evidence, budget_s: float, recovering: bool = False
+    sink_id: str, name: str, decision: Decision, control: Admin, budget_s: float, recovering: bool = False
 ) -> list[PreparedTransaction]:
     """Kafka's share of :func:`complete`: EndTxn for all transactions at once, and evidence where the answer tells
     nothing.
@@ -42,10 +43,10 @@ def commit_transactions(
     control.renew(budget_s)
     outcomes: dict[str, Outcome] = {}
     if failpoints.armed("some-ended") and len(ends) > 1:  # only a test needs a moment at which some are ended
-        outcomes |= control.end_all(ends[:1], True, decision.end_txn_version)
+        outcomes |= end_all(control, ends[:1], True, decision.end_txn_version)
         failpoints.reach("some-ended")
         ends = ends[1:]
-    outcomes |= control.end_all(ends, True, decision.end_txn_version)
+    outcomes |= end_all(control, ends, True, decision.end_txn_version)
     by: dict[Outcome, list[PreparedTransaction]] = {}
     for transactional_id, outcome in outcomes.items():
         by.setdefault(outcome, []).append(handles[transactional_id])
@@ -55,8 +56,8 @@ def commit_transactions(
             f"Grant WRITE on the transactional ids that begin with {namespace(sink_id)!r}, and start again",
             safe=Unfinished.default_safe,
         )
-    fates = control.fates(by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []))
-    waiting = by.get(Outcome.RETRY, []) + [handles[i] for i, fate in fates.items() if fate is Fate.OPEN]
+    ended = fates(control, by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []))
+    waiting = by.get(Outcome.RETRY, []) + [handles[i] for i, fate in ended.items() if fate is Fate.OPEN]
     if waiting:
         raise Unfinished(
             f"{name}: {len(waiting)} of {len(handles)} transactions were not proven committed within {budget_s:g} s, "
@@ -64,14 +65,14 @@ def commit_transactions(
             "markers)",
             "Start the stream (or the recovery) again when the brokers answer, before the transactions time out",
         )
-    if unknown := [handles[i] for i, fate in fates.items() if fate is Fate.UNKNOWN]:
+    if unknown := [handles[i] for i, fate in ended.items() if fate is Fate.UNKNOWN]:
         raise in_doubt(
             name, decision, unknown, "they have ended, and neither their coordinator nor the output can tell how"
         )
-    return [handles[i] for i, fate in fates.items() if fate is Fate.ABORTED]
+    return [handles[i] for i, fate in ended.items() if fate is Fate.ABORTED]
 
 
-def open_ones(handles: Sequence[PreparedTransaction], control: Control) -> frozenset[str]:
+def open_ones(handles: Sequence[PreparedTransaction], control: Admin) -> frozenset[str]:
     """The ids of those that are still to be ended, which come first: if the budget ends before the last one, the next
     start must not spend it on what this one has committed. None when their coordinators do not say so at once.
     """
@@ -84,7 +85,7 @@ def open_ones(handles: Sequence[PreparedTransaction], control: Control) -> froze
 
 def sweep(
     sink_id: str,
-    control: Control,
+    control: Admin,
     version: int,
     mine: Callable[[PartId], bool],
     spare: frozenset[End] = frozenset(),
@@ -104,7 +105,7 @@ def sweep(
         found = [d for d in open_transactions(sink_id, control, mine) if d.end not in spare]
         if not found:
             return aborted
-        outcomes = control.end_all([d.end for d in found], False, version)
+        outcomes = end_all(control, [d.end for d in found], False, version)
         aborted += [d for d in found if outcomes[d.transactional_id] is Outcome.DONE]
         if any(o is Outcome.DENIED for o in outcomes.values()):
             raise NotAuthorized(
@@ -115,18 +116,18 @@ def sweep(
     return aborted
 
 
-def open_of(handles: Sequence[PreparedTransaction], control: Control) -> list[Description]:
+def open_of(handles: Sequence[PreparedTransaction], control: Admin) -> list[Description]:
     """Those of the very transactions in ``handles`` that are open, as their coordinators describe them."""
     mine = {h.transactional_id: h for h in handles}
     return [
         d
-        for i, d in control.describe(mine).items()
+        for i, d in describe(control, mine).items()
         if (d.state, d.producer_id, d.producer_epoch) == ("Ongoing", mine[i].producer_id, mine[i].epoch)
     ]
 
 
-def open_transactions(sink_id: str, control: Control, mine: Callable[[PartId], bool]) -> list[Description]:
+def open_transactions(sink_id: str, control: Admin, mine: Callable[[PartId], bool]) -> list[Description]:
     """The open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them."""
-    listed = [x.transactional_id for x in control.list_transactions(namespace(sink_id), OPEN)]
+    listed = [x.transactional_id for x in list_transactions(control, namespace(sink_id), OPEN)]
     wanted = [i for i in listed if (p := parse_part_id(i)) is not None and p.sink_id == sink_id and mine(p)]
-    return [d for d in control.describe(wanted).values() if d.state in OPEN]
+    return [d for d in describe(control, wanted).values() if d.state in OPEN]

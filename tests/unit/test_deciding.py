@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
+from exactly_once.coordinator import decide
 from exactly_once.coordinator.claim import complete_decided
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.decide import KEPT_TOPIC_IDS, Decider, amend, kept_topic_ids
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, NotAuthorized
-from exactly_once.kafka.control import Description
-from exactly_once.kafka.evidence import Beginnings
+from exactly_once.kafka.leaders import Beginnings
+from exactly_once.kafka.transactions import Description
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Completed, Decision, PreparedTransaction, Record, Tally
+from tests.support.doubles import ask_the_double
 
 PARTS = tuple(PreparedTransaction(f"eo:job:1:{n}:0.0", 100 + n, 0, n, 5) for n in range(3))
 EARLIER = Decision("q", 7, 1, PARTS, "d", 4, 0, topics=("a",))
@@ -89,6 +91,11 @@ class Leaders:
 
     def beginnings(self, described: Iterable[Description]) -> Beginnings:
         return Beginnings({}, {}, self.unasked)
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_the_double(monkeypatch, decide, "beginnings")
 
 
 STATE = DriverState(2, "q", 5, 900_000, 0)
