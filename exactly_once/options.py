@@ -10,7 +10,7 @@ from enum import Enum
 from exactly_once.errors import CheckpointUnusable, InvalidOption, InvalidTransactionTimeout
 from exactly_once.kafka import connection as kafka_connection
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.schema_registry import Registry
+from exactly_once.kafka.schema_options import Registry
 from exactly_once.protocol.names import check_sink_id
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a

@@ -4,7 +4,7 @@ import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
 from platform_assets.assets.flight_delays_by_day import DAYS, backfill_share
 from platform_assets.backfill.days import oldest_missing, start_ms
 from platform_assets.constants import BACKFILL_JOB, FLIGHT_DELAYS_BY_DAY, FLIGHTS
@@ -88,8 +88,8 @@ def _nothing_before_the_stream(
 ) -> bool:
     """Return whether the backfill's share can hold no record since ``day``, nor one of a later day."""
     share = backfill_share(kafka, checkpoints, "")
-    with Control(kafka.connection(), TICK_BUDGET_S) as control:
-        since = control.offsets_since(FLIGHTS, start_ms(day))
+    with Admin(kafka.connection(), TICK_BUDGET_S) as admin:
+        since = admin.offsets_since(FLIGHTS, start_ms(day))
     return all(span.empty for span in worth_reading(share, since).values())
 
 

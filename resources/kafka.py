@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from dagster import ConfigurableResource, EnvVar
 from pydantic import Field
@@ -25,8 +25,9 @@ from exactly_once.errors import (
     PrepareFailed,
     UnknownTopic,
 )
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.raw import RawClient
+from exactly_once.kafka.errors import Cause, cause_of
 
 #: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of
 #: its topic at most this long, or until it starts again.
@@ -149,18 +150,18 @@ class KafkaTransactionalProducerFactory(KafkaResource):
         list of str
             The names of the created topics. Existing topics are left as they are.
         """
-        with RawClient(self.connection(), STEP_BUDGET_S) as cluster:
+        with Admin(self.connection(), STEP_BUDGET_S) as admin:
             created = []
             for topic, count in partitions.items():
                 try:
-                    cluster.topic_partitions([topic])
+                    admin.topic_partitions([topic])
                 except UnknownTopic:
-                    cluster.create_topic(topic, count, -1, dict(configs or {}))
+                    admin.create_topic(topic, count, -1, dict(configs or {}))
                     created.append(topic)
             for topic in created:  # the answer to a creation comes before every broker knows the topic and leads it
                 for _ in Deadline(STEP_BUDGET_S).tries():
                     with suppress(UnknownTopic):
-                        cluster.watermarks(topic)
+                        admin.watermarks(topic)
                         break
             return created
 
@@ -257,20 +258,20 @@ class TransactionalProducer:
             self._producer.purge()
 
     def _named(self, e: KafkaException) -> ExactlyOnceError:
-        error: KafkaError = e.args[0]
-        what = f"transactional id {self.transactional_id!r}: {error.str()}"
-        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return InvalidTransactionTimeout(what, "Use a timeout below the brokers' transaction.max.timeout.ms")
-        if "AUTHORIZATION" in error.name() or "AUTHENTICATION" in error.name():
-            return NotAuthorized(
-                what, "Grant WRITE on the topic and on the transactional id, or correct the credentials"
-            )
-        if error.code() in (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
-            return BrokerUnreachable(what, "Check the brokers and the network, then start again")
-        if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-            return PrepareFailed(
-                f"another producer took over the transactional id {self.transactional_id!r}",
-                "Leave the newer producer running; start this one again only if the newer one is gone",
-                "Nothing of the open transaction is visible",
-            )
+        what = f"transactional id {self.transactional_id!r}: {e.args[0].str()}"
+        match cause_of(e):
+            case Cause.TIMEOUT:
+                return InvalidTransactionTimeout(what, "Use a timeout below the brokers' transaction.max.timeout.ms")
+            case Cause.DENIED:
+                return NotAuthorized(
+                    what, "Grant WRITE on the topic and on the transactional id, or correct the credentials"
+                )
+            case Cause.SILENT:
+                return BrokerUnreachable(what, "Check the brokers and the network, then start again")
+            case Cause.FENCED:
+                return PrepareFailed(
+                    f"another producer took over the transactional id {self.transactional_id!r}",
+                    "Leave the newer producer running; start this one again only if the newer one is gone",
+                    "Nothing of the open transaction is visible",
+                )
         return PrepareFailed(what, "Start again", "Nothing of the open transaction is visible")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from exactly_once.coordinator.recover import RecoveryReport, recover
-from exactly_once.kafka.control import Control, Description, Listing
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.transactions import Description, Listing, describe, list_transactions
 from exactly_once.ops import transactions as operations
 from exactly_once.ops.inspection import UNDER_WAY
 from exactly_once.ops.transactions import Aborted, Ended, Refused
@@ -33,19 +34,19 @@ class TransactionAdmin(KafkaResource):
 
     def list(self, sink_id: str, states: tuple[str, ...] = UNDER_WAY) -> Listings:
         """Return the transactional ids of the sink in one of ``states``."""
-        with Control(self.connection(), self.budget_s) as control:
-            return control.list_transactions(namespace(sink_id), states)
+        with Admin(self.connection(), self.budget_s) as admin:
+            return list_transactions(admin, namespace(sink_id), states)
 
     def describe(self, transactional_ids: Sequence[str]) -> dict[str, Description]:
         """Return the coordinators' view of these ids."""
-        with Control(self.connection(), self.budget_s) as control:
-            return control.describe(transactional_ids)
+        with Admin(self.connection(), self.budget_s) as admin:
+            return describe(admin, transactional_ids)
 
     def open_transactions(self, sink_id: str) -> Sequence[Description]:
         """Return the sink's open transactions, oldest first."""
-        with Control(self.connection(), self.budget_s) as control:
-            ids = [t.transactional_id for t in control.list_transactions(namespace(sink_id), UNDER_WAY)]
-            found = [d for d in control.describe(ids).values() if d.state in UNDER_WAY]
+        with Admin(self.connection(), self.budget_s) as admin:
+            ids = [t.transactional_id for t in list_transactions(admin, namespace(sink_id), UNDER_WAY)]
+            found = [d for d in describe(admin, ids).values() if d.state in UNDER_WAY]
         return sorted(found, key=lambda d: d.started_ms)
 
     def commit(self, transactional_id: str, force: str | None = None) -> Ended:

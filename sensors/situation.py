@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from exactly_once.checkpoint import Checkpoint, torn_files
 from exactly_once.deadline import Deadline
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from exactly_once.ops.inspection import Inspection, inspect_sink
 from exactly_once.ops.processes import belongs_to
 from resources.checkpoints import CheckpointReader, Standing, compare, lag
@@ -68,8 +68,8 @@ def look(
     if checkpoint.torn:
         raise torn_files(location, checkpoint.torn, stream.sink_id)
     committed = checkpoints.committed_offsets(location)
-    with Control(connection, max(0.5, deadline.left)) as control:
-        behind = lag(committed, stream.topic, control.watermarks(stream.topic))
+    with Admin(connection, max(0.5, deadline.left)) as admin:
+        behind = lag(committed, stream.topic, admin.watermarks(stream.topic))
     return Situation(
         inspection, checkpoint, compare(checkpoint, inspection.log), behind, round(time.monotonic() - began, 3)
     )

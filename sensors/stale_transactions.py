@@ -8,9 +8,10 @@ import dagster as dg
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.hanging import Hanging, find_hanging
+from exactly_once.kafka.leaders import Hanging, find_hanging
+from exactly_once.kafka.transactions import describe, list_transactions
 from exactly_once.ops.inspection import UNDER_WAY, Inspection, OpenTransaction, inspect_sink, sink_of
 from resources.kafka import KafkaTransactionalProducerFactory
 from sensors.gate import Wish, ask
@@ -141,13 +142,13 @@ def _others(
         known = h.transactional_id
         return h.producer_id in ours or (known is not None and sink_of(known) == stream.sink_id)
 
-    with Control(connection, max(0.5, deadline.left)) as control:
-        listed = [t.transactional_id for t in control.list_transactions("", UNDER_WAY)]
+    with Admin(connection, max(0.5, deadline.left)) as admin:
+        listed = [t.transactional_id for t in list_transactions(admin, "", UNDER_WAY)]
         others = [i for i in listed if sink_of(i) != stream.sink_id][:FOREIGN_AT_MOST]
         limit_ms = time.time() * 1000 - policy.stale_after_s * 1000
         foreign = [
             d.transactional_id
-            for d in control.describe(others).values()
+            for d in describe(admin, others).values()
             if 0 <= d.started_ms < limit_ms and any(topic in stream.outputs for topic, _ in d.partitions)
         ]
     return {

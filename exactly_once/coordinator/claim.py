@@ -91,8 +91,8 @@ def _claim(
 ) -> DriverState:
     deadline = Deadline(CLAIM_BUDGET_S)
     with Session.of(options, others, deadline) as session:
-        control = session.kafka.control()
-        version, timeout_ms = check_cluster(options, control)
+        admin = session.kafka.admin()
+        version, timeout_ms = check_cluster(options, admin)
 
         def make(state: LogState) -> Claim:
             check(state)
@@ -102,7 +102,7 @@ def _claim(
         before = session.log.read(deadline)
         check(before)
         topics = [options.topic] if options.topic else []
-        check_topics(control, before.last_decision(batch.query_id), topics, consent.adopts_topic)
+        check_topics(admin, before.last_decision(batch.query_id), topics, consent.adopts_topic)
         _, claim = session.log.claim(make, deadline)
         ahead = session.log.clock_ahead_ms
         reach("claimed")

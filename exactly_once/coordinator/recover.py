@@ -13,9 +13,10 @@ from exactly_once.coordinator.resolve import Resolved
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import UnknownTopic
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.transactions import Description
 from exactly_once.participant import Participant
 from exactly_once.participants.kafka_transactions import open_transactions
 from exactly_once.protocol.log_state import LogState
@@ -172,8 +173,8 @@ def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Veri
     """
     deadline = Deadline(budget_s)
     log = read_log(connection, sink_id, budget_s, whole=True)
-    with Control(connection, budget_s) as control:
-        left_open = open_transactions(sink_id, control, lambda p: True)
+    with Admin(connection, budget_s) as admin:
+        left_open = open_transactions(sink_id, admin, lambda p: True)
     topics = {t for d in log.decisions for t in d.topics} | {t for d in left_open for t, _ in d.partitions}
     blocked = _wait_until_readable(connection, sorted(topics), Deadline(max(1.0, deadline.left)))
     return Verification(left_open, blocked, list(log.open_decisions))
@@ -218,12 +219,12 @@ def _wait_until_readable(connection: Connection, topics: list[str], deadline: De
     blocked: list[tuple[str, int]] = []
     if not topics:
         return blocked
-    with Control(connection, deadline.seconds + 5) as control:
+    with Admin(connection, deadline.seconds + 5) as admin:
         for _ in deadline.tries():
             blocked = []
             for topic in topics:
                 try:
-                    marks = control.watermarks(topic)
+                    marks = admin.watermarks(topic)
                 except UnknownTopic:  # deleted since: nobody reads it
                     continue
                 blocked += [(topic, p) for p, w in marks.items() if w.last_stable < w.high]

@@ -77,7 +77,7 @@ class Session:
         """
         if len(self.participants) == 1:
             return ""
-        return incarnation(*self.kafka.control().cluster_and_topic_id(self.log.topic))
+        return incarnation(*self.kafka.admin().cluster_and_topic_id(self.log.topic))
 
     def sweep(self, scope: Scope, participants: Iterable[str] | None = None) -> dict[str, list[str]]:
         """Have each participant, or those named, roll back what ``scope`` covers of its own parts.

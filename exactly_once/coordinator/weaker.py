@@ -18,9 +18,9 @@ from exactly_once.coordinator.driver_state import DriverState, Store
 from exactly_once.coordinator.micro_batch import Part
 from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.delivery import AcknowledgedSender, UnacknowledgedSender
+from exactly_once.kafka.sender import AcknowledgedSender, UnacknowledgedSender
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
 from exactly_once.participants.kafka import CONTACT_BUDGET_S
@@ -57,8 +57,8 @@ def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
 def _settled(options: SinkOptions, batch: Batch) -> DriverState:
     """Return the state of a driver whose earlier decisions are all completed."""
     if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
-        with Control(options.connection, CONTACT_BUDGET_S) as control:
-            version, timeout_ms = check_cluster(options, control.renew(CLAIM_BUDGET_S))
+        with Admin(options.connection, CONTACT_BUDGET_S) as admin:
+            version, timeout_ms = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
         return DriverState(0, batch.query_id, version, timeout_ms, 0)
     state = claim_for_stream(options, batch, adopts_all=True)
     if state.replay:

@@ -27,13 +27,14 @@ from exactly_once.errors import (
     DecisionTooLarge,
     ExactlyOnceError,
     Fenced,
-    NotAuthorized,
     UnknownTopic,
 )
 from exactly_once.kafka import log_reader, log_topic
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+from exactly_once.kafka.errors import Cause, cause_of, of_commit_log
 from exactly_once.kafka.input_offsets import InputOffsets, Offsets, OffsetsRefused
-from exactly_once.kafka.log_reader import PARTITION, LogLeader, Reading
+from exactly_once.kafka.log_reader import PARTITION, Reading
 from exactly_once.protocol.log_state import LogState, fold
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
 from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, encode, key_of
@@ -48,8 +49,6 @@ LOG_TRANSACTION_TIMEOUT_MS = 30_000
 
 #: Before compression, so eight times what the topic takes: decisions are full of what repeats.
 LARGEST_RECORD_BYTES = 64 * 1024 * 1024
-
-_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
 
 class CommitLog:
@@ -95,9 +94,9 @@ class CommitLog:
         def look() -> Reading:
             if not whole:
                 return log_reader.read(self._connection, self.topic, deadline)
-            with LogLeader(self._connection, deadline.left) as leader:
-                leader.topic_partitions([self.topic])
-                end = leader.high_watermark(self.topic, PARTITION)
+            with Admin(self._connection, deadline.left) as admin:
+                admin.topic_partitions([self.topic])
+                end = admin.high_watermark(self.topic, PARTITION)
             return log_reader.read(self._connection, self.topic, deadline, until=end)
 
         try:
@@ -172,7 +171,7 @@ class CommitLog:
             except OffsetsRefused:
                 offsets = None
             except KafkaException as e:  # fenced by a late init, or an answer that got lost: look, then try again
-                if e.args[0].code() in _TOO_LARGE and isinstance(record, Decision):
+                if cause_of(e) is Cause.TOO_LARGE and isinstance(record, Decision):
                     raise self._too_large(record) from e
                 failure = self._named(e)
         raise failure or log_reader.timed_out(self.topic, deadline)
@@ -241,8 +240,8 @@ class CommitLog:
         return self._state
 
     def _init_once(self, deadline: Deadline, known: tuple[LogState, int] | None) -> LogState:
-        with LogLeader(self._connection, max(0.1, deadline.left)) as leader:
-            self._limit = log_topic.ensure(leader, self.topic, deadline)
+        with Admin(self._connection, max(0.1, deadline.left)) as admin:
+            self._limit = log_topic.ensure(admin, self.topic, deadline)
             producer = Producer(
                 {
                     **self._connection.librdkafka(),
@@ -260,7 +259,7 @@ class CommitLog:
                 producer.init_transactions(deadline.left)
             except KafkaException as e:
                 raise self._named(e) from e
-            end = leader.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
+            end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
         state, start = known if known is not None and known[1] <= end else (LogState(), None)
         found = log_reader.read(self._connection, self.topic, deadline, start, until=end)
         self._producer = producer
@@ -331,13 +330,7 @@ class CommitLog:
         )
 
     def _named(self, e: KafkaException) -> ExactlyOnceError:
-        if e.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            prefix = namespace(self.sink_id)
-            return NotAuthorized(
-                f"this principal may not use the transactional ids that begin with {prefix!r}",
-                f"Grant WRITE on the transactional ids with the prefix {prefix}",
-            )
-        return log_reader.named(self._connection, self.topic, e)
+        return of_commit_log(e, self.topic, self._connection.bootstrap_servers, namespace(self.sink_id))
 
 
 def _patiently(deadline: Deadline, act: Callable[[], T], *passing: type[ExactlyOnceError]) -> T:

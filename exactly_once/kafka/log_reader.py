@@ -16,13 +16,12 @@ from exactly_once.errors import (
     BrokerUnreachable,
     CommitLogBlocked,
     CommitLogDamaged,
-    ExactlyOnceError,
-    InvalidTransactionTimeout,
-    NotAuthorized,
-    UnknownTopic,
 )
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection, librdkafka_log
-from exactly_once.kafka.hanging import OLDER_THAN_S, Leaders
+from exactly_once.kafka.errors import of_commit_log
+from exactly_once.kafka.leaders import OLDER_THAN_S, open_on
+from exactly_once.kafka.transactions import ids_of
 from exactly_once.protocol.records import Entry, decode, is_own_key
 
 #: For asking who blocks the log, when the budget for waiting is spent.
@@ -37,31 +36,6 @@ class Reading(NamedTuple):
 
     entries: list[Entry]
     position: int
-
-
-class LogLeader(Leaders):
-    """What the leader of a commit log says."""
-
-    def blocked(self, topic: str, position: int) -> CommitLogBlocked:
-        """The error of a log that cannot be read beyond ``position``, with the names of those who have to end."""
-        found = sorted(self._open_on([(topic, PARTITION)]), key=lambda h: h.start_offset)
-        ids = self._ids_of({h.producer_id for h in found}) if found else {}
-        who = ", ".join(
-            f"{f'of {ids[h.producer_id]!r} ' if h.producer_id in ids else ''}(producer {h.producer_id}, epoch "
-            f"{h.producer_epoch}, first offset {h.start_offset})"
-            for h in found
-        )
-        what = f"the open transaction {who}" if found else f"a transaction that began at or before offset {position}"
-        first = found[0] if found else None
-        name = f"{topic}-{PARTITION}@{first.start_offset if first else position}"
-        return CommitLogBlocked(
-            f"the commit log {topic} cannot be read beyond offset {position}: {what} hides the records after it",
-            "Only the sink may write to this topic: stop the other writer to end its transaction, or wait for that "
-            "transaction's timeout. If the transaction stays open, end it with kafka-transactions.sh abort --topic "
-            f"{topic} --partition {PARTITION} --start-offset {first.start_offset if first else position}, or, if it "
-            f"has been open for more than {OLDER_THAN_S / 60:g} minutes and no coordinator knows it, with exactly-once "
-            f"transactions abort --hanging {name} ; then start again",
-        )
 
 
 def read(
@@ -118,7 +92,7 @@ def read(
             elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
                 raise KafkaException(error)
     except KafkaException as e:
-        raise named(connection, topic, e) from e
+        raise of_commit_log(e, topic, connection.bootstrap_servers) from e
     finally:
         consumer.close()
     if stray:
@@ -126,8 +100,8 @@ def read(
     if position < 0:
         raise timed_out(topic, deadline)
     if until is not None and position < until:
-        with LogLeader(connection, _WHO_S) as leader:
-            raise leader.blocked(topic, position)
+        with Admin(connection, _WHO_S) as admin:
+            raise blocked(admin, topic, position)
     return Reading(entries, position)
 
 
@@ -161,34 +135,30 @@ def _with_its_key(message: Message, e: CommitLogDamaged) -> CommitLogDamaged:
     return CommitLogDamaged(what, way_out)
 
 
+def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:
+    """The error of a log that cannot be read beyond ``position``, with the names of those who have to end."""
+    found = sorted(open_on(admin, [(topic, PARTITION)]), key=lambda h: h.start_offset)
+    ids = ids_of(admin, {h.producer_id for h in found}) if found else {}
+    who = ", ".join(
+        f"{f'of {ids[h.producer_id]!r} ' if h.producer_id in ids else ''}(producer {h.producer_id}, epoch "
+        f"{h.producer_epoch}, first offset {h.start_offset})"
+        for h in found
+    )
+    what = f"the open transaction {who}" if found else f"a transaction that began at or before offset {position}"
+    begin = found[0].start_offset if found else position
+    return CommitLogBlocked(
+        f"the commit log {topic} cannot be read beyond offset {position}: {what} hides the records after it",
+        "Only the sink may write to this topic: stop the other writer to end its transaction, or wait for that "
+        "transaction's timeout. If the transaction stays open, end it with kafka-transactions.sh abort --topic "
+        f"{topic} --partition {PARTITION} --start-offset {begin}, or, if it has been open for more than "
+        f"{OLDER_THAN_S / 60:g} minutes and no coordinator knows it, with exactly-once transactions abort --hanging "
+        f"{topic}-{PARTITION}@{begin} ; then start again",
+    )
+
+
 def timed_out(topic: str, deadline: Deadline) -> BrokerUnreachable:
     """The error of a log whose brokers are silent."""
     return BrokerUnreachable(
         f"the commit log {topic} did not answer within {deadline.seconds:g} s",
         "Check the brokers, and start again when they answer",
-    )
-
-
-def named(connection: Connection, topic: str, e: KafkaException) -> ExactlyOnceError:
-    """What a client's error about the commit log means."""
-    error: KafkaError = e.args[0]
-    code = error.code()
-    if code in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
-        return UnknownTopic(
-            f"the commit log {topic} does not exist", "Start the stream once: the sink creates the topic"
-        )
-    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-        return InvalidTransactionTimeout(
-            "the brokers do not allow a transaction timeout of 30 s, which the commit log needs",
-            "Set transaction.max.timeout.ms on the brokers to at least one minute",
-        )
-    if "AUTHORIZATION" in error.name() or "AUTHENTICATION" in error.name():
-        return NotAuthorized(
-            f"this principal may not use the commit log {topic} ({error.str()})",
-            f"Grant READ on the topic {topic}, and WRITE to principals that run streams, writes or recoveries; "
-            "docs/reference.md lists all rights",
-        )
-    return BrokerUnreachable(
-        f"the commit log {topic} on {connection.bootstrap_servers}: {error.str()}",
-        "Check the brokers, then start again",
     )

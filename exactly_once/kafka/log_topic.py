@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import CommitLogDamaged, NotAuthorized, UnknownTopic
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.log_reader import PARTITION
-from exactly_once.kafka.raw import RawClient
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Limit(NamedTuple):
     setting: str
 
 
-def ensure(cluster: RawClient, topic: str, deadline: Deadline) -> Limit | None:
+def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
     """Create the topic when it is not there, and see that it keeps decisions, dated by the brokers, in one partition.
 
     Returns
@@ -59,21 +59,21 @@ def ensure(cluster: RawClient, topic: str, deadline: Deadline) -> Limit | None:
     CommitLogDamaged, NotAuthorized, BrokerUnreachable
     """
     try:
-        partitions = cluster.topic_partitions([topic])[topic]
+        partitions = admin.topic_partitions([topic])[topic]
     except UnknownTopic:
-        replication = min(3, cluster.broker_count())
+        replication = min(3, admin.broker_count())
         durable = {"min.insync.replicas": str(max(1, replication - 1))}
-        _create(cluster, topic, replication, {**TOPIC_CONFIG, **durable})
+        _create(admin, topic, replication, {**TOPIC_CONFIG, **durable})
         for _ in deadline.tries():
             try:
-                partitions = cluster.topic_partitions([topic])[topic]
+                partitions = admin.topic_partitions([topic])[topic]
                 break
             except UnknownTopic:
                 continue
         else:
             raise
-    cluster.check_rights(topic, ("READ", "WRITE"))
-    config = cluster.topic_config(topic)
+    admin.check_rights(topic, ("READ", "WRITE"))
+    config = admin.topic_config(topic)
     for name, otherwise in _NEEDED.items():
         if config.get(name, TOPIC_CONFIG[name]) != TOPIC_CONFIG[name]:
             raise CommitLogDamaged(
@@ -81,14 +81,14 @@ def ensure(cluster: RawClient, topic: str, deadline: Deadline) -> Limit | None:
                 f"Set {name}={TOPIC_CONFIG[name]} on {topic}",
             )
     if partitions > 1:
-        _check_other_partitions(cluster, topic, partitions)
+        _check_other_partitions(admin, topic, partitions)
     limits = [Limit(int(config[name]), f"{name}={config[name]}") for name in _LIMITS if name in config]
     return min(limits, default=None)
 
 
-def _create(cluster: RawClient, topic: str, replication: int, config: dict[str, str]) -> None:
+def _create(admin: Admin, topic: str, replication: int, config: dict[str, str]) -> None:
     try:
-        cluster.create_topic(topic, 1, replication, config)
+        admin.create_topic(topic, 1, replication, config)
     except NotAuthorized as e:
         raise NotAuthorized(
             f"the commit log {topic} does not exist, and this principal may not create it",
@@ -109,9 +109,9 @@ def warn_if_small(topic: str, limit: Limit | None) -> None:
         )
 
 
-def _check_other_partitions(cluster: RawClient, topic: str, partitions: int) -> None:
+def _check_other_partitions(admin: Admin, topic: str, partitions: int) -> None:
     """A topic with more partitions serves as well, as long as nobody believes that the others belong to the log."""
-    strange = [p for p, w in cluster.watermarks(topic).items() if p != PARTITION and w.high]
+    strange = [p for p, w in admin.watermarks(topic).items() if p != PARTITION and w.high]
     if strange:
         raise CommitLogDamaged(
             f"the commit log {topic} has {partitions} partitions, and records in partition {strange[0]}, which the "

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import (
-    ExactlyOnceError,
-    InvalidOption,
-    InvalidRecord,
-    InvalidTransactionTimeout,
-    NotAuthorized,
-    PrepareFailed,
-)
+from exactly_once.errors import InvalidOption, PrepareFailed
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+from exactly_once.kafka.errors import of_delivery, of_sender
+
+log = logging.getLogger(__name__)
 
 #: How long a full send queue may stand still before the task gives up: longer than any leader election.
 STALLED_S = 60.0
 
-#: So much of a key is shown.
-KEY_SHOWN = 60
+#: What at_least_once and none fix of a producer's settings.
+ACKNOWLEDGED: Mapping[str, Any] = {"enable.idempotence": True, "acks": "all"}
+UNACKNOWLEDGED: Mapping[str, Any] = {"enable.idempotence": False, "acks": "1"}
 
 Headers = Sequence[tuple[str, bytes | None]] | None
 
@@ -130,7 +128,7 @@ class Sender:
                         "Check the brokers' health; it is safe to start the stream again at any time",
                     ) from None
             except KafkaException as e:
-                raise self._named(e, topic, key, value) from e
+                raise of_sender(e, self.name, topic, key, value) from e
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
         """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of
@@ -174,52 +172,27 @@ class Sender:
 
     def _raise_failure(self) -> None:
         if self._failed:
-            raise self._refused(self._failed[0])
-
-    def _refused(self, failed: _Failed) -> ExactlyOnceError:
-        """What to say of a record that the brokers did not take."""
-        if failed.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
-            return self._named(KafkaException(failed.error), failed.where)
-        topic = failed.where.rpartition("-")[0]
-        return InvalidRecord(
-            f"the brokers refuse a request of this part because it exceeds max.message.bytes of topic {topic!r}; its "
-            f"largest record has the key {_shown(failed.key)} and a value of {failed.size} bytes",
-            f"Raise max.message.bytes of topic {topic!r}, or keep both kafka.batch.size and the record below that "
-            "limit",
-        )
-
-    def _named(
-        self, e: KafkaException, topic: str = "", key: object = None, value: bytes | str | None = None
-    ) -> ExactlyOnceError:
-        error: KafkaError = e.args[0]
-        code = error.code()
-        if code == KafkaError.MSG_SIZE_TOO_LARGE:
-            size = len(value or b"")
-            return InvalidRecord(
-                f"a record of this part (topic {topic!r}, key {_shown(key)}, value of {size} bytes) is larger than "
-                "max.request.size",
-                "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the record "
-                "smaller",
-            )
-        if code in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
-            return InvalidRecord(
-                f"a record goes to a topic or partition that does not exist ({topic or error.str()}): it never "
-                "existed, or was deleted while the stream was running",
-                "Create the topic or partition, or correct the option or the columns that name it",
-            )
-        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return InvalidTransactionTimeout(
-                "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
-                "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers",
-            )
-        if "AUTHORIZATION" in error.name():
-            return NotAuthorized(f"{self.name}: {error.str()}", "Grant the rights that docs/reference.md lists")
-        return PrepareFailed(
-            f"{self.name}: {error.str()} ({error.name()})",
-            "Start the stream again once the brokers are healthy",
-        )
+            raise of_delivery(self._failed[0].error, self.name, *self._failed[0][1:])
 
 
-def _shown(key: object) -> str:
-    shown = repr(key)
-    return shown if len(shown) <= KEY_SHOWN else f"{shown[:KEY_SHOWN]}..."
+class AcknowledgedSender(Sender):
+    """``at_least_once``: an idempotent producer, flushed before the part is done."""
+
+    def __init__(self, connection: Connection, producer_config: Mapping[str, str], name: str):
+        super().__init__(connection, producer_config, ACKNOWLEDGED, name)
+
+
+class UnacknowledgedSender(Sender):
+    """``none``: waits for no acknowledgement. It lives as long as its process, and sends on after a part is done."""
+
+    def __init__(self, connection: Connection, producer_config: Mapping[str, str], name: str):
+        super().__init__(connection, producer_config, UNACKNOWLEDGED, name)
+
+    def serve(self) -> None:
+        """Take what the brokers have answered so far."""
+        assert self._producer is not None
+        self._producer.poll(0)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            log.warning("%s: a record for %s was not delivered: %s", self.name, message.topic(), error)

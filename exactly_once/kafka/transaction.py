@@ -15,10 +15,12 @@ from confluent_kafka import KafkaError, KafkaException
 from exactly_once.digest import RowDigest
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.failpoints import reach
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.sender import Headers, Sender
+from exactly_once.kafka.transactions import Description, describe, describe_beside
 from exactly_once.protocol.records import PreparedTransaction
 
 #: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
@@ -39,7 +41,7 @@ class PartTransaction(Sender):
         librdkafka settings of the user, without the connection and without what exactly-once fixes.
     timeout_ms : int
         transaction.timeout.ms; the broker aborts what is not ended by then.
-    control : Control
+    admin : Admin
         For the broker's own word on the transaction.
     late : LateCheck, optional
         Whether the task is too late, asked before the transaction begins and when it is prepared.
@@ -58,11 +60,11 @@ class PartTransaction(Sender):
         producer_config: Mapping[str, str],
         transactional_id: str,
         timeout_ms: int,
-        control: Control,
+        admin: Admin,
         late: LateCheck | None = None,
     ):
         self.transactional_id = transactional_id
-        self._control = control
+        self._admin = admin
         self._late = late
         self._digest = RowDigest()
         super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
@@ -74,7 +76,7 @@ class PartTransaction(Sender):
             self._producer.begin_transaction()
             self._began = time.monotonic()
         except KafkaException as e:
-            raise self._named(e) from e
+            raise of_sender(e, self.name) from e
 
     def send(
         self,
@@ -104,7 +106,7 @@ class PartTransaction(Sender):
             fatal = e if isinstance(e, KafkaException) else e.__cause__
             if not isinstance(fatal, KafkaException):
                 raise
-            raise self._named(fatal) from e
+            raise of_sender(fatal, self.name) from e
 
     @property
     def age_ms(self) -> float:
@@ -149,7 +151,7 @@ class PartTransaction(Sender):
     def _raise_failure(self) -> None:
         # the client drops what it holds when a transaction may not go on, and does not say why: perhaps a missing right
         if self._failed and self._failed[0][0].code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            self._control.renew(10.0).check_rights(self._failed[0][1].rpartition("-")[0], ("WRITE",))
+            self._admin.renew(10.0).check_rights(self._failed[0][1].rpartition("-")[0], ("WRITE",))
         super()._raise_failure()
 
     def abort(self) -> None:
@@ -164,7 +166,7 @@ class PartTransaction(Sender):
     def longest_timeout_ms(self) -> int | None:
         """The brokers' transaction.max.timeout.ms, if this principal may know it."""
         try:
-            longest = self._control.renew(5.0).broker_config().get("transaction.max.timeout.ms")
+            longest = self._admin.renew(5.0).broker_config().get("transaction.max.timeout.ms")
         except ExactlyOnceError:
             return None
         return int(longest) if longest else None
@@ -177,10 +179,10 @@ class PartTransaction(Sender):
         Fenced, PrepareFailed
             When the task is too late.
         """
-        control = self._control.renew(10.0)
+        admin = self._admin.renew(10.0)
         if self._late is None:
-            return control.describe([self.transactional_id])[self.transactional_id]
-        described, high = control.describe_beside(self.transactional_id, self._late.topic)
+            return describe(admin, [self.transactional_id])[self.transactional_id]
+        described, high = describe_beside(admin, self.transactional_id, self._late.topic)
         self._late.judge(high)
         return described
 

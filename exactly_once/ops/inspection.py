@@ -14,10 +14,11 @@ from typing import Any
 
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import UnknownTopic
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Description
-from exactly_once.kafka.survey import Survey
+from exactly_once.kafka.groups import find_readers
+from exactly_once.kafka.transactions import Description, describe, list_transactions
 from exactly_once.ops.processes import owner_alive
 from exactly_once.protocol.life import Life
 from exactly_once.protocol.log_state import LogState
@@ -265,20 +266,20 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
         ``budget_s`` covers the whole inspection.
     """
     deadline = Deadline(budget_s)
-    with Survey(connection, budget_s) as survey:
-        listed = [t.transactional_id for t in survey.list_transactions(namespace(sink_id), UNDER_WAY)]
-        seen = survey.describe(listed)
+    with Admin(connection, budget_s) as admin:
+        listed = [t.transactional_id for t in list_transactions(admin, namespace(sink_id), UNDER_WAY)]
+        seen = describe(admin, listed)
         log = read_log(connection, sink_id, max(0.1, deadline.left))
         handles = [h.transactional_id for d in log.open_decisions for h in d.transactions]
-        survey.renew(max(0.1, deadline.left))
-        known = survey.describe(h for h in handles if h not in seen) | seen
+        admin.renew(max(0.1, deadline.left))
+        known = describe(admin, (h for h in handles if h not in seen)) | seen
         checked = now_ms()
         found = sorted((d for d in seen.values() if d.state in UNDER_WAY), key=lambda d: d.started_ms)
         under_way = tuple(judge(d, log, checked) for d in found)
-        blocked = _blocked(survey, sink_id, under_way, log.decisions)
+        blocked = _blocked(admin, sink_id, under_way, log.decisions)
         complete: bool | None = None
         if readers:
-            who = survey.readers([(b.topic, b.partition) for b in blocked], max(0.1, deadline.left))
+            who = find_readers(admin, [(b.topic, b.partition) for b in blocked], max(0.1, deadline.left))
             complete = who.complete
             blocked = tuple(
                 BlockedPartition(b.topic, b.partition, b.last_stable, b.high, b.ours, who.groups[b.topic, b.partition])
@@ -304,9 +305,9 @@ def owner_of(log: LogState) -> Owner | None:
 
 def sinks(connection: Connection, budget_s: float = 10.0) -> list[str]:
     """Return every sink id with a commit log or a transactional id on the cluster, as far as the principal may see."""
-    with Survey(connection, budget_s) as survey:
-        found = {m["sink"] for topic in survey.topics() if (m := _LOG_TOPIC.fullmatch(topic)) is not None}
-        ids = {sink_of(t.transactional_id) for t in survey.list_transactions("eo:", ())}
+    with Admin(connection, budget_s) as admin:
+        found = {m["sink"] for topic in admin.topics() if (m := _LOG_TOPIC.fullmatch(topic)) is not None}
+        ids = {sink_of(t.transactional_id) for t in list_transactions(admin, "eo:", ())}
     return sorted(found | {sink_id for sink_id in ids if sink_id is not None})
 
 
@@ -397,17 +398,17 @@ def _decided_ms(decision: Decision, log: LogState) -> int:
 
 
 def _blocked(
-    survey: Survey, sink_id: str, under_way: Iterable[OpenTransaction], decisions: Iterable[Decision]
+    admin: Admin, sink_id: str, under_way: Iterable[OpenTransaction], decisions: Iterable[Decision]
 ) -> tuple[BlockedPartition, ...]:
     written = {where for t in under_way if t.verdict != "log" for where in t.partitions}
     topics = {topic for topic, _ in written} | {topic for d in decisions for topic in d.topics}
     found: list[BlockedPartition] = []
     for topic in sorted(topics - {"__consumer_offsets"}):
         try:
-            before = survey.watermarks(topic)
+            before = admin.watermarks(topic)
             if all(w.last_stable >= w.high for w in before.values()):
                 continue
-            after = survey.watermarks(topic)  # a commit between the two requests must not look like a waiting reader
+            after = admin.watermarks(topic)  # a commit between the two requests must not look like a waiting reader
         except UnknownTopic:  # deleted since: it has no readers
             continue
         found += [

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from exactly_once.coordinator.recover import RecoveryReport, recover
 from exactly_once.errors import NotAuthorized, Unfinished
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control, Description
-from exactly_once.kafka.hanging import OLDER_THAN_S, Leaders, abort_hanging, find_hanging
+from exactly_once.kafka.leaders import OLDER_THAN_S, abort_hanging, find_hanging, written
+from exactly_once.kafka.transactions import Description, describe, end_one, end_txn_version, list_transactions
 from exactly_once.ops.inspection import UNDER_WAY, owner_of, sink_of, sinks
 from exactly_once.ops.rules import (
     Attributed,
@@ -88,16 +89,16 @@ def commit(
     BrokerUnreachable, NotAuthorized
     """
     sink_id = part_sink(transactional_id)
-    with Leaders(connection, budget_s) as control:
-        transaction = control.describe([transactional_id])[transactional_id]
+    with Admin(connection, budget_s) as admin:
+        transaction = describe(admin, [transactional_id])[transactional_id]
         log = read_log(connection, sink_id, budget_s)
         decided = decided_as(transaction, log)
         written = None
         if decided is None and transaction.state in UNDER_WAY:
-            written = _written(control.renew(budget_s), transaction)
+            written = _written(admin.renew(budget_s), transaction)
         decided = check_commit(transaction, log, written, force)
-        version = decided.decision.end_txn_version if decided else control.end_txn_version()
-        _end(control.renew(budget_s), transaction, True, version, decided)
+        version = decided.decision.end_txn_version if decided else end_txn_version(admin)
+        _end(admin.renew(budget_s), transaction, True, version, decided)
     return Ended(transaction, True, decided, None if decided else force)
 
 
@@ -123,17 +124,17 @@ def abort(
     BrokerUnreachable, NotAuthorized, Expired, Fenced
     """
     sink_id = part_sink(transactional_id)
-    with Control(connection, budget_s) as control:
-        transaction = control.describe([transactional_id])[transactional_id]
+    with Admin(connection, budget_s) as admin:
+        transaction = describe(admin, [transactional_id])[transactional_id]
         log = read_log(connection, sink_id, budget_s)
         decided = check_abort(transaction, log, force)
         if decided is not None:
-            _end(control.renew(budget_s), transaction, False, decided.decision.end_txn_version, decided)
+            _end(admin.renew(budget_s), transaction, False, decided.decision.end_txn_version, decided)
             return Aborted(transaction, None, force)
         owner = owner_of(log)
         check_owner(sink_id, owner, force)
         report = recover(connection, sink_id, recovery_budget_s)
-        after = control.renew(budget_s).describe([transactional_id])[transactional_id]
+        after = describe(admin.renew(budget_s), [transactional_id])[transactional_id]
     if (after.state, after.producer_epoch) == (transaction.state, transaction.producer_epoch):
         raise Unfinished(
             f"the transaction of {transactional_id} is still {after.state}",
@@ -171,13 +172,13 @@ def list_hanging(
     Raises
     ------
     BrokerUnreachable, NotAuthorized
-        See :func:`exactly_once.kafka.hanging.find_hanging`. Each sink, and the search, gets ``budget_s``.
+        See :func:`exactly_once.kafka.leaders.find_hanging`. Each sink, and the search, gets ``budget_s``.
     """
     logs = {s: read_log(connection, s, budget_s) for s in ([sink_id] if sink_id else sinks(connection, budget_s))}
     wanted = set(topics) | {t for log in logs.values() for d in log.decisions for t in d.topics}
-    with Control(connection, budget_s) as control:
-        ids = [t.transactional_id for t in control.list_transactions("eo:", UNDER_WAY)]
-        ours = control.describe(i for i in ids if sink_of(i) in logs)
+    with Admin(connection, budget_s) as admin:
+        ids = [t.transactional_id for t in list_transactions(admin, "eo:", UNDER_WAY)]
+        ours = describe(admin, (i for i in ids if sink_of(i) in logs))
     wanted |= {topic for t in ours.values() for topic, _ in t.partitions}
     return [attribute(h, logs) for h in find_hanging(connection, wanted, older_than_s, budget_s)]
 
@@ -216,17 +217,17 @@ def end_hanging(
     return chosen
 
 
-def _written(leaders: Leaders, transaction: Description) -> int | None:
+def _written(admin: Admin, transaction: Description) -> int | None:
     try:
-        return leaders.written(transaction)
+        return written(admin, transaction)
     except NotAuthorized:  # without READ on the topic, the phrase says that the number is unknown
         return None
 
 
-def _end(control: Control, transaction: Description, commit: bool, version: int, decided: Decided | None) -> None:
+def _end(admin: Admin, transaction: Description, commit: bool, version: int, decided: Decided | None) -> None:
     # an end that is under way already may have raised the epoch since the decision
     epoch = decided.handle.epoch if decided else transaction.producer_epoch
-    outcome = control.end(transaction.transactional_id, transaction.producer_id, epoch, commit, version)
+    outcome = end_one(admin, transaction.transactional_id, transaction.producer_id, epoch, commit, version)
     if outcome is not Outcome.DONE:
         raise Unfinished(
             f"the {'commit' if commit else 'abort'} of {transaction.transactional_id} ended as {outcome.name}",

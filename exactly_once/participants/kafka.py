@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import End
-from exactly_once.kafka.evidence import Evidence
+from exactly_once.kafka.transactions import End, end_all, end_txn_version
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant, PartName, Proposal, Scope
 from exactly_once.participants.kafka_part import KafkaPart, Rows
@@ -66,7 +66,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         self._rows = rows
         self._ticket = ticket
         self._deadline = deadline
-        self._evidence: Evidence | None = None
+        self._admin: Admin | None = None
         self._warned = False
 
     @classmethod
@@ -75,24 +75,24 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return cls(options.connection, options.sink_id, options, rows, ticket)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_evidence": None}  # connections stay where they were opened
+        return {**self.__dict__, "_admin": None}  # connections stay where they were opened
 
-    def control(self, budget_s: float = BUDGET_S) -> Evidence:
+    def admin(self, budget_s: float = BUDGET_S) -> Admin:
         """The connection, with this much time, or what is left until the deadline."""
         budget_s = self._within(budget_s)
-        if self._evidence is None:
+        if self._admin is None:
             contact_s = CONTACT_BUDGET_S if self._deadline else ALIVE_BUDGET_S
-            self._evidence = Evidence(self._connection, min(budget_s, contact_s))
-        return self._evidence.renew(budget_s)
+            self._admin = Admin(self._connection, min(budget_s, contact_s))
+        return self._admin.renew(budget_s)
 
     def _within(self, budget_s: float) -> float:
         return budget_s if self._deadline is None else min(budget_s, max(1.0, self._deadline.left))
 
     def close(self) -> None:
         """Close the connection."""
-        if self._evidence is not None:
-            self._evidence.close()
-            self._evidence = None
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
 
     def begin(self, part: PartName) -> KafkaPart:
         """Begin with the first row: a transaction without records cannot be committed."""
@@ -101,12 +101,12 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         """Return the handles whose transactions are no longer open, according to their coordinators."""
-        found = {d.transactional_id for d in open_of(handles, self.control())}
+        found = {d.transactional_id for d in open_of(handles, self.admin())}
         return [h for h in handles if h.transactional_id not in found]
 
     def confirm(self, proposal: Proposal) -> Decision:
         """See :func:`exactly_once.participants.kafka_transactions.confirm`."""
-        decision, unasked = confirm(proposal, self.control(), self._adopts)
+        decision, unasked = confirm(proposal, self.admin(), self._adopts)
         if unasked and not self._warned:
             self._warned = True
             log.warning(
@@ -130,13 +130,13 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return self._commit(handles, recovering=True)
 
     def _commit(self, handles: Sequence[PreparedTransaction], recovering: bool) -> list[PreparedTransaction]:
-        return commit_transactions(self._sink_id, handles, self.control(), self._within(BUDGET_S), recovering)
+        return commit_transactions(self._sink_id, handles, self.admin(), self._within(BUDGET_S), recovering)
 
     def abort(self, handles: Sequence[PreparedTransaction]) -> None:
         """Abort exactly these, as far as they are open."""
-        control = self.control(ABORT_BUDGET_S)
-        if found := open_of(handles, control):
-            control.end_all([d.end for d in found], False, control.end_txn_version())
+        admin = self.admin(ABORT_BUDGET_S)
+        if found := open_of(handles, admin):
+            end_all(admin, [d.end for d in found], False, end_txn_version(admin))
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
         """Abort what is open under the slots of the claims in ``scope``, which many claims share: so a decided
@@ -149,12 +149,12 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         def mine(part: PartId) -> bool:
             return part.slot in slots or part.slot == own
 
-        control = self.control(ABORT_BUDGET_S if scope.own is not None else BUDGET_S)
+        admin = self.admin(ABORT_BUDGET_S if scope.own is not None else BUDGET_S)
         if scope.running:
             try:
-                fence_idle(scope.sink_id, control, lambda p: p.slot == own, scope.spare)
+                fence_idle(scope.sink_id, admin, lambda p: p.slot == own, scope.spare)
             except ExactlyOnceError as e:  # what is open now can be ended all the same
                 log.warning("sink %s: could not keep late tasks from beginning: %s", scope.sink_id, e)
         # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
         spare = frozenset(End.of(h) for h in scope.decided if isinstance(h, PreparedTransaction))
-        return [d.transactional_id for d in sweep(scope.sink_id, control, mine, spare)]
+        return [d.transactional_id for d in sweep(scope.sink_id, admin, mine, spare)]

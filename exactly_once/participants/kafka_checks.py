@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from exactly_once.errors import InvalidTransactionTimeout, TopicRecreated
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.delivery import ACKNOWLEDGED, UNACKNOWLEDGED
-from exactly_once.kafka.sender import check_settings
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.sender import ACKNOWLEDGED, UNACKNOWLEDGED, check_settings
 from exactly_once.kafka.transaction import fixed_settings
+from exactly_once.kafka.transactions import end_txn_version
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.participants.kafka_part import within
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Decision
 
 
-def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
+def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int]:
     """Check what the cluster must offer: the topic, recent enough brokers, room for the timeout.
 
     Returns
@@ -27,11 +27,11 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
     ------
     InvalidOption, UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
     """
-    version = control.end_txn_version()
+    version = end_txn_version(admin)
     if options.topic is not None:
-        control.topic_partitions([options.topic])
-        control.check_rights(options.topic, ("WRITE",))
-    longest = int(control.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
+        admin.topic_partitions([options.topic])
+        admin.check_rights(options.topic, ("WRITE",))
+    longest = int(admin.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
     wanted = options.timeout_ms
     if wanted is not None and wanted > longest:
         raise InvalidTransactionTimeout(
@@ -44,7 +44,7 @@ def check_cluster(options: SinkOptions, control: Control) -> tuple[int, int]:
 
 
 def check_topics(
-    control: Control, last: Decision | None, topics: list[str], adopts: Callable[[str], bool]
+    admin: Admin, last: Decision | None, topics: list[str], adopts: Callable[[str], bool]
 ) -> dict[str, str]:
     """Make sure that no topic was recreated since the last decision.
 
@@ -63,7 +63,7 @@ def check_topics(
     TopicRecreated
         Unless the user adopts the new topic.
     """
-    ids = control.topic_ids(topics)
+    ids = admin.topic_ids(topics)
     known = last.topic_ids if last else {}
     for topic, topic_id in ids.items():
         if known.get(topic, topic_id) != topic_id and not adopts(topic_id):

@@ -11,8 +11,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.sender import Sender
 from exactly_once.kafka.transaction import PartTransaction
@@ -116,6 +116,6 @@ def _id_of(part: PartName) -> str:
 
 
 @lru_cache(maxsize=4)
-def _control(connection: Connection) -> Control:
-    """The control connection of this worker process, kept over batches."""
-    return Control(connection)
+def _control(connection: Connection) -> Admin:
+    """The admin connection of this worker process, kept over batches."""
+    return Admin(connection)

@@ -10,8 +10,18 @@ from dataclasses import replace
 from exactly_once import failpoints
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired, Expiring, NotAuthorized, Unfinished
-from exactly_once.kafka.control import Control, Description, End
-from exactly_once.kafka.evidence import Beginnings, Evidence, Fate, with_places
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.evidence import Fate, fates
+from exactly_once.kafka.leaders import Beginnings, beginnings, with_places
+from exactly_once.kafka.transactions import (
+    Description,
+    End,
+    describe,
+    end_all,
+    end_txn_version,
+    fence,
+    list_transactions,
+)
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka_checks import check_topics
 from exactly_once.protocol.loss import part_list
@@ -51,7 +61,7 @@ WARN = 0.5
 KEPT_TOPIC_IDS = 1_000
 
 
-def confirm(proposal: Proposal, control: Evidence, adopts: Callable[[str], bool]) -> tuple[Decision, str]:
+def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> tuple[Decision, str]:
     """Make sure that the decision can be made, and add what the brokers know: when the batch began, its topics and
     their ids, where its transactions begin.
 
@@ -70,11 +80,11 @@ def confirm(proposal: Proposal, control: Evidence, adopts: Callable[[str], bool]
     Expiring, BatchTooLong, TopicRecreated, BrokerUnreachable, NotAuthorized
     """
     handles = proposal.decision.transactions
-    described = control.renew(ALIVE_BUDGET_S).describe(h.transactional_id for h in handles)
-    _check_alive(proposal, described, control)
+    described = describe(admin.renew(ALIVE_BUDGET_S), (h.transactional_id for h in handles))
+    _check_alive(proposal, described, admin)
     topics = sorted({*proposal.decision.topics, *(t for h in handles for t in h.topics)})
-    ids = check_topics(control, proposal.last, topics, adopts)
-    found = control.renew(PLACES_BUDGET_S).beginnings(described.values())
+    ids = check_topics(admin, proposal.last, topics, adopts)
+    found = beginnings(admin.renew(PLACES_BUDGET_S), described.values())
     _check_places(handles, found)
     decision = replace(
         proposal.decision,
@@ -86,7 +96,7 @@ def confirm(proposal: Proposal, control: Evidence, adopts: Callable[[str], bool]
     return decision, found.unasked
 
 
-def _check_alive(proposal: Proposal, described: Mapping[str, Description], control: Evidence) -> None:
+def _check_alive(proposal: Proposal, described: Mapping[str, Description], admin: Admin) -> None:
     """By the coordinators: every transaction is open, is the one that was prepared, and has time to spare."""
     broker_now = time.time() * 1000 + proposal.clock_ahead_ms
     oldest = 0.0
@@ -94,7 +104,7 @@ def _check_alive(proposal: Proposal, described: Mapping[str, Description], contr
         d = described[h.transactional_id]
         used = (broker_now - d.started_ms) / max(1, d.timeout_ms)
         if not _is_open(h, d) or used > 1 - SPARE:
-            raise _expiring(proposal, h, d, broker_now, control)
+            raise _expiring(proposal, h, d, broker_now, admin)
         oldest = max(oldest, used)
     if oldest > WARN:
         log.warning(
@@ -112,7 +122,7 @@ def _is_open(h: PreparedTransaction, d: Description) -> bool:
 
 
 def _expiring(
-    proposal: Proposal, h: PreparedTransaction, d: Description, broker_now: float, control: Evidence
+    proposal: Proposal, h: PreparedTransaction, d: Description, broker_now: float, admin: Admin
 ) -> ExactlyOnceError:
     """The error of a prepared transaction that is too old to be decided, or gone."""
     name = f"the transaction {h.transactional_id} of part {h.part}"
@@ -130,7 +140,7 @@ def _expiring(
                 "application ends transactions with this id",
             )
         why = f"{why}, {took_ms / 1000:.1f} s after the batch was planned"
-    longest = control.renew(PLACES_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
+    longest = admin.renew(PLACES_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
     return too_long_error(
         proposal.sink_id,
         proposal.checkpoint,
@@ -171,7 +181,7 @@ def kept_topic_ids(known: Mapping[str, str], written: Mapping[str, str]) -> dict
 
 
 def commit_transactions(
-    sink_id: str, handles: Sequence[PreparedTransaction], control: Evidence, budget_s: float, recovering: bool = False
+    sink_id: str, handles: Sequence[PreparedTransaction], admin: Admin, budget_s: float, recovering: bool = False
 ) -> list[PreparedTransaction]:
     """Commit decided transactions: EndTxn for all at once, and evidence where the answer tells nothing.
 
@@ -194,9 +204,9 @@ def commit_transactions(
         When no one can tell how a transaction ended.
     """
     by_id = {h.transactional_id: h for h in handles}
-    first = open_ones(handles, control) if recovering else frozenset()
-    control.renew(budget_s)
-    outcomes = _end(sorted(handles, key=lambda h: h.transactional_id not in first), control)
+    first = open_ones(handles, admin) if recovering else frozenset()
+    admin.renew(budget_s)
+    outcomes = _end(sorted(handles, key=lambda h: h.transactional_id not in first), admin)
     by: dict[Outcome, list[PreparedTransaction]] = {}
     for transactional_id, outcome in outcomes.items():
         by.setdefault(outcome, []).append(by_id[transactional_id])
@@ -205,8 +215,8 @@ def commit_transactions(
             f"this principal may not end {denied[0].transactional_id}",
             f"Grant WRITE on the transactional ids that begin with {namespace(sink_id)!r}, and start again",
         )
-    fates = control.fates(by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []))
-    waiting = by.get(Outcome.RETRY, []) + [by_id[i] for i, fate in fates.items() if fate is Fate.OPEN]
+    ended = fates(admin, by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []))
+    waiting = by.get(Outcome.RETRY, []) + [by_id[i] for i, fate in ended.items() if fate is Fate.OPEN]
     if waiting:
         raise Unfinished(
             f"{len(waiting)} of {len(by_id)} transactions were not proven committed within {budget_s:g} s, "
@@ -214,46 +224,46 @@ def commit_transactions(
             "markers)",
             "Start the stream (or the recovery) again when the brokers answer, before the transactions time out",
         )
-    if unknown := [by_id[i] for i, fate in fates.items() if fate is Fate.UNKNOWN]:
+    if unknown := [by_id[i] for i, fate in ended.items() if fate is Fate.UNKNOWN]:
         raise Expired(
             f"{len(unknown)} of its parts are in doubt: these transactions have ended, and neither their coordinator "
             f"nor the output can tell how: {part_list(unknown)}",
             "Find out whether the output holds the rows of these parts, and write the missing rows",
         )
-    return [by_id[i] for i, fate in fates.items() if fate is Fate.ABORTED]
+    return [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
 
 
-def _end(handles: Sequence[PreparedTransaction], control: Control) -> dict[str, Outcome]:
+def _end(handles: Sequence[PreparedTransaction], admin: Admin) -> dict[str, Outcome]:
     """The answers to EndTxn (commit), by transactional id: each with the version of its first try."""
     outcomes: dict[str, Outcome] = {}
     if failpoints.armed("some-ended") and len(handles) > 1:  # only a test needs a moment at which some are ended
-        outcomes |= control.end_all([End.of(handles[0])], True, _version(handles[0], control))
+        outcomes |= end_all(admin, [End.of(handles[0])], True, _version(handles[0], admin))
         failpoints.reach("some-ended")
         handles = handles[1:]
-    for version in sorted({_version(h, control) for h in handles}):
-        ends = [End.of(h) for h in handles if _version(h, control) == version]
-        outcomes |= control.end_all(ends, True, version)
+    for version in sorted({_version(h, admin) for h in handles}):
+        ends = [End.of(h) for h in handles if _version(h, admin) == version]
+        outcomes |= end_all(admin, ends, True, version)
     return outcomes
 
 
-def _version(handle: PreparedTransaction, control: Control) -> int:
-    return handle.end_txn_version or control.end_txn_version()
+def _version(handle: PreparedTransaction, admin: Admin) -> int:
+    return handle.end_txn_version or end_txn_version(admin)
 
 
-def open_ones(handles: Sequence[PreparedTransaction], control: Control) -> frozenset[str]:
+def open_ones(handles: Sequence[PreparedTransaction], admin: Admin) -> frozenset[str]:
     """The ids of those that are still to be ended, which come first: if the budget ends before the last one, the next
     start must not spend it on what this one has committed. None when their coordinators do not say so at once.
     """
     try:
-        control.renew(_ORDER_BUDGET_S)
-        return frozenset(d.transactional_id for d in open_of(handles, control))
+        admin.renew(_ORDER_BUDGET_S)
+        return frozenset(d.transactional_id for d in open_of(handles, admin))
     except ExactlyOnceError:
         return frozenset()
 
 
 def sweep(
     sink_id: str,
-    control: Control,
+    admin: Admin,
     mine: Callable[[PartId], bool],
     spare: frozenset[End] = frozenset(),
 ) -> list[Description]:
@@ -269,10 +279,10 @@ def sweep(
     """
     aborted: list[Description] = []
     for _ in Deadline(SWEEP_BUDGET_S).tries():
-        found = [d for d in open_transactions(sink_id, control, mine) if d.end not in spare]
+        found = [d for d in open_transactions(sink_id, admin, mine) if d.end not in spare]
         if not found:
             return aborted
-        outcomes = control.end_all([d.end for d in found], False, control.end_txn_version())
+        outcomes = end_all(admin, [d.end for d in found], False, end_txn_version(admin))
         aborted += [d for d in found if outcomes[d.transactional_id] is Outcome.DONE]
         if any(o is Outcome.DENIED for o in outcomes.values()):
             raise NotAuthorized(
@@ -283,28 +293,28 @@ def sweep(
     return aborted
 
 
-def fence_idle(sink_id: str, control: Control, mine: Callable[[PartId], bool], spare: frozenset[str]) -> None:
+def fence_idle(sink_id: str, admin: Admin, mine: Callable[[PartId], bool], spare: frozenset[str]) -> None:
     """Keep tasks that have initialised an id which satisfies ``mine``, and have not begun, from beginning; save the
     ids in ``spare``.
     """
-    for listed in control.list_transactions(namespace(sink_id), IDLE):
+    for listed in list_transactions(admin, namespace(sink_id), IDLE):
         part = parse_part_id(listed.transactional_id)
         if part is not None and mine(part) and listed.transactional_id not in spare:
-            control.fence(listed.transactional_id, _FENCE_TIMEOUT_MS)
+            fence(admin, listed.transactional_id, _FENCE_TIMEOUT_MS)
 
 
-def open_of(handles: Sequence[PreparedTransaction], control: Control) -> list[Description]:
+def open_of(handles: Sequence[PreparedTransaction], admin: Admin) -> list[Description]:
     """Return those transactions of ``handles`` that are still open, as their coordinators describe them."""
     mine = {h.transactional_id: h for h in handles}
     return [
         d
-        for i, d in control.describe(mine).items()
+        for i, d in describe(admin, mine).items()
         if (d.state, d.producer_id, d.producer_epoch) == ("Ongoing", mine[i].producer_id, mine[i].epoch)
     ]
 
 
-def open_transactions(sink_id: str, control: Control, mine: Callable[[PartId], bool]) -> list[Description]:
+def open_transactions(sink_id: str, admin: Admin, mine: Callable[[PartId], bool]) -> list[Description]:
     """The open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them."""
-    listed = [x.transactional_id for x in control.list_transactions(namespace(sink_id), OPEN)]
+    listed = [x.transactional_id for x in list_transactions(admin, namespace(sink_id), OPEN)]
     wanted = [i for i in listed if (p := parse_part_id(i)) is not None and p.sink_id == sink_id and mine(p)]
-    return [d for d in control.describe(wanted).values() if d.state in OPEN]
+    return [d for d in describe(admin, wanted).values() if d.state in OPEN]

@@ -34,7 +34,8 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
-from exactly_once.kafka.schema_registry import Framing, Registry
+from exactly_once.kafka.schema_options import Registry
+from exactly_once.kafka.schema_registry import Framing
 from exactly_once.kafka.sender import Sender
 
 _BYTES = "string or binary"

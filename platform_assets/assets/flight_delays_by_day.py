@@ -8,9 +8,9 @@ import dagster as dg
 
 from exactly_once.coordinator.batch_write import written
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, ProtocolViolation
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from exactly_once.ops.processes import belongs_to, owner_alive
 from exactly_once.protocol.records import Claim, Decision
 from platform_assets.backfill import spark as in_spark
@@ -117,8 +117,8 @@ def backfill_share(kafka: KafkaTransactionalProducerFactory, checkpoints: Checkp
             f"the stream has run, but its checkpoint {location} is missing, so where the stream began is unknown",
             "Run the backfill where the checkpoint can be read, or restore the checkpoint",
         )
-    with Control(connection, LOOK_BUDGET_S) as control:
-        return before_stream(began, control.watermarks(FLIGHTS))
+    with Admin(connection, LOOK_BUDGET_S) as admin:
+        return before_stream(began, admin.watermarks(FLIGHTS))
 
 
 def _fill(context: dg.AssetExecutionContext, spark: SparkSessionResource, connection: Connection, share: Spans) -> None:
@@ -148,8 +148,8 @@ def _fill(context: dg.AssetExecutionContext, spark: SparkSessionResource, connec
 
 
 def _worth_reading(connection: Connection, share: Spans, first_day: str) -> Spans:
-    with Control(connection, LOOK_BUDGET_S) as control:
-        return worth_reading(share, control.offsets_since(FLIGHTS, start_ms(first_day)))
+    with Admin(connection, LOOK_BUDGET_S) as admin:
+        return worth_reading(share, admin.offsets_since(FLIGHTS, start_ms(first_day)))
 
 
 def _proven(connection: Connection, day: Day) -> Decision:

@@ -22,7 +22,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError
-from exactly_once.kafka.raw import Watermarks
+from exactly_once.kafka.admin import Watermarks
 from platform_assets.flights.spans import Span, Spans
 
 #: The first and the last day with departures. In UTC, New York's last evening of 2013 is the first of January.

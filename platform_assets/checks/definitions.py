@@ -10,9 +10,9 @@ import dagster as dg
 
 from exactly_once.deadline import now_ms
 from exactly_once.errors import UnknownTopic
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from platform_assets.checks import judgements
 from platform_assets.checks.judgements import Block, Verdict, Waiting
 from platform_assets.checks.sampling import LOOK_BUDGET_S, OUTPUTS, compare_window, record_time_ms, stream_window
@@ -130,8 +130,8 @@ def freshness(
         marked = checkpoints.marked_ms(location, after=last - 1) if last is not None else {}
         waiting = 0
         if committed:
-            with Control(connection, LOOK_BUDGET_S) as control:
-                waiting = lag(committed, FLIGHTS, control.watermarks(FLIGHTS))
+            with Admin(connection, LOOK_BUDGET_S) as admin:
+                waiting = lag(committed, FLIGHTS, admin.watermarks(FLIGHTS))
     verdict = judgements.freshness(
         committed.get(FLIGHTS) if committed else None,
         waiting,
@@ -164,10 +164,10 @@ def _result(verdict: Verdict, more: Mapping[str, Any] | None = None) -> dg.Asset
 def _blocks(connection: Connection) -> tuple[list[Block], int]:
     """Return the output partitions that hold readers back now, and the number of all partitions."""
     marks = []
-    with Control(connection, LOOK_BUDGET_S) as control:
+    with Admin(connection, LOOK_BUDGET_S) as admin:
         for topic in OUTPUTS:
             with suppress(UnknownTopic):  # the first start makes it
-                marks += [(topic, p, w) for p, w in control.watermarks(topic).items()]
+                marks += [(topic, p, w) for p, w in admin.watermarks(topic).items()]
     return [
         Block(topic, p, w.last_stable, w.high, record_time_ms(connection, topic, p, w.last_stable))
         for topic, p, w in marks

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from exactly_once.kafka.control import Description
+from exactly_once.kafka.transactions import Description
 from platform_assets.checks.window import Comparison, Positions, Window
 from resources.checkpoints import Standing
 

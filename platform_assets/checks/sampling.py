@@ -8,9 +8,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from exactly_once.deadline import Deadline
+from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.raw import Watermarks
 from platform_assets.checks.window import Comparison, Outputs, Place, Positions, Window, compare, newest_window
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.report.reader import read_committed
@@ -39,8 +38,8 @@ def stream_window(connection: Connection, checkpoints: CheckpointReader, checkpo
     """Return the newest committed part of the input, at most ``limit`` offsets; None before the first batch."""
     if checkpoints.read(checkpoint).last_commit is None:
         return None
-    with Control(connection, LOOK_BUDGET_S) as control:
-        low = {p: w.low for p, w in control.watermarks(FLIGHTS).items()}
+    with Admin(connection, LOOK_BUDGET_S) as admin:
+        low = {p: w.low for p, w in admin.watermarks(FLIGHTS).items()}
     ends = ((batch_id, topics.get(FLIGHTS, {})) for batch_id, topics in checkpoints.batch_ends(checkpoint))
     return newest_window(ends, checkpoints.first_offsets(checkpoint).get(FLIGHTS, {}), low, limit)
 
@@ -115,12 +114,12 @@ def _settled(connection: Connection) -> tuple[Mapping[str, Mapping[int, Watermar
 
     Does not wait for records that a batch in flight adds meanwhile.
     """
-    with Control(connection, SETTLE_BUDGET_S + LOOK_BUDGET_S) as control:
-        wanted = {topic: control.watermarks(topic) for topic in OUTPUTS}
+    with Admin(connection, SETTLE_BUDGET_S + LOOK_BUDGET_S) as admin:
+        wanted = {topic: admin.watermarks(topic) for topic in OUTPUTS}
         marks, held_back = wanted, set[tuple[str, int]]()
         for _ in Deadline(SETTLE_BUDGET_S).tries():
             held_back = {(t, p) for t, ps in wanted.items() for p, w in ps.items() if marks[t][p].last_stable < w.high}
             if not held_back:
                 break
-            marks = {topic: control.watermarks(topic) for topic in OUTPUTS}
+            marks = {topic: admin.watermarks(topic) for topic in OUTPUTS}
         return marks, held_back

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from platform_assets.constants import FLIGHTS
 from platform_assets.flights.spans import Span, Spans, from_start, worth_reading
 from resources.spark import kafka_source_options
@@ -46,9 +46,9 @@ def first_since(spark: SparkSession, connection: Connection, timestamp_ms: int) 
     """
     from pyspark.sql import functions as F
 
-    with Control(connection, LOOK_BUDGET_S) as control:
-        marks = control.watermarks(FLIGHTS)
-        since = control.offsets_since(FLIGHTS, timestamp_ms)
+    with Admin(connection, LOOK_BUDGET_S) as admin:
+        marks = admin.watermarks(FLIGHTS)
+        since = admin.offsets_since(FLIGHTS, timestamp_ms)
     rest: Spans = worth_reading({p: Span(w.low, w.last_stable) for p, w in marks.items()}, since)
     ends, found, step = {p: span.end for p, span in rest.items()}, dict[int, int](), FIRST_LOOK
     while not all(span.empty for span in rest.values()):

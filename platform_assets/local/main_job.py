@@ -11,7 +11,7 @@ import dagster as dg
 from rich.console import Console
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
 from platform_assets.constants import FEED_JOB, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, SINK_ID, STREAM_JOB
 from platform_assets.flights.departures import DEPARTURES
 from platform_assets.flights.feed import committed_position
@@ -137,8 +137,8 @@ class _StreamProgress:
         self._location = self._checkpoints.location(kafka.cluster_id(), SINK_ID)
 
     def __call__(self) -> tuple[int, int]:
-        with Control(self._kafka.connection()) as control:
-            marks = control.watermarks(FLIGHTS)
+        with Admin(self._kafka.connection()) as admin:
+            marks = admin.watermarks(FLIGHTS)
         committed = self._checkpoints.committed_offsets(self._location).get(FLIGHTS, {})
         done = sum(max(0, committed.get(p, 0) - w.low) for p, w in marks.items())
         return done, sum(w.last_stable - w.low for w in marks.values())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from exactly_once.kafka.control import Description
+from exactly_once.kafka.transactions import Description
 from exactly_once.ops.inspection import Inspection
 from exactly_once.protocol.life import Life
 from exactly_once.protocol.records import Decision

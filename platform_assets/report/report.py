@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.raw import Watermarks
+from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import namespace
 from platform_assets.constants import FEED_TRANSACTIONAL_ID, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.departures import events
@@ -93,10 +93,10 @@ def make_report(
         for record in read_committed(connection, topic, lambda count, topic=topic: on_read(topic, count)):  # type: ignore[misc]
             add(record)
     log = read_log(connection, sink_id, LOOK_BUDGET_S)
-    with Control(connection, LOOK_BUDGET_S) as control:
+    with Admin(connection, LOOK_BUDGET_S) as admin:
         prefixes = (namespace(sink_id), FEED_TRANSACTIONAL_ID)
-        under_way = [t.transactional_id for prefix in prefixes for t in control.list_transactions(prefix, UNDER_WAY)]
-        watermarks = {topic: control.watermarks(topic) for topic in TOPICS}
+        under_way = [t.transactional_id for prefix in prefixes for t in list_transactions(admin, prefix, UNDER_WAY)]
+        watermarks = {topic: admin.watermarks(topic) for topic in TOPICS}
     return Report(
         reconciler.findings(),
         watermarks,

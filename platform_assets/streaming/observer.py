@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import namespace
 from platform_assets.streaming.supervisor import Progress
 from platform_assets.streaming.windows import Window, committed_batches
@@ -65,10 +66,10 @@ class StreamObserver:
             marked = {batch_id: ms for batch_id, ms in marked.items() if batch_id <= told}
         decisions = [d for d in log.decisions if d.query_id == query_id]
         batches = committed_batches(decisions, marked, self._progress)
-        with Control(self._connection, LOOK_BUDGET_S) as control:
+        with Admin(self._connection, LOOK_BUDGET_S) as admin:
             committed = self._checkpoints.committed_offsets(self._checkpoint)
-            behind = lag(committed, self._topic, control.watermarks(self._topic))
-            under_way = control.list_transactions(namespace(self._sink_id), UNDER_WAY)
+            behind = lag(committed, self._topic, admin.watermarks(self._topic))
+            under_way = list_transactions(admin, namespace(self._sink_id), UNDER_WAY)
         now = time.monotonic()
         self._looked = (max(marked, default=self._reported), now)
         return Window(batches, behind, len(under_way), now - self._window_began)

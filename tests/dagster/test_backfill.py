@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka import Producer
 
 from exactly_once.errors import CheckpointUnusable
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import describe, list_transactions
 from exactly_once.protocol.names import namespace
 from platform_assets.assets.flight_delays_by_day import backfill_share
 from platform_assets.backfill.days import start_ms, write_id
@@ -101,9 +102,9 @@ def backfilled(site):
 
 def trace(site, sink_id):
     """Everything that another driver could disturb: the commit log's end, and each transactional id with its epoch."""
-    with Control(site.connection) as control:
-        ids = [t.transactional_id for t in control.list_transactions(namespace(sink_id), ())]
-        epochs = {i: (d.producer_id, d.producer_epoch, d.state) for i, d in control.describe(ids).items()}
+    with Admin(site.connection) as admin:
+        ids = [t.transactional_id for t in list_transactions(admin, namespace(sink_id), ())]
+        epochs = {i: (d.producer_id, d.producer_epoch, d.state) for i, d in describe(admin, ids).items()}
     return read_log(site.connection, sink_id).end, epochs
 
 

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Producer
 
 from exactly_once.deadline import Deadline
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
-from exactly_once.kafka.control import Control
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Decision
 from platform_assets.assets.flight_delays import stream_flight_delays
@@ -63,14 +63,14 @@ class Stream:
 
     def settle(self, *topics):
         """Until the markers are written: they follow the answer to a commit."""
-        with Control(self.site.connection) as control:
-            until("the markers", lambda: not oracle.held_back(control, topics), 30)
+        with Admin(self.site.connection) as admin:
+            until("the markers", lambda: not oracle.held_back(admin, topics), 30)
 
     def batch(self, change=lambda places: places, commit=True):
         """Plan, write and mark one batch; ``change`` makes its mishap."""
         self._begin()
-        with Control(self.site.connection) as control:
-            ends = {p: w.last_stable for p, w in control.watermarks(FLIGHTS).items()}
+        with Admin(self.site.connection) as admin:
+            ends = {p: w.last_stable for p, w in admin.watermarks(FLIGHTS).items()}
         places = [
             (m.partition, m.offset)
             for m in oracle.read(self.site.connection, [FLIGHTS])

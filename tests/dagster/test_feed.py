@@ -3,7 +3,8 @@
 import dagster as dg
 import pytest
 
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.transactions import list_transactions
 from platform_assets.assets.flights import flights
 from platform_assets.constants import FEED_TRANSACTIONAL_ID, FLIGHTS
 from platform_assets.flights.departures import DEPARTURES, events
@@ -47,9 +48,9 @@ def test_a_feed_that_is_killed_goes_on_exactly_where_its_last_transaction_ended(
     found = reconciler.findings()
     assert (found.records_in, found.foreign) == (DEPARTURES, 0)
     assert found.faults == {"lost": DEPARTURES}  # there is no stream here; the feed itself has no fault
-    with Control(site.connection) as control:
-        assert control.list_transactions(FEED_TRANSACTIONAL_ID, ("Ongoing", "PrepareCommit", "PrepareAbort")) == []
-        assert all(w.last_stable == w.high for w in control.watermarks(FLIGHTS).values())
+    with Admin(site.connection) as admin:
+        assert list_transactions(admin, FEED_TRANSACTIONAL_ID, ("Ongoing", "PrepareCommit", "PrepareAbort")) == []
+        assert all(w.last_stable == w.high for w in admin.watermarks(FLIGHTS).values())
 
 
 @pytest.fixture

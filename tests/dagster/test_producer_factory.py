@@ -5,7 +5,8 @@ import pickle
 import pytest
 
 from exactly_once.errors import BrokerUnreachable, InvalidOption, PrepareFailed
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.transactions import list_transactions
 from resources import kafka
 from resources.kafka import KafkaTransactionalProducerFactory
 from tests.support import broker as brokers
@@ -49,8 +50,8 @@ def test_a_newer_producer_of_the_same_id_fences_the_older_one(factory, connectio
             new.send(topic, b"new")
         old.send(topic, b"old too")
     assert values(connection, topic) == ["new"]
-    with Control(connection) as control:
-        assert control.list_transactions(name) == []
+    with Admin(connection) as admin:
+        assert list_transactions(admin, name) == []
 
 
 def test_the_factory_is_plain_configuration(factory):
@@ -63,9 +64,9 @@ def test_topics_are_created_once_with_the_partitions_that_are_asked_for(factory,
     name = brokers.fresh_name("made")
     assert factory.create_topics({name: 3}, {"retention.ms": "-1"}) == [name]
     assert factory.create_topics({name: 5}) == []
-    with Control(connection) as control:
-        assert control.topic_partitions([name]) == {name: 3}
-        assert control.topic_config(name)["retention.ms"] == "-1"
+    with Admin(connection) as admin:
+        assert admin.topic_partitions([name]) == {name: 3}
+        assert admin.topic_config(name)["retention.ms"] == "-1"
 
 
 def test_the_cluster_has_an_id(factory):

@@ -13,8 +13,9 @@ import pytest
 import yaml
 from dagster._core.test_utils import create_run_for_test
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import describe, end_one, end_txn_version
 from exactly_once.ops.inspection import inspect_sink
 from platform_assets.constants import RECOVERY_OP, SINK_ID, STREAM_JOB, TRANSACTIONS
 from platform_assets.definitions import defs
@@ -106,32 +107,32 @@ def test_a_batch_with_lost_parts_is_left_to_the_next_start_which_is_wanted(insta
     """A recovery that failed here would keep the stream down, and only its start can write the parts again."""
     lost, kept, undecided = (dead.open_part(n) for n in range(3))
     dead.decide(lost, kept, placed=True)
-    with Control(connection) as control:
-        found = control.describe([lost])[lost]
-        control.end(lost, found.producer_id, found.producer_epoch, commit=False, version=control.end_txn_version())
+    with Admin(connection) as admin:
+        found = describe(admin, [lost])[lost]
+        end_one(admin, lost, found.producer_id, found.producer_epoch, commit=False, version=end_txn_version(admin))
     result = recover(instance, dead.sink_id, restart=True)
     assert result.success
     assert dead.visible() == ["part 1"]
     assert [d.batch_id for d in dead.read().open_decisions] == [0]
     assert "writes the lost parts of batch 0 again" in output(result, "verify")["sentence"].value
     assert output(result, "verify")["at_rest"].value is True
-    with Control(connection) as control:
-        assert "Abort" in control.describe([undecided])[undecided].state
+    with Admin(connection) as admin:
+        assert "Abort" in describe(admin, [undecided])[undecided].state
 
 
 def test_a_batch_that_is_in_doubt_is_raised_and_the_rest_is_swept_all_the_same(instance, dead, connection):
     """Readers wait for undecided transactions too; and no sensor may retry the same recovery forever."""
     lost, undecided = dead.open_part(0), dead.open_part(1)
     dead.decide(lost)
-    with Control(connection) as control:
-        found = control.describe([lost])[lost]
-        control.end(lost, found.producer_id, found.producer_epoch, commit=False, version=control.end_txn_version())
+    with Admin(connection) as admin:
+        found = describe(admin, [lost])[lost]
+        end_one(admin, lost, found.producer_id, found.producer_epoch, commit=False, version=end_txn_version(admin))
     result = recover(instance, dead.sink_id)
     assert not result.success
     why = classify(instance, result.run_id)
     assert (why.code, why.heals) == ("EO-EXPIRED", False) and why.way_out
-    with Control(connection) as control:
-        assert "Abort" in control.describe([undecided])[undecided].state
+    with Admin(connection) as admin:
+        assert "Abort" in describe(admin, [undecided])[undecided].state
 
 
 def test_a_second_recovery_finds_the_sink_at_rest(instance, dead):

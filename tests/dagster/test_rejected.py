@@ -4,8 +4,8 @@ from itertools import islice
 
 import pytest
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.control import Control
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, SINK_ID
 from platform_assets.flights.departures import events
 from platform_assets.flights.expected import expected_delays
@@ -54,9 +54,9 @@ def test_malformed_events_come_out_rejected_beside_the_valid_ones(site):
     assert decision.records == VALID + len(MALFORMED)
     assert set(decision.topics) == {FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED}
     assert len(decision.handles) <= 4  # one transaction for each part, whatever topics it writes
-    with Control(site.connection) as control:
+    with Admin(site.connection) as admin:
         for topic in (FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED):
-            assert all(w.last_stable == w.high for w in control.watermarks(topic).values())
+            assert all(w.last_stable == w.high for w in admin.watermarks(topic).values())
 
 
 @pytest.mark.long

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Producer
 from dagster._core.test_utils import create_run_for_test
 
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.transactions import describe
 from resources.checkpoints import CheckpointReader
 from resources.kafka import KafkaTransactionalProducerFactory
 from resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
@@ -388,8 +389,8 @@ def test_foreign_transactions_are_named_and_never_touched(instance, dead, bootst
     while name not in (said := d.said("stale_transactions")):
         assert time.monotonic() < end, said
     assert "left alone" in said
-    with Control(connection) as control:
-        assert control.describe([name])[name].state == "Ongoing"
+    with Admin(connection) as admin:
+        assert describe(admin, [name])[name].state == "Ongoing"
     producer.abort_transaction(30)
 
 

@@ -8,8 +8,9 @@ import psutil
 import pytest
 
 from exactly_once.errors import BrokerUnreachable
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import describe
 from resources.transactions import Refused, TransactionAdmin
 from tests.support import broker as brokers
 from tests.support.dead_sink import DEAD, DeadSink
@@ -81,8 +82,8 @@ def test_a_forced_abort_ends_exactly_the_decided_transaction(sink, admin):
         admin.abort(lost)
     assert admin.abort(lost, "lose batch 0, 1 record").report is None
     assert read_log(sink.connection, sink.sink_id).owner.token == 1  # nobody was fenced for it
-    with Control(sink.connection) as control:
-        states = {i: d.state for i, d in control.describe([lost, kept]).items()}
+    with Admin(sink.connection) as admin:
+        states = {i: d.state for i, d in describe(admin, [lost, kept]).items()}
     assert states[kept] == "Ongoing" and states[lost] in ("PrepareAbort", "CompleteAbort")
 
 

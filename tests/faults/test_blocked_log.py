@@ -6,7 +6,8 @@ import pytest
 from confluent_kafka import Producer
 
 from exactly_once.deadline import Deadline
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.transactions import describe
 from exactly_once.protocol.names import commit_log_id, commit_log_topic
 from tests.support import broker as brokers
 from tests.support.fixtures import Bench, StartDriver
@@ -40,15 +41,15 @@ def test_a_batch_that_is_decided_behind_a_foreign_transaction_is_not_written_aga
     assert not run.is_committed(2)
     assert [d.batch_id for d in bench.log().decisions] == [0], "the others are hidden"
 
-    with Control(bench.connection, 60) as control:
+    with Admin(bench.connection, 60) as admin:
         name = commit_log_id(bench.sink_id)
-        epoch = control.describe([name])[name].producer_epoch
+        epoch = describe(admin, [name])[name].producer_epoch
         second = driver()
         second.arm("all-prepared", "sleep 2")
         again = second.start(bench.job)
 
         def fenced() -> bool:
-            return control.renew(10).describe([name])[name].producer_epoch > epoch
+            return describe(admin.renew(10), [name])[name].producer_epoch > epoch
 
         until("the start has fenced the first", fenced, PATIENCE_S)
     for _ in Deadline(5).tries():  # it waits now, or goes on with what it sees

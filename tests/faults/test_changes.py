@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import end_one
 from resources.embedded_broker import EmbeddedBroker
 from tests.support import oracle
 from tests.support.broker import create_topic, delete_topic
@@ -53,9 +54,9 @@ def test_lost_parts_are_not_left_behind_by_a_weaker_guarantee(
     """Guards against a decided part that is gone for good because its stream was made at_least_once in between."""
     killed_at_the_decision(bench, driver())
     decision = bench.log().decisions[-1]
-    with Control(bench.connection) as control:
+    with Admin(bench.connection) as admin:
         h = decision.handles[0]
-        control.end(h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+        end_one(admin, h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
 
     ended = warm.run(bench.job.having(sink_guarantee="at_least_once"))
 
@@ -121,9 +122,9 @@ def test_lost_parts_of_a_batch_for_the_old_topic_do_not_slip_into_the_new_one(
     """Guards against a batch that is torn over two topics."""
     killed_at_the_decision(bench, driver())
     decision = bench.log().decisions[-1]
-    with Control(bench.connection) as control:
+    with Admin(bench.connection) as admin:
         h = decision.handles[3]
-        control.end(h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+        end_one(admin, h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
     new = create_topic(bench.connection.bootstrap_servers, f"{bench.topic}-new", partitions=4)
 
     ended = warm.run(bench.job.having(topic=new))
@@ -154,6 +155,6 @@ def test_a_topic_that_is_deleted_under_a_running_stream_stays_deleted_and_stops_
 
     assert ended.code == "EO-RECORD" and f"does not exist ({bench.topic}" in ended.sentence, ended.failure
     assert warm.run(bench.job).code == "EO-TOPIC"
-    with Control(bench.connection) as control:
-        assert control.topic_ids([bench.topic]) == {}
+    with Admin(bench.connection) as admin:
+        assert admin.topic_ids([bench.topic]) == {}
     assert bench.decided_batches() == [0]

@@ -11,9 +11,10 @@ import pytest
 
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.deadline import Deadline
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
-from exactly_once.kafka.evidence import Evidence
 from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.kafka.transactions import end_txn_version
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Decision
 from tests.support.fixtures import Bench, StartDriver, make_bench
@@ -201,12 +202,12 @@ def decide_elsewhere(bench: Bench, batch_id: int) -> None:
     """Prepare the rows of a batch in one transaction and decide it, under the claim of the driver at work."""
     claim = bench.log().owner
     assert claim is not None and claim.query_id is not None
-    with Evidence(bench.connection) as control:
-        part = PartTransaction(bench.connection, {}, part_id(bench.sink_id, claim.token, 0, "9.0"), 60_000, control)
+    with Admin(bench.connection) as admin:
+        part = PartTransaction(bench.connection, {}, part_id(bench.sink_id, claim.token, 0, "9.0"), 60_000, admin)
         for key, value in bench.input.expected(slice(batch_id, batch_id + 1)):
             part.send(bench.topic, key, value)
         handle = part.prepare(0, 30)
-        version = control.end_txn_version()
+        version = end_txn_version(admin)
     digest = batch_in_flight(str(bench.checkpoint)).offsets_digest
     log = CommitLog(bench.connection, bench.sink_id)
     log.append(

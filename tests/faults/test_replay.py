@@ -12,8 +12,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from exactly_once.coordinator.recover import recover
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import end_one
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
 from resources.embedded_broker import EmbeddedBroker
@@ -38,11 +39,11 @@ def decided(bench: Bench, driver: SparkDriver, job: Job | None = None) -> Decisi
 
 def abort(bench: Bench, decision: Decision, *parts: int) -> None:
     """Abort some transactions of a decision, as an operator may."""
-    with Control(bench.connection) as control:
+    with Admin(bench.connection) as admin:
         for handle in decision.handles:
             if handle.part in parts:
-                end = control.end(
-                    handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
+                end = end_one(
+                    admin, handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
                 )
                 assert end is Outcome.DONE
 
@@ -226,8 +227,8 @@ def test_a_part_that_nobody_can_prove_lost_is_in_doubt(
 
 def delete_records(bench: Bench) -> None:
     """As retention does; up to the end of every partition that a reader can pass."""
-    with Control(bench.connection) as control:
-        ends = {p: m.last_stable for p, m in control.watermarks(bench.topic).items()}
+    with Admin(bench.connection) as admin:
+        ends = {p: m.last_stable for p, m in admin.watermarks(bench.topic).items()}
     admin = AdminClient({**bench.connection.librdkafka(), "log_level": 0})
     wanted = [TopicPartition(bench.topic, p, end) for p, end in ends.items()]
     for deleted in admin.delete_records(wanted).values():

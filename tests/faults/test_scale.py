@@ -7,7 +7,8 @@ from dataclasses import asdict
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import SLOTS, VARIANTS, namespace
 from tests.support import oracle
 from tests.support.broker import create_topic, delete_topic
@@ -28,8 +29,8 @@ def in_parts(bench: Bench, parts: int) -> Job:
 
 def ids_of(bench: Bench) -> list[str]:
     """Every transactional id of the sink that the brokers remember, the commit log's own left out."""
-    with Control(bench.connection) as control:
-        listed = [x.transactional_id for x in control.list_transactions(namespace(bench.sink_id), ())]
+    with Admin(bench.connection) as admin:
+        listed = [x.transactional_id for x in list_transactions(admin, namespace(bench.sink_id), ())]
     return [i for i in listed if not i.endswith(":log")]
 
 

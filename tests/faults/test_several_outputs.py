@@ -17,9 +17,9 @@ import pytest
 from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline, now_ms
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from exactly_once.participant import PartName
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.names import commit_log_topic, incarnation
@@ -152,9 +152,9 @@ def test_a_recovery_sweeps_what_a_deleted_log_left_and_nothing_of_another_cluste
     log = CommitLog(connection, sink)
     log.claim(lambda state: make_claim(state, "query", now_ms(), "stream"), Deadline(30))
     log.close()
-    with Control(connection) as control:
-        cluster, topic = control.cluster_and_topic_id(commit_log_topic(sink))
-        assert control.cluster_and_topic_id(commit_log_topic(sink)) == (cluster, topic) and cluster and topic
+    with Admin(connection) as admin:
+        cluster, topic = admin.cluster_and_topic_id(commit_log_topic(sink))
+        assert admin.cluster_and_topic_id(commit_log_topic(sink)) == (cluster, topic) and cluster and topic
     table = f"t_{sink.replace('-', '_')}"
     postgres.sql(f"CREATE TABLE {table} (id int8)")
     participant = PostgresParticipant("warehouse", postgres.dsn(), table)

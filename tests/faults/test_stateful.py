@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import end_one
 from exactly_once.protocol.outcomes import Outcome
 from tests.support.fixtures import Bench, StartDriver, make_bench
 from tests.support.stateful import WINDOW_S
@@ -94,9 +95,9 @@ class Case(NamedTuple):
         """Abort the transaction of one part of the last decision, as an operator may."""
         decision = self.bench.log().decisions[-1]
         (handle,) = (h for h in decision.handles if h.part == part)
-        with Control(self.bench.connection) as control:
-            outcome = control.end(
-                handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
+        with Admin(self.bench.connection) as admin:
+            outcome = end_one(
+                admin, handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
             )
         assert outcome is Outcome.DONE
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from kafka.protocol.metadata import FindCoordinatorRequest
 
 from exactly_once.coordinator import recover as recovery
 from exactly_once.coordinator.batch_write import written
@@ -22,9 +23,10 @@ from exactly_once.errors import (
     Fenced,
 )
 from exactly_once.kafka import commit_log, log_reader
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.raw import RawClient
+from exactly_once.kafka.errors import check
 from exactly_once.ops.transactions import Refused, end_hanging
 from exactly_once.protocol.names import commit_log_topic, offsets_group
 from exactly_once.protocol.records import MANY_PARTS, WRITE, Claim, Completed, Decision, Place, PreparedTransaction
@@ -303,8 +305,14 @@ def test_a_group_without_a_coordinator_does_not_stop_a_decision(own_broker, capl
     topic = brokers.create_topic(running.bootstrap_servers)
     log = owned(connection, "s")
     log.append(decision(0), Deadline(30), {topic: {0: 1}})
-    with RawClient(connection) as client:
-        running.kill(client._retry(lambda: client._admin._find_coordinator_id(offsets_group("s"))))
+    with Admin(connection) as admin:
+
+        async def coordinator() -> int:
+            answer = await admin.send(FindCoordinatorRequest(key=offsets_group("s"), key_type=0, max_version=3))
+            check(answer.error_code, "FindCoordinator")
+            return answer.node_id
+
+        running.kill(admin.ask(coordinator))
     with caplog.at_level(logging.WARNING):
         for batch in (1, 2):
             log.append(decision(batch), Deadline(30), {topic: {0: 2}})

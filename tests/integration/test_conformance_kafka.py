@@ -15,9 +15,10 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from exactly_once.conformance import ParticipantConformance
 from exactly_once.digest import RowDigest
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.evidence import Evidence, with_places
+from exactly_once.kafka.leaders import beginnings, with_places
+from exactly_once.kafka.transactions import describe, end_one, end_txn_version, list_transactions
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName, Scope
 from exactly_once.participants.kafka import KafkaParticipant
@@ -61,8 +62,8 @@ class TestKafka(ParticipantConformance):
         # the sink's own, since the tests of one broker share its ids
         type(self).sink_id = fresh_name("orders_1")
         self.topic = create_topic(connection.bootstrap_servers, partitions=PARTITIONS)
-        with Control(connection) as control:
-            until("the topic to be known", lambda: self.topic in control.topic_ids([self.topic]), 20)
+        with Admin(connection) as admin:
+            until("the topic to be known", lambda: self.topic in admin.topic_ids([self.topic]), 20)
         self.names: dict[str, str] = {}
         self.partitions: dict[PartName, int] = {}
 
@@ -100,28 +101,28 @@ class TestKafka(ParticipantConformance):
     def stored(self, handle: PreparedTransaction) -> Any:
         """With the place of its records, as the driver notes it right before the decision."""
         if handle.place is None:
-            with Evidence(self.connection) as evidence:
-                places = evidence.beginnings(evidence.describe([handle.transactional_id]).values()).places
+            with Admin(self.connection) as evidence:
+                places = beginnings(evidence, describe(evidence, [handle.transactional_id]).values()).places
             (handle,) = with_places([handle], places)
         return super().stored(handle)
 
     def visible(self) -> list[dict[str, Any]]:
-        with Control(self.connection) as control:
-            until("markers", lambda: not self._ending(control), 20)
+        with Admin(self.connection) as admin:
+            until("markers", lambda: not self._ending(admin), 20)
         return [
             {"key": m.key, "value": m.value, "partition": m.partition}
             for m in oracle.read(self.connection, [self.topic])
         ]
 
-    def _ending(self, control: Control) -> list[Any]:
+    def _ending(self, admin: Admin) -> list[Any]:
         """Transactions of ours whose markers are still to come."""
-        listed = control.list_transactions("eo:", ("PrepareCommit", "PrepareAbort"))
+        listed = list_transactions(admin, "eo:", ("PrepareCommit", "PrepareAbort"))
         return [x for x in listed if x.transactional_id in self.names]
 
     def leftovers(self) -> set[str]:
-        with Control(self.connection) as control:
-            until("markers", lambda: not self._ending(control), 20)
-            listed = control.list_transactions("eo:", ("Ongoing",))
+        with Admin(self.connection) as admin:
+            until("markers", lambda: not self._ending(admin), 20)
+            listed = list_transactions(admin, "eo:", ("Ongoing",))
         return {self.names[x.transactional_id] for x in listed if x.transactional_id in self.names}
 
     @pytest.mark.skip(reason="a transactional id carries the slot of the claim, on one cluster, and nothing else")
@@ -137,7 +138,7 @@ class TestKafka(ParticipantConformance):
     def test_two_participants_of_a_sink_may_share_a_place(self) -> None: ...
 
     def lose(self, handle: PreparedTransaction) -> None:
-        with Control(self.connection) as control:
-            version = control.end_txn_version()
-            end = control.end(handle.transactional_id, handle.producer_id, handle.epoch, False, version)
+        with Admin(self.connection) as admin:
+            version = end_txn_version(admin)
+            end = end_one(admin, handle.transactional_id, handle.producer_id, handle.epoch, False, version)
         assert end is Outcome.DONE

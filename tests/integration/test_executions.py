@@ -18,8 +18,8 @@ from exactly_once.coordinator.micro_batch import Committer, Part, plan
 from exactly_once.coordinator.recover import recover
 from exactly_once.coordinator.session import Session
 from exactly_once.errors import BatchTooLong, ExactlyOnceError, Expiring, Fenced, PrepareFailed
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.options import SinkOptions
@@ -133,10 +133,10 @@ def test_a_task_that_may_be_killed_before_it_looks_again_can_begin_nothing_after
     second look at the log: nobody would end its transaction.
     """
     ticket = stream.plan()
-    with Control(stream.connection) as control:
+    with Admin(stream.connection) as admin:
         name = part_id(stream.sink_id, ticket.token, 1, "0.0")
         late = LateCheck(stream.connection, stream.sink_id, ticket)
-        transaction = PartTransaction(stream.connection, {}, name, ticket.timeout_ms, control, late)
+        transaction = PartTransaction(stream.connection, {}, name, ticket.timeout_ms, admin, late)
         stream.committer.abort(0, [stream.part(ticket), None])
         transaction.send(stream.topic, None, "never")
         with pytest.raises(PrepareFailed):
@@ -164,10 +164,10 @@ def test_the_tasks_of_a_running_stream_need_not_read_the_log(stream: Stream, mon
     log = commit_log_topic(stream.sink_id)
     for n, batch_id in enumerate((0, 1, 2, 2)):
         ticket = stream.plan(batch_id)
-        with Control(stream.connection) as control:
+        with Admin(stream.connection) as admin:
             # the end marker of the last write may still be on its way, and nothing can come before it
-            until("the end of the log", lambda t=ticket, c=control: c.high_watermark(log, 0) >= t.log_end, 20)
-            assert control.renew(10.0).high_watermark(log, 0) == ticket.log_end
+            until("the end of the log", lambda t=ticket, c=admin: c.high_watermark(log, 0) >= t.log_end, 20)
+            assert admin.renew(10.0).high_watermark(log, 0) == ticket.log_end
         part = stream.part(ticket)
         if n == 2:
             stream.committer.abort(batch_id, [part])

@@ -5,10 +5,10 @@ from confluent_kafka import Producer
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
-from exactly_once.kafka import hanging
+from exactly_once.kafka import leaders
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.hanging import abort_hanging, find_hanging
+from exactly_once.kafka.leaders import abort_hanging, find_hanging
 from exactly_once.protocol.names import part_id
 from tests.support import broker as brokers
 from tests.support.hanging import UNVERIFIED, leave_hanging
@@ -17,7 +17,7 @@ from tests.support.hanging import UNVERIFIED, leave_hanging
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """The second look comes at once: no coordinator dies here."""
-    monkeypatch.setattr(hanging, "_SECOND_LOOK_S", 0.1)
+    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.1)
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def open_ordinary(connection, topic, partition, name):
 
 
 def blocked(connection, topic):
-    with Control(connection) as control:
-        return [p for p, w in control.watermarks(topic).items() if w.last_stable < w.high]
+    with Admin(connection) as admin:
+        return [p for p, w in admin.watermarks(topic).items() if w.last_stable < w.high]
 
 
 def wait_until_readable(connection, topic, partition):

@@ -7,8 +7,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import describe, end_one, end_txn_version
 from exactly_once.ops.inspection import inspect_sink, sinks
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
@@ -53,10 +54,10 @@ def test_what_became_of_a_decided_part_is_the_coordinators_word(connection, sink
     committed, aborted, waiting = (sink.open_part(p) for p in range(3))
     sink.decide(committed, aborted, waiting)
     handles = {h.transactional_id: h for h in sink.read().decisions[0].handles}
-    with Control(connection) as control:
-        version = control.end_txn_version()
+    with Admin(connection) as admin:
+        version = end_txn_version(admin)
         for name, commit in ((committed, True), (aborted, False)):
-            control.end(name, handles[name].producer_id, handles[name].epoch, commit, version)
+            end_one(admin, name, handles[name].producer_id, handles[name].epoch, commit, version)
     parts = {p.transactional_id: p.state for p in inspect_sink(connection, sink.sink_id).decided[0].parts}
     assert parts == {committed: "committed", aborted: "lost", waiting: "decided"}
     # the id serves a new transaction: nothing is known of the old one any more
@@ -69,12 +70,12 @@ def test_a_batch_that_waits_for_another_output_says_so(connection, sink):
     """Mishap: the parts in Kafka are committed, the batch is not proven, and nothing tells what it waits for."""
     part = PreparedPart("warehouse", f"eo:{sink.sink_id}:1:0:3:0.0:warehouse", 3, 7, "d")
     name = sink.open_part(0)
-    with Control(connection) as control:
-        version = control.end_txn_version()
-        described = control.describe([name])[name]
+    with Admin(connection) as admin:
+        version = end_txn_version(admin)
+        described = describe(admin, [name])[name]
         handle = PreparedTransaction(name, described.producer_id, described.producer_epoch, 0, 1, digest="d")
         sink.log.append(Decision("q", 0, 1, (handle, part), "digest", version, 0, topics=(sink.topic,)), Deadline(30))
-        control.end(name, handle.producer_id, handle.epoch, True, version)
+        end_one(admin, name, handle.producer_id, handle.epoch, True, version)
     (pending,) = inspect_sink(connection, sink.sink_id).decided
     assert [(p.participant, p.part, p.records, p.state) for p in pending.parts] == [
         ("kafka", 0, 1, "committed"),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from exactly_once.kafka import transactions
+from exactly_once.kafka.admin import IDS_AT_ONCE, Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import IDS_AT_ONCE, Control, End
+from exactly_once.kafka.transactions import End, describe, end_all, end_txn_version
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from tests.support.broker import fresh_name
@@ -11,24 +15,21 @@ from tests.support.broker import fresh_name
 PARTS = IDS_AT_ONCE + 300
 
 
-class Counting(Control):
-    rounds = 0
-
-    def _end_round(self, ends: list[End], commit: bool, version: int) -> dict[str, Outcome]:
-        self.rounds += 1
-        return super()._end_round(ends, commit, version)
-
-
-def test_the_end_of_thousands_of_transactions_needs_one_round(connection: Connection) -> None:
+def test_the_end_of_thousands_of_transactions_needs_one_round(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guards against a wedge: a connection takes a hundred requests at once and refuses the rest by itself. With a
     pause before each further hundred, the parts of a large batch outlast the budget, at every start again.
     """
     sink_id = fresh_name("sink")
     ids = [part_id(sink_id, 1, part, "0.0") for part in range(PARTS)]
-    with Counting(connection, 60) as control:
-        version = control.end_txn_version()
-        assert {d.state for d in control.describe(ids).values()} == {""}
+    rounds: list[int] = []
+    once = transactions._end_round
+    monkeypatch.setattr(transactions, "_end_round", lambda *args: (rounds.append(len(args[1])), once(*args))[1])
+    with Admin(connection, 60) as admin:
+        version = end_txn_version(admin)
+        assert {d.state for d in describe(admin, ids).values()} == {""}
         # the coordinator knows none of them: as definite an answer as any, and no producer is needed
-        outcomes = control.end_all([End(i, 1, 0) for i in ids], True, version)
+        outcomes = end_all(admin, [End(i, 1, 0) for i in ids], True, version)
     assert outcomes == dict.fromkeys(ids, Outcome.UNKNOWN)
-    assert control.rounds == 1
+    assert rounds == [PARTS]

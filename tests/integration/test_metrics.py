@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from exactly_once.ops.metrics import observe, observer
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import Completed
@@ -93,8 +93,8 @@ def test_open_transactions_are_served_as_the_brokers_tell_them(connection, sink)
         assert seen.one("exactly_once_batch_unproven", **name) == 1
         assert seen.one("exactly_once_owner_alive", **name) == 0
         assert seen.one("exactly_once_sink_claims_total", **name) == sink.read().owner.token == 1
-        with Control(connection) as control:
-            marks = control.watermarks(sink.topic).values()
+        with Admin(connection) as admin:
+            marks = admin.watermarks(sink.topic).values()
         waiting = sum(m.high - m.last_stable for m in marks)
         assert waiting == 4  # 3 and 1 records
         assert seen.all("exactly_once_last_stable_offset_lag", **name) == {(sink.topic,): waiting}
@@ -159,8 +159,8 @@ def test_the_lag_of_the_stream_is_against_what_it_may_read(connection, sink):
     positions = [TopicPartition(source, 0, 4), TopicPartition(source, 1, 0), TopicPartition(other, 0, 0)]
     consumer.commit(offsets=positions, asynchronous=False)
     consumer.close()
-    with Control(connection) as control:
-        marks = control.watermarks(source)
+    with Admin(connection) as admin:
+        marks = admin.watermarks(source)
     assert (marks[0].last_stable, marks[0].high, marks[1].last_stable, marks[1].high) == (11, 14, 0, 2)
     with observing(connection, sink.sink_id) as observed:
         name = {"sink": sink.sink_id}

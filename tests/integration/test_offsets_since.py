@@ -2,7 +2,7 @@
 
 from confluent_kafka import Producer
 
-from exactly_once.kafka.raw import RawClient
+from exactly_once.kafka.admin import Admin
 from platform_assets.report.reader import read_committed
 from tests.support import broker as brokers
 from tests.support import oracle
@@ -24,7 +24,7 @@ def test_in_a_transactional_topic_of_old_events_it_finds_markers_and_is_only_a_l
         for n in range(3):
             producer.produce(topic, b"x", partition=0, timestamp=FIRST_DAY_MS + day * DAY_MS + n)
         producer.commit_transaction(30)
-    with RawClient(connection, 30) as cluster:
+    with Admin(connection, 30) as cluster:
         until("the markers", lambda: not oracle.held_back(cluster, [topic]))
         found = [cluster.offsets_since(topic, FIRST_DAY_MS + day * DAY_MS)[0] for day in range(4)]
         assert found == [0, 3, 3, 3]  # the days begin at 0, 4, 8 and 12; at 3 lies the first marker

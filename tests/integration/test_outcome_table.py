@@ -6,7 +6,7 @@ then the decided batch is completed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -15,10 +15,11 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest
 
 from exactly_once.coordinator.decide import amend
 from exactly_once.errors import Expired
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
-from exactly_once.kafka.evidence import Evidence, with_places
+from exactly_once.kafka.leaders import beginnings, with_places
 from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.kafka.transactions import describe, end_one
 from exactly_once.participants.kafka_transactions import commit_transactions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
@@ -48,26 +49,26 @@ class Cluster:
 
     def prepare(self, timeout_ms: int = 60_000, part: int = 0) -> tuple[PreparedTransaction, Producer]:
         """One part with :data:`ROWS`, and the producer that wrote it."""
-        with Control(self.connection) as control:
+        with Admin(self.connection) as admin:
             name = part_id(self.sink_id, 1, part, "0.0")
             config = {"delivery.timeout.ms": str(min(timeout_ms, 60_000))}
-            transaction = PartTransaction(self.connection, config, name, timeout_ms, control)
+            transaction = PartTransaction(self.connection, config, name, timeout_ms, admin)
             producer = transaction._producer
             for row in ROWS:
                 transaction.send(self.topic, None, f"{part}{row}".encode(), partition=part)
             handle = transaction.prepare(part, 30)
-        with Evidence(self.connection) as evidence:
-            places = evidence.beginnings(evidence.describe([handle.transactional_id]).values()).places
+        with Admin(self.connection) as evidence:
+            places = beginnings(evidence, describe(evidence, [handle.transactional_id]).values()).places
         (placed,) = with_places([handle], places)
         assert placed.place is not None
         assert producer is not None
         return placed, producer
 
     def end(self, handle: PreparedTransaction, commit: bool, version: int | None = None) -> Outcome:
-        """Send EndTxn from another client."""
-        with Control(self.connection) as control:
-            return control.end(
-                handle.transactional_id, handle.producer_id, handle.epoch, commit, version or self.version
+        """EndTxn from somebody else's hand."""
+        with Admin(self.connection) as admin:
+            return end_one(
+                admin, handle.transactional_id, handle.producer_id, handle.epoch, commit, version or self.version
             )
 
     @property
@@ -77,23 +78,23 @@ class Cluster:
     def complete(self, *handles: PreparedTransaction) -> list[PreparedTransaction]:
         """Complete the decision of these parts; what comes back is lost."""
         decision = Decision("q", 0, 1, handles, "", self.version, 0)
-        with Evidence(self.connection) as control:
-            return commit_transactions(self.sink_id, decision.parts_of("kafka"), control, 20)
+        with Admin(self.connection) as admin:
+            return commit_transactions(self.sink_id, decision.parts_of("kafka"), admin, 20)
 
     def init(self, handle: PreparedTransaction) -> None:
-        """Send another InitProducerId for the id, which is forbidden while a decision names it."""
+        """Another InitProducerId on the id: what nobody may do while a decision names it."""
         producer = Producer({**self.connection.librdkafka(), "transactional.id": handle.transactional_id})
         producer.init_transactions(30)
 
     def visible(self) -> list[str]:
         """What a read_committed reader sees, markers of the last end awaited."""
-        with Control(self.connection) as control:
-            until("readers to pass", lambda: not oracle.held_back(control, [self.topic]), 10)
+        with Admin(self.connection) as admin:
+            until("readers to pass", lambda: not oracle.held_back(admin, [self.topic]), 10)
         return [m.value or "" for m in oracle.read(self.connection, [self.topic])]
 
     def state(self, handle: PreparedTransaction) -> str:
-        with Control(self.connection) as control:
-            return control.describe([handle.transactional_id])[handle.transactional_id].state
+        with Admin(self.connection) as admin:
+            return describe(admin, [handle.transactional_id])[handle.transactional_id].state
 
     def answer(self, handle: PreparedTransaction) -> Outcome:
         """The bare answer to the commit."""
@@ -138,7 +139,7 @@ def test_an_abort_after_the_commit_changes_nothing(other: bool, cluster: Cluster
 
 @pytest.mark.parametrize("other", [False, True], ids=["same version", "other version"])
 def test_what_an_operator_aborted_is_proven_lost(other: bool, cluster: Cluster) -> None:
-    """Guards against a loss that counts as committed: no start would write the part again."""
+    """Guards against a loss that is taken for done: nobody would write the part again."""
     handle, _ = cluster.prepare()
     second, _ = cluster.prepare(part=1)
     assert cluster.end(handle, False, cluster.other_version if other else None) is Outcome.DONE
@@ -178,7 +179,7 @@ def test_what_another_initialisation_aborted_is_proven_lost(cluster: Cluster) ->
 def test_a_foreign_transaction_that_holds_the_partition_back_hides_no_outcome(
     committed: bool, cluster: Cluster
 ) -> None:
-    """Guards against a wedge: as long as somebody else's transaction is open (a hanging one: forever), the batch would
+    """Guards against a wedge: as long as somebody else's transaction is open (a hanging one: for ever), the batch would
     end with EO-UNFINISHED at each start, though its own end is in the log.
     """
     foreign = Producer({**cluster.connection.librdkafka(), "transactional.id": fresh_name("foreign")})
@@ -209,18 +210,18 @@ def test_a_decision_that_was_amended_after_an_upgrade_of_the_brokers_is_complete
     assert before.complete(kept) == []
     earlier = Decision("q", 0, 1, (kept, lost), "", before.version, 0)
     amended = amend(earlier, Decision("q", 0, 2, (replace(again, part=lost.part),), "", after.version, 0))
-    with Evidence(connection) as control:
+    with Admin(connection) as admin:
         for _ in range(2):
-            assert commit_transactions(before.sink_id, amended.parts_of("kafka"), control, 20) == []
+            assert commit_transactions(before.sink_id, amended.parts_of("kafka"), admin, 20) == []
     before.end(lost, False)
     assert before.visible() == mine(0) + mine(2)
 
 
 def test_an_empty_transaction_is_never_taken_for_committed(cluster: Cluster) -> None:
-    """A part without rows has no handle. If it had one, nothing could prove how it ended."""
+    """A part without rows has no handle. Were there one all the same, nothing could be proven of it."""
     name = part_id(cluster.sink_id, 1, 0, "0.0")
-    with Control(cluster.connection) as control:
-        transaction = PartTransaction(cluster.connection, {}, name, 60_000, control)
+    with Admin(cluster.connection) as admin:
+        transaction = PartTransaction(cluster.connection, {}, name, 60_000, admin)
         producer_id, epoch = transaction._identity.producer_id, transaction._identity.producer_epoch
         empty = PreparedTransaction(name, producer_id, epoch, 0, 1)
     assert cluster.answer(empty) is Outcome.LOST
@@ -257,7 +258,7 @@ def test_an_id_that_the_brokers_have_forgotten_still_has_an_outcome(committed: b
 
 def test_version_5_fences_the_task_that_prepared_a_part(connection: Connection, topic: str) -> None:
     """Guards against a zombie: its later rows, and its own end of the transaction, must not become visible. Before the
-    markers are written, and with version 4 forever, they would (tried): so a task's producer is dropped with the
+    markers are written, and with version 4 for ever, they would (tried): so a task's producer is dropped with the
     prepare.
     """
     cluster = Cluster(connection, topic, fresh_name("sink"), 5)
@@ -295,12 +296,12 @@ def test_the_last_epochs_of_a_producer_id_and_the_first_of_the_next_lose_and_dup
     use_up_epochs(cluster.connection, name, 32_700)
     ids, handles = set[int](), []
     for n in range(80):
-        with Control(cluster.connection) as control:
-            transaction = PartTransaction(cluster.connection, {}, name, 60_000, control)
+        with Admin(cluster.connection) as admin:
+            transaction = PartTransaction(cluster.connection, {}, name, 60_000, admin)
             transaction.send(cluster.topic, None, f"{n}".encode(), partition=0)
             handle = transaction.prepare(0, 30)
-        with Evidence(cluster.connection) as evidence:
-            places = evidence.beginnings(evidence.describe([name]).values()).places
+        with Admin(cluster.connection) as evidence:
+            places = beginnings(evidence, describe(evidence, [name]).values()).places
         (handle,) = with_places([handle], places)
         assert cluster.complete(handle) == []
         assert cluster.complete(handle) == []
@@ -315,25 +316,19 @@ def test_the_last_epochs_of_a_producer_id_and_the_first_of_the_next_lose_and_dup
 def use_up_epochs(connection: Connection, transactional_id: str, until_epoch: int) -> None:
     """InitProducerId again and again, raw: 32,700 of them take some 20 s."""
 
-    class Raw(Control):
-        def init(self, done: Callable[[int], bool]) -> None:
-            async def loop() -> None:
-                (node,) = (await self._coordinators([transactional_id])).values()
-                epoch = -1
-                while not done(epoch):
-                    answer = await self._admin._manager.send(
-                        InitProducerIdRequest(
-                            transactional_id=transactional_id,
-                            transaction_timeout_ms=60_000,
-                            producer_id=-1,
-                            producer_epoch=-1,
-                        ),
-                        node_id=node,
-                    )
-                    assert answer.error_code in (0, 51), answer  # 51: the last one is not over
-                    epoch = answer.producer_epoch if not answer.error_code else epoch
+    async def loop() -> None:
+        (node,) = (await admin.coordinators([transactional_id])).values()
+        epoch = -1
+        while epoch < until_epoch:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=60_000,
+                producer_id=-1,
+                producer_epoch=-1,
+            )
+            answer = await admin.send(request, node)
+            assert answer.error_code in (0, 51), answer  # 51: the last one is not over
+            epoch = answer.producer_epoch if not answer.error_code else epoch
 
-            self._admin._manager.run(loop)
-
-    with Raw(connection, 300) as raw:
-        raw.init(lambda epoch: epoch >= until_epoch)
+    with Admin(connection, 300) as admin:
+        admin.run(loop)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
 from resources.embedded_broker import EmbeddedBroker
 from tests.support.fixtures import Bench, StartDriver, make_bench
 from tests.support.stream import Ended, Job, Run, SparkDriver
@@ -25,8 +25,8 @@ def refused(bench: Bench) -> Iterator[Bench]:
     """A bench with one row of input, whose output must be as empty after the test as before it."""
     bench.input.add_rows([[("a", "1")]])
     yield bench
-    with Control(bench.connection) as control:
-        assert {m.high for m in control.watermarks(bench.topic).values()} == {0}
+    with Admin(bench.connection) as admin:
+        assert {m.high for m in admin.watermarks(bench.topic).values()} == {0}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,7 +19,8 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.transactions import end_one
 from tests.support import registry as support
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.registry import PASSWORD, USER, Door, RegistryProcess
@@ -345,8 +346,8 @@ def test_what_the_registry_refuses_is_refused_before_anything_is_written(
     for secret in (PASSWORD, "guessed-4711"):
         assert secret not in (ended.failure or "")
         assert secret not in warm.log.read_text(errors="replace")
-    with Control(bench.connection) as control:
-        assert {m.high for m in control.watermarks(bench.topic).values()} == {0}
+    with Admin(bench.connection) as admin:
+        assert {m.high for m in admin.watermarks(bench.topic).values()} == {0}
     assert bench.open_parts() == 0
     assert registry.versions("known") == [1]
 
@@ -435,9 +436,9 @@ def test_a_lost_part_is_written_again_under_the_id_it_had_and_under_no_other(
     run.await_true("decided", lambda: killed.has_reached("decided"))
     killed.kill9()
     decision = bench.log().decisions[-1]
-    with Control(bench.connection) as control:
+    with Admin(bench.connection) as admin:
         h = decision.handles[2]
-        control.end(h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
+        end_one(admin, h.transactional_id, h.producer_id, h.epoch, False, decision.end_txn_version)
 
     new = registry.register(f"{bench.topic}-value", LATER)
     doubt = warm.run(job)  # the latest version is another one now

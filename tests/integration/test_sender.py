@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from exactly_once.errors import InvalidRecord
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from exactly_once.kafka.transaction import PartTransaction
 from resources.embedded_broker import EmbeddedBroker
 from tests.support.broker import create_topic, delete_topic, fresh_name
@@ -19,8 +19,8 @@ from tests.support.broker import create_topic, delete_topic, fresh_name
 def part(connection: Connection, **settings: str) -> Iterator[PartTransaction]:
     """An open transaction, aborted at the end."""
     producer = {"message.max.bytes": "1048576", **{k.replace("_", "."): v for k, v in settings.items()}}
-    with Control(connection) as control:
-        opened = PartTransaction(connection, producer, f"eo:{fresh_name()}:1:0:0.0", 60_000, control)
+    with Admin(connection) as admin:
+        opened = PartTransaction(connection, producer, f"eo:{fresh_name()}:1:0:0.0", 60_000, admin)
         try:
             yield opened
         finally:
@@ -51,7 +51,7 @@ def test_a_topic_that_was_deleted_does_not_come_back(own_broker: Callable[..., E
     broker = own_broker(properties={"auto.create.topics.enable": "true"})
     connection = Connection(broker.bootstrap_servers)
     topic = create_topic(broker.bootstrap_servers, partitions=4)
-    with part(connection, topic_metadata_propagation_max_ms="500") as opened, Control(connection) as control:
+    with part(connection, topic_metadata_propagation_max_ms="500") as opened, Admin(connection) as admin:
         opened.send(topic, b"k", b"before")
         opened.flush(30)
         delete_topic(broker.bootstrap_servers, topic)
@@ -59,4 +59,4 @@ def test_a_topic_that_was_deleted_does_not_come_back(own_broker: Callable[..., E
             for n in range(1000):
                 opened.send(topic, b"k%d" % n, b"after")
             opened.prepare(0, 40)
-        assert control.topic_ids([topic]) == {}
+        assert admin.topic_ids([topic]) == {}

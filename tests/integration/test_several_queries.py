@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from exactly_once.coordinator.recover import recover
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from tests.support import oracle
 from tests.support.fixtures import Bench, StartDriver, make_bench
 from tests.support.stream import Input, Run, SparkDriver
@@ -146,8 +146,8 @@ def test_a_killed_stream_holds_readers_of_a_shared_topic_back_only_until_it_is_r
         add(going_on.input, "y")
         other.await_commit(batch)
     assert killed.open_parts() == SMALL["parts"]
-    with Control(killed.connection) as control:
-        assert oracle.held_back(control, [topic])
+    with Admin(killed.connection) as admin:
+        assert oracle.held_back(admin, [topic])
     seen = killed.visible()
     assert set(seen) <= {*killed.input.expected(slice(0, 1)), *going_on.input.expected()}
     assert len(seen) < len(killed.input.expected(slice(0, 1)) + going_on.input.expected())

@@ -8,7 +8,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from exactly_once.coordinator.recover import recover
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import SLOTS, VARIANTS, namespace, parse_part_id
 from tests.support import oracle
 from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
@@ -98,8 +99,8 @@ def test_the_number_of_transactional_ids_is_bounded_by_parallelism(
     """Guards against ids that grow with batches and restarts: a broker remembers each of them for a week."""
 
     def ids() -> set[str]:
-        with Control(bench.connection) as control:
-            return {x.transactional_id for x in control.list_transactions(namespace(bench.sink_id), ())}
+        with Admin(bench.connection) as admin:
+            return {x.transactional_id for x in list_transactions(admin, namespace(bench.sink_id), ())}
 
     bench.input.add(8)
     warm.complete(bench.job)

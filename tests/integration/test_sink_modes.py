@@ -6,14 +6,14 @@ from dataclasses import asdict
 
 import pytest
 
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.admin import Admin
 from tests.support.fixtures import Bench, KafkaInput
 from tests.support.stream import Job, SparkDriver
 
 
 def high_watermarks(bench: Bench) -> dict[int, int]:
-    with Control(bench.connection) as control:
-        return {p: m.high for p, m in control.watermarks(bench.topic).items()}
+    with Admin(bench.connection) as admin:
+        return {p: m.high for p, m in admin.watermarks(bench.topic).items()}
 
 
 def test_a_query_that_changes_to_continuous_mode_is_refused(

@@ -27,7 +27,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
         "participants.kafka_transactions.open_transactions",
         "coordinator.micro_batch.Committer._housekeeping",
     ),
-    "abort": ("participants.kafka_transactions.sweep", "kafka.control.Control.end_all"),
+    "abort": ("participants.kafka_transactions.sweep", "kafka.transactions.end_all"),
     "plan": ("coordinator.claim._replay", "protocol.planning.plan_batch", "coordinator.micro_batch.plan"),
     "rest": ("coordinator.recover.recover", "coordinator.recover.sweep_undecided"),
     "task asks": ("kafka.late.LateCheck",),
@@ -48,14 +48,14 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
         "coordinator.batch_write.abort_write",
     ),
     "disown": ("protocol.records.Aborted", "coordinator.abort._mark_aborted"),
-    "fence": ("participants.kafka_transactions.fence_idle", "kafka.control.Control.fence"),
+    "fence": ("participants.kafka_transactions.fence_idle", "kafka.transactions.fence"),
     "abandon": ("coordinator.abort.abandon",),
     # the world
     "time-out": ("ops.transactions.abort",),
-    "late EndTxn": ("kafka.control.Control.end_all",),
+    "late EndTxn": ("kafka.transactions.end_all",),
     "late write": ("kafka.commit_log.CommitLog._write",),
-    "foreign": ("kafka.log_reader.LogLeader.blocked",),
-    "records gone": ("kafka.evidence.Evidence.beginnings",),
+    "foreign": ("kafka.log_reader.blocked",),
+    "records gone": ("kafka.leaders.beginnings",),
 }
 
 #: Rule -> what it says, and the functions that keep it.
@@ -92,7 +92,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "proves_outcomes": ("a commit that did not happen is not taken for one", ("protocol.outcomes.read_answer",)),
     "asks_the_output": (
         "what EndTxn cannot tell, the output tells",
-        ("kafka.evidence.Evidence.fates", "kafka.evidence.read_fate"),
+        ("kafka.evidence.fates", "kafka.evidence.read_fate"),
     ),
     "waits_for_proof": (
         "a batch goes on only when every outcome is proven",
@@ -106,7 +106,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "amends": ("the decision of a batch names all of its parts, also after a replay", ("coordinator.decide.amend",)),
     "leader_was_asked": (
         "a leader that knows no such transaction forbids the decision",
-        ("kafka.evidence.Evidence.beginnings", "participants.kafka_transactions._check_places"),
+        ("kafka.leaders.beginnings", "participants.kafka_transactions._check_places"),
     ),
     "abort_reads_log": ("abort() leaves alone what is decided", ("coordinator.micro_batch.Committer.abort",)),
     "abort_inits_first": (

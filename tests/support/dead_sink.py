@@ -5,9 +5,11 @@ from __future__ import annotations
 from confluent_kafka import Producer
 
 from exactly_once.deadline import Deadline
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.evidence import Evidence
+from exactly_once.kafka.leaders import beginnings
+from exactly_once.kafka.transactions import describe, end_txn_version
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
@@ -46,10 +48,10 @@ class DeadSink:
         """Decide batch 0 with the open transactions of these ids; ``placed`` as today, else as format 2 did, without
         what proves a loss.
         """
-        with Evidence(self.connection) as control:
-            version = control.end_txn_version()
-            described = control.describe(names)
-            places = control.beginnings(described.values()).places if placed else {}
+        with Admin(self.connection) as admin:
+            version = end_txn_version(admin)
+            described = describe(admin, names)
+            places = beginnings(admin, described.values()).places if placed else {}
             handles = tuple(
                 PreparedTransaction(i, d.producer_id, d.producer_epoch, part, records, digest="d", place=places.get(i))
                 for part, (i, d) in enumerate(described.items())

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import end_one
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
@@ -54,11 +55,16 @@ class Bench:
 
     def abort_parts(self, decision: Decision, *parts: int) -> None:
         """Abort some transactions of a decision behind the sink's back, as an operator may."""
-        with Control(self.connection) as control:
+        with Admin(self.connection) as admin:
             for handle in decision.handles:
                 if handle.part in parts:
-                    end = control.end(
-                        handle.transactional_id, handle.producer_id, handle.epoch, False, decision.end_txn_version
+                    end = end_one(
+                        admin,
+                        handle.transactional_id,
+                        handle.producer_id,
+                        handle.epoch,
+                        False,
+                        decision.end_txn_version,
                     )
                     assert end is Outcome.DONE
 

@@ -6,8 +6,8 @@ import threading
 from itertools import islice
 from typing import Self
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
 from platform_assets.constants import (
     EVENT_TIME_TOPIC,
     FLIGHT_DELAYS,
@@ -85,8 +85,8 @@ def await_caught_up(connection: Connection, checkpoint: str, timeout_s: float = 
     """Wait until the stream has committed all that is in ``flights``."""
 
     def caught_up() -> bool:
-        with Control(connection) as control:
-            marks = control.watermarks(FLIGHTS)
+        with Admin(connection) as admin:
+            marks = admin.watermarks(FLIGHTS)
         committed = CheckpointReader(root="").committed_offsets(checkpoint)
         return bool(committed) and lag(committed, FLIGHTS, marks) == 0
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from kafka.errors import KafkaError, for_code
 from kafka.protocol.producer import ProduceRequest
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.errors import check
 
 #: Without it the partition leader asks the coordinator before it lets a transaction begin, which makes them impossible.
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}
@@ -36,55 +36,36 @@ def leave_hanging(
     int
         The producer id.
     """
-    with _Raw(connection) as raw:
-        return raw.leave_hanging(topic, partition, transactional_id, age_s)
 
+    async def act() -> int:
+        coordinator = None
+        if transactional_id is not None:
+            coordinator = (await admin.coordinators([transactional_id]))[transactional_id]
+        init = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=60_000,
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=5,
+        )
+        given = await admin.send(init, coordinator)
+        check(given.error_code, "InitProducerId")
+        batch = DefaultRecordBatchBuilder(2, 0, True, given.producer_id, given.producer_epoch, 0, 10_000)
+        batch.append(0, int((time.time() - age_s) * 1000), b"k", b"hanging", [])
+        data = ProduceRequest.TopicProduceData
+        records = data.PartitionProduceData(index=partition, records=bytes(batch.build()))
+        produce = ProduceRequest(
+            transactional_id=transactional_id or "nobody",
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[data(name=topic, partition_data=[records])],
+            max_version=_LAST_EXPLICIT,
+        )
+        answer = await admin.send(produce, await admin.leader((topic, partition)))
+        for written in answer.responses:
+            for p in written.partition_responses:
+                check(p.error_code, "Produce")
+        return int(given.producer_id)
 
-class _Raw(Control):
-    def leave_hanging(self, topic: str, partition: int, transactional_id: str | None, age_s: float) -> int:
-        async def act() -> int:
-            manager = self._admin._manager
-            coordinator = None
-            if transactional_id is not None:
-                coordinator = (await self._coordinators([transactional_id]))[transactional_id]
-            init = InitProducerIdRequest(
-                transactional_id=transactional_id,
-                transaction_timeout_ms=60_000,
-                producer_id=-1,
-                producer_epoch=-1,
-                max_version=5,
-            )
-            given = await (manager.send(init) if coordinator is None else manager.send(init, node_id=coordinator))
-            _check(given.error_code)
-            batch = DefaultRecordBatchBuilder(2, 0, True, given.producer_id, given.producer_epoch, 0, 10_000)
-            batch.append(0, int((time.time() - age_s) * 1000), b"k", b"hanging", [])
-            data = ProduceRequest.TopicProduceData
-            produce = ProduceRequest(
-                transactional_id=transactional_id or "nobody",
-                acks=-1,
-                timeout_ms=10_000,
-                topic_data=[
-                    data(
-                        name=topic,
-                        partition_data=[data.PartitionProduceData(index=partition, records=bytes(batch.build()))],
-                    )
-                ],
-                max_version=_LAST_EXPLICIT,
-            )
-            metadata = await self._admin._get_cluster_metadata([topic])
-            leader = next(
-                p["leader_id"] for p in metadata["topics"][0]["partitions"] if p["partition_index"] == partition
-            )
-            answer = await manager.send(produce, node_id=leader)
-            for written in answer.responses:
-                for p in written.partition_responses:
-                    _check(p.error_code)
-            return int(given.producer_id)
-
-        return self._retry(act)
-
-
-def _check(code: int) -> None:
-    if code:
-        error: type[KafkaError] = for_code(code)
-        raise error()
+    with Admin(connection) as admin:
+        return admin.ask(act)

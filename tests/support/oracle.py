@@ -10,9 +10,10 @@ from typing import NamedTuple
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control
+from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import namespace
 from tests.support.processes import until
 
@@ -52,9 +53,9 @@ def read(
     )
     try:
         ends = {}
-        with Control(connection) as control:
+        with Admin(connection) as admin:
             for topic in topics:
-                for p, marks in control.watermarks(topic).items():
+                for p, marks in admin.watermarks(topic).items():
                     end = marks.last_stable if committed else marks.high
                     if end > marks.low:
                         ends[TopicPartition(topic, p)] = end
@@ -111,34 +112,32 @@ def assert_exactly(found: Sequence[Message], expected: Sequence[tuple[str, str]]
 
 def assert_settled(connection: Connection, sink_id: str, topics: Iterable[str], timeout_s: float = 5.0) -> None:
     """Nothing of the sink is under way: no open transaction, no reader held back, no open decision."""
-    with Control(connection, timeout_s + 10) as control:
+    with Admin(connection, timeout_s + 10) as admin:
 
         def is_settled() -> bool:
-            return not control.list_transactions(namespace(sink_id), UNFINISHED) and not held_back(control, topics)
+            return not list_transactions(admin, namespace(sink_id), UNFINISHED) and not held_back(admin, topics)
 
         try:
             until("the sink to settle", is_settled, timeout_s)
         except AssertionError as e:
             raise AssertionError(
-                f"{e}: open {control.list_transactions(namespace(sink_id), UNFINISHED)}, held back "
-                f"{held_back(control, topics)}"
+                f"{e}: open {list_transactions(admin, namespace(sink_id), UNFINISHED)}, held back "
+                f"{held_back(admin, topics)}"
             ) from None
     assert read_log(connection, sink_id).open_decisions == ()
 
 
-def held_back(control: Control, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
+def held_back(admin: Admin, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
     """Partitions on which read_committed readers do not reach the end: (last stable offset, high watermark)."""
     return {
         (topic, p): (m.last_stable, m.high)
         for topic in topics
-        for p, m in control.watermarks(topic).items()
+        for p, m in admin.watermarks(topic).items()
         if m.last_stable < m.high
     }
 
 
 def open_parts(connection: Connection, sink_id: str) -> int:
     """How many of the sink's parts hold a transaction open."""
-    with Control(connection) as control:
-        return len(
-            [x for x in control.list_transactions(namespace(sink_id)) if not x.transactional_id.endswith(":log")]
-        )
+    with Admin(connection) as admin:
+        return len([x for x in list_transactions(admin, namespace(sink_id)) if not x.transactional_id.endswith(":log")])

@@ -15,5 +15,5 @@ OPTIONS = {"kafka.bootstrap.servers": "h:1", "sink.id": "job", "checkpointLocati
 def session_of(control: Any, log: Any = None, *others: Any) -> Session:
     """The session of sink "job" whose Kafka participant asks ``control``."""
     kafka = KafkaParticipant.of(SinkOptions.parse(OPTIONS))
-    kafka._evidence = control
+    kafka._admin = control
     return Session(log or SimpleNamespace(sink_id="job"), kafka, others, "/c")

@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from exactly_once.errors import CheckpointUnusable
-from exactly_once.kafka.raw import Watermarks
+from exactly_once.kafka.admin import Watermarks
 from platform_assets.backfill.days import (
     FIRST_DAY,
     LAST_DAY,

@@ -4,7 +4,7 @@ import pytest
 
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.errors import CheckpointUnusable
-from exactly_once.kafka.raw import Watermarks
+from exactly_once.kafka.admin import Watermarks
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision
 from resources.checkpoints import CheckpointReader, compare, lag, parse_offsets

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from exactly_once.kafka.control import Description
+from exactly_once.kafka.transactions import Description
 from exactly_once.ops.standing import Standing
 from platform_assets.checks import judgements
 from platform_assets.checks.judgements import Block, Waiting

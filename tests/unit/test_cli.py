@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from exactly_once.kafka.control import Description
+from exactly_once.kafka.transactions import Description
 from exactly_once.ops import cli
 from exactly_once.ops.cli.arguments import parse
 from exactly_once.ops.cli.explain import explain, trouble

@@ -23,7 +23,8 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
-from exactly_once.kafka.schema_registry import Framing, Registry, Side
+from exactly_once.kafka.schema_options import Registry, Side
+from exactly_once.kafka.schema_registry import Framing
 from exactly_once.spark.columns import Columns
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))

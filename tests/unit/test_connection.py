@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 from kafka.admin import KafkaAdminClient
 
 from exactly_once.errors import BrokerUnreachable, InvalidOption
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.raw import RawClient
 
 SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
 PEM = {"kafka.ssl.truststore.location": "/ca.pem", "kafka.ssl.truststore.type": "PEM"}
@@ -267,7 +267,7 @@ def test_a_connection_that_fails_leaves_no_thread_behind() -> None:
     before = threading.active_count()
     for _ in range(2):
         with pytest.raises(BrokerUnreachable):
-            RawClient(Connection("127.0.0.1:1"), 0.1)
+            Admin(Connection("127.0.0.1:1"), 0.1)
     assert threading.active_count() == before
 
 
@@ -275,5 +275,5 @@ def test_a_connection_that_fails_logs_no_secret(caplog: pytest.LogCaptureFixture
     """kafka-python logs its whole configuration at DEBUG, which a user turns on when a connection fails."""
     scram = CASES["SCRAM without TLS"][0] | {"kafka.bootstrap.servers": "127.0.0.1:1"}
     with caplog.at_level(logging.DEBUG), pytest.raises(BrokerUnreachable):
-        RawClient(Connection.from_options(scram), 0.2)
+        Admin(Connection.from_options(scram), 0.2)
     assert "s3cret" not in caplog.text

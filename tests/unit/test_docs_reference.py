@@ -11,7 +11,7 @@ import pytest
 
 from exactly_once import options
 from exactly_once.errors import ExactlyOnceError, all_errors
-from exactly_once.kafka import connection, schema_registry
+from exactly_once.kafka import connection, schema_options
 from exactly_once.protocol.names import commit_log_topic, namespace
 from sensors.settings import RestartPolicy, WatchPolicy
 
@@ -142,8 +142,8 @@ def test_every_producer_option_of_the_reference_is_taken() -> None:
 
 def test_every_option_of_the_schema_registry_is_named_and_no_other() -> None:
     """Guards against a side of a record that nobody can frame."""
-    known = {*schema_registry.REGISTRY_OPTIONS}
-    known |= {f"{side}.{option}" for side in ("key", "value") for option in schema_registry.SIDE_OPTIONS}
+    known = {*schema_options.REGISTRY_OPTIONS}
+    known |= {f"{side}.{option}" for side in ("key", "value") for option in schema_options.SIDE_OPTIONS}
     assert {name for prefix in ("schema", "key", "value") for name in named_options(prefix)} == known
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from exactly_once.kafka.control import Description
-from exactly_once.kafka.evidence import Beginnings, Fate, read_beginnings, read_marker
+from exactly_once.kafka.evidence import Fate, read_marker
+from exactly_once.kafka.leaders import Beginnings, read_beginnings
+from exactly_once.kafka.transactions import Description
 from exactly_once.protocol.records import Place, PreparedTransaction
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)

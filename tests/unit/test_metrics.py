@@ -25,6 +25,7 @@ from exactly_once.protocol.records import (
     PreparedTransaction,
     Tally,
 )
+from tests.support.doubles import ask_the_double
 
 NOWHERE = Connection("127.0.0.1:1")
 
@@ -181,7 +182,8 @@ class Cluster:
 
     def __init__(self, monkeypatch):
         self.names, self.error, self.down, self.dies_at = ["a", "b"], {}, None, None
-        monkeypatch.setattr(observer, "LagSurvey", lambda *_: self)
+        monkeypatch.setattr(observer, "Admin", lambda *_: self)
+        ask_the_double(monkeypatch, observer, "group_offsets", "partition_ends")
         monkeypatch.setattr(observer, "sinks", lambda *_: list(self.names))
         monkeypatch.setattr(observer, "inspect_sink", self._inspect)
         self.looks = []
@@ -213,7 +215,7 @@ class Cluster:
     def group_offsets(self, group):
         return {}
 
-    def ends(self, topics):
+    def partition_ends(self, topics):
         return {}
 
 

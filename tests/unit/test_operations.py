@@ -5,8 +5,8 @@ consequence is typed out.
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Description
-from exactly_once.kafka.hanging import Hanging
+from exactly_once.kafka.leaders import Hanging
+from exactly_once.kafka.transactions import Description
 from exactly_once.ops.inspection import Owner
 from exactly_once.ops.rules import attribute
 from exactly_once.ops.transactions import (

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kafka.errors import for_code
 
 from exactly_once.coordinator.complete import complete as complete_session
 from exactly_once.errors import (
@@ -19,13 +18,16 @@ from exactly_once.errors import (
     NotAuthorized,
     Unfinished,
 )
-from exactly_once.kafka.control import Description, End, Listing, _name
+from exactly_once.kafka.errors import name_of
 from exactly_once.kafka.evidence import Fate
+from exactly_once.kafka.transactions import Description, End, Listing
 from exactly_once.participant import Scope
+from exactly_once.participants import kafka_transactions
 from exactly_once.participants.kafka_transactions import sweep
 from exactly_once.protocol.names import SLOTS, part_id
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import Decision, PreparedTransaction
+from tests.support.doubles import ask_the_double
 from tests.support.sessions import session_of
 
 DONE, RETRY, LOST = Outcome.DONE, Outcome.RETRY, Outcome.LOST
@@ -56,13 +58,13 @@ def test_an_answer_means_what_the_broker_knows(code: int, name: str, meaning: Ou
 
     The names are those that the client library gives: another spelling would fall through to RETRY.
     """
-    assert _name(for_code(code)) == name
+    assert name_of(code) == name
     assert read_answer(name) is meaning
 
 
 def test_nothing_but_success_is_read_as_done_and_nothing_unheard_of_as_lost() -> None:
     """Invariant 9: an answer that is not understood proves nothing, in either direction."""
-    meanings = {c: read_answer(_name(for_code(c))) for c in range(-1, 200)}
+    meanings = {c: read_answer(name_of(c)) for c in range(-1, 200)}
     assert [c for c, m in meanings.items() if m is DONE] == [0]
     assert {c for c, m in meanings.items() if m in (LOST, UNKNOWN)} == {47, 48, 49, 90}
 
@@ -98,6 +100,13 @@ class Answers:
     def end_all(self, ends: Sequence[End], commit: bool, version: int) -> dict[str, Outcome]:
         self.sent += [(e, commit, version) for e in ends]
         return {e.transactional_id: self.outcomes[e.transactional_id] for e in ends}
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_the_double(
+        monkeypatch, kafka_transactions, "describe", "end_all", "end_txn_version", "fates", "list_transactions"
+    )
 
 
 def complete(control: Any, recovering: bool = False) -> Any:

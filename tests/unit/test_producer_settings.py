@@ -56,7 +56,7 @@ def test_what_no_guarantee_needs_is_not_asked_for() -> None:
 _OFFERED = """
 import os, psutil, sys
 from exactly_once.kafka import sender
-from exactly_once.kafka.delivery import AcknowledgedSender
+from exactly_once.kafka.sender import AcknowledgedSender
 from exactly_once.options import SinkOptions
 sender.STALLED_S = 0.5
 options = SinkOptions.parse(dict(pair.split("=") for pair in sys.argv[1:]))

@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from exactly_once.errors import InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
 from exactly_once.kafka import schema_registry
-from exactly_once.kafka.schema_registry import Framing, Registry, Side, prefix, resolve, resolve_once
+from exactly_once.kafka.schema_options import Registry, Side
+from exactly_once.kafka.schema_registry import Framing, prefix, resolve, resolve_once
 from exactly_once.options import SinkOptions
 from tests.support.registry import message_type
 

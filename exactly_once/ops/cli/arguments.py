@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from exactly_once.kafka.hanging import OLDER_THAN_S
+from exactly_once.kafka.leaders import OLDER_THAN_S
 from exactly_once.ops.cli import metrics
 
 _ENVIRONMENT = (

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from exactly_once.checkpoint import kafka_offsets, read_checkpoint, repair_command
 from exactly_once.deadline import now_ms
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control, Description
+from exactly_once.kafka.transactions import Description, describe, list_transactions
 from exactly_once.ops import transactions as operations
 from exactly_once.ops.cli import metrics, tables
 from exactly_once.ops.cli.explain import explain, trouble
@@ -82,10 +83,10 @@ def _list(args: argparse.Namespace) -> Result:
 
 def _idle(connection: Connection, found: list[Inspection]) -> list[Description]:
     """Return the transactional ids of these sinks without a transaction under way."""
-    with Control(connection, BUDGET_S) as control:
-        ids = [t.transactional_id for i in found for t in control.list_transactions(namespace(i.sink_id), ())]
+    with Admin(connection, BUDGET_S) as admin:
+        ids = [t.transactional_id for i in found for t in list_transactions(admin, namespace(i.sink_id), ())]
         open_ids = {t.transactional_id for i in found for t in i.open}
-        return [d for d in control.renew(BUDGET_S).describe(ids).values() if d.transactional_id not in open_ids]
+        return [d for d in describe(admin.renew(BUDGET_S), ids).values() if d.transactional_id not in open_ids]
 
 
 def _hanging_json(found: Attributed) -> dict[str, Any]:
@@ -104,8 +105,8 @@ def _explain(args: argparse.Namespace) -> Result:
     found = (
         inspect_sink(connection, sink_id, BUDGET_S, readers=True) if sink_id else Inspection("", checked_ms=now_ms())
     )
-    with Control(connection, BUDGET_S) as control:
-        described = control.describe([args.id])[args.id]
+    with Admin(connection, BUDGET_S) as admin:
+        described = describe(admin, [args.id])[args.id]
     explanation = explain(described, found, _program(args))
     return Result(explanation.as_json(), partial(tables.show_explanation, explanation), 0 if described.state else 1)
 

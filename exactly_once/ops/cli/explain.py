@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from exactly_once.kafka.control import Description
+from exactly_once.kafka.transactions import Description
 from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.inspection import UNDER_WAY, BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
 from exactly_once.ops.rules import Refused, check_owner, name_of

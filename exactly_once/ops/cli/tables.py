@@ -12,7 +12,7 @@ from rich.text import Text
 from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
-from exactly_once.kafka.control import Description
+from exactly_once.kafka.transactions import Description
 from exactly_once.ops.cli.explain import Explanation, owner_sentence
 from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.inspection import BlockedPartition, Inspection, OpenTransaction

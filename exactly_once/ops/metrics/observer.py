@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.lag import LagSurvey
+from exactly_once.kafka.groups import group_offsets, partition_ends
 from exactly_once.ops.inspection import inspect_sink, sinks
 from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics.figures import History, Lag, output_topics, standing
@@ -70,16 +71,16 @@ class Observer:
         began = time.monotonic()
         news: list[Point] = []
         try:
-            with LagSurvey(self._connection, LOOK_BUDGET_S) as survey:
+            with Admin(self._connection, LOOK_BUDGET_S) as admin:
                 names = list(self._wanted) or sinks(self._connection, LOOK_BUDGET_S)
                 self._meet(names)
                 self._say("", None)
                 for name in names:
                     if stop is not None and stop.is_set():
                         break
-                    news += self._look(name, survey)
+                    news += self._look(name, admin)
                     if not self._sinks[name].up:  # raises when the whole cluster is away: do not wait for each sink
-                        survey.renew(LAG_BUDGET_S).broker_count()
+                        admin.renew(LAG_BUDGET_S).broker_count()
         except Exception as e:
             self._lose(e, time.monotonic() - began)
         with self._lock:
@@ -107,16 +108,16 @@ class Observer:
 
     # -- looking --------------------------------------------------------------------------------------------------
 
-    def _look(self, name: str, survey: LagSurvey) -> list[Point]:
+    def _look(self, name: str, admin: Admin) -> list[Point]:
         sink, began = self._sinks[name], time.monotonic()
         news: list[Point] = []
         points: list[Point] = []
         try:
             found = inspect_sink(self._connection, name, LOOK_BUDGET_S)
             lag_deadline = Deadline(LAG_BUDGET_S)
-            readers = self._ask(f"{name}: reader lag", lambda: _reader_lag(survey, name, lag_deadline))
+            readers = self._ask(f"{name}: reader lag", lambda: _reader_lag(admin, name, lag_deadline))
             stable = self._ask(
-                f"{name}: last stable offset lag", lambda: _stable_lag(survey, output_topics(found), lag_deadline)
+                f"{name}: last stable offset lag", lambda: _stable_lag(admin, output_topics(found), lag_deadline)
             )
             points = standing(found, readers, stable)
             news = sink.history.news(name, found.log)
@@ -171,10 +172,10 @@ class Observer:
         log.warning("%s: observation failed: %s", name, e, exc_info=None if expected else e)
 
 
-def _reader_lag(survey: LagSurvey, sink_id: str, deadline: Deadline) -> Lag:
+def _reader_lag(admin: Admin, sink_id: str, deadline: Deadline) -> Lag:
     """Return, by topic of the sink's consumer group, the offsets that it could read and has not committed."""
-    committed = survey.renew(max(0.1, deadline.left)).group_offsets(offsets_group(sink_id))
-    ends = survey.ends(committed)
+    committed = group_offsets(admin.renew(max(0.1, deadline.left)), offsets_group(sink_id))
+    ends = partition_ends(admin, committed)
     return {
         topic: sum(max(0, ends[topic][p].last_stable - o) for p, o in offsets.items() if p in ends[topic])
         for topic, offsets in committed.items()
@@ -182,7 +183,7 @@ def _reader_lag(survey: LagSurvey, sink_id: str, deadline: Deadline) -> Lag:
     }
 
 
-def _stable_lag(survey: LagSurvey, topics: set[str], deadline: Deadline) -> Lag:
+def _stable_lag(admin: Admin, topics: set[str], deadline: Deadline) -> Lag:
     """Return, by topic, the offsets that a read_committed reader waits for."""
-    ends = survey.renew(max(0.1, deadline.left)).ends(topics)
+    ends = partition_ends(admin.renew(max(0.1, deadline.left)), topics)
     return {topic: sum(e.high - e.last_stable for e in partitions.values()) for topic, partitions in ends.items()}

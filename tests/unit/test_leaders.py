@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 import pytest
 
-from exactly_once.kafka import hanging
+from exactly_once.kafka import leaders
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Description
-from exactly_once.kafka.hanging import Hanging, abort_hanging
+from exactly_once.kafka.leaders import Hanging, abort_hanging
+from exactly_once.kafka.transactions import Description
+from tests.support.doubles import ask_the_double
 
 OPEN = Hanging("t", 0, 7, 3, 0, 100, 0)
 NAME = "eo:job:1:0:0.0"
 
 
-class Leaders(hanging.Leaders):
+class Cluster:
     """A transaction that is open on t-0, and one listing after the other of the ids that coordinators know."""
 
     def __init__(self, listings: list[dict[int, str]], partitions: tuple[tuple[str, int], ...]):
         self.listings, self.partitions = listings, partitions
         self.aborted: list[Hanging] = []
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Nothing is open."""
+
+    def renew(self, budget_s: float) -> Self:
+        return self
 
     def _open(self, topics: list[str]) -> list[Hanging]:
         return [OPEN]
 
-    def _ids_of(self, producer_ids: set[int]) -> dict[int, str]:
+    def ids_of(self, producer_ids: set[int]) -> dict[int, str]:
         return self.listings.pop(0)
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
         return {i: Description(i, "Ongoing", 7, 3, 60_000, 0, self.partitions, 1) for i in transactional_ids}
 
-    def abort(self, h: Hanging) -> None:
+    def _abort(self, h: Hanging) -> None:
         self.aborted.append(h)
 
 
@@ -55,9 +63,9 @@ def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
 ) -> None:
     """Guards against a torn transaction: an abort marker on one partition of a live one, whose coordinator has just
     died and whose successor has not loaded it yet. Its rows there are lost while the rest commits."""
-    leaders = Leaders(listings, partitions)
-    monkeypatch.setattr(hanging, "Leaders", lambda connection, budget_s: leaders)
-    monkeypatch.setattr(hanging, "_SECOND_LOOK_S", 0.0)
-    leaders.renew(5)
+    cluster = Cluster(listings, partitions)
+    monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
+    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.0)
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "_abort")
     assert abort_hanging(Connection("h:1"), OPEN) is aborted
-    assert bool(leaders.aborted) is aborted and leaders.listings == []
+    assert bool(cluster.aborted) is aborted and cluster.listings == []

@@ -1,4 +1,4 @@
-"""The control plane when coordinators move: asked again where they are, never given up on the first dead one."""
+"""Requests to coordinators that move: asked again where they are, never given up on the first dead one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from kafka.errors import KafkaConnectionError, UnknownBrokerIdError
-from kafka.future import Future
 from kafka.protocol.metadata import CoordinatorType
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.control import Control, End
+from exactly_once.kafka.transactions import End, describe, end_all, end_one
 from exactly_once.protocol.outcomes import Outcome
 
 DEAD, ALIVE = 1, 2
@@ -26,7 +26,7 @@ class Cluster:
 
     def __init__(self, answer: Exception | Any):
         self.cluster = SimpleNamespace(_coordinators={(CoordinatorType.TRANSACTION, i): DEAD for i in ("a", "b")})
-        self._manager = self
+        self._manager = self._net = self
         self.answer = answer
 
     async def _find_coordinator_ids(self, ids: list[str], key_type: object) -> dict[str, int]:
@@ -39,24 +39,28 @@ class Cluster:
             return end.value
         raise AssertionError("something waits for a real broker")
 
-    def send(self, request: Any, node_id: int) -> Future:
+    async def send(self, request: Any, node_id: int) -> Any:
         if node_id == DEAD:
-            return Future().failure(KafkaConnectionError("socket disconnected"))
-        return Future().failure(self.answer) if isinstance(self.answer, Exception) else Future().success(self.answer)
+            raise KafkaConnectionError("socket disconnected")
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
 
-def control(answer: Any) -> Control:
-    c = object.__new__(Control)
-    c._connection = Connection("h:1")
-    c._deadline = Deadline(0.5)
-    c._admin = Cluster(answer)  # type: ignore[assignment]
-    return c
+def over(cluster: Cluster) -> Admin:
+    admin = object.__new__(Admin)
+    admin.connection, admin.deadline = Connection("h:1"), Deadline(0.5)
+    admin.client = cluster  # type: ignore[assignment]
+    return admin
 
 
 def test_endtxn_finds_the_new_coordinator_of_a_decided_transaction() -> None:
     """A broker dies between the decision and the commit: the others have what it takes."""
     ends = [End("a", 7, 0), End("b", 8, 0)]
-    assert control(SimpleNamespace(error_code=0)).end_all(ends, True, 5) == {"a": Outcome.DONE, "b": Outcome.DONE}
+    assert end_all(over(Cluster(SimpleNamespace(error_code=0))), ends, True, 5) == {
+        "a": Outcome.DONE,
+        "b": Outcome.DONE,
+    }
 
 
 def test_describe_finds_the_new_coordinator_too() -> None:
@@ -71,7 +75,7 @@ def test_describe_finds_the_new_coordinator_too() -> None:
         transaction_start_time_ms=5,
         topics=[],
     )
-    described = control(SimpleNamespace(transaction_states=[row])).describe(["a"])
+    described = describe(over(Cluster(SimpleNamespace(transaction_states=[row]))), ["a"])
     assert (described["a"].state, described["a"].coordinator) == ("Ongoing", ALIVE)
 
 
@@ -90,32 +94,29 @@ class Joined(Cluster):
 def test_a_broker_that_joined_since_the_last_look_is_asked_after_a_new_one() -> None:
     """A leader may move there. Taken for a refusal, the place of no transaction is recorded, and a lost one is
     EO-EXPIRED: a person in the night, for something that the next start finds out."""
-    c = control(None)
-    joined = c._admin = Joined()  # type: ignore[assignment]
+    joined = Joined()
 
     async def ask() -> str:
         if not joined.heard:
             raise UnknownBrokerIdError(3)
         return "answer"
 
-    assert c._retry(ask) == "answer"
+    assert over(joined).ask(ask) == "answer"
 
 
 def test_a_broker_that_nobody_knows_is_no_refusal() -> None:
     """EO-BROKER-REFUSED is not restarted; this heals by itself."""
-    c = control(None)
-    c._admin = Joined()  # type: ignore[assignment]
 
     async def ask() -> str:
         raise UnknownBrokerIdError(3)
 
     with pytest.raises(BrokerUnreachable):
-        c._retry(ask)
+        over(Joined()).ask(ask)
 
 
 @pytest.mark.parametrize("code", [-1, 35, 42])
 def test_an_answer_that_says_nothing_about_the_transaction_does_not_declare_it_lost(code: int) -> None:
     """UNKNOWN_SERVER_ERROR, UNSUPPORTED_VERSION, INVALID_REQUEST: the transaction may be as alive as before.
     EO-EXPIRED would ask a person to write rows again that are about to be committed: duplicates."""
-    outcome = control(SimpleNamespace(error_code=code)).end("a", 7, 0, True, 5)
+    outcome = end_one(over(Cluster(SimpleNamespace(error_code=code))), "a", 7, 0, True, 5)
     assert outcome not in (Outcome.DONE, Outcome.LOST, Outcome.UNKNOWN)

@@ -1,0 +1,398 @@
+"""One kafka-python admin connection, with one time budget and the project's own errors: the only file that touches what
+kafka-python does not publish (tests/unit/test_kafka_python.py holds it to these names).
+
+What a cluster is (brokers, topics, offsets, settings) is answered here; transactions, partition leaders and consumer
+groups are functions over an :class:`Admin`, in the modules of these names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Self, TypeVar
+
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
+from kafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnknownBrokerIdError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import CoordinatorType, MetadataRequest
+from kafka.structs import TopicPartition
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError, NotAuthorized, UnknownTopic
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.errors import check, of_admin
+
+T = TypeVar("T")
+
+#: A single request may take this long before its connection is given up; a healthy broker answers in milliseconds, and
+#: the budget of a step (10 s and more) must leave room for a second coordinator.
+REQUEST_TIMEOUT_MS = 5_000
+
+#: Requests that go to one broker together: the EndTxn of a batch. The broker works them off one by one, so more would
+#: gain nothing.
+IN_FLIGHT = 100
+
+#: In one request that names ids. A request is given up after a fixed time, so what it asks must not grow with a batch;
+#: a thousand take a broker some tens of milliseconds.
+IDS_AT_ONCE = 1_000
+
+EARLIEST, LATEST = -2, -1
+
+Partition = tuple[str, int]
+
+
+class Watermarks(NamedTuple):
+    """Offsets of a partition: first, last stable (the end of what read_committed sees), high watermark."""
+
+    low: int
+    last_stable: int
+    high: int
+
+
+# its debug output holds the whole configuration, passwords included
+logging.getLogger("kafka.admin.client").setLevel(logging.INFO)
+
+
+class _Client(KafkaAdminClient):
+    """An admin client that leaves no thread and no socket behind when it cannot connect."""
+
+    def __init__(self, **configs: Any):
+        try:
+            super().__init__(**configs)
+        except BaseException:
+            if hasattr(self, "_net"):
+                self._client.close()
+                self._net.stop()
+            raise
+
+
+class Admin:
+    """Requests to a cluster, within ``budget_s`` seconds (renewable); a context manager that closes its connections.
+
+    A question is a function without arguments that returns an awaitable, most often a coroutine function. The
+    ``async`` methods are for use inside of questions.
+
+    Attributes
+    ----------
+    client : kafka.admin.KafkaAdminClient
+        For what kafka-python publishes; :meth:`call` gives it the budget and our errors.
+    deadline : Deadline
+        What is left of the budget.
+
+    Raises
+    ------
+    BrokerUnreachable
+        From the constructor and from every call, when no broker answered within the budget.
+    NotAuthorized
+        When the principal cannot authenticate or lacks a right.
+    BrokerRefused
+        When the brokers refuse a request for good.
+    """
+
+    def __init__(self, connection: Connection, budget_s: float = 10.0):
+        self.connection = connection
+        self.deadline = Deadline(budget_s)
+        self._led_by: dict[Partition, int] = {}
+        try:
+            self.client = _Client(
+                client_id="exactly-once-control",
+                request_timeout_ms=REQUEST_TIMEOUT_MS,
+                bootstrap_timeout_ms=int(budget_s * 1000),
+                reconnect_backoff_max_ms=500,  # a broker that restarts must not cost the default's 30 s of silence
+                # the client refuses what goes beyond: metadata, say, which it asks for by itself
+                max_in_flight_requests_per_connection=IN_FLIGHT + 20,
+                **connection.kafka_python(),
+            )
+        except (KafkaError, OSError, ValueError) as e:
+            raise self.named(e) from e
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.client.close()
+
+    def renew(self, budget_s: float) -> Self:
+        """Start a new budget for the next step over the same connections; returns self."""
+        self.deadline = Deadline(budget_s)
+        return self
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        """The answer to ``question``, which is asked again after what Kafka calls retriable until the budget is spent.
+
+        Raises
+        ------
+        BrokerUnreachable, NotAuthorized, BrokerRefused
+        """
+        return self.call(lambda: self.run(question))
+
+    def call(self, act: Callable[[], T]) -> T:
+        """As :meth:`ask`, for what waits for its answer itself, such as the methods of ``client``."""
+        failure: Exception | None = None
+        for _ in self.deadline.tries():
+            try:
+                return act()
+            except UnknownBrokerIdError as e:  # it joined after the client's last look at the cluster
+                failure = e
+                with contextlib.suppress(KafkaError):
+                    self.run(self._cluster.refresh_metadata)
+            except KafkaError as e:
+                if not e.retriable:
+                    raise self.named(e) from e
+                failure = e
+        raise self.named(failure) from failure
+
+    def run(self, question: Callable[[], Awaitable[T]]) -> T:
+        """The answer to ``question``, asked once; raises kafka-python's own errors."""
+        answer: T = self.client._net.run(question)
+        return answer
+
+    def begin(self, question: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Ask without waiting; what it returns is awaited inside of another question."""
+        asked: Awaitable[T] = self.client._manager.call_soon(question)
+        return asked
+
+    def named(self, e: Exception | None) -> ExactlyOnceError:
+        """Our name for a client's error; see :func:`exactly_once.kafka.errors.of_admin`."""
+        return of_admin(e, self.connection.bootstrap_servers, self.deadline.seconds)
+
+    # -- to whom: for use inside of questions ---------------------------------------------------------------------
+
+    def send(self, request: Any, node: int | None = None) -> Any:
+        """Send a request to a broker, to any when ``node`` is None; returns what its answer can be awaited from."""
+        return self.client._manager.send(request, node_id=node)
+
+    def api_version(self, request: Any) -> int:
+        """The highest version of a request that client and brokers know; -1 when they have none in common."""
+        try:
+            return int(self.client._manager.broker_version_data.api_version(request))
+        except KafkaError:
+            return -1
+
+    async def brokers(self) -> list[int]:
+        """The live brokers, by a fresh look."""
+        await self._cluster.refresh_metadata()
+        return [b.node_id for b in self._cluster.brokers()]
+
+    async def coordinators(self, transactional_ids: list[str]) -> dict[str, int]:
+        """The coordinator of each id, from memory or by FindCoordinator (KIP-699)."""
+        found: dict[str, int] = {}
+        for first in range(0, len(transactional_ids), IDS_AT_ONCE):
+            some = transactional_ids[first : first + IDS_AT_ONCE]
+            found |= await self.client._find_coordinator_ids(some, key_type=CoordinatorType.TRANSACTION)
+        return found
+
+    def forget_coordinator(self, transactional_id: str) -> None:
+        """Look it up again next time: it may have moved."""
+        self._cluster._coordinators.pop((CoordinatorType.TRANSACTION, transactional_id), None)
+
+    async def leaders(self, topics: list[str]) -> dict[int, list[Partition]]:
+        """All partitions of ``topics`` by the broker that leads them; a topic that does not exist has none.
+
+        Raises
+        ------
+        LeaderNotAvailableError
+            When one of them has no leader at this moment.
+        """
+        found: dict[int, list[Partition]] = {}
+        for topic in (await self._metadata(topics)).topics if topics else ():
+            if for_code(topic.error_code) is UnknownTopicOrPartitionError:  # deleted since
+                continue
+            check(topic.error_code, f"metadata of {topic.name}")
+            for p in topic.partitions:
+                if p.leader_id < 0:
+                    raise LeaderNotAvailableError(f"{topic.name}-{p.partition_index}")
+                found.setdefault(p.leader_id, []).append((topic.name, p.partition_index))
+        return found
+
+    async def leader(self, partition: Partition) -> int:
+        """The broker that leads ``partition``, whatever its topic's other partitions do.
+
+        Raises
+        ------
+        LeaderNotAvailableError, UnknownTopicOrPartitionError
+        """
+        name, index = partition
+        [topic] = (await self._metadata([name])).topics
+        check(topic.error_code, f"metadata of {name}")
+        led = {p.partition_index: int(p.leader_id) for p in topic.partitions}
+        if led.get(index, -1) < 0:
+            raise (LeaderNotAvailableError if index in led else UnknownTopicOrPartitionError)(f"{name}-{index}")
+        return led[index]
+
+    async def end_of(self, partition: Partition) -> int:
+        """The high watermark of ``partition``, from its leader: one request once the leader is known."""
+        if partition not in self._led_by:
+            self._led_by[partition] = await self.leader(partition)
+        (name, index), topic = partition, ListOffsetsRequest.ListOffsetsTopic
+        wanted = topic(name=name, partitions=[topic.ListOffsetsPartition(partition_index=index, timestamp=LATEST)])
+        request = ListOffsetsRequest(isolation_level=0, topics=[wanted], min_version=1)  # 0: read_uncommitted
+        try:
+            [found] = (await self.send(request, self._led_by[partition])).topics[0].partitions
+            check(found.error_code, f"ListOffsets of {name}-{index}")
+        except KafkaError:
+            self._led_by.pop(partition, None)  # it may have moved
+            raise
+        return int(found.offset)
+
+    async def _metadata(self, topics: list[str]) -> Any:
+        wanted = [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
+        return await self.send(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+
+    @property
+    def _cluster(self) -> Any:
+        """The client's own memory of the cluster."""
+        return self.client._manager.cluster
+
+    # -- the cluster ----------------------------------------------------------------------------------------------
+
+    def broker_count(self) -> int:
+        """The number of live brokers."""
+        return len(self.ask(self.brokers))
+
+    def topics(self) -> list[str]:
+        """The names of all topics that the principal may describe."""
+        return sorted(t["name"] for t in self._described(None) if not t["error_code"])
+
+    def sizes(self, topics: list[str]) -> dict[str, int]:
+        """The number of partitions of those of ``topics`` that exist and may be described."""
+        return {t["name"]: len(t["partitions"]) for t in self._described(topics) if not t["error_code"]}
+
+    def topic_partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """The number of partitions of each topic.
+
+        Raises
+        ------
+        UnknownTopic
+            When one of them does not exist, or may not be described.
+        """
+        wanted = list(topics)
+        described = self._described(wanted)
+        found = {t["name"]: len(t["partitions"]) for t in described if not t["error_code"]}
+        if denied := [t["name"] for t in described if t["error_code"] == TopicAuthorizationFailedError.errno]:
+            raise NotAuthorized(
+                f"this principal may not describe topic {denied[0]!r} on {self.connection.bootstrap_servers}",
+                f"Grant the rights on {denied[0]} that docs/reference.md lists under 'Rights'",
+            )
+        if missing := [t for t in wanted if t not in found]:
+            way_out = "Create the topic with the number of partitions that you want, or correct its name"
+            raise self._unknown(missing[0], way_out)
+        return found
+
+    def watermarks(self, topic: str) -> dict[int, Watermarks]:
+        """The offsets of every partition of ``topic``; raises :class:`UnknownTopic`."""
+        tps = [TopicPartition(topic, p) for p in range(self.topic_partitions([topic])[topic])]
+        low = self.list_offsets(tps, EARLIEST, "read_uncommitted")
+        stable, high = (self.list_offsets(tps, LATEST, level) for level in ("read_committed", "read_uncommitted"))
+        return {tp.partition: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The offset after the last record of a partition, committed or not, as its leader says: one request."""
+        return self.ask(lambda: self.end_of((topic, partition)))
+
+    def offsets_since(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
+        """By partition, the first offset whose time stamp is at or after ``timestamp_ms``; None where there is none.
+
+        Offsets of transaction markers count, and these carry the time of writing: in a transactional topic with old
+        event times this is a lower bound of the first *record* since then, often a far too low one.
+        """
+        tps = [TopicPartition(topic, p) for p in range(self.topic_partitions([topic])[topic])]
+        found = self.list_offsets(tps, timestamp_ms, "read_uncommitted")
+        offsets = {tp.partition: found[tp].offset for tp in tps if found.get(tp) is not None}
+        return {tp.partition: o if (o := offsets.get(tp.partition, -1)) >= 0 else None for tp in tps}
+
+    def list_offsets(self, partitions: list[TopicPartition], spec: int, isolation: str) -> Mapping[TopicPartition, Any]:
+        """What the leaders say of ``spec``: :data:`EARLIEST`, :data:`LATEST`, or a time in ms."""
+        wanted = dict.fromkeys(partitions, spec)
+        return self.call(lambda: self.client.list_partition_offsets(wanted, isolation_level=isolation))
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """The topic's effective configuration; empty when the principal may not read it."""
+        return self._config(ConfigResourceType.TOPIC, topic)
+
+    def broker_config(self) -> dict[str, str]:
+        """The effective configuration of one broker; empty when the principal may not read it."""
+        return self._config(ConfigResourceType.BROKER, str(self.ask(self.brokers)[0]))
+
+    def create_topic(self, name: str, partitions: int, replication: int, configs: dict[str, str]) -> None:
+        """Create a topic; a no-op when it is there."""
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, topic_configs=configs)
+        try:
+            self.client.create_topics([topic])
+        except TopicAlreadyExistsError:
+            pass
+        except KafkaError as e:
+            raise self.named(e) from e
+
+    def check_rights(self, topic: str, operations: Iterable[str]) -> None:
+        """Make sure that this principal may do ``operations`` (READ, WRITE) on ``topic``, as far as brokers tell
+        (KIP-430).
+
+        Raises
+        ------
+        NotAuthorized
+        """
+        [found] = self._described([topic])
+        may = found.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
+        if may and (missing := [o for o in operations if o not in may]):
+            raise NotAuthorized(
+                f"this principal has no {' and no '.join(missing)} right on topic {topic!r}",
+                f"Grant {' and '.join(missing)} on the topic {topic}; docs/reference.md lists all rights",
+            )
+
+    def topic_ids(self, topics: list[str]) -> dict[str, str]:
+        """The ids of those of ``topics`` that exist and may be described (KIP-516); none from brokers before 2.8."""
+        described = self._described(topics) if topics else []
+        ids = {t["name"]: str(t.get("topic_id") or "") for t in described if not t["error_code"]}
+        return {topic: i for topic, i in ids.items() if i.strip("-0")}
+
+    def cluster_and_topic_id(self, topic: str) -> tuple[str, str]:
+        """The cluster's id and the topic's; "" where these brokers have none.
+
+        Raises
+        ------
+        UnknownTopic
+            When the brokers do not know the topic within the budget: one of them may learn of it late.
+        """
+        for _ in self.deadline.tries():
+            answer = self.ask(lambda: self._metadata([topic]))
+            [found] = answer.topics
+            if not found.error_code:
+                topic_id = str(getattr(found, "topic_id", None) or "")
+                return str(answer.cluster_id or ""), topic_id if topic_id.strip("-0") else ""
+        raise self._unknown(topic, "Start again; if the error persists, grant the rights that docs/reference.md lists")
+
+    def _described(self, topics: list[str] | None) -> list[Any]:
+        """Metadata of these topics, errors included; of all topics if None."""
+        return self.call(lambda: self.client.describe_topics(topics))
+
+    def _config(self, kind: Any, name: str) -> dict[str, str]:
+        wanted = [ConfigResource(kind, name)]
+        try:
+            found = self.call(lambda: self.client.describe_configs(wanted, config_filter="all"))
+        except NotAuthorized:
+            return {}
+        values = found[kind.name.lower()][name]
+        return {key: data["value"] for key, data in values.items() if data["value"] is not None}
+
+    def _unknown(self, topic: str, way_out: str) -> UnknownTopic:
+        return UnknownTopic(
+            f"topic {topic!r} does not exist on {self.connection.bootstrap_servers} (or this principal may not "
+            "describe it)",
+            way_out,
+        )

@@ -1,0 +1,197 @@
+"""What a client's error means: one table of causes for kafka-python and librdkafka, and what each actor says of them.
+
+Both clients have the brokers' codes, which are the protocol's; librdkafka adds negative ones of its own, kafka-python
+classes without a code.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NoReturn
+
+from confluent_kafka import KafkaError, KafkaException
+from kafka.errors import KafkaError as PythonError
+from kafka.errors import UnknownBrokerIdError, for_code
+
+from exactly_once.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    ExactlyOnceError,
+    InvalidRecord,
+    InvalidTransactionTimeout,
+    NotAuthorized,
+    PrepareFailed,
+    UnknownTopic,
+)
+
+#: So much of a key is shown.
+KEY_SHOWN = 60
+
+
+class Cause(Enum):
+    """Why a request or a record failed."""
+
+    DENIED = "the principal lacks a right, or cannot authenticate"
+    NO_TOPIC = "the topic or partition does not exist"
+    TOO_LARGE = "a record, or a request with several, is larger than a limit"
+    TIMEOUT = "the transaction timeout is above the brokers' maximum"
+    FENCED = "another producer has initialised the transactional id"
+    SILENT = "nobody answered, or the answer may change by itself"
+    REFUSED = "a retry will not change the answer"
+
+
+_BY_CODE = {
+    KafkaError._UNKNOWN_TOPIC: Cause.NO_TOPIC,
+    KafkaError._UNKNOWN_PARTITION: Cause.NO_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_OR_PART: Cause.NO_TOPIC,
+    KafkaError.MSG_SIZE_TOO_LARGE: Cause.TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: Cause.TOO_LARGE,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: Cause.TIMEOUT,
+    KafkaError._FENCED: Cause.FENCED,
+    KafkaError.PRODUCER_FENCED: Cause.FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH: Cause.FENCED,
+    KafkaError._TIMED_OUT: Cause.SILENT,
+    KafkaError._ALL_BROKERS_DOWN: Cause.SILENT,
+    KafkaError._TRANSPORT: Cause.SILENT,
+}
+
+
+def cause_of(e: Exception | KafkaError | None) -> Cause:
+    """Why ``e`` was raised by kafka-python (any exception), or by librdkafka (its exception, or the error inside).
+
+    kafka-python's errors end a call that was repeated as long as they could pass, so whether one of them could is all
+    that counts; None and what is no Kafka error (a socket's) is silence.
+    """
+    if isinstance(e, KafkaException):
+        e = e.args[0]
+    if isinstance(e, KafkaError):
+        denied = "AUTHORIZATION" in e.name() or "AUTHENTICATION" in e.name()
+        return Cause.DENIED if denied else _BY_CODE.get(e.code(), Cause.REFUSED)
+    if "Authorization" in type(e).__name__ or "Authentication" in type(e).__name__:
+        return Cause.DENIED
+    # a broker that has just joined is unknown to the client until it looks again
+    passing = not isinstance(e, PythonError) or e.retriable or isinstance(e, UnknownBrokerIdError)
+    return Cause.SILENT if passing else Cause.REFUSED
+
+
+# -- codes in answers -------------------------------------------------------------------------------------------------
+
+
+def name_of(code: int) -> str:
+    """The protocol's name of an error code in an answer; NONE for success."""
+    error: type[PythonError] = for_code(code)
+    return "NONE" if not getattr(error, "errno", None) else str(getattr(error, "message", error.__name__))
+
+
+def check(code: int, what: str) -> None:
+    """Raise kafka-python's error for the code in an answer, unless it is success."""
+    if code:
+        refuse(code, what)
+
+
+def refuse(code: int, what: str) -> NoReturn:
+    """Raise kafka-python's error for ``code``; what may pass by itself is repeated by whoever asked."""
+    error: type[PythonError] = for_code(code)
+    raise error(what)
+
+
+# -- what each actor says ---------------------------------------------------------------------------------------------
+
+
+def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceError:
+    """What the failure of a request to ``servers`` within a budget of ``seconds`` is called."""
+    cause = cause_of(e)
+    if cause is Cause.DENIED:
+        return NotAuthorized(
+            f"{servers} refuses this principal: {e}",
+            "Grant the right that docs/reference.md lists, or correct the credentials",
+        )
+    if cause is Cause.REFUSED:
+        return BrokerRefused(
+            f"{servers} refuses a request: {e}",
+            "Correct the setting that the answer names, in the options or on the brokers",
+        )
+    return BrokerUnreachable(
+        f"no broker of {servers} answered within {seconds:g} s ({e})",
+        "Check kafka.bootstrap.servers, the brokers and the network; start again, unchanged, once they answer",
+    )
+
+
+def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "") -> ExactlyOnceError:
+    """What a failure to read or write the commit log ``topic`` is called; ``prefix`` is that of the sink's ids."""
+    error: KafkaError = e.args[0]
+    if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return NotAuthorized(
+            f"this principal may not use the transactional ids that begin with {prefix!r}",
+            f"Grant WRITE on the transactional ids with the prefix {prefix}",
+        )
+    match cause_of(error):
+        case Cause.NO_TOPIC:
+            return UnknownTopic(
+                f"the commit log {topic} does not exist", "Start the stream once: the sink creates the topic"
+            )
+        case Cause.TIMEOUT:
+            return InvalidTransactionTimeout(
+                "the brokers do not allow a transaction timeout of 30 s, which the commit log needs",
+                "Set transaction.max.timeout.ms on the brokers to at least one minute",
+            )
+        case Cause.DENIED:
+            return NotAuthorized(
+                f"this principal may not use the commit log {topic} ({error.str()})",
+                f"Grant READ on the topic {topic}, and WRITE to principals that run streams, writes or recoveries; "
+                "docs/reference.md lists all rights",
+            )
+    return BrokerUnreachable(
+        f"the commit log {topic} on {servers}: {error.str()}", "Check the brokers, then start again"
+    )
+
+
+def of_sender(
+    e: KafkaException, name: str, topic: str = "", key: object = None, value: bytes | str | None = None
+) -> ExactlyOnceError:
+    """What it is called when the producer ``name`` fails; with a topic, over a record that it did not take."""
+    error: KafkaError = e.args[0]
+    match cause_of(error):
+        case Cause.TOO_LARGE:
+            return InvalidRecord(
+                f"a record of this part (topic {topic!r}, key {_shown(key)}, value of {len(value or b'')} bytes) is "
+                "larger than max.request.size",
+                "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the record "
+                "smaller",
+            )
+        case Cause.NO_TOPIC:
+            return InvalidRecord(
+                f"a record goes to a topic or partition that does not exist ({topic or error.str()}): it never "
+                "existed, or was deleted while the stream was running",
+                "Create the topic or partition, or correct the option or the columns that name it",
+            )
+        case Cause.TIMEOUT:
+            return InvalidTransactionTimeout(
+                "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
+                "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers",
+            )
+        case Cause.DENIED:
+            return NotAuthorized(f"{name}: {error.str()}", "Grant the rights that docs/reference.md lists")
+    return PrepareFailed(
+        f"{name}: {error.str()} ({error.name()})", "Start the stream again once the brokers are healthy"
+    )
+
+
+def of_delivery(error: KafkaError, name: str, where: str, key: object, size: int) -> ExactlyOnceError:
+    """What it is called when the brokers did not take a record for ``where`` (topic-partition) from producer ``name``;
+    ``size`` is its value's.
+    """
+    if cause_of(error) is not Cause.TOO_LARGE:
+        return of_sender(KafkaException(error), name, where)
+    topic = where.rpartition("-")[0]
+    limit = "max.message.bytes" if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else "segment.bytes"
+    return InvalidRecord(
+        f"the brokers refuse a request of this part because it exceeds {limit} of topic {topic!r}; its largest record "
+        f"has the key {_shown(key)} and a value of {size} bytes",
+        f"Raise {limit} of topic {topic!r}, or keep both kafka.batch.size and the record below that limit",
+    )
+
+
+def _shown(key: object) -> str:
+    shown = repr(key)
+    return shown if len(shown) <= KEY_SHOWN else f"{shown[:KEY_SHOWN]}..."

@@ -1,0 +1,94 @@
+"""Consumer groups and how far they are: who has committed offsets where, and the ends that a reader may get to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kafka.errors import KafkaError
+from kafka.structs import TopicPartition
+
+from exactly_once.kafka.admin import LATEST, Admin, Partition
+
+#: Groups asked for together: one request to each coordinator among them, and a short step between looks at the budget.
+_GROUPS_AT_ONCE = 100
+
+
+class Readers(NamedTuple):
+    """Consumer groups by the partition on which they have a committed offset.
+
+    ``complete`` is False when the budget ended first, or when some group could not be asked.
+    """
+
+    groups: Mapping[Partition, tuple[str, ...]]
+    complete: bool
+
+
+class Ends(NamedTuple):
+    """Ends of a partition: of what a read_committed reader sees, and of everything."""
+
+    last_stable: int
+    high: int
+
+
+def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float) -> Readers:
+    """The consumer groups that have committed an offset on one of ``partitions``, as far as ``budget_s`` reaches.
+
+    A group that reads without committing to Kafka (Spark's own source is one) cannot be seen.
+    """
+    wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
+    found: dict[Partition, list[str]] = {(tp.topic, tp.partition): [] for tp in wanted}
+    if not wanted:
+        return Readers({}, True)
+    groups = _groups(admin.renew(budget_s))
+    waiting = [groups[first : first + _GROUPS_AT_ONCE] for first in range(0, len(groups), _GROUPS_AT_ONCE)]
+    complete = True
+    while waiting and not admin.deadline.over:
+        some = waiting.pop()
+        try:
+            offsets = admin.client.list_group_offsets(dict.fromkeys(some, wanted))
+        except KafkaError:
+            if len(some) > 1:  # one that moves, or that may not be read: the others are worth knowing
+                waiting += [[group] for group in some]
+            else:
+                complete = False
+            continue
+        for group, committed in offsets.items():
+            for tp, position in committed.items():
+                if position.offset >= 0:
+                    found[tp.topic, tp.partition].append(group)
+    groups_by_partition = {where: tuple(sorted(who)) for where, who in found.items()}
+    return Readers(groups_by_partition, complete and not waiting)
+
+
+def group_offsets(admin: Admin, group: str) -> dict[str, dict[int, int]]:
+    """The committed offsets of ``group``, by topic and partition; empty for a group that is not there."""
+    offsets = admin.call(lambda: admin.client.list_group_offsets({group: None}))
+    found: dict[str, dict[int, int]] = {}
+    for tp, position in offsets.get(group, {}).items():
+        if position.offset >= 0:
+            found.setdefault(tp.topic, {})[tp.partition] = position.offset
+    return found
+
+
+def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, Ends]]:
+    """The ends of every partition of ``topics``, all asked at once; a topic that is gone is left out."""
+    wanted = sorted(set(topics))
+    if not wanted:
+        return {}
+    sizes = admin.sizes(wanted)
+    partitions = [TopicPartition(topic, p) for topic, size in sizes.items() for p in range(size)]
+    found: dict[str, dict[int, Ends]] = {topic: {} for topic in sizes}
+    if not partitions:
+        return found
+    # in this order: what is committed in between is not taken for a reader that waits for less than nothing
+    stable, high = (admin.list_offsets(partitions, LATEST, level) for level in ("read_committed", "read_uncommitted"))
+    for tp in partitions:
+        found[tp.topic][tp.partition] = Ends(stable[tp].offset, high[tp].offset)
+    return found
+
+
+def _groups(admin: Admin) -> list[str]:
+    """The ids of all groups; share groups have no offsets."""
+    groups = admin.call(lambda: admin.client.list_groups(broker_ids=admin.run(admin.brokers)))
+    return sorted({g["group_id"] for g in groups if g.get("group_type") != "share"})

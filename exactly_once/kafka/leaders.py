@@ -1,0 +1,362 @@
+"""What the leaders of partitions say of open transactions: where they begin, what they hold, and which ones hang.
+
+A hanging transaction is open at a partition's leader, and no coordinator will ever end it. A time-out cannot help,
+since it is the coordinator that times out. They come from brokers before 3.6 (or with
+``transaction.partition.verification.enable=false``), where a late Produce request could open a transaction behind its
+own end marker (KIP-664, KIP-890). The steps are those of Kafka's own tool: leaders first, coordinators second.
+
+Everything here needs READ on the topics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kafka.errors import KafkaError
+from kafka.protocol.admin.transactions import DescribeProducersRequest
+from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.errors import check
+from exactly_once.kafka.transactions import Description, describe, ids_of
+from exactly_once.protocol.records import Place, PreparedTransaction
+
+#: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
+OLDER_THAN_S = 900.0
+
+#: Between two looks at a transaction whose producer no coordinator names. When a coordinator dies, its ids are in no
+#: list until its successor begins to load them, which it does as soon as it hears of it: seconds at the most.
+_SECOND_LOOK_S = 10.0
+
+#: Partitions in one request, as in Kafka's own tool: a leader has to look through the producers of each.
+_PARTITIONS_AT_ONCE = 500
+
+#: (Transaction, partition) pairs that are looked at before a decision, at least one for each transaction. A leader
+#: answers with every producer that wrote to the partition within a day, at some 30 microseconds each: for this many
+#: pairs a tenth of a second.
+_PAIRS = 1_000
+
+#: A leader that says that a transaction is not there is asked again for this long: it may be one that has been deposed
+#: and does not know it yet.
+_SURE_S = 2.0
+
+#: By partition, (producer id, epoch) of its open transactions -> their first offset.
+Beginning = dict[Partition, dict[tuple[int, int], int]]
+
+
+class Hanging(NamedTuple):
+    """A transaction that is open on one partition, beyond any coordinator's reach.
+
+    ``last_timestamp_ms`` is the timestamp of its last record, which its writer may have chosen. ``transactional_id`` is
+    the id to which a coordinator has given this producer id; None when none knows it. ``records`` counts what the
+    producer wrote to the partition under this epoch: at least what this transaction holds.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+    transactional_id: str | None = None
+    records: int = 0
+
+    @property
+    def name(self) -> str:
+        """``topic-partition@start offset``: what a person calls it."""
+        return f"{self.topic}-{self.partition}@{self.start_offset}"
+
+
+class Beginnings(NamedTuple):
+    """The partition leaders' reports about open transactions; see :func:`beginnings`.
+
+    Attributes
+    ----------
+    places : dict of str to Place
+        By transactional id, where the transaction has its first record, on one of its partitions.
+    missing : dict of str to (str, int)
+        By transactional id, a partition of the transaction whose leader knows no such open transaction: its records are
+        gone.
+    unasked : str
+        Why some leaders could not be asked; "" when all were.
+    """
+
+    places: dict[str, Place]
+    missing: dict[str, Partition]
+    unasked: str = ""
+
+
+class _Answer(NamedTuple):
+    """One partition in the answer to DescribeProducers."""
+
+    topic: str
+    partition: int
+    code: int
+    open: list[Hanging]
+
+
+# -- before a decision ------------------------------------------------------------------------------------------------
+
+
+def beginnings(admin: Admin, described: Iterable[Description]) -> Beginnings:
+    """Find the first record of each of these open transactions, or that it has none.
+
+    Partitions that may not be read, and leaders that do not answer, say nothing either way.
+    """
+    wanted = {d.transactional_id: d for d in described if d.partitions}
+    each = max(1, _PAIRS // max(1, len(wanted)))
+    asked = sorted({p for d in wanted.values() for p in d.partitions[:each]})
+    found = Beginnings({}, {})
+    for _ in Deadline(min(_SURE_S, admin.deadline.left)).tries():
+        try:
+            answers, unasked = _producers_on(admin, asked)
+        except ExactlyOnceError as e:
+            return found if found.missing else Beginnings({}, {}, e.what)
+        found = read_beginnings(wanted.values(), answers, each, unasked)
+        if not found.missing:
+            break
+    return found
+
+
+def read_beginnings(
+    described: Iterable[Description],
+    answers: Mapping[Partition, Mapping[tuple[int, int], int]],
+    each: int,
+    unasked: str = "",
+) -> Beginnings:
+    """What ``answers`` say: for each partition that was asked, (producer id, epoch) of its open transactions -> offset.
+
+    ``each`` is how many partitions of a transaction were asked at most.
+    """
+    places: dict[str, Place] = {}
+    missing: dict[str, Partition] = {}
+    for d in described:
+        mine = (d.producer_id, d.producer_epoch)
+        for where in d.partitions[:each]:
+            if where not in answers:
+                continue
+            if mine not in answers[where]:
+                missing[d.transactional_id] = where
+            elif d.transactional_id not in places:
+                places[d.transactional_id] = Place(*where, answers[where][mine])
+    return Beginnings(places, missing, unasked)
+
+
+def with_places(handles: Sequence[PreparedTransaction], places: Mapping[str, Place]) -> tuple[PreparedTransaction, ...]:
+    """The handles with what is known of where their records begin."""
+    return tuple(h.at(places.get(h.transactional_id)) for h in handles)
+
+
+def _producers_on(admin: Admin, partitions: list[Partition]) -> tuple[Beginning, str]:
+    """The transactions that the leaders of these partitions know as open.
+
+    A partition that does not exist has none. One that may not be read is left out, and the text says why.
+    """
+
+    async def question() -> tuple[Beginning, str]:
+        found: Beginning = {p: {} for p in partitions}
+        unasked = ""
+        topics = sorted({topic for topic, _ in partitions})
+        for p in await _describe_producers(admin, topics, set(partitions).__contains__):
+            here = (p.topic, p.partition)
+            try:
+                check(p.code, f"DescribeProducers of {p.topic}-{p.partition}")
+                found[here] = {(h.producer_id, h.producer_epoch): h.start_offset for h in p.open}
+            except KafkaError as e:
+                if e.retriable:
+                    raise
+                del found[here]
+                unasked = str(e)
+        return found, unasked
+
+    return admin.ask(question)
+
+
+# -- open transactions ------------------------------------------------------------------------------------------------
+
+
+def open_on(admin: Admin, partitions: Sequence[Partition]) -> list[Hanging]:
+    """Every transaction that is open on one of ``partitions``, whether or not it hangs."""
+    return _open_at(admin, sorted({topic for topic, _ in partitions}), set(partitions).__contains__)
+
+
+def written(admin: Admin, transaction: Description) -> int:
+    """How many records an open transaction holds, as its partitions' leaders count them.
+
+    Exact for a transaction whose producer was initialised for it alone, as a part's is.
+    """
+    mine = (transaction.producer_id, transaction.producer_epoch)
+    found = _open(admin, sorted({topic for topic, _ in transaction.partitions}))
+    return sum(h.records for h in found if (h.producer_id, h.producer_epoch) == mine)
+
+
+def _open(admin: Admin, topics: list[str]) -> list[Hanging]:
+    """Every transaction that is open on a partition of ``topics``, by the partition's leader."""
+    return _open_at(admin, topics, lambda partition: True)
+
+
+def _open_at(admin: Admin, topics: list[str], wanted: Callable[[Partition], bool]) -> list[Hanging]:
+    async def question() -> list[Hanging]:
+        found: list[Hanging] = []
+        for p in await _describe_producers(admin, topics, wanted):
+            check(p.code, f"DescribeProducers of {p.topic}-{p.partition}")
+            found += p.open
+        return found
+
+    return admin.ask(question)
+
+
+# -- what hangs -------------------------------------------------------------------------------------------------------
+
+
+def find_hanging(
+    connection: Connection, topics: Iterable[str], older_than_s: float = OLDER_THAN_S, budget_s: float = 10.0
+) -> list[Hanging]:
+    """The hanging transactions on ``topics``; topics that do not exist have none.
+
+    Parameters
+    ----------
+    older_than_s : float
+        Only those whose last record has a timestamp at least this old. A transaction that has just begun can look like
+        one that hangs, so this should be the longest transaction timeout that the brokers allow.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized
+        It needs READ on the topics and DESCRIBE on *all* transactional ids that write to them: the brokers leave out
+        the others silently, and their transactions would look like hanging ones.
+    """
+    with Admin(connection, budget_s) as admin:
+        return _hanging(admin, topics, older_than_s)
+
+
+def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10.0) -> bool:
+    """Write the end marker that no coordinator will write; what the transaction holds is never visible.
+
+    It is looked up again first: exactly this transaction is ended, and only as long as it hangs. That takes the
+    explicit word of a coordinator, which describes the id and does not name the partition. Where none knows the
+    producer, it takes two looks, ten seconds apart, since a coordinator may just have died.
+
+    Returns
+    -------
+    bool
+        False when it was there no more.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized
+        It needs ALTER on the cluster.
+    """
+    with Admin(connection, budget_s) as admin:
+        found = _same(admin, hanging)
+        if found is not None and found.transactional_id is None:
+            time.sleep(_SECOND_LOOK_S)
+            found = _same(admin.renew(budget_s), hanging)
+        if found is None:
+            return False
+        _abort(admin, found)
+        return True
+
+
+def _hanging(admin: Admin, topics: Iterable[str], older_than_s: float) -> list[Hanging]:
+    names = sorted(set(topics))
+    limit_ms = now_ms() - older_than_s * 1000
+    candidates = [h for h in _open(admin, names) if h.last_timestamp_ms <= limit_ms]
+    if not candidates:
+        return []
+    ids = ids_of(admin, {h.producer_id for h in candidates})
+    known = describe(admin, ids.values())
+    orphans = [
+        h._replace(transactional_id=ids.get(h.producer_id))
+        for h in candidates
+        if h.producer_id not in ids or (h.topic, h.partition) not in known[ids[h.producer_id]].partitions
+    ]
+    if not orphans:
+        return []
+    # one that ended between the two looks is not hanging
+    still = {h[:6] for h in _open(admin, sorted({h.topic for h in orphans}))}
+    return [h for h in orphans if h[:6] in still]
+
+
+def _same(admin: Admin, h: Hanging) -> Hanging | None:
+    """The very transaction ``h`` as it hangs now; None when it does not."""
+    return next((x for x in _hanging(admin, [h.topic], 0.0) if x[:6] == h[:6]), None)
+
+
+def _abort(admin: Admin, h: Hanging) -> None:
+    """Send the abort marker to the leader."""
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    request = WriteTxnMarkersRequest(
+        markers=[
+            marker(
+                producer_id=h.producer_id,
+                producer_epoch=h.producer_epoch,
+                transaction_result=False,
+                topics=[marker.WritableTxnMarkerTopic(name=h.topic, partition_indexes=[h.partition])],
+                # -1 before the producer's first marker; 0 is below the epoch of any coordinator
+                coordinator_epoch=max(0, h.coordinator_epoch),
+            )
+        ]
+    )
+
+    async def question() -> None:
+        answer = await admin.send(request, await admin.leader((h.topic, h.partition)))
+        for result in answer.markers:
+            for topic in result.topics:
+                for partition in topic.partitions:
+                    check(partition.error_code, f"WriteTxnMarkers to {h.name}")
+
+    admin.ask(question)
+
+
+# -- DescribeProducers ------------------------------------------------------------------------------------------------
+
+
+async def _describe_producers(admin: Admin, topics: list[str], wanted: Callable[[Partition], bool]) -> list[_Answer]:
+    sent = []
+    for node, led in (await admin.leaders(topics)).items():
+        partitions = [p for p in led if wanted(p)]
+        for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
+            sent.append(admin.send(_request(partitions[first : first + _PARTITIONS_AT_ONCE]), node))
+    return [answer for future in sent for answer in _answers(await future)]
+
+
+def _request(partitions: list[Partition]) -> DescribeProducersRequest:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    return DescribeProducersRequest(
+        topics=[DescribeProducersRequest.TopicRequest(name=t, partition_indexes=p) for t, p in by_topic.items()]
+    )
+
+
+def _answers(answer: Any) -> list[_Answer]:
+    return [
+        _Answer(
+            topic.name,
+            p.partition_index,
+            p.error_code,
+            [
+                Hanging(
+                    topic.name,
+                    p.partition_index,
+                    x.producer_id,
+                    x.producer_epoch,
+                    x.coordinator_epoch,
+                    x.current_txn_start_offset,
+                    x.last_timestamp,
+                    records=x.last_sequence + 1,  # sequences begin at 0 with each epoch
+                )
+                for x in p.active_producers
+                if x.current_txn_start_offset >= 0
+            ],
+        )
+        for topic in answer.topics
+        for p in topic.partitions
+    ]

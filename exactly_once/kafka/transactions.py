@@ -1,0 +1,279 @@
+"""Transactions, by their coordinators: the requests that librdkafka does not have, over an
+:class:`~exactly_once.kafka.admin.Admin`, whose budget and errors each function has.
+
+Sources: KIP-98 and KIP-890 (EndTxn), KIP-664 (List- and DescribeTransactions), KIP-1152 (id pattern).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from kafka.errors import KafkaError
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
+
+from exactly_once.errors import BrokerTooOld
+from exactly_once.kafka.admin import IDS_AT_ONCE, IN_FLIGHT, Admin
+from exactly_once.kafka.errors import name_of, refuse
+from exactly_once.protocol.outcomes import Outcome, read_answer
+from exactly_once.protocol.records import PreparedTransaction
+
+#: Of InitProducerId: brokers since 2.7 know it, and later versions change nothing in what is asked here.
+_FENCE_VERSION = 4
+
+
+class Listing(NamedTuple):
+    """One row of ListTransactions."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+class End(NamedTuple):
+    """One transaction to end: exactly the one that (producer id, epoch) of this id began."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+    @classmethod
+    def of(cls, handle: PreparedTransaction) -> Self:
+        """What ends the transaction of ``handle``."""
+        return cls(handle.transactional_id, handle.producer_id, handle.epoch)
+
+
+class Description(NamedTuple):
+    """A coordinator's view of one transactional id.
+
+    Times are the coordinator's, in ms (``started_ms`` -1 outside a transaction). ``state`` is "" when no coordinator
+    knows the id.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int
+    partitions: tuple[tuple[str, int], ...]
+    coordinator: int
+
+    @property
+    def end(self) -> End:
+        """What ends this very transaction, and no later one of the same id."""
+        return End(self.transactional_id, self.producer_id, self.producer_epoch)
+
+
+def end_txn_version(admin: Admin) -> int:
+    """The EndTxn version for new decisions: 5 where the cluster's finalized transaction.version is 2 or more, else at
+    most 4 (the broker takes the semantics from the version alone, so 5 must not be sent below that).
+
+    Raises
+    ------
+    BrokerTooOld
+        Without EndTxn 3 (Kafka 2.8) or DescribeTransactions (Kafka 3.0).
+    """
+    features: Mapping[str, Any] = admin.call(admin.client.describe_features)
+    end_txn = admin.api_version(EndTxnRequest())
+    if end_txn < 3 or admin.api_version(DescribeTransactionsRequest()) < 0:
+        raise BrokerTooOld(
+            f"the brokers at {admin.connection.bootstrap_servers} cannot describe transactions (KIP-664)",
+            "Use Apache Kafka 3.0 or newer",
+        )
+    finalized = features.get("transaction.version", {}).get("finalized", (0, 0))[1]
+    return min(end_txn, 5 if finalized >= 2 else 4)
+
+
+# -- look -------------------------------------------------------------------------------------------------------------
+
+
+def list_transactions(admin: Admin, prefix: str = "", states: Sequence[str] = ("Ongoing",)) -> list[Listing]:
+    """The transactional ids that begin with ``prefix`` and are in one of ``states`` (any state when empty).
+
+    Asks every broker; one that is still loading its part of the transaction log is asked again, since its ids would be
+    missed. Ids without the DESCRIBE right are left out by the broker, silently.
+    """
+    options: dict[str, Any] = {"state_filters": list(states)}
+    if prefix and admin.api_version(ListTransactionsRequest()) >= 2:
+        options["transactional_id_pattern"] = re.escape(prefix) + ".*"
+    answer = admin.call(lambda: admin.client.list_transactions(broker_ids=admin.run(admin.brokers), **options))
+    return [
+        Listing(t.transactional_id, t.producer_id, str(t.state.value), broker)
+        for broker, rows in answer.items()
+        for t in rows
+        if t.transactional_id.startswith(prefix)
+    ]
+
+
+def ids_of(admin: Admin, producer_ids: set[int]) -> dict[int, str]:
+    """The transactional ids that the coordinators have given these producer ids to."""
+    wanted = sorted(producer_ids)
+    answer = admin.call(
+        lambda: admin.client.list_transactions(broker_ids=admin.run(admin.brokers), producer_id_filters=wanted)
+    )
+    return {t.producer_id: t.transactional_id for rows in answer.values() for t in rows}
+
+
+def describe(admin: Admin, transactional_ids: Iterable[str]) -> dict[str, Description]:
+    """The coordinators' view of these ids, all coordinators asked at once."""
+    ids = list(dict.fromkeys(transactional_ids))
+
+    async def question() -> dict[str, Description]:
+        by_node: dict[int, list[str]] = {}
+        for transactional_id, node in (await admin.coordinators(ids)).items():
+            by_node.setdefault(node, []).append(transactional_id)
+        rows: list[tuple[int, Any]] = []
+        try:
+            while by_node:
+                sent = [
+                    (node, admin.send(DescribeTransactionsRequest(transactional_ids=some[:IDS_AT_ONCE]), node))
+                    for node, some in by_node.items()
+                ]
+                rows += [(node, t) for node, answer in sent for t in (await answer).transaction_states]
+                by_node = {node: rest for node, some in by_node.items() if (rest := some[IDS_AT_ONCE:])}
+        except KafkaError:
+            for transactional_id in ids:  # a coordinator that died: its successor has to be looked up
+                admin.forget_coordinator(transactional_id)
+            raise
+        return {t.transactional_id: _description(admin, node, t) for node, t in rows}
+
+    return admin.ask(question) if ids else {}
+
+
+def describe_beside(admin: Admin, transactional_id: str, topic: str) -> tuple[Description, int]:
+    """The coordinator's view of one id, and the high watermark of partition 0 of ``topic``: both asked at once."""
+    asked = admin.begin(lambda: admin.end_of((topic, 0)))
+    described = describe(admin, [transactional_id])[transactional_id]
+    try:
+        return described, admin.run(lambda: asked)
+    except KafkaError:
+        return described, admin.high_watermark(topic, 0)
+
+
+def _description(admin: Admin, node: int, t: Any) -> Description:
+    if name_of(t.error_code) == "TRANSACTIONAL_ID_NOT_FOUND":
+        return Description(t.transactional_id, "", -1, -1, 0, -1, (), node)
+    if t.error_code:
+        admin.forget_coordinator(t.transactional_id)
+        refuse(t.error_code, f"DescribeTransactions of {t.transactional_id}")
+    return Description(
+        t.transactional_id,
+        t.transaction_state,
+        t.producer_id,
+        t.producer_epoch,
+        t.transaction_timeout_ms,
+        t.transaction_start_time_ms,
+        tuple(sorted((topic.topic, p) for topic in t.topics for p in topic.partitions)),
+        node,
+    )
+
+
+# -- end --------------------------------------------------------------------------------------------------------------
+
+
+def fence(admin: Admin, transactional_id: str, timeout_ms: int) -> None:
+    """Initialise an id: no producer that was initialised with it before can begin a transaction any more, and what one
+    of them has begun is aborted.
+    """
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        max_version=_FENCE_VERSION,
+    )
+
+    async def question() -> None:
+        node = (await admin.coordinators([transactional_id]))[transactional_id]
+        code = (await admin.send(request, node)).error_code
+        if code:
+            admin.forget_coordinator(transactional_id)
+            refuse(code, f"InitProducerId of {transactional_id}")
+
+    admin.ask(question)
+
+
+def end_one(admin: Admin, transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Outcome:
+    """End one transaction; see :func:`end_all`."""
+    return end_all(admin, [End(transactional_id, producer_id, epoch)], commit, version)[transactional_id]
+
+
+def end_all(admin: Admin, ends: Sequence[End], commit: bool, version: int) -> dict[str, Outcome]:
+    """Send EndTxn for all of ``ends``, in their order, to all coordinators at once; repeat what got no definite answer
+    until the budget is spent.
+
+    Parameters
+    ----------
+    version : int
+        Of the request, and of the first try if this is a retry: it chooses the semantics on the broker.
+
+    Returns
+    -------
+    dict of str to Outcome
+        By transactional id; ``RETRY`` for those without a definite answer within the budget.
+    """
+    outcomes = dict.fromkeys((e.transactional_id for e in ends), Outcome.RETRY)
+    todo = list(ends)
+    for _ in admin.deadline.tries():
+        outcomes |= _end_round(admin, todo, commit, version)
+        todo = [e for e in todo if outcomes[e.transactional_id] is Outcome.RETRY]
+        if not todo:
+            break
+    return outcomes
+
+
+def _end_round(admin: Admin, ends: list[End], commit: bool, version: int) -> dict[str, Outcome]:
+    """Ask for each of ``ends`` once, by windows that a connection takes; no answer for what was not sent."""
+
+    async def question() -> dict[str, Outcome]:
+        coordinators = await admin.coordinators([e.transactional_id for e in ends])
+        queues: dict[int, list[End]] = {}
+        for e in ends:
+            queues.setdefault(coordinators[e.transactional_id], []).append(e)
+        outcomes: dict[str, Outcome] = {}
+        while queues and not admin.deadline.over:
+            window = {node: queue[:IN_FLIGHT] for node, queue in queues.items()}
+            sent = [(e, admin.send(_end_txn(e, commit, version), node)) for node, some in window.items() for e in some]
+            outcomes |= {e.transactional_id: await _outcome(answer) for e, answer in sent}
+            # a coordinator that does not answer may be dead: whom to ask instead is for the next round
+            queues = {
+                node: rest
+                for node, queue in queues.items()
+                if (rest := queue[IN_FLIGHT:])
+                and any(outcomes[e.transactional_id] is not Outcome.RETRY for e in window[node])
+            }
+        for e in ends:
+            if outcomes.get(e.transactional_id, Outcome.RETRY) is Outcome.RETRY:
+                admin.forget_coordinator(e.transactional_id)
+        return outcomes
+
+    try:
+        return admin.run(question)
+    except KafkaError as e:
+        if not e.retriable:
+            raise admin.named(e) from e
+        return {}
+
+
+async def _outcome(answer: Any) -> Outcome:
+    try:
+        return read_answer(name_of((await answer).error_code))
+    except KafkaError as failure:
+        if not failure.retriable:
+            raise
+        return Outcome.RETRY  # whatever broke on the way: whether the broker acted is not known
+
+
+def _end_txn(e: End, commit: bool, version: int) -> EndTxnRequest:
+    return EndTxnRequest(
+        transactional_id=e.transactional_id,
+        producer_id=e.producer_id,
+        producer_epoch=e.epoch,
+        committed=commit,
+        min_version=version,
+        max_version=version,
+    )

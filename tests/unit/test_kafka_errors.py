@@ -1,0 +1,85 @@
+"""What a client's error means: the same for whoever meets it, and a way out for each."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from kafka import errors as python
+
+from exactly_once.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    InvalidRecord,
+    InvalidTransactionTimeout,
+    NotAuthorized,
+    PrepareFailed,
+    UnknownTopic,
+)
+from exactly_once.kafka.errors import Cause, cause_of, check, name_of, of_admin, of_commit_log, of_delivery, of_sender
+
+#: librdkafka's code, its cause, and what the commit log and a part's producer call it.
+LIBRDKAFKA = [
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, Cause.DENIED, NotAuthorized, NotAuthorized),
+    (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Cause.DENIED, NotAuthorized, NotAuthorized),
+    (KafkaError.SASL_AUTHENTICATION_FAILED, Cause.DENIED, NotAuthorized, NotAuthorized),
+    (KafkaError._AUTHENTICATION, Cause.DENIED, NotAuthorized, NotAuthorized),
+    (KafkaError.UNKNOWN_TOPIC_OR_PART, Cause.NO_TOPIC, UnknownTopic, InvalidRecord),
+    (KafkaError._UNKNOWN_TOPIC, Cause.NO_TOPIC, UnknownTopic, InvalidRecord),
+    (KafkaError._UNKNOWN_PARTITION, Cause.NO_TOPIC, UnknownTopic, InvalidRecord),
+    (KafkaError.MSG_SIZE_TOO_LARGE, Cause.TOO_LARGE, BrokerUnreachable, InvalidRecord),
+    (KafkaError.RECORD_LIST_TOO_LARGE, Cause.TOO_LARGE, BrokerUnreachable, InvalidRecord),
+    (KafkaError.INVALID_TRANSACTION_TIMEOUT, Cause.TIMEOUT, InvalidTransactionTimeout, InvalidTransactionTimeout),
+    (KafkaError._FENCED, Cause.FENCED, BrokerUnreachable, PrepareFailed),
+    (KafkaError.PRODUCER_FENCED, Cause.FENCED, BrokerUnreachable, PrepareFailed),
+    (KafkaError.INVALID_PRODUCER_EPOCH, Cause.FENCED, BrokerUnreachable, PrepareFailed),
+    (KafkaError._TIMED_OUT, Cause.SILENT, BrokerUnreachable, PrepareFailed),
+    (KafkaError._ALL_BROKERS_DOWN, Cause.SILENT, BrokerUnreachable, PrepareFailed),
+    (KafkaError._TRANSPORT, Cause.SILENT, BrokerUnreachable, PrepareFailed),
+    (KafkaError._MSG_TIMED_OUT, Cause.REFUSED, BrokerUnreachable, PrepareFailed),
+]
+
+
+@pytest.mark.parametrize(("code", "cause", "of_log", "of_part"), LIBRDKAFKA, ids=[str(r[0]) for r in LIBRDKAFKA])
+def test_librdkafka_s_errors_have_one_cause_for_all(code: int, cause: Cause, of_log: type, of_part: type) -> None:
+    """A wrong one sends a person to the brokers for a missing right, or restarts for ever what no restart heals."""
+    e = KafkaException(KafkaError(code))
+    assert cause_of(e) is cause_of(e.args[0]) is cause
+    assert type(of_commit_log(e, "log", "h:1", "eo:s:")) is of_log
+    assert type(of_sender(e, "part", "t")) is type(of_delivery(e.args[0], "part", "t-0", b"k", 9)) is of_part
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "called"),
+    [
+        (python.TopicAuthorizationFailedError(), Cause.DENIED, NotAuthorized),
+        (python.SaslAuthenticationFailedError(), Cause.DENIED, NotAuthorized),
+        (python.KafkaConnectionError(), Cause.SILENT, BrokerUnreachable),
+        (python.NotCoordinatorError(), Cause.SILENT, BrokerUnreachable),
+        (python.UnknownTopicOrPartitionError(), Cause.SILENT, BrokerUnreachable),
+        (python.UnknownBrokerIdError(3), Cause.SILENT, BrokerUnreachable),
+        (python.KafkaTimeoutError(), Cause.SILENT, BrokerUnreachable),
+        (python.InvalidReplicationFactorError(), Cause.REFUSED, BrokerRefused),
+        (python.IncompatibleBrokerVersion(), Cause.REFUSED, BrokerRefused),
+        (ConnectionRefusedError(), Cause.SILENT, BrokerUnreachable),
+        (None, Cause.SILENT, BrokerUnreachable),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, Exception) else None,
+)
+def test_kafka_python_s_errors_are_judged_by_whether_they_can_pass(
+    error: Exception | None, cause: Cause, called: type
+) -> None:
+    assert cause_of(error) is cause
+    assert type(of_admin(error, "h:1", 5)) is called
+
+
+def test_the_limit_that_a_request_exceeds_is_named() -> None:
+    """max.message.bytes can be raised in vain: a request must also fit into a segment."""
+    for code, limit in ((KafkaError.MSG_SIZE_TOO_LARGE, "max.message.bytes"), (18, "segment.bytes")):
+        assert f"exceeds {limit} of topic 'a-b'" in of_delivery(KafkaError(code), "part", "a-b-0", b"k", 9).what
+
+
+def test_a_code_in_an_answer_has_the_protocol_s_name_and_raises_the_client_s_error() -> None:
+    assert (name_of(0), name_of(48)) == ("NONE", "INVALID_TXN_STATE")
+    check(0, "Fetch of t-0")
+    with pytest.raises(python.NotLeaderForPartitionError, match="Fetch of t-0"):
+        check(6, "Fetch of t-0")
