@@ -7,7 +7,12 @@ RUN := $(CURDIR)/.run
 NEWEST_SPARK := 4.3.0
 # The data source and foreachBatch, records, state, modes that are refused, drivers that are killed.
 NEWEST_TESTS := tests/integration/test_sink_life.py tests/integration/test_sink_records.py \
-	tests/integration/test_sink_modes.py tests/faults/test_foreach_batch.py tests/faults/test_stateful.py
+	tests/integration/test_sink_modes.py tests/faults/test_crash_points.py tests/faults/test_foreach_batch.py \
+	tests/faults/test_stateful.py
+
+# Processes that share the test files of make test and make test-unit; 0: one after the other in this one, as for --pdb.
+TEST_WORKERS ?= 2
+SHARED := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What Spark, Dagster and pytest would put elsewhere.
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
@@ -30,13 +35,13 @@ demo: setup ## The duel: Spark's own sink and this one, both killed with kill -9
 ui: setup ## The same with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui
 
-test: setup ## Every layer on a real broker and a real Spark, in minutes
+test: setup ## Every layer on a real broker and a real Spark, in 8 minutes
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(PYTHON) -m pytest -m "not long" $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -m "not long" $(SHARED) $(PYTEST_ARGS)
 
 test-unit: setup ## Pure logic alone, in a minute
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(PYTHON) -m pytest -m "not long" tests/unit $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -m "not long" $(SHARED) tests/unit $(PYTEST_ARGS)
 
 test-long: setup ## What make test leaves out
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)

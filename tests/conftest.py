@@ -1,4 +1,6 @@
-"""Fixtures of all tests: one real broker for the whole session, and the end of its log beside a failure."""
+"""Fixtures of all tests: one real broker and one Spark driver for the whole session, and the end of the broker's log
+beside a failure.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import pytest
 
 from resources.embedded_broker import EmbeddedBroker
 from tests.support import broker as support
+from tests.support.fixtures import bench, driver, kafka_input, warm  # noqa: F401
 from tests.support.postgres import own_postgres, postgres  # noqa: F401
 
 if TYPE_CHECKING:
@@ -64,7 +67,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
     A test that kills, stops or configures a broker starts its own (``own_broker``).
     """
-    with support.test_broker(tmp_path_factory.mktemp("broker")) as running:
+    with support.running_broker(tmp_path_factory.mktemp("broker")) as running:
         _started.append(running)
         yield running
 

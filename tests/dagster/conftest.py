@@ -84,5 +84,5 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    with brokers.test_broker(tmp_path_factory.mktemp("cluster")) as broker:
+    with brokers.running_broker(tmp_path_factory.mktemp("cluster")) as broker:
         yield Site(tmp_path_factory.mktemp("site"), broker.bootstrap_servers)

@@ -84,6 +84,7 @@ def test_three_days_are_filled_by_one_run_and_every_departure_is_there_once(stor
     story.assert_exactly_once(backfilled=sum(written))
 
 
+@pytest.mark.long
 def test_the_checks_of_the_output_pass_on_their_own(dagster, restarted):
     run = dagster.launch(CHECKS_JOB)
     dagster.wait_for(run, "SUCCESS", 60)
@@ -92,6 +93,7 @@ def test_the_checks_of_the_output_pass_on_their_own(dagster, restarted):
     assert {name: c["status"] for name, c in found.items()} == dict.fromkeys(found, "SUCCEEDED"), found
 
 
+@pytest.mark.long
 def test_terminate_ends_the_stream_as_canceled_and_nothing_starts_it_again(site, story, dagster, restarted):
     """CANCELED is a person's wish: a sensor that restarted it would be fought by hand, at night."""
     *_, run = restarted
@@ -110,6 +112,7 @@ def test_terminate_ends_the_stream_as_canceled_and_nothing_starts_it_again(site,
     assert dagster.live(STREAM_JOB) == []
 
 
+@pytest.mark.long
 def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dagster):
     """The README sends people to the toggle before they work on a sink by hand."""
     dagster.switch("checkpoint_progress", on=False)
