@@ -18,7 +18,7 @@ SHARED := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup run demo ui test test-unit test-long test-all test-newest-spark check benchmark clean lock lock-jars
+.PHONY: help setup archive run demo ui test test-unit test-long test-all test-newest-spark check benchmark clean lock lock-jars
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,10 @@ demo: setup ## The duel: Spark's own sink and this one, both killed with kill -9
 ui: setup ## The same with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui
 
-test: setup ## Every layer on a real broker and a real Spark, in 8 minutes
+archive: setup
+	@$(PYTHON) -m tests.support.spark_archive
+
+test: archive ## Every layer on a real broker and a real Spark, in 8 minutes
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m "not long" $(SHARED) $(PYTEST_ARGS)
 
@@ -43,11 +46,11 @@ test-unit: setup ## Pure logic alone, in a minute
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m "not long" $(SHARED) tests/unit $(PYTEST_ARGS)
 
-test-long: setup ## What make test leaves out
+test-long: archive ## What make test leaves out
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m long $(PYTEST_ARGS)
 
-test-all: setup ## Everything
+test-all: archive ## Everything
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 

@@ -15,6 +15,7 @@ import pytest
 
 from resources.embedded_broker import EmbeddedBroker
 from tests.support import broker as support
+from tests.support import spark_archive
 from tests.support.fixtures import bench, driver, kafka_input, warm  # noqa: F401
 from tests.support.postgres import own_postgres, postgres  # noqa: F401
 
@@ -31,6 +32,8 @@ _OVER = "s that CI has for these tests are over"
 #: A hexadecimal number that moves the order of the test files: CI gives the commit's id, so that the files which do not
 #: fit into its hour are others each time.
 _ROTATION = os.environ.get("TEST_ROTATION", "")
+
+spark_archive.use()
 
 # A background job inherits an ignored SIGINT. Dagster gives SIGTERM the handler of SIGINT, so every broker that is
 # started after a job would ignore the wish to stop, and be killed 20 s later.
