@@ -7,7 +7,12 @@ RUN := $(CURDIR)/.run
 NEWEST_SPARK := 4.3.0
 # The data source and foreachBatch, records, state, modes that are refused, drivers that are killed.
 NEWEST_TESTS := tests/integration/test_sink_life.py tests/integration/test_sink_records.py \
-	tests/integration/test_sink_modes.py tests/faults/test_foreach_batch.py tests/faults/test_stateful.py
+	tests/integration/test_sink_modes.py tests/faults/test_crash_points.py tests/faults/test_foreach_batch.py \
+	tests/faults/test_stateful.py
+
+# Processes that share the test files of make test and make test-unit; 0: one after the other in this one, as for --pdb.
+TEST_WORKERS ?= 2
+SHARED := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What the engine uses of kafka-python, and the requests that go through it, on a real broker.
 NEWEST_KAFKA_TESTS := tests/unit/test_kafka_python.py tests/integration/test_hanging.py \
@@ -17,7 +22,8 @@ NEWEST_KAFKA_TESTS := tests/unit/test_kafka_python.py tests/integration/test_han
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup run demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka check benchmark clean lock lock-jars
+.PHONY: help setup archive run demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka check benchmark \
+	clean lock lock-jars
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,19 +40,22 @@ demo: setup ## The duel: Spark's own sink and this one, both killed with kill -9
 ui: setup ## The main job as a live stream, with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui
 
-test: setup ## Every layer on a real broker and a real Spark, in minutes
+archive: setup
+	@$(PYTHON) -m tests.support.spark_archive
+
+test: archive ## Every layer on a real broker and a real Spark, in 8 minutes
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(PYTHON) -m pytest -m "not long" $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -m "not long" $(SHARED) $(PYTEST_ARGS)
 
 test-unit: setup ## Pure logic alone, in a minute
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(PYTHON) -m pytest -m "not long" tests/unit $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -m "not long" $(SHARED) tests/unit $(PYTEST_ARGS)
 
-test-long: setup ## The tests that make test leaves out
+test-long: archive ## The tests that make test leaves out
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m long $(PYTEST_ARGS)
 
-test-all: setup ## Everything
+test-all: archive ## Everything
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 

@@ -1,4 +1,6 @@
-"""Fixtures of all tests: one real broker for the whole session, and the end of its log beside a failure."""
+"""Fixtures of all tests: one real broker and one Spark driver for the whole session, and the end of the broker's log
+beside a failure.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ import pytest
 
 from resources.embedded_broker import EmbeddedBroker
 from tests.support import broker as support
+from tests.support import spark_archive
+from tests.support.fixtures import bench, driver, kafka_input, warm  # noqa: F401
 from tests.support.postgres import own_postgres, postgres  # noqa: F401
 
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ _OVER = "s that CI has for these tests are over"
 #: A hexadecimal number that moves the order of the test files: CI gives the commit's id, so that the files which do not
 #: fit into its hour are others each time.
 _ROTATION = os.environ.get("TEST_ROTATION", "")
+
+spark_archive.use()
 
 # A background job inherits an ignored SIGINT. Dagster gives SIGTERM the handler of SIGINT, so every broker that is
 # started after a job would ignore the wish to stop, and be killed 20 s later.
@@ -64,7 +70,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
     A test that kills, stops or configures a broker starts its own (``own_broker``).
     """
-    with support.test_broker(tmp_path_factory.mktemp("broker")) as running:
+    with support.running_broker(tmp_path_factory.mktemp("broker")) as running:
         _started.append(running)
         yield running
 

@@ -13,6 +13,7 @@ import pytest
 from exactly_once.kafka.connection import Connection
 from tests.support import broker as brokers
 from tests.support.processes import kill_session
+from tests.support.spark_archive import short_lived
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +30,7 @@ class Site:
         shutil.copy(ROOT / "dagster.yaml", self.home)
         self.env = {
             **os.environ,
+            **short_lived(),
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
             "DAGSTER_HOME": str(self.home),
             "DAGSTER_DISABLE_TELEMETRY": "1",
@@ -84,5 +86,5 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    with brokers.test_broker(tmp_path_factory.mktemp("cluster")) as broker:
+    with brokers.running_broker(tmp_path_factory.mktemp("cluster")) as broker:
         yield Site(tmp_path_factory.mktemp("site"), broker.bootstrap_servers)

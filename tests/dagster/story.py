@@ -16,6 +16,9 @@ TERMINATE_S = 15
 #: Departures before the stream's start, which are the backfill's to write; three whole days of UTC and some more.
 BEFORE = 3_000
 
+#: What nobody has promised may take its time: on two cores, other tests run beside this one.
+PATIENCE_S = 180
+
 #: From the death of a stream to the next one at work; a busy machine with two cores takes most of it for two starts.
 BACK_S = 240
 
@@ -57,7 +60,7 @@ class Story:
         log = read_log(self.site.connection, SINK_ID)
         return any(d.decided_ms > moment * 1000 for d in log.decisions)
 
-    def await_progress(self, batches=2, timeout_s=90.0):
+    def await_progress(self, batches=2, timeout_s=PATIENCE_S):
         """Wait for that many decided batches."""
         first = self.newest_batch()
         until("decided batches", lambda: self.newest_batch() >= first + batches, timeout_s, every_s=0.3)
@@ -72,9 +75,9 @@ class Story:
         """Wait until a run of the stream has its first offsets, then until it decides batches. Only then is there
         input: what is fed before a stream's first start belongs to the backfill.
         """
-        self.dagster.wait_for(run, "STARTED", 60)
+        self.dagster.wait_for(run, "STARTED", PATIENCE_S)
         checkpoints = CheckpointReader(root="")
-        until("the stream's first offsets", lambda: checkpoints.first_offsets(self.checkpoint), 90, every_s=0.3)
+        until("the stream's first offsets", lambda: checkpoints.first_offsets(self.checkpoint), PATIENCE_S, every_s=0.3)
         self.feed.trickle()
         self.await_progress()
 

@@ -19,7 +19,7 @@ from platform_assets.constants import (
 )
 from resources.transactions import TransactionAdmin
 from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
-from tests.dagster.story import BEFORE, Story
+from tests.dagster.story import BEFORE, PATIENCE_S, Story
 from tests.dagster.webserver import Dagster
 from tests.support.processes import until
 
@@ -42,7 +42,7 @@ def story(site, dagster):
 def restarted(story, dagster):
     """A stream that was launched by a person, killed, recovered and started again: the ids of these three runs."""
     run = story.start()
-    until("a report", lambda: dagster.materialized(run, FLIGHT_DELAYS), 60, every_s=0.5)
+    until("a report", lambda: dagster.materialized(run, FLIGHT_DELAYS), PATIENCE_S, every_s=0.5)
     dagster.kill_run(run)
     return run, *story.await_restart(run)
 
@@ -50,10 +50,10 @@ def restarted(story, dagster):
 @pytest.fixture
 def at_rest(dagster, restarted):
     """No run of the stream is live, whatever the test before left."""
-    until("the end of all recoveries", lambda: not dagster.live(RECOVERY_JOB), 60, every_s=0.5)
+    until("the end of all recoveries", lambda: not dagster.live(RECOVERY_JOB), PATIENCE_S, every_s=0.5)
     for run in dagster.live(STREAM_JOB):
         dagster.terminate(run["runId"])
-        dagster.wait_for(run["runId"], "CANCELED", 60)
+        dagster.wait_for(run["runId"], "CANCELED", PATIENCE_S)
 
 
 def test_a_killed_run_is_recovered_and_started_again_by_the_sensors(story, dagster, restarted):
@@ -75,23 +75,25 @@ def test_a_killed_run_is_recovered_and_started_again_by_the_sensors(story, dagst
 def test_three_days_are_filled_by_one_run_and_every_departure_is_there_once(story, dagster, restarted):
     """What came before the stream's first start is the backfill's; launched on the asset's page for a range."""
     backfill = dagster.backfill(FLIGHT_DELAYS_BY_DAY, DAYS)
-    until("the backfill's run", lambda: dagster.backfill_status(backfill)["runs"], 60, every_s=0.5)
+    until("the backfill's run", lambda: dagster.backfill_status(backfill)["runs"], PATIENCE_S, every_s=0.5)
     (run,) = dagster.backfill_status(backfill)["runs"]
-    dagster.wait_for(run["runId"], "SUCCESS", 120)
+    dagster.wait_for(run["runId"], "SUCCESS", PATIENCE_S)
     events = [e for e in dagster.events(run["runId"]) if e["__typename"] == "MaterializationEvent"]
     assert sorted(e["partition"] for e in events) == DAYS
     written = [m["records_written"] for m in dagster.materialized(run["runId"], FLIGHT_DELAYS_BY_DAY)]
     story.assert_exactly_once(backfilled=sum(written))
 
 
+@pytest.mark.long
 def test_the_checks_of_the_output_pass_on_their_own(dagster, restarted):
     run = dagster.launch(CHECKS_JOB)
-    dagster.wait_for(run, "SUCCESS", 60)
+    dagster.wait_for(run, "SUCCESS", PATIENCE_S)
     found = dagster.checks(FLIGHT_DELAYS)
     assert len(found) == 5
     assert {name: c["status"] for name, c in found.items()} == dict.fromkeys(found, "SUCCEEDED"), found
 
 
+@pytest.mark.long
 def test_terminate_ends_the_stream_as_canceled_and_nothing_starts_it_again(site, story, dagster, restarted):
     """CANCELED is a person's wish: a sensor that restarted it would be fought by hand, at night."""
     *_, run = restarted
@@ -110,6 +112,7 @@ def test_terminate_ends_the_stream_as_canceled_and_nothing_starts_it_again(site,
     assert dagster.live(STREAM_JOB) == []
 
 
+@pytest.mark.long
 def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dagster):
     """The README sends people to the toggle before they work on a sink by hand."""
     dagster.switch("checkpoint_progress", on=False)
@@ -126,7 +129,7 @@ def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dag
 @pytest.mark.long
 def test_a_second_recovery_finds_nothing(dagster, at_rest):
     run = dagster.launch(RECOVERY_JOB)
-    dagster.wait_for(run, "SUCCESS", 60)
+    dagster.wait_for(run, "SUCCESS", PATIENCE_S)
     assert "already at rest" in dagster.observations(TRANSACTIONS)[0]["recovery_sentence"]
 
 
@@ -134,13 +137,13 @@ def test_a_second_recovery_finds_nothing(dagster, at_rest):
 def test_a_recovery_leaves_a_live_stream_alone_unless_it_is_told_to_take_over(story, dagster, at_rest):
     run = story.start()
     polite = dagster.launch(RECOVERY_JOB)
-    dagster.wait_for(polite, "FAILURE", 60)
+    dagster.wait_for(polite, "FAILURE", PATIENCE_S)
     assert f"Run {run}" in str(dagster.events(polite))
     assert dagster.status(run) == "STARTED"
 
     rude = dagster.launch(RECOVERY_JOB, {"ops": {"inspect": {"config": {"take_over": True}}}})
-    dagster.wait_for(rude, "SUCCESS", 60)
-    until("the fenced run's end", lambda: dagster.status(run) == "FAILURE", 60, every_s=0.5)
+    dagster.wait_for(rude, "SUCCESS", PATIENCE_S)
+    until("the fenced run's end", lambda: dagster.status(run) == "FAILURE", PATIENCE_S, every_s=0.5)
     (failure,) = [e for e in dagster.events(run) if e["__typename"] == "ExecutionStepFailureEvent"]
     told = {m["label"]: m.get("text", m.get("boolValue")) for m in failure["failureMetadata"]["metadataEntries"]}
     assert told["code"] == "EO-FENCED" and told["restart_heals"] is False and told["way_out"]

@@ -169,8 +169,9 @@ def live_run(instance, sink_id):
     return run.run_id
 
 
-def test_nothing_is_changed_while_a_run_lives_unless_told_to_take_over(instance, dead, connection):
+def test_nothing_is_changed_while_a_run_lives_unless_told_to_take_over(instance, dead, connection, monkeypatch):
     """It would fence a healthy stream."""
+    monkeypatch.setattr(steps, "LEAVING_S", 1.0)  # this process lives on
     run_id = live_run(instance, dead.sink_id)
     dead.open_part(0)
     result = recover(instance, dead.sink_id)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from exactly_once.kafka.connection import Connection
 from resources.embedded_broker import EmbeddedBroker
-from tests.support.fixtures import Bench, StartDriver, make_bench
+from tests.support.fixtures import Bench, make_bench
 from tests.support.stream import Job, SparkDriver
+
+
+@pytest.fixture(scope="module")
+def retrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
+    """A driver that stays and tries tasks again, for tasks and workers that die."""
+    stays = SparkDriver(tmp_path_factory.mktemp("retrying") / "driver", "local[2,4]")
+    yield stays
+    stays.close()
 
 
 def test_a_query_that_is_stopped_in_the_middle_of_its_commit_goes_on_without_a_trace(
@@ -56,7 +64,7 @@ def test_a_query_that_is_stopped_while_its_tasks_write_leaves_nothing_of_the_bat
 
 
 def test_a_task_that_fails_at_a_row_and_is_tried_again_writes_its_part_once(
-    bench: Bench, driver: StartDriver, tmp_path: Path
+    bench: Bench, retrying: SparkDriver, tmp_path: Path
 ) -> None:
     """Guards against rows of the failed attempt beside those of the second one, and against its open transaction."""
     bench.input.add(2)
@@ -65,29 +73,27 @@ def test_a_task_that_fails_at_a_row_and_is_tried_again_writes_its_part_once(
     job = Job(**{**vars(bench.job), "transform": "tests.support.transforms:fail_once"})
     job.arguments = {"marker": str(marker), "row": failing}
 
-    driver(master="local[2,4]").complete(job)
+    retrying.complete(job)
 
     assert marker.exists()
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("point", ["mid-write", "after-flush"])
+@pytest.mark.parametrize("point", ["mid-write", pytest.param("after-flush", marks=pytest.mark.long)])
 def test_a_worker_process_that_dies_costs_one_more_attempt_and_no_row(
-    point: str, bench: Bench, driver: StartDriver
+    point: str, bench: Bench, retrying: SparkDriver
 ) -> None:
     """Guards against what a dead worker leaves: an open transaction with rows (readers stand still until it is swept),
     and a handle of a part that another attempt has written too.
     """
     bench.input.add()
-    dying = driver(master="local[2,4]")
-    run = dying.start(bench.job.until_stopped())
+    run = retrying.start(bench.job.until_stopped())
     run.await_commit(0)
-    dying.arm(point, "exit")
+    retrying.arm(point, "exit")
     bench.input.add()
     run.await_commit(1)
-    assert dying.has_reached(point)
+    assert retrying.has_reached(point)
 
     bench.assert_exactly_once()  # while the driver lives: its own sweep has to clear the dead attempt
     run.stop()()

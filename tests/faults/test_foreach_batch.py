@@ -28,17 +28,9 @@ def test_batches_under_foreach_batch_are_written_once_over_a_stop_and_a_start(be
     assert bench.decided_batches() == [0, 1, 2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param("mid-write", marks=pytest.mark.long),
-        pytest.param("after-flush", marks=pytest.mark.long),
-        pytest.param("all-prepared", marks=pytest.mark.long),
-        "decided",
-        pytest.param("some-ended", marks=pytest.mark.long),
-        pytest.param("all-ended", marks=pytest.mark.long),
-        pytest.param("completed", marks=pytest.mark.long),
-    ],
+    "point", ["mid-write", "after-flush", "all-prepared", "decided", "some-ended", "all-ended", "completed"]
 )
 def test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver

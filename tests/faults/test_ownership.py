@@ -22,7 +22,8 @@ from tests.support.processes import until
 from tests.support.stream import SparkDriver
 
 
-@pytest.mark.parametrize("point", ["all-prepared", pytest.param("decided", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["all-prepared", "decided"])
 def test_a_paused_driver_that_wakes_after_another_one_took_over_is_refused(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:

@@ -54,10 +54,8 @@ def assert_rewritten(bench: Bench, *parts: int, batch: int = 1) -> None:
     assert bench.log().tally.rewritten == len(parts)
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [pytest.param((2,), id="one part"), pytest.param((0, 1, 2, 3), id="all parts", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("parts", [pytest.param((2,), id="one part"), pytest.param((0, 1, 2, 3), id="all parts")])
 def test_parts_that_an_operator_aborted_after_the_decision_are_written_again_and_no_others(
     parts: tuple[int, ...], bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -75,7 +73,6 @@ def test_parts_that_an_operator_aborted_after_the_decision_are_written_again_and
     assert {h.part: h for h in bench.log().decisions[1].handles if h.part in kept} == kept
 
 
-@pytest.mark.long
 def test_a_driver_that_sees_the_loss_itself_says_so_and_its_next_start_makes_it_good(
     bench: Bench, warm: SparkDriver
 ) -> None:

@@ -1,8 +1,6 @@
-"""Drivers and streams of the integration tests."""
+"""Which of the conformance suite's tests are long."""
 
 import pytest
-
-from tests.support.fixtures import bench, driver, kafka_input, warm  # noqa: F401
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

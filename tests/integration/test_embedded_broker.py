@@ -89,6 +89,7 @@ def test_stopped_and_started_again_it_has_its_topics_and_records(tmp_path: Path)
         assert values_in(second.bootstrap_servers, topic, 1) == ["kept"]
 
 
+@pytest.mark.long
 def test_killed_and_restarted_it_comes_back_on_the_same_port_with_its_records(
     own_broker: Callable[..., EmbeddedBroker],
 ) -> None:

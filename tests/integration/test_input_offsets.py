@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import pytest
 from kafka.admin import KafkaAdminClient
 
 from exactly_once.kafka.commit_log import Offsets
@@ -42,6 +43,7 @@ def test_a_lag_tool_sees_how_far_the_stream_is(bench: Bench, kafka_input: KafkaI
     bench.assert_exactly(kafka_input.sent)
 
 
+@pytest.mark.long
 def test_the_offsets_move_with_the_decision_and_not_before_it(
     bench: Bench, kafka_input: KafkaInput, driver: StartDriver
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_missing_checkpoint_location_is_refused(refused: Bench, warm: SparkDri
         warm.ask("unset", name="spark.sql.streaming.checkpointLocation")
 
 
+@pytest.mark.long
 def test_speculation_is_refused_when_the_sink_is_registered(refused: Bench, driver: StartDriver) -> None:
     """Guards against copies of a task that each write its part."""
     ended = driver(conf={"spark.speculation": "true"}).run(refused.job)

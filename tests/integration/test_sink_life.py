@@ -63,6 +63,7 @@ def test_a_stateful_query_killed_after_its_decision_keeps_its_state_and_its_outp
     assert sorted(bench.visible()) == closed_windows(bench, latest_s - 1)
 
 
+@pytest.mark.long
 def test_a_stream_from_kafka_to_kafka_reads_what_is_committed_and_writes_it_once(
     bench: Bench, kafka_input: KafkaInput, driver: StartDriver, warm: SparkDriver
 ) -> None:
@@ -93,6 +94,7 @@ def test_spark_finds_the_sink_without_register(bench: Bench, driver: StartDriver
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_the_number_of_transactional_ids_is_bounded_by_parallelism(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:

@@ -15,8 +15,17 @@ _ONE_BATCH, _TWO_BATCHES, _FOR_RECOVERY = ((1,), (1,)), ((1, 2), (1, 2)), ((1,),
 SCENARIOS = {
     s.name: s
     for s in (
-        Scenario("two batches of two parts", _TWO, _TWO_BATCHES, parts=2),
-        Scenario("a time-out", _TWO, _ONE_BATCH, 2, faults=Faults(timeouts=1), reaches=("a part written again",)),
+        Scenario("two batches of two parts", _TWO, _TWO_BATCHES, parts=2, long=True),
+        Scenario("two parts", _TWO, _ONE_BATCH, parts=2),
+        Scenario(
+            "a time-out",
+            _TWO,
+            _ONE_BATCH,
+            2,
+            faults=Faults(timeouts=1),
+            reaches=("a part written again",),
+            long=True,
+        ),
         Scenario(
             "time-outs one after the other",
             _TWO,
@@ -65,7 +74,7 @@ SCENARIOS = {
             faults=Faults(timeouts=1, restarts=1),
             reaches=("a part written again",),
         ),
-        Scenario("three drivers", (DRIVER,) * 3, ((1,),) * 3),
+        Scenario("three drivers", (DRIVER,) * 3, ((1,),) * 3, long=True),
         Scenario("three batches of two parts", _TWO, ((1, 2, 3),) * 2, 2, faults=Faults(timeouts=1), long=True),
         Scenario("three drivers, a time-out", (DRIVER,) * 3, ((1,),) * 3, faults=Faults(timeouts=1), long=True),
         Scenario("three drivers, somebody else", (DRIVER,) * 3, ((1,),) * 3, faults=Faults(foreign=1), long=True),

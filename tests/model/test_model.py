@@ -72,7 +72,7 @@ def test_a_log_that_is_not_read_to_its_end_breaks_nearly_everything() -> None:
     assert explore(ON_THE_LOG, without("rechecks_decided")).violation is None
 
 
-@pytest.mark.parametrize(("slots", "kind"), [(2, HARM), (4, HARM), (6, None)])
+@pytest.mark.parametrize(("slots", "kind"), [(2, HARM), (4, HARM), pytest.param(6, None, marks=pytest.mark.long)])
 def test_the_ring_of_slots_must_be_twice_as_long_as_claims_are_alive(slots: int, kind: str | None) -> None:
     """Three claims that may all breathe: in a shorter ring the oldest one's sweep, or a late task of it, meets what the
     newest one has decided."""

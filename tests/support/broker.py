@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,6 +26,16 @@ def test_broker(data_dir: Path, *, nodes: int = 1, properties: dict[str, str] | 
 
 
 test_broker.__test__ = False  # type: ignore[attr-defined]  # a helper, not a test
+
+
+@contextmanager
+def running_broker(data_dir: Path) -> Iterator[EmbeddedBroker]:
+    """A broker for a test, started. Killed in the end: nobody uses its folder again, and an orderly stop is slow."""
+    with test_broker(data_dir) as broker:
+        try:
+            yield broker
+        finally:
+            broker.kill()
 
 
 def fresh_name(prefix: str = "t") -> str:

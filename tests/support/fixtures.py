@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run real streams; a folder's conftest.py imports those that it needs."""
+"""Fixtures of the tests that run real streams."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def driver(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartDriv
         print(f"--- end of {one.log}\n{one.log_tail()}")  # pytest shows it beside a failure
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
     """A driver that stays, for what needs no death: starts after a crash, and everything that ends by itself."""
     stays = SparkDriver(tmp_path_factory.mktemp("warm") / "driver", conf=connector())

@@ -319,6 +319,13 @@ class SparkDriver:
         processes.kill_session(self._process.pid)
         self._process.wait()
 
+    def end(self, timeout_s: float = PATIENCE_S) -> None:
+        """Let the application end in order, its JVM too."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout_s)
+        processes.until("the end of the JVM", lambda: not processes.of_session(self._process.pid), timeout_s)
+
     def freeze(self) -> None:
         """SIGSTOP of everything, as when a virtual machine is paused."""
         processes.stop_session(self._process.pid)
