@@ -116,6 +116,7 @@ def test_it_repairs_and_says_who_did_what_and_where_the_copies_are(instance, tor
     assert again.success and "nothing is torn" in observed(again)[0]["sentence"]
 
 
+@pytest.mark.long
 def test_a_batch_is_planned_anew_only_when_that_is_typed_out(instance, torn):
     """The way out of a batch that is too long, from the launchpad; and no default does it."""
     assert repair(instance, torn.sink_id, dry_run=False).success and torn.text("offsets/2")
@@ -141,6 +142,7 @@ def test_what_cannot_be_repaired_fails_with_what_is_known(instance, torn):
     assert repair(instance, torn.sink_id).success  # a dry run only says so
 
 
+@pytest.mark.long
 def test_nothing_is_changed_while_somebody_works_on_the_sink_unless_told_to_take_over(
     instance, connection, tmp_path, torn, monkeypatch
 ):

@@ -226,6 +226,7 @@ def test_a_transaction_that_stays_open_is_seen_and_so_are_the_readers_that_wait_
         producer.abort_transaction(30)
 
 
+@pytest.mark.long
 def test_input_that_waits_for_a_stream_that_does_nothing_is_stale(stream):
     stream.batch()
     assert stream.checks(freshness={"limit_s": 0.001})["freshness"].passed  # all input is committed

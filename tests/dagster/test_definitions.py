@@ -31,6 +31,7 @@ def test_loading_imports_no_spark_and_no_pandas():
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.long
 def test_the_workspace_is_valid_for_dagster(tmp_path):
     shutil.copy(ROOT / "dagster.yaml", tmp_path)
     done = python(

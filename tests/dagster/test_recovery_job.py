@@ -135,6 +135,7 @@ def test_a_batch_that_is_in_doubt_is_raised_and_the_rest_is_swept_all_the_same(i
         assert "Abort" in describe(admin, [undecided])[undecided].state
 
 
+@pytest.mark.long
 def test_a_second_recovery_finds_the_sink_at_rest(instance, dead):
     dead.open_part(0)
     assert recover(instance, dead.sink_id).success

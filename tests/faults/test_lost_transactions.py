@@ -9,7 +9,8 @@ from tests.support.fixtures import Bench
 from tests.support.stream import SparkDriver
 
 
-@pytest.mark.parametrize(("pause_s", "why"), [(9, "is gone"), pytest.param(6.5, "has used", marks=pytest.mark.long)])
+@pytest.mark.parametrize(("pause_s", "why"), [(9, "is gone"), (6.5, "has used")])
+@pytest.mark.long
 def test_a_batch_that_outlives_its_transactions_is_not_decided_and_is_written_by_the_next_start(
     pause_s: float, why: str, bench: Bench, warm: SparkDriver
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_second_query_with_the_same_sink_id_is_refused_and_the_first_one_does_
     assert bench.log().owner == claim
 
 
+@pytest.mark.long
 def test_a_deleted_checkpoint_is_refused_until_a_person_says_so(bench: Bench, warm: SparkDriver) -> None:
     """Guards against writing the whole input a second time (duplicates) because the log of the first time is gone."""
     bench.input.add(2)
@@ -153,6 +154,7 @@ def test_a_checkpoint_that_lost_only_its_last_commit_drains_the_batch(bench: Ben
     assert bench.decided_batches() == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_a_checkpoint_with_history_is_not_adopted_by_a_sink_without_any(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a lost commit log: batch N may be in the output already. A switch from another sink says so."""
     bench.input.add(2)

@@ -166,6 +166,7 @@ def test_a_replay_whose_transactions_are_lost_too_is_replayed(
     assert_rewritten(bench, 0, 2)
 
 
+@pytest.mark.long
 def test_rows_that_differ_from_what_was_decided_stop_the_stream_and_are_named(
     bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:

@@ -132,6 +132,7 @@ SETTLED = [
         {"metadata": None, "offsets/2": b"", "offsets/1": b"", "commits/2": b""},
         {"metadata": "rebuild", "offsets/1": "rebuild", "offsets/2": "rebuild", "commits/2": "remove"},
         id="nearly all of it",
+        marks=LONG,
     ),
 ]
 

@@ -82,6 +82,7 @@ def test_hanging_transactions_are_found_and_ended_and_ordinary_ones_are_let_be(u
     assert blocked(unverified, topic) == []
 
 
+@pytest.mark.long
 def test_a_young_transaction_is_not_called_hanging(unverified):
     """Mishap: one that has just begun can be at its leader before its coordinator is seen to know."""
     topic = brokers.create_topic(unverified.bootstrap_servers)

@@ -169,6 +169,7 @@ def test_the_lag_of_the_stream_is_against_what_it_may_read(connection, sink):
     writer.abort_transaction(30)
 
 
+@pytest.mark.long
 def test_every_sink_of_the_cluster_is_observed_when_none_is_named(own_broker):
     """Mishap: without --sink, the observer misses a sink, and no alert watches it.
 

@@ -229,7 +229,7 @@ def test_an_empty_transaction_is_never_taken_for_committed(cluster: Cluster) -> 
         cluster.complete(empty)
 
 
-@pytest.fixture(params=[4, 5], ids=["EndTxn v4", "EndTxn v5"])
+@pytest.fixture(params=[pytest.param(4, marks=pytest.mark.long), 5], ids=["EndTxn v4", "EndTxn v5"])
 def forgetful(request: pytest.FixtureRequest, forgetful_connection: Connection) -> Cluster:
     topic = create_topic(forgetful_connection.bootstrap_servers)
     return Cluster(forgetful_connection, topic, fresh_name("sink"), request.param)
@@ -237,9 +237,9 @@ def forgetful(request: pytest.FixtureRequest, forgetful_connection: Connection) 
 
 @pytest.fixture(scope="module")
 def forgetful_connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
-    from tests.support.broker import test_broker
+    from tests.support.broker import running_broker
 
-    with test_broker(tmp_path_factory.mktemp("forgetful"), properties=FORGETFUL) as running:
+    with running_broker(tmp_path_factory.mktemp("forgetful"), FORGETFUL) as running:
         assert isinstance(running, EmbeddedBroker)
         yield Connection.from_options({"kafka.bootstrap.servers": running.bootstrap_servers})
 

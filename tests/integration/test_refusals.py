@@ -112,6 +112,7 @@ def test_a_misspelt_sink_option_is_refused(refused: Bench, warm: SparkDriver) ->
     expect(warm.run(refused.job.having(kafka_acks="1")), "EO-OPTION", "kafka.acks")
 
 
+@pytest.mark.long
 def test_a_sink_id_that_another_query_owns_is_refused(refused: Bench, warm: SparkDriver, tmp_path: Path) -> None:
     """Guards against two queries that fence each other, or abort each other's transactions."""
     owner = make_bench(refused.connection, tmp_path / "owner")

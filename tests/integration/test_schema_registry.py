@@ -304,20 +304,26 @@ def test_the_latest_version_is_asked_for_once_and_kept_until_another_driver_star
     ("options", "code", "words"),
     [
         ({}, "EO-SCHEMA", ["<topic>-value", "has no schema"]),
-        ({"value_schema": LATER, "value_schema_subject": "known"}, "EO-SCHEMA", ["known", "is not registered"]),
+        pytest.param(
+            {"value_schema": LATER, "value_schema_subject": "known"},
+            "EO-SCHEMA",
+            ["known", "is not registered"],
+            marks=pytest.mark.long,
+        ),
         (
             {"value_schema": INCOMPATIBLE, "value_schema_subject": "known", "value_schema_register": "true"},
             "EO-SCHEMA",
             ["known", "is incompatible"],
         ),
-        (
+        pytest.param(
             {"value_schema": "{", "value_schema_subject": "new", "value_schema_register": "true"},
             "EO-SCHEMA",
             ["does not accept value.schema"],
+            marks=pytest.mark.long,
         ),
         ({"schema_registry_basic_auth_user_info": f"{USER}:guessed-4711"}, "EO-DENIED", ["<topic>-value", "(401)"]),
         ({"schema_registry_url": "http://127.0.0.1:9"}, "EO-REGISTRY", ["http://127.0.0.1:9", "does not answer"]),
-        ({"value_schema_sbuject": "x"}, "EO-OPTION", ["value.schema.sbuject"]),
+        pytest.param({"value_schema_sbuject": "x"}, "EO-OPTION", ["value.schema.sbuject"], marks=pytest.mark.long),
     ],
     ids=["subject", "text", "incompatible", "nonsense", "password", "unreachable", "option"],
 )

@@ -44,6 +44,7 @@ def test_a_record_that_the_topic_refuses_is_named_with_its_key_and_size(size: in
     assert "max.request.size" not in said
 
 
+@pytest.mark.long
 def test_a_topic_that_was_deleted_does_not_come_back(own_broker: Callable[..., EmbeddedBroker]) -> None:
     """Guards against a producer that makes the topic anew by naming it: empty, with the brokers' number of partitions,
     and nobody learns that what was in it is gone.

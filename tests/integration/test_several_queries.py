@@ -192,6 +192,7 @@ def test_of_two_queries_that_start_at_once_with_one_sink_id_one_is_refused(make:
     assert first.decided_batches() == [0, 1]
 
 
+@pytest.mark.long
 def test_queries_may_end_and_begin_while_others_of_the_session_go_on(make: MakeBench, warm: SparkDriver) -> None:
     """Guards against an end of one query that takes claims, connections or transactions of its neighbours along."""
     stays, ends, begins = make("stays"), make("ends"), make("begins")

@@ -32,7 +32,7 @@ def test_a_query_that_changes_to_continuous_mode_is_refused(
     assert high_watermarks(bench) == before
 
 
-@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize("existing", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_real_time_mode_is_refused(existing: bool, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver) -> None:
     """Guards against batches whose range is written down after they ran: a replay would be another batch. Spark has a
     list of sinks that it allows there; with that check switched off, the sink itself refuses.

@@ -45,7 +45,7 @@ SCENARIOS = {
         Scenario("a decision without an answer", _TWO, _TWO_BATCHES, faults=Faults(timeouts=1, log_silences=1)),
         Scenario("somebody else on the log", _TWO, _TWO_BATCHES, faults=Faults(foreign=1)),
         Scenario("stopped, and a recovery", _ONE_AND_RECOVERY, _FOR_RECOVERY, faults=Faults(stops=1, restarts=1)),
-        Scenario("stopped, and started again", _TWO, _ONE_BATCH, faults=Faults(stops=1, restarts=1)),
+        Scenario("stopped, and started again", _TWO, _ONE_BATCH, faults=Faults(stops=1, restarts=1), long=True),
         Scenario("the topic made again", _TWO, _ONE_BATCH, parts=2, faults=Faults(records=1)),
         Scenario("a task tried again", _TWO, _ONE_BATCH, faults=Faults(retries=1)),
         Scenario("a task tried again, and a recovery", _ONE_AND_RECOVERY, _FOR_RECOVERY, faults=Faults(retries=1)),
@@ -65,7 +65,13 @@ SCENARIOS = {
             writes=True,
             reaches=("a batch through beside a loss",),
         ),
-        Scenario("taken over by another query", (*_TWO, RECOVERY), ((1, 2), (3,), ()), faults=Faults(timeouts=1)),
+        Scenario(
+            "taken over by another query",
+            (*_TWO, RECOVERY),
+            ((1, 2), (3,), ()),
+            faults=Faults(timeouts=1),
+            long=True,
+        ),
         Scenario(
             "a time-out, and a restart",
             (DRIVER,),

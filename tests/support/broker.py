@@ -29,9 +29,9 @@ test_broker.__test__ = False  # type: ignore[attr-defined]  # a helper, not a te
 
 
 @contextmanager
-def running_broker(data_dir: Path) -> Iterator[EmbeddedBroker]:
+def running_broker(data_dir: Path, properties: dict[str, str] | None = None) -> Iterator[EmbeddedBroker]:
     """A broker for a test, started. Killed in the end: nobody uses its folder again, and an orderly stop is slow."""
-    with test_broker(data_dir) as broker:
+    with test_broker(data_dir, properties=properties) as broker:
         try:
             yield broker
         finally:
