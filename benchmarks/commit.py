@@ -21,8 +21,9 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import beginnings, with_places
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import describe, end_txn_version
+from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import part_id
-from exactly_once.protocol.records import Claim, Completed, Decision, encode
+from exactly_once.protocol.records import Claim, Completed, Decision
 from resources.embedded_broker import EmbeddedBroker
 
 #: Parts of a batch, and the number of batches: opening the parts takes most of the time.

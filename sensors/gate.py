@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from exactly_once.ops.inspection import Owner
+from exactly_once.ops.findings import Owner
 from sensors.circuit import Circuit, open_circuit
 from sensors.history import History, Run
 from sensors.settings import WatchPolicy

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from exactly_once.ops.inspection import Inspection, OpenTransaction, RecentDecision
+from exactly_once.ops.findings import Inspection, OpenTransaction, RecentDecision
 from sensors.situation import Situation
 
 #: Rows of each table; a sink has an open transaction for each part of its batch.

@@ -6,7 +6,8 @@ import dagster as dg
 
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.ops.inspection import Owner, owner_of
+from exactly_once.ops.findings import Owner
+from exactly_once.ops.inspection import owner_of
 from resources.kafka import KafkaTransactionalProducerFactory
 from sensors.circuit import Circuit
 from sensors.gate import Wish, recovery_request, refusal

@@ -9,7 +9,8 @@ from exactly_once.checkpoint import Checkpoint, torn_files
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.inspection import Inspection, inspect_sink
+from exactly_once.ops.findings import Inspection
+from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.processes import belongs_to
 from resources.checkpoints import CheckpointReader, Standing, compare, lag
 from resources.run_process import TAG_PID

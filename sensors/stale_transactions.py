@@ -12,7 +12,8 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import Hanging, find_hanging
 from exactly_once.kafka.transactions import describe, list_transactions
-from exactly_once.ops.inspection import UNDER_WAY, Inspection, OpenTransaction, inspect_sink, sink_of
+from exactly_once.ops.findings import Inspection, OpenTransaction, sink_of
+from exactly_once.ops.inspection import UNDER_WAY, inspect_sink
 from resources.kafka import KafkaTransactionalProducerFactory
 from sensors.gate import Wish, ask
 from sensors.history import read_history

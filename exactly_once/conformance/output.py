@@ -13,8 +13,9 @@ from exactly_once.conformance.processes import elsewhere, prepare
 from exactly_once.conformance.rows import key, value
 from exactly_once.digest import RowDigest
 from exactly_once.participant import Participant, PartName, Scope
+from exactly_once.protocol.encoding import decode, encode
 from exactly_once.protocol.names import incarnation
-from exactly_once.protocol.records import Decision, decode, encode
+from exactly_once.protocol.records import Decision
 
 
 class Output:

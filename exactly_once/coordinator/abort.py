@@ -101,7 +101,7 @@ def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) 
 
 
 def roll_back(session: Session, handles: Sequence[AnyHandle], state: DriverState) -> None:
-    """Abort what was prepared for a batch that somebody else has decided; never raises."""
+    """Abort the parts prepared for a batch that another driver has decided; never raises."""
     try:
         abandon(session, handles, state)
     except ExactlyOnceError as e:  # its timeout ends what is left, or the sweep of the next start

@@ -49,7 +49,11 @@ def decide_and_complete(
     if amended is not None:
         decision = amend(amended, decision)
     started = time.monotonic()
-    _write(session, decision, state, amended, _left_s(decision, state))
+    try:
+        _write(session, decision, state, amended)
+    except AlreadyDecided:
+        roll_back(session, proposed.handles, state)
+        raise
     decided = time.monotonic()
     reach("decided")
     if lost := complete(session, decision):
@@ -103,7 +107,7 @@ def _left_s(decision: Decision, state: DriverState) -> float:
     return (state.timeout_ms - age_ms) / 1000
 
 
-def _write(session: Session, decision: Decision, state: DriverState, amended: Decision | None, left_s: float) -> None:
+def _write(session: Session, decision: Decision, state: DriverState, amended: Decision | None) -> None:
     """Write the decision to the commit log."""
     ends = {t: {int(p): o for p, o in offsets.items()} for t, offsets in state.input_offsets.items()}
 
@@ -112,12 +116,10 @@ def _write(session: Session, decision: Decision, state: DriverState, amended: De
 
     try:
         # half of what is left: a decision that is written late must still leave time to complete it
-        session.log.append(decision, Deadline(min(DECIDE_BUDGET_S, left_s / 2)), ends, check)
+        budget_s = min(DECIDE_BUDGET_S, _left_s(decision, state) / 2)
+        session.log.append(decision, Deadline(budget_s), ends, check)
     except BrokerUnreachable as e:
         raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e
-    except AlreadyDecided:
-        roll_back(session, decision.handles, state)
-        raise
 
 
 def amend(earlier: Decision, replacement: Decision) -> Decision:

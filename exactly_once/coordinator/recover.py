@@ -225,7 +225,7 @@ def _wait_until_readable(connection: Connection, topics: list[str], deadline: De
             for topic in topics:
                 try:
                     marks = admin.watermarks(topic)
-                except UnknownTopic:  # deleted since: nobody reads it
+                except UnknownTopic:  # deleted since: it has no readers
                     continue
                 blocked += [(topic, p) for p, w in marks.items() if w.last_stable < w.high]
             if not blocked:

@@ -351,7 +351,7 @@ class Admin:
         may = found.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
         if may and (missing := [o for o in operations if o not in may]):
             raise NotAuthorized(
-                f"this principal has no {' and no '.join(missing)} right on topic {topic!r}",
+                f"this principal lacks {' and '.join(missing)} on topic {topic!r}",
                 f"Grant {' and '.join(missing)} on the topic {topic}; docs/reference.md lists all rights",
             )
 
@@ -375,7 +375,9 @@ class Admin:
             if not found.error_code:
                 topic_id = str(getattr(found, "topic_id", None) or "")
                 return str(answer.cluster_id or ""), topic_id if topic_id.strip("-0") else ""
-        raise self._unknown(topic, "Start again; if the error persists, grant the rights that docs/reference.md lists")
+        raise self._unknown(
+            topic, "Start again; if the error persists, grant the rights that docs/reference.md lists under 'Rights'"
+        )
 
     def _described(self, topics: list[str] | None) -> list[Any]:
         """Metadata of these topics, errors included; of all topics if None."""

@@ -35,9 +35,10 @@ from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_l
 from exactly_once.kafka.errors import Cause, cause_of, of_commit_log
 from exactly_once.kafka.input_offsets import InputOffsets, Offsets, OffsetsRefused
 from exactly_once.kafka.log_reader import PARTITION, Reading
+from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.log_state import LogState, fold
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
-from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, encode, key_of
+from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, key_of
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ class CommitLog:
         """What the log says, without fencing anybody; an empty state when there is no log.
 
         What is found in it is durable. What is *not* found proves nothing: a reader stops at the first open
-        transaction, be it a write of the owner that is under way or somebody else's.
+        transaction, a write of the owner that is under way, or another application's.
 
         Parameters
         ----------
@@ -195,12 +196,12 @@ class CommitLog:
             log.warning("sink %s: the counts in the commit log were not updated: %s", self.sink_id, e)
 
     def own(self, token: int, deadline: Deadline) -> LogState:
-        """The state of the log, after making sure that nobody claimed after ``token`` and that no write is under way.
+        """The state of the log, after making sure that no claim follows ``token`` and that no write is under way.
 
         Raises
         ------
         Fenced
-            When somebody did.
+            When a later claim exists.
         """
         owner = self._state.owner
         if self._producer is None or owner is None or owner.token != token:

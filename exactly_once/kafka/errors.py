@@ -36,7 +36,7 @@ class Cause(Enum):
     TOO_LARGE = "a record, or a request with several, is larger than a limit"
     TIMEOUT = "the transaction timeout is above the brokers' maximum"
     FENCED = "another producer has initialised the transactional id"
-    SILENT = "nobody answered, or the answer may change by itself"
+    SILENT = "no broker answered, or the next answer may be another"
     REFUSED = "a retry will not change the answer"
 
 
@@ -90,7 +90,7 @@ def check(code: int, what: str) -> None:
 
 
 def refuse(code: int, what: str) -> NoReturn:
-    """Raise kafka-python's error for ``code``; what may pass by itself is repeated by whoever asked."""
+    """Raise kafka-python's error for ``code``; callers repeat what may pass by itself."""
     error: type[PythonError] = for_code(code)
     raise error(what)
 
@@ -104,7 +104,7 @@ def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceEr
     if cause is Cause.DENIED:
         return NotAuthorized(
             f"{servers} refuses this principal: {e}",
-            "Grant the right that docs/reference.md lists, or correct the credentials",
+            "Grant the right that docs/reference.md lists under 'Rights', or correct the credentials",
         )
     if cause is Cause.REFUSED:
         return BrokerRefused(
@@ -171,7 +171,9 @@ def of_sender(
                 "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers",
             )
         case Cause.DENIED:
-            return NotAuthorized(f"{name}: {error.str()}", "Grant the rights that docs/reference.md lists")
+            return NotAuthorized(
+                f"{name}: {error.str()}", "Grant the rights that docs/reference.md lists under 'Rights'"
+            )
     return PrepareFailed(
         f"{name}: {error.str()} ({error.name()})", "Start the stream again once the brokers are healthy"
     )

@@ -3,9 +3,9 @@
 EndTxn has no definite answer for an id that was initialised again or has expired (KIP-890 and before), nor, below
 version 5, for one that timed out. The partitions' logs have: a leader lists the aborted transactions of what it returns
 to a read_committed fetch (KIP-98), and a batch of records names its producer. Both are looked for at the first record
-of the transaction, whose place is in the handle. While somebody else's open transaction holds read_committed fetches
-back, the end marker of the producer says the same. Only a positive sign counts, so that a compacted or truncated log
-proves nothing.
+of the transaction, whose place is in the handle. While another application's open transaction holds read_committed
+fetches back, the end marker of the producer says the same. Only a positive sign counts, so that a compacted or
+truncated log proves nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _fate(admin: Admin, handle: PreparedTransaction, seen: dict[str, dict[int, W
         mine = (handle.producer_id, place.offset)
         if any((h.producer_id, h.start_offset) == mine for h in open_on(admin, [(place.topic, place.partition)])):
             return Fate.OPEN
-        return read_marker(_batches(admin, place), handle)  # somebody else holds the partition back
+        return read_marker(_batches(admin, place), handle)  # another transaction holds the partition back
     except UnknownTopic:
         return Fate.UNKNOWN
     except ExactlyOnceError as e:

@@ -12,7 +12,7 @@ it and is swept; the task of one that was opened after it asks after the record 
 transaction itself. A task that is killed between its two questions cannot do that. But it has initialised its id
 before the first question, so when the record came after that question, the coordinator knows the id before the listing:
 an abort also initialises the ids that it finds so, and what was initialised before can begin nothing
-(:meth:`exactly_once.coordinator.decide.Decider.abort_undecided`).
+(:mod:`exactly_once.coordinator.abort`).
 
 All of this needs somebody who writes. Where Spark's own call of ``abort`` does not come through, the driver aborts when
 the query has ended (:mod:`exactly_once.spark.endings`). When the whole driver dies, what is open waits for the next

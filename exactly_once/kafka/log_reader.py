@@ -1,6 +1,6 @@
 """Reading a commit log: all of its partition, up to where a reader may, or up to its very end.
 
-A read_committed reader stops at the last stable offset, so an open transaction of somebody else hides every claim and
+A read_committed reader stops at the last stable offset, so another application's open transaction hides every claim and
 decision behind it. Behind an init of the log's own producer nothing of ours is open: whoever goes on to write reads up
 to the high watermark, or not at all.
 """
@@ -22,7 +22,8 @@ from exactly_once.kafka.connection import Connection, librdkafka_log
 from exactly_once.kafka.errors import of_commit_log
 from exactly_once.kafka.leaders import OLDER_THAN_S, open_on
 from exactly_once.kafka.transactions import ids_of
-from exactly_once.protocol.records import Entry, decode, is_own_key
+from exactly_once.protocol.encoding import decode
+from exactly_once.protocol.records import Entry, is_own_key
 
 #: For asking who blocks the log, when the budget for waiting is spent.
 _WHO_S = 5.0
@@ -125,14 +126,13 @@ def _with_its_key(message: Message, e: CommitLogDamaged) -> CommitLogDamaged:
     key = raw.decode(errors="replace") if raw is not None else None
     what = f"{e.what}, at offset {message.offset()} of {message.topic()} under the key {key!r}"
     if key is not None and not is_own_key(key):
-        way_out = f"Stop whoever wrote it; only the sink may. Then write a tombstone (a null value) for the key {key!r}"
+        then = f"Then write a tombstone (a null value) for the key {key!r}"
     else:
-        way_out = (
-            "Stop whoever wrote it; only the sink may. The sink's own record of this key may be lost: find out from "
-            "the output what the last batch wrote, then start with a new sink.id, and with the sink.adopt that "
-            "EO-REWOUND names"
+        then = (
+            "The sink's own record of this key may be lost: find out from the output what the last batch wrote, then "
+            "start with a new sink.id, and with the sink.adopt that EO-REWOUND names"
         )
-    return CommitLogDamaged(what, way_out)
+    return CommitLogDamaged(what, f"Stop the program that wrote this record: only the sink may write here. {then}")
 
 
 def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:

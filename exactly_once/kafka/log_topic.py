@@ -1,4 +1,4 @@
-"""The topic of a commit log: made with what the protocol needs, and checked for it when somebody else made it."""
+"""The topic of a commit log: created with the settings that the protocol needs, and checked for them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def warn_if_small(topic: str, limit: Limit | None) -> None:
 
 
 def _check_other_partitions(admin: Admin, topic: str, partitions: int) -> None:
-    """A topic with more partitions serves as well, as long as nobody believes that the others belong to the log."""
+    """Accept a topic with more partitions if the others are empty."""
     strange = [p for p, w in admin.watermarks(topic).items() if p != PARTITION and w.high]
     if strange:
         raise CommitLogDamaged(

@@ -127,7 +127,9 @@ def _side(options: Mapping[str, str], column: str, topic: str | None) -> Side | 
     schema = given.get("schema")
     register = given.get("schema.register", "false").lower()
     if register not in ("true", "false"):
-        raise InvalidOption(f"{name}.register={register!r} is neither true nor false", "Set it to true or false")
+        raise InvalidOption(
+            f"{name}.register={register!r} is neither true nor false", f"Set {name}.register to true or false"
+        )
     if register == "true" and schema is None:
         raise InvalidOption(f"{name}.register is true, but {name} is missing", f"Set {name} to the schema's text")
     subject = given.get("schema.subject") or (f"{topic}-{column}" if topic else None)

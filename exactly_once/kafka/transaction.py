@@ -98,7 +98,7 @@ class PartTransaction(Sender):
         self._digest.add_pairs(keys, values)
 
     def flush(self, timeout_s: float) -> None:
-        """As :meth:`Sender.flush`, also when somebody has initialised the id again meanwhile."""
+        """As :meth:`Sender.flush`, also when another producer has initialised the id again meanwhile."""
         try:
             super().flush(timeout_s)
         except (KafkaException, SystemError) as e:

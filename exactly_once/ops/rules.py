@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.leaders import Hanging
 from exactly_once.kafka.transactions import Description
-from exactly_once.ops.inspection import UNDER_WAY, Owner, batch_name, naming, sink_of
+from exactly_once.ops.findings import Owner, batch_name, naming, sink_of
+from exactly_once.ops.inspection import UNDER_WAY
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import parse_part_id
 from exactly_once.protocol.records import Decision, PreparedTransaction

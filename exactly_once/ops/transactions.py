@@ -15,7 +15,8 @@ from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import OLDER_THAN_S, abort_hanging, find_hanging, written
 from exactly_once.kafka.transactions import Description, describe, end_one, end_txn_version, list_transactions
-from exactly_once.ops.inspection import UNDER_WAY, owner_of, sink_of, sinks
+from exactly_once.ops.findings import sink_of
+from exactly_once.ops.inspection import UNDER_WAY, owner_of, sinks
 from exactly_once.ops.rules import (
     Attributed,
     Decided,

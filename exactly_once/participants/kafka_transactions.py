@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 #: Transactions that keep coming back belong to tasks that still run; the next sweep finds them again.
 SWEEP_BUDGET_S = 10.0
 
-#: States in which a transaction holds back read_committed readers until somebody acts.
+#: States in which a transaction holds back read_committed readers until it is ended.
 OPEN = ("Ongoing",)
 
 #: For putting the transactions of a recovery in order: most of the budget is for ending them.

@@ -8,7 +8,8 @@ import dagster as dg
 
 from exactly_once.coordinator import recover as engine
 from exactly_once.errors import ExactlyOnceError, Fenced
-from exactly_once.ops.inspection import Inspection, inspect_sink
+from exactly_once.ops.findings import Inspection
+from exactly_once.ops.inspection import inspect_sink
 from exactly_once.protocol.loss import lost_parts
 from platform_assets.classified import classified
 from platform_assets.config import RecoveryConfig

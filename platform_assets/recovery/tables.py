@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from exactly_once.kafka.transactions import Description
-from exactly_once.ops.inspection import Inspection
+from exactly_once.ops.findings import Inspection
 from exactly_once.protocol.life import Life
 from exactly_once.protocol.records import Decision
 from sensors.observation import open_table, table, when

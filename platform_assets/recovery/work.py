@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.ops.inspection import Inspection
+from exactly_once.ops.findings import Inspection
 from exactly_once.protocol.life import Life
 
 

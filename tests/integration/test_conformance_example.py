@@ -68,7 +68,7 @@ MISTAKES = {
         "test_a_sweep_touches_only_what_its_scope_covers",
     ),
     "a sweep that does not spare what is decided": (
-        ("if scope.covers(name)", "if replace(scope, spare=frozenset()).covers(name)"),
+        ("if scope.covers(name)", "if replace(scope, decided=()).covers(name)"),
         "test_a_sweep_touches_only_what_its_scope_covers",
     ),
     "a sweep that takes a neighbour's parts": (

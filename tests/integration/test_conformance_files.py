@@ -162,7 +162,7 @@ def test_a_commit_killed_between_gathering_and_renaming_is_completed(at: Place, 
     process.kill()
     process.join()
     at.assert_left(*names)
-    assert at.participant().recover_and_abort(at.scope(99, None, *names)) == []
+    assert at.participant().recover_and_abort(at.scope(99, None, *handles)) == []
     assert at.participant().recover_and_commit(handles) == []
     at.assert_visible(*names)
     at.assert_left()

@@ -10,7 +10,7 @@ from exactly_once.ops import cli
 from exactly_once.ops.cli.arguments import parse
 from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.cli.words import duration, plural, when
-from exactly_once.ops.inspection import Inspection, Owner, PendingDecision, PendingPart, judge
+from exactly_once.ops.findings import Inspection, Owner, PendingDecision, PendingPart, judge
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from exactly_once.kafka.transactions import Description
-from exactly_once.ops.inspection import Inspection, Owner, judge, sink_of, state_of
+from exactly_once.ops.findings import Inspection, Owner, judge, sink_of, state_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 

@@ -8,7 +8,7 @@ import pytest
 
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.inspection import Inspection, OpenTransaction, Owner, PendingDecision, RecentDecision
+from exactly_once.ops.findings import Inspection, OpenTransaction, Owner, PendingDecision, RecentDecision
 from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics import observer
 from exactly_once.ops.metrics.figures import History, output_topics, standing

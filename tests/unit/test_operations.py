@@ -7,7 +7,7 @@ import pytest
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import Hanging
 from exactly_once.kafka.transactions import Description
-from exactly_once.ops.inspection import Owner
+from exactly_once.ops.findings import Owner
 from exactly_once.ops.rules import attribute
 from exactly_once.ops.transactions import (
     Refused,

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from exactly_once.errors import CommitLogDamaged
+from exactly_once.protocol.encoding import FORMAT, decode, encode
 from exactly_once.protocol.records import (
-    FORMAT,
     KAFKA,
     KEPT_DECISIONS,
     WRITE,
@@ -22,8 +22,6 @@ from exactly_once.protocol.records import (
     PreparedTransaction,
     Record,
     Tally,
-    decode,
-    encode,
     in_order,
     is_own_key,
     key_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exactly_once.ops.inspection import Owner
+from exactly_once.ops.findings import Owner
 from exactly_once.protocol.records import Claim
 from sensors.circuit import Circuit
 from sensors.gate import HANDOVER_S, Wish, recovery_request, refusal

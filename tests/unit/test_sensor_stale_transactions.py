@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exactly_once.ops.inspection import OpenTransaction
+from exactly_once.ops.findings import OpenTransaction
 from sensors.settings import WatchPolicy
 from sensors.stale_transactions import Facts, verdict
 

@@ -20,7 +20,8 @@ from exactly_once.kafka.transactions import Description, describe, list_transact
 from exactly_once.ops import transactions as operations
 from exactly_once.ops.cli import metrics, tables
 from exactly_once.ops.cli.explain import explain, trouble
-from exactly_once.ops.inspection import Inspection, inspect_sink, owner_of, sink_of, sinks
+from exactly_once.ops.findings import Inspection, sink_of
+from exactly_once.ops.inspection import inspect_sink, owner_of, sinks
 from exactly_once.ops.repair import examine, repair
 from exactly_once.ops.rules import Attributed, Refused, check_owner, name_of
 from exactly_once.ops.standing import compare

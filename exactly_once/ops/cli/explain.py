@@ -9,7 +9,8 @@ from typing import Any
 
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.cli.words import duration, plural, when
-from exactly_once.ops.inspection import UNDER_WAY, BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
+from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
+from exactly_once.ops.inspection import UNDER_WAY
 from exactly_once.ops.rules import Refused, check_owner, name_of
 from exactly_once.ops.transactions import RECOVERY_BUDGET_S
 from exactly_once.protocol.life import Life

@@ -15,7 +15,7 @@ from exactly_once.deadline import now_ms
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.cli.explain import Explanation, owner_sentence
 from exactly_once.ops.cli.words import duration, plural, when
-from exactly_once.ops.inspection import BlockedPartition, Inspection, OpenTransaction
+from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
 from exactly_once.ops.standing import Offsets, Standing
