@@ -39,8 +39,9 @@ def test_open_transactions_are_told_by_their_verdict_oldest_first(connection, si
     decided, undecided = sink.open_part(0), sink.open_part(1)
     sink.decide(decided)
     found = inspect_sink(connection, sink.sink_id)
-    assert [(t.transactional_id, t.verdict) for t in found.open] == [(decided, "decided"), (undecided, "undecided")]
-    assert (found.open[0].batch_id, found.open[0].records, found.open[0].timeout_s) == (0, 1, 60.0)
+    parts = [t for t in found.open if t.verdict != "log"]  # the write of the decision may still get its end marker
+    assert [(t.transactional_id, t.verdict) for t in parts] == [(decided, "decided"), (undecided, "undecided")]
+    assert (parts[0].batch_id, parts[0].records, parts[0].timeout_s) == (0, 1, 60.0)
     assert [(d.batch_id, d.parts[0].state) for d in found.decided] == [(0, "decided")]
     assert {(b.topic, b.partition) for b in found.blocked} == {p for t in found.open for p in t.partitions}
     assert all(b.ours and b.waiting == 1 and b.groups == () for b in found.blocked)
