@@ -21,6 +21,7 @@ def retrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
     stays.close()
 
 
+@pytest.mark.long
 def test_a_query_that_is_stopped_in_the_middle_of_its_commit_goes_on_without_a_trace(
     bench: Bench, warm: SparkDriver
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_query_that_is_stopped_while_its_tasks_write_leaves_nothing_of_the_bat
     assert bench.decided_batches() == [0, 1]
 
 
+@pytest.mark.long
 def test_a_task_that_fails_at_a_row_and_is_tried_again_writes_its_part_once(
     bench: Bench, retrying: SparkDriver, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_paused_task_that_wakes_after_another_driver_took_over_changes_nothing
     assert bench.decided_batches() == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_a_second_query_with_the_same_sink_id_is_refused_and_the_first_one_does_not_notice(
     bench: Bench, warm: SparkDriver, tmp_path: Path
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_checkpoint_with_history_is_not_adopted_by_a_sink_without_any(bench: B
     assert warm.run(lost).code == "EO-REWOUND", "the word named one batch, and must not adopt a later one"
 
 
+@pytest.mark.long
 def test_a_batch_that_somebody_decided_meanwhile_is_not_decided_again(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a whole batch twice: the plan was made from what another process could read minutes ago. The last
     word has the log, in the very state behind which the decision is written.

@@ -86,6 +86,7 @@ def as_bytes(**changes):
     return json.dumps({k: v for k, v in {**VALID, **changes}.items() if v is not ...}).encode()
 
 
+@pytest.mark.long
 def test_real_events_become_what_the_package_says(spark):
     count = 3_000
     rows = transform(spark, [e.value for e in islice(events(), count)]).toArrow().to_pylist()

@@ -68,6 +68,7 @@ def write(driver: SparkDriver, broker: AuthorizingBroker, sink_id: str, output: 
     return driver.write_batch(options(broker, sink_id, output, **{"write.id": "day"}), rows=10, parts=2)
 
 
+@pytest.mark.long
 def test_the_references_rights_are_enough_for_a_stream_and_for_looking_at_it(
     authorizing: AuthorizingBroker, output: str, sink_id: str, warm: SparkDriver, tmp_path: Path
 ) -> None:

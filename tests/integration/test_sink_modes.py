@@ -1,4 +1,4 @@
-"""Continuous and real-time mode on the checkpoint of a micro-batch query: refused there too."""
+"""Modes of the sink: the weaker guarantees; continuous and real-time mode, which are refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from exactly_once.kafka.admin import Admin
 from tests.support.fixtures import Bench, KafkaInput
+from tests.support.processes import until
 from tests.support.stream import Job, SparkDriver
 
 
@@ -54,3 +55,17 @@ def test_real_time_mode_is_refused(existing: bool, bench: Bench, kafka_input: Ka
     finally:
         warm.ask("unset", name="spark.sql.streaming.realTimeMode.allowlistCheck")
     assert high_watermarks(bench) == before
+
+
+@pytest.mark.parametrize("weaker", ["at_least_once", "none"])
+def test_a_weaker_guarantee_writes_every_row_and_neither_claims_nor_decides(
+    weaker: str, bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against rows that wait in a producer when their query ends (loss), and against the price of a commit log
+    where nobody asked for one.
+    """
+    bench.input.add(2)
+    warm.complete(bench.job.having(sink_guarantee=weaker))
+    until("all rows", lambda: len(bench.visible()) >= len(bench.input.expected()), 20)
+    assert sorted(bench.visible()) == sorted(bench.input.expected())
+    assert bench.log().owner is None and bench.open_parts() == 0
