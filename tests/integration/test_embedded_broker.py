@@ -224,6 +224,7 @@ def test_kill_9_of_the_owner_leaves_no_process_and_a_usable_folder(owner, tmp_pa
         assert successor.pids
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_the_broker_in_order(owner, tmp_path: Path) -> None:
     """A terminal sends SIGINT to the whole foreground group: the broker must not be in it, but outlive its clients."""
     process, pids = owner

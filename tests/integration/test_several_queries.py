@@ -98,6 +98,7 @@ def test_a_session_with_two_queries_that_is_killed_loses_nothing_of_either(
         assert bench.decided_batches() == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_two_sinks_from_one_input_each_get_all_of_it(make: MakeBench, warm: SparkDriver) -> None:
     """Guards against progress of one query that counts as the other one's: each has its own checkpoint and log."""
     first, second = make("first"), make("second")

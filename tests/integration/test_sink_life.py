@@ -85,6 +85,7 @@ def test_a_stream_from_kafka_to_kafka_reads_what_is_committed_and_writes_it_once
     assert len(bench.decided_batches()) >= 3
 
 
+@pytest.mark.long
 def test_spark_finds_the_sink_without_register(bench: Bench, driver: StartDriver) -> None:
     """Guards against a package that is installed and not found: pyspark_* modules with a DefaultSource are looked
     for.
