@@ -34,6 +34,8 @@ _OVER = "s that CI has for these tests are over"
 _ROTATION = os.environ.get("TEST_ROTATION", "")
 
 spark_archive.use()
+# For every JVM that tests start: none lives long enough for code that is compiled well.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # A background job inherits an ignored SIGINT. Dagster gives SIGTERM the handler of SIGINT, so every broker that is
 # started after a job would ignore the wish to stop, and be killed 20 s later.

@@ -13,7 +13,6 @@ import pytest
 from exactly_once.kafka.connection import Connection
 from tests.support import broker as brokers
 from tests.support.processes import kill_session
-from tests.support.spark_archive import short_lived
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +29,6 @@ class Site:
         shutil.copy(ROOT / "dagster.yaml", self.home)
         self.env = {
             **os.environ,
-            **short_lived(),
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
             "DAGSTER_HOME": str(self.home),
             "DAGSTER_DISABLE_TELEMETRY": "1",

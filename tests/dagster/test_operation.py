@@ -23,6 +23,8 @@ from tests.dagster.story import BEFORE, PATIENCE_S, Story
 from tests.dagster.webserver import Dagster
 from tests.support.processes import until
 
+pytestmark = pytest.mark.long
+
 DAYS = ["2013-01-01", "2013-01-02", "2013-01-03"]
 
 
@@ -71,7 +73,6 @@ def test_a_killed_run_is_recovered_and_started_again_by_the_sensors(story, dagst
     story.assert_exactly_once()
 
 
-@pytest.mark.long
 def test_three_days_are_filled_by_one_run_and_every_departure_is_there_once(story, dagster, restarted):
     """What came before the stream's first start is the backfill's; launched on the asset's page for a range."""
     backfill = dagster.backfill(FLIGHT_DELAYS_BY_DAY, DAYS)
@@ -84,7 +85,6 @@ def test_three_days_are_filled_by_one_run_and_every_departure_is_there_once(stor
     story.assert_exactly_once(backfilled=sum(written))
 
 
-@pytest.mark.long
 def test_the_checks_of_the_output_pass_on_their_own(dagster, restarted):
     run = dagster.launch(CHECKS_JOB)
     dagster.wait_for(run, "SUCCESS", PATIENCE_S)
@@ -93,7 +93,6 @@ def test_the_checks_of_the_output_pass_on_their_own(dagster, restarted):
     assert {name: c["status"] for name, c in found.items()} == dict.fromkeys(found, "SUCCEEDED"), found
 
 
-@pytest.mark.long
 def test_terminate_ends_the_stream_as_canceled_and_nothing_starts_it_again(site, story, dagster, restarted):
     """CANCELED is a person's wish: a sensor that restarted it would be fought by hand, at night."""
     *_, run = restarted
@@ -112,7 +111,6 @@ def test_terminate_ends_the_stream_as_canceled_and_nothing_starts_it_again(site,
     assert dagster.live(STREAM_JOB) == []
 
 
-@pytest.mark.long
 def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dagster):
     """The README sends people to the toggle before they work on a sink by hand."""
     dagster.switch("checkpoint_progress", on=False)
@@ -126,14 +124,12 @@ def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dag
     until("a new tick to speak", says, 40, every_s=0.3)
 
 
-@pytest.mark.long
 def test_a_second_recovery_finds_nothing(dagster, at_rest):
     run = dagster.launch(RECOVERY_JOB)
     dagster.wait_for(run, "SUCCESS", PATIENCE_S)
     assert "already at rest" in dagster.observations(TRANSACTIONS)[0]["recovery_sentence"]
 
 
-@pytest.mark.long
 def test_a_recovery_leaves_a_live_stream_alone_unless_it_is_told_to_take_over(story, dagster, at_rest):
     run = story.start()
     polite = dagster.launch(RECOVERY_JOB)
@@ -149,7 +145,6 @@ def test_a_recovery_leaves_a_live_stream_alone_unless_it_is_told_to_take_over(st
     assert told["code"] == "EO-FENCED" and told["restart_heals"] is False and told["way_out"]
 
 
-@pytest.mark.long
 def test_the_reports_of_runs_add_up_to_what_was_decided(site, story, dagster, at_rest):
     """A batch that is decided while its run stops is reported by the next one, once. What a run was about to report
     when it was killed is in the commit log only.

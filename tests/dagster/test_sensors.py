@@ -131,6 +131,7 @@ def test_a_failure_is_recovered_and_the_stream_started_again_once(instance):
     assert queued(instance, "recovery") == []
 
 
+@pytest.mark.long
 def test_a_stream_that_always_fails_ends_with_a_person_and_not_as_a_storm(instance):
     """Forty ticks over a stream that fails at once: as many restarts as the policy allows, and one report."""
     d = daemon(instance)
@@ -159,6 +160,7 @@ def test_a_person_who_starts_it_again_begins_a_new_count(instance):
     assert request.tags[TAG_ATTEMPT] == "1"
 
 
+@pytest.mark.long
 def test_a_recovery_that_fails_is_tried_as_often_as_the_policy_allows(instance):
     d = daemon(instance)
     new_run(instance, status=S.FAILURE)

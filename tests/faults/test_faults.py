@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from tests.support.stream import Job, SparkDriver
 
 @pytest.fixture(scope="module")
 def retrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
-    """A driver that stays and tries tasks again, for tasks and workers that die."""
+    """A driver that stays and tries tasks again, for tasks and workers that die. Nobody calls register() in it: Spark
+    finds the sink by its name.
+    """
     stays = SparkDriver(tmp_path_factory.mktemp("retrying") / "driver", "local[2,4]")
     yield stays
     stays.close()
@@ -72,7 +75,7 @@ def test_a_task_that_fails_at_a_row_and_is_tried_again_writes_its_part_once(
     bench.input.add(2)
     marker = tmp_path / "failed"
     _, failing = bench.input.batches[1][2][0], bench.input.batches[1][2][25][1]
-    job = Job(**{**vars(bench.job), "transform": "tests.support.transforms:fail_once"})
+    job = Job(**{**vars(bench.job), "register": False, "transform": "tests.support.transforms:fail_once"})
     job.arguments = {"marker": str(marker), "row": failing}
 
     retrying.complete(job)
@@ -90,7 +93,7 @@ def test_a_worker_process_that_dies_costs_one_more_attempt_and_no_row(
     and a handle of a part that another attempt has written too.
     """
     bench.input.add()
-    run = retrying.start(bench.job.until_stopped())
+    run = retrying.start(replace(bench.job.until_stopped(), register=False))
     run.await_commit(0)
     retrying.arm(point, "exit")
     bench.input.add()

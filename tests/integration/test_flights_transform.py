@@ -14,7 +14,6 @@ from platform_assets.flights.departures import airline_names, airport_names, eve
 from platform_assets.flights.expected import expected_delays, expected_hours
 from platform_assets.flights.transform import flight_delays, lookup, parse
 from resources.spark_home import fast_spark_home
-from tests.support.spark_archive import SHORT_LIVED
 
 VALID = {
     "sequence": 7,
@@ -42,7 +41,6 @@ def spark(tmp_path_factory):
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

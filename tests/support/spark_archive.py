@@ -24,9 +24,6 @@ from tests.support.stream import SparkDriver
 #: Spark gives its text to the JVM of every driver.
 VARIABLE = "SPARK_SUBMIT_OPTS"
 
-#: For a JVM that lives for a minute: it does not pay to compile well.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1"
-
 #: The end of the trial's JVM: it writes some 170 MB.
 LIMIT_S = 300.0
 
@@ -43,11 +40,6 @@ def use() -> None:
     archive = class_archive()
     if archive.is_file():
         os.environ.setdefault(VARIABLE, f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable")
-
-
-def short_lived() -> dict[str, str]:
-    """The environment of processes whose drivers end soon."""
-    return {VARIABLE: f"{os.environ.get(VARIABLE, '')} {SHORT_LIVED}"}
 
 
 def make() -> None:
