@@ -18,18 +18,17 @@ The life of one part of a batch::
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import Expiring
-from exactly_once.protocol.names import same_cluster
+from exactly_once.protocol.names import PartName, same_cluster
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Decision, PreparedPart
 
@@ -44,50 +43,6 @@ __all__ = [
     "RowDigest",
     "Scope",
 ]
-
-_NAME = re.compile(
-    r"eo:(?P<sink>[^:]+):((?P<incarnation>[a-z2-7]{10}):)?(?P<token>\d+):(?P<batch>\d+):(?P<part>\d+)"
-    r":(?P<attempt>\d+\.\d+)(:(?P<participant>.+))?"
-)
-
-
-class PartName(NamedTuple):
-    """The name of one attempt of one part in one participant: never used twice, whatever fails or restarts.
-
-    ``str(name)`` is ``eo:<sink id>:<incarnation>:<claim>:<batch>:<part>:<attempt>:<participant>``. A sink id has no
-    ``:``, so no sink's names begin like another's. ``token`` is the claim of the driver that planned the attempt.
-    ``incarnation`` identifies the commit log that counts the claims, among all logs of all clusters
-    (:func:`~exactly_once.protocol.names.incarnation`). Names from earlier versions have neither incarnation nor
-    participant.
-    """
-
-    sink_id: str
-    token: int
-    batch_id: int
-    part: int
-    attempt: str
-    incarnation: str = ""
-    participant: str = ""
-
-    def __str__(self) -> str:
-        incarnation = f"{self.incarnation}:" if self.incarnation else ""
-        participant = f":{self.participant}" if self.participant else ""
-        number = f"{self.token}:{self.batch_id}:{self.part}:{self.attempt}"
-        return f"eo:{self.sink_id}:{incarnation}{number}{participant}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self | None:
-        """Parse a name; None when ``text`` is not one."""
-        m = _NAME.fullmatch(text)
-        if m is None:
-            return None
-        numbers = int(m["token"]), int(m["batch"]), int(m["part"])
-        return cls(m["sink"], *numbers, m["attempt"], m["incarnation"] or "", m["participant"] or "")
-
-
-def prefix(sink_id: str) -> str:
-    """Return the prefix of the names of all parts of the sink, and of no other names."""
-    return f"eo:{sink_id}:"
 
 
 class Handle(Protocol):

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from exactly_once.coordinator.recover import RecoveryReport, recover
+from exactly_once.coordinator import recover as recovery
+from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.transactions import Description, Listing, describe, list_transactions
 from exactly_once.ops import transactions as operations
@@ -57,9 +58,9 @@ class TransactionAdmin(KafkaResource):
         """Abort the transaction of ``transactional_id``; see :func:`exactly_once.ops.transactions.abort`."""
         return operations.abort(self.connection(), transactional_id, force, self.budget_s, self.recovery_budget_s)
 
-    def sweep(self, sink_id: str) -> RecoveryReport:
+    def recover(self, sink_id: str) -> RecoveryReport:
         """Commit decided batches, abort undecided transactions; see :func:`exactly_once.coordinator.recover.recover`.
 
         Takes the sink from its owner: callers make sure that no driver is at work.
         """
-        return recover(self.connection(), sink_id, self.recovery_budget_s)
+        return recovery.recover(self.connection(), sink_id, self.recovery_budget_s)

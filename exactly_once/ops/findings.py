@@ -9,7 +9,7 @@ from typing import Any
 from exactly_once.kafka.transactions import Description
 from exactly_once.protocol.life import Life
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import commit_log_id, parse_part_id
+from exactly_once.protocol.names import PartId, commit_log_id
 from exactly_once.protocol.records import KAFKA, WRITE, Claim, Completed, Decision, PreparedTransaction
 
 _COMMITTING = ("PrepareCommit", "CompleteCommit")
@@ -239,7 +239,7 @@ def batch_name(query_id: str, batch_id: int) -> str:
 
 def sink_of(transactional_id: str) -> str | None:
     """Return the sink of a transactional id (of a part, or of a commit log); None for a foreign one."""
-    part = parse_part_id(transactional_id)
+    part = PartId.parse(transactional_id)
     if part is not None:
         return part.sink_id
     sink_id = transactional_id.removeprefix("eo:").removesuffix(":log")
@@ -261,7 +261,7 @@ def naming(transaction: Description, log: LogState) -> tuple[Decision, PreparedT
 
 def judge(transaction: Description, log: LogState, checked_ms: int) -> OpenTransaction:
     """Judge a transaction under way by ``log``."""
-    part = parse_part_id(transaction.transactional_id)
+    part = PartId.parse(transaction.transactional_id)
     found = naming(transaction, log)
     verdict = "log" if part is None else "decided" if found else "undecided"
     return OpenTransaction(

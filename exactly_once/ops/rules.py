@@ -17,7 +17,7 @@ from exactly_once.kafka.transactions import Description
 from exactly_once.ops.findings import Owner, batch_name, naming, sink_of
 from exactly_once.ops.inspection import UNDER_WAY
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import parse_part_id
+from exactly_once.protocol.names import PartId
 from exactly_once.protocol.records import Decision, PreparedTransaction
 
 
@@ -203,7 +203,7 @@ def part_sink(transactional_id: str) -> str:
     Refused
         When it is not such an id: this package touches only its own transactions.
     """
-    part = parse_part_id(transactional_id)
+    part = PartId.parse(transactional_id)
     if part is None:
         raise Refused(
             f"{transactional_id!r} is not the transactional id of a part",

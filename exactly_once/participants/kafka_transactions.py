@@ -25,7 +25,7 @@ from exactly_once.kafka.transactions import (
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka_checks import check_topics
 from exactly_once.protocol.loss import part_list
-from exactly_once.protocol.names import PartId, namespace, parse_part_id
+from exactly_once.protocol.names import PartId, namespace
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction, in_order
 from exactly_once.protocol.too_long import SPARE, limit_ms, too_long_error
@@ -298,7 +298,7 @@ def fence_idle(sink_id: str, admin: Admin, mine: Callable[[PartId], bool], spare
     ids in ``spare``.
     """
     for listed in list_transactions(admin, namespace(sink_id), IDLE):
-        part = parse_part_id(listed.transactional_id)
+        part = PartId.parse(listed.transactional_id)
         if part is not None and mine(part) and listed.transactional_id not in spare:
             fence(admin, listed.transactional_id, _FENCE_TIMEOUT_MS)
 
@@ -316,5 +316,5 @@ def open_of(handles: Sequence[PreparedTransaction], admin: Admin) -> list[Descri
 def open_transactions(sink_id: str, admin: Admin, mine: Callable[[PartId], bool]) -> list[Description]:
     """The open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them."""
     listed = [x.transactional_id for x in list_transactions(admin, namespace(sink_id), OPEN)]
-    wanted = [i for i in listed if (p := parse_part_id(i)) is not None and p.sink_id == sink_id and mine(p)]
+    wanted = [i for i in listed if (p := PartId.parse(i)) is not None and p.sink_id == sink_id and mine(p)]
     return [d for d in describe(admin, wanted).values() if d.state in OPEN]

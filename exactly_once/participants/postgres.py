@@ -21,7 +21,8 @@ import pyarrow as pa
 from exactly_once.deadline import Deadline
 from exactly_once.digest import RowDigest
 from exactly_once.errors import DatabaseUnusable, Expired, InvalidOption, InvalidRecord, InvalidSchema, Unfinished
-from exactly_once.participant import Participant, PartName, PartWriter, Scope, prefix
+from exactly_once.participant import Participant, PartName, PartWriter, Scope
+from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import PreparedPart
 
 try:
@@ -151,7 +152,7 @@ class PostgresParticipant(Participant[PreparedPart]):
         with self.database.driver("roll back what earlier drivers left undecided", _DECIDED) as session:
             # first end the tasks of a lost driver that still write: they hold locks, and might prepare meanwhile
             names = self._end_sessions(session, scope)
-            for (gid,) in session.run(server.PREPARED, prefix(scope.sink_id)).fetchall():
+            for (gid,) in session.run(server.PREPARED, namespace(scope.sink_id)).fetchall():
                 if scope.covers(gid) and self._finish(session, "ROLLBACK", gid):
                     names.add(gid)
         return sorted(names)
@@ -159,7 +160,7 @@ class PostgresParticipant(Participant[PreparedPart]):
     def _end_sessions(self, session: server.Session, scope: Scope) -> set[str]:
         def alive() -> list[tuple[int, str, bool]]:
             scopes = session_scopes(scope)
-            return [s for x in scopes for s in session.run(server.SESSIONS, prefix(x.sink_id)) if x.covers(s[1])]
+            return [s for x in scopes for s in session.run(server.SESSIONS, namespace(x.sink_id)) if x.covers(s[1])]
 
         found = alive()
         for pid, name, _ in found:

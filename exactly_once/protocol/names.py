@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b32encode
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from exactly_once.errors import InvalidOption
 
@@ -25,16 +25,65 @@ VARIANTS = 4
 _HALF = 5
 
 _SINK_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,149}")
+_PART_NAME = re.compile(
+    r"eo:(?P<sink>[^:]+):((?P<incarnation>[a-z2-7]{10}):)?(?P<token>\d+):(?P<batch>\d+):(?P<part>\d+)"
+    r":(?P<attempt>\d+\.\d+)(:(?P<participant>.+))?"
+)
 _PART_ID = re.compile(r"eo:(?P<sink>[^:]+):(?P<slot>\d+):(?P<part>\d+):(?P<attempt>\d+\.\d+)")
 
 
 class PartId(NamedTuple):
-    """A part's transactional id, parsed."""
+    """The transactional id of one attempt of one part in Kafka: ``eo:<sink id>:<slot>:<part>:<attempt>``.
+
+    Ids are bounded in number, so an id is used again: it tells less than a :class:`PartName`.
+    """
 
     sink_id: str
     slot: int
     part: int
     attempt: str
+
+    def __str__(self) -> str:
+        return f"{namespace(self.sink_id)}{self.slot}:{self.part}:{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Parse ``text``; None when it is not the id of a part (a foreign id, or a commit log's)."""
+        m = _PART_ID.fullmatch(text)
+        return cls(m["sink"], int(m["slot"]), int(m["part"]), m["attempt"]) if m else None
+
+
+class PartName(NamedTuple):
+    """The name of one attempt of one part in one participant: never used twice, whatever fails or restarts.
+
+    ``str(name)`` is ``eo:<sink id>:<incarnation>:<claim>:<batch>:<part>:<attempt>:<participant>``. A sink id has no
+    ``:``, so no sink's names begin like another's. ``token`` is the claim of the driver that planned the attempt.
+    ``incarnation`` identifies the commit log that counts the claims, among all logs of all clusters
+    (:func:`incarnation`). Names from earlier versions have neither incarnation nor participant.
+    """
+
+    sink_id: str
+    token: int
+    batch_id: int
+    part: int
+    attempt: str
+    incarnation: str = ""
+    participant: str = ""
+
+    def __str__(self) -> str:
+        incarnation = f"{self.incarnation}:" if self.incarnation else ""
+        participant = f":{self.participant}" if self.participant else ""
+        number = f"{self.token}:{self.batch_id}:{self.part}:{self.attempt}"
+        return f"eo:{self.sink_id}:{incarnation}{number}{participant}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Parse a name; None when ``text`` is not one."""
+        m = _PART_NAME.fullmatch(text)
+        if m is None:
+            return None
+        numbers = int(m["token"]), int(m["batch"]), int(m["part"])
+        return cls(m["sink"], *numbers, m["attempt"], m["incarnation"] or "", m["participant"] or "")
 
 
 def check_sink_id(sink_id: str) -> str:
@@ -112,13 +161,7 @@ def part_id(sink_id: str, token: int, part: int, attempt: str) -> str:
     ``attempt`` comes from :func:`attempt_of`: two attempts that are alive at once do not share an id, so neither can
     abort the other's transaction.
     """
-    return f"{namespace(sink_id)}{slot_of(token)}:{part}:{attempt}"
-
-
-def parse_part_id(transactional_id: str) -> PartId | None:
-    """Parse a part's transactional id; None for any other id (a foreign one, or the commit log's)."""
-    m = _PART_ID.fullmatch(transactional_id)
-    return PartId(m["sink"], int(m["slot"]), int(m["part"]), m["attempt"]) if m else None
+    return str(PartId(sink_id, slot_of(token), part, attempt))
 
 
 def older_slots(token: int, slots: int) -> frozenset[int]:

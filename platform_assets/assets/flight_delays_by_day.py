@@ -185,7 +185,7 @@ def _bring_to_rest(context: dg.AssetExecutionContext, connection: Connection, tr
         if log.owner is None or not (owner_alive(log.owner) is False or _is_ours(log.owner)):
             return
         if log.open_decisions or transactions.list(BACKFILL_SINK_ID):
-            context.log.info(f"At rest: {transactions.sweep(BACKFILL_SINK_ID).as_metadata()}")
+            context.log.info(f"At rest: {transactions.recover(BACKFILL_SINK_ID).as_metadata()}")
     except ExactlyOnceError as error:
         context.log.warning(f"Could not bring the sink to rest; the next run does. {error}")
 

@@ -158,7 +158,7 @@ class ManagedStream:
             if self._observer.superseded():
                 self._log.warning("A newer driver owns the sink and will end the open transactions.")
                 return
-            report = self._transactions.sweep(self._sink_id)
+            report = self._transactions.recover(self._sink_id)
             self._log.info(f"At rest: {report.as_metadata()}")
         except ExactlyOnceError as error:
             self._log.warning(f"Could not bring the sink to rest; the next start will. {error}")

@@ -109,13 +109,13 @@ def test_an_owner_on_another_host_is_not_taken_for_dead(connection, topic, admin
     assert admin.abort(undecided, "fence the driver 1 on elsewhere").forced == "fence the driver 1 on elsewhere"
 
 
-def test_a_sweep_is_safe_twice(sink, admin):
+def test_a_recovery_is_safe_twice(sink, admin):
     sink.open_part(0)
     sink.open_part(1)
-    assert len(admin.sweep(sink.sink_id).rolled_back["kafka"]) == 2
-    again = admin.sweep(sink.sink_id)
+    assert len(admin.recover(sink.sink_id).rolled_back["kafka"]) == 2
+    again = admin.recover(sink.sink_id)
     assert again.found_nothing and again.clean
-    assert admin.sweep(brokers.fresh_name("unused")).found_nothing
+    assert admin.recover(brokers.fresh_name("unused")).found_nothing
 
 
 def test_every_call_has_an_end_when_no_broker_answers():
@@ -125,7 +125,7 @@ def test_every_call_has_an_end_when_no_broker_answers():
         lambda: nobody.open_transactions("s"),
         lambda: nobody.commit("eo:s:1:0:0.0"),
         lambda: nobody.abort("eo:s:1:0:0.0"),
-        lambda: nobody.sweep("s"),
+        lambda: nobody.recover("s"),
     ):
         began = time.monotonic()
         with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):

@@ -10,7 +10,7 @@ import pytest
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.transactions import list_transactions
-from exactly_once.protocol.names import SLOTS, VARIANTS, namespace, parse_part_id
+from exactly_once.protocol.names import SLOTS, VARIANTS, PartId, namespace
 from tests.support import oracle
 from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
 from tests.support.stream import Job, SparkDriver
@@ -109,7 +109,7 @@ def test_the_number_of_transactional_ids_is_bounded_by_parallelism(
     warm.complete(bench.job)
     used = ids() - {f"{namespace(bench.sink_id)}log"}
     assert len(used) <= bench.input.parts * VARIANTS
-    assert len({parse_part_id(i).slot for i in used}) == 1  # type: ignore[union-attr]
+    assert len({PartId.parse(i).slot for i in used}) == 1  # type: ignore[union-attr]
 
     for _ in range(SLOTS - 1):
         recover(bench.connection, bench.sink_id)  # a claim each: the next one writes under the same slot again

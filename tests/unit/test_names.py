@@ -10,13 +10,13 @@ from exactly_once.errors import InvalidOption
 from exactly_once.protocol.names import (
     SLOTS,
     VARIANTS,
+    PartId,
     attempt_of,
     check_sink_id,
     commit_log_id,
     commit_log_topic,
     namespace,
     older_slots,
-    parse_part_id,
     part_id,
     slot_of,
 )
@@ -28,7 +28,7 @@ NEIGHBOURS = ("job", "job.1", "job-1", "job_1", "job1", "job10", "jo", "job.0", 
 @pytest.mark.parametrize("sink", NEIGHBOURS)
 def test_a_name_that_extends_anothers_name_is_foreign(sink: str) -> None:
     """Else the sweep of sink "job" aborts what sink "job.1" has prepared, and decided rows of it are lost."""
-    parsed = parse_part_id(part_id(sink, 3, 0, "0.0"))
+    parsed = PartId.parse(part_id(sink, 3, 0, "0.0"))
     assert parsed is not None and parsed.sink_id == sink
     for other in NEIGHBOURS:
         for theirs in (part_id(other, 3, 0, "0.0"), commit_log_id(other)):
@@ -40,7 +40,7 @@ def test_a_name_that_extends_anothers_name_is_foreign(sink: str) -> None:
 )
 def test_a_part_id_says_what_it_was_made_of(token: int, part: int, attempt: str) -> None:
     """Else the sweep takes an id for one of another claim, and aborts what it must not."""
-    assert parse_part_id(part_id("orders", token, part, attempt)) == ("orders", slot_of(token), part, attempt)
+    assert PartId.parse(part_id("orders", token, part, attempt)) == ("orders", slot_of(token), part, attempt)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_part_id_says_what_it_was_made_of(token: int, part: int, attempt: str)
 )
 def test_an_id_that_is_no_parts_id_is_nobodys(foreign: str) -> None:
     """Else the sweep aborts the commit log's own transaction, which may be a decision, or a stranger's."""
-    assert parse_part_id(foreign) is None
+    assert PartId.parse(foreign) is None
 
 
 def test_two_sinks_never_share_an_id_or_a_log() -> None:

@@ -14,7 +14,7 @@ from exactly_once.ops.inspection import UNDER_WAY
 from exactly_once.ops.rules import Refused, check_owner, name_of
 from exactly_once.ops.transactions import RECOVERY_BUDGET_S
 from exactly_once.protocol.life import Life
-from exactly_once.protocol.names import parse_part_id
+from exactly_once.protocol.names import PartId
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _what(described: Description, found: Inspection, transaction: OpenTransactio
     name = described.transactional_id
     if sink_of(name) is None:
         return "A foreign id: it does not belong to a sink of this package, which never touches it."
-    part = parse_part_id(name)
+    part = PartId.parse(name)
     if part is None:
         return f"The commit-log producer of sink {found.sink_id}: the one writer that decides."
     batch = naming(described, found.log)
