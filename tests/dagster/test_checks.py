@@ -162,6 +162,7 @@ def test_a_right_output_passes_and_the_check_says_what_it_sampled(stream):
     assert limited.passed and limited.metadata["input_records_compared"].value == 200
 
 
+@pytest.mark.long
 def test_a_batch_on_its_way_is_no_mishap(stream):
     """While a stream runs, outputs are ahead of what Spark has marked, and readers are held back for a moment."""
     stream.feed(50)
@@ -183,6 +184,7 @@ def test_a_lost_record_is_found(stream):
     assert failed(stream.checks()) == {}
 
 
+@pytest.mark.long
 def test_records_of_a_backfill_between_do_not_hide_the_window(stream):
     """A backfill writes old input at any time; the window has to be looked for behind it."""
     began = {str(p): o for p, o in stream.position.items()}

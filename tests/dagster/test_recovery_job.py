@@ -184,6 +184,7 @@ def test_nothing_is_changed_while_a_run_lives_unless_told_to_take_over(instance,
     assert inspect_sink(connection, dead.sink_id).quiet
 
 
+@pytest.mark.long
 def test_nothing_is_changed_while_an_owner_lives_that_dagster_does_not_know(instance, connection, topic, monkeypatch):
     """A stream under spark-submit on the same machine."""
     monkeypatch.setattr(steps, "LEAVING_S", 0.0)
@@ -239,6 +240,7 @@ def test_a_recovery_whose_claim_is_taken_by_another_one_steps_back(instance, dea
     assert "a newer owner took the sink" in output(result, "verify")["sentence"].value
 
 
+@pytest.mark.long
 def test_a_wish_for_a_restart_is_left_for_the_sensor(instance, monkeypatch, dead):
     """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
     monkeypatch.setattr(steps, "stream_of", lambda sink_id: replace(STREAM, sink_id=sink_id))

@@ -46,6 +46,7 @@ def test_a_query_that_is_stopped_in_the_middle_of_its_commit_goes_on_without_a_t
     assert bench.decided_batches() == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_a_query_that_is_stopped_while_its_tasks_write_leaves_nothing_of_the_batch(
     bench: Bench, warm: SparkDriver
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_rewound_checkpoint_is_refused(rewound_by: int, bench: Bench, warm: Sp
     bench.assert_exactly(written)
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_lost_only_its_last_commit_drains_the_batch(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a refusal of what is normal: the same batch, planned from the same offsets, is decided already."""
     bench.input.add(2)

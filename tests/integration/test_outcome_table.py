@@ -248,6 +248,7 @@ def forgetful_connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "timed out"])
+@pytest.mark.long
 def test_an_id_that_the_brokers_have_forgotten_still_has_an_outcome(committed: bool, forgetful: Cluster) -> None:
     """Guards against the answer INVALID_PRODUCER_ID_MAPPING, which is all that is left after a week without a start."""
     handle, _ = forgetful.prepare(timeout_ms=60_000 if committed else 1000)
