@@ -66,7 +66,6 @@ def test_lost_parts_are_not_left_behind_by_a_weaker_guarantee(
     bench.assert_exactly_once()
 
 
-@pytest.mark.long
 def test_a_stream_that_was_at_least_once_becomes_exactly_once_by_consent(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a history that is taken for a rewound checkpoint forever, and against silence about the batch in
     flight.
