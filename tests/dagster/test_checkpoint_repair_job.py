@@ -101,6 +101,7 @@ def test_by_default_it_only_says_what_is_torn_in_the_checkpoint_of_the_stream(in
     assert read_log(torn.connection, torn.sink_id).owner.token == 1
 
 
+@pytest.mark.long
 def test_it_repairs_and_says_who_did_what_and_where_the_copies_are(instance, torn):
     torn.write("offsets/1")
     torn.write("metadata")

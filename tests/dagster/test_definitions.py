@@ -21,6 +21,7 @@ def python(*args, **env):
     )
 
 
+@pytest.mark.long
 def test_loading_imports_no_spark_and_no_pandas():
     """Sensors and the web server load it again and again; a JVM or a second of imports there is paid each time."""
     code = (

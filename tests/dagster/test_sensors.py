@@ -409,7 +409,8 @@ def test_a_sink_that_was_never_used_is_no_problem(instance, topic, bootstrap_ser
     assert "No transaction has been open" in d.said("stale_transactions")
 
 
-@pytest.mark.parametrize("name", [pytest.param("checkpoint_progress", marks=pytest.mark.long), "stale_transactions"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["checkpoint_progress", "stale_transactions"])
 def test_a_broker_that_does_not_answer_is_said_and_nothing_is_done(instance, name):
     """A recovery could not help; and a tick that hangs holds up every other sensor."""
     with socket.socket() as deaf:

@@ -106,6 +106,7 @@ def test_a_checkpoint_of_another_query_is_refused_although_both_are_at_the_same_
     assert bench.decided_batches() == [] and bench.visible() == []
 
 
+@pytest.mark.long
 def test_a_batch_without_any_partition_is_decided_like_any_other(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a stream that is down forever: Spark leaves empty files out, so a trigger that found nothing else
     has no task, and offsets/N stays as it is.

@@ -116,7 +116,7 @@ def fail_at(point: str, bench: Bench, warm: SparkDriver) -> None:
 
 LONG = pytest.mark.long
 SETTLED = [
-    pytest.param({"commits/2": b""}, {"commits/2": "remove"}, id="empty commits"),
+    pytest.param({"commits/2": b""}, {"commits/2": "remove"}, id="empty commits", marks=pytest.mark.long),
     pytest.param({"commits/2": b"v1"}, {"commits/2": "remove"}, id="commits of a version alone", marks=LONG),
     pytest.param({"offsets/2": b""}, {"offsets/2": "rebuild"}, id="empty offsets", marks=LONG),
     pytest.param({"offsets/2": b"\0" * 900, "commits/2": None}, {"offsets/2": "rebuild"}, id="offsets of zeros"),

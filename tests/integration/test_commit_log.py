@@ -94,6 +94,7 @@ def test_a_claim_waits_for_somebody_elses_transaction_that_hides_the_decisions_b
         foreign.begin_transaction()
 
 
+@pytest.mark.long
 def test_a_log_that_stays_blocked_is_an_error_that_names_who_blocks_it(connection: Connection, sink_id: str) -> None:
     """Wedge: EO-FENCED by a claim of one's own, at each start, and not a word about the transaction behind it."""
     first = owned(connection, sink_id)
@@ -109,6 +110,7 @@ def test_a_log_that_stays_blocked_is_an_error_that_names_who_blocks_it(connectio
     assert (seen.owner, seen.decisions) == (claim(1), (decision(0),))
 
 
+@pytest.mark.long
 def test_a_recovery_of_a_log_that_is_hidden_from_its_first_record_does_not_call_the_sink_unused(
     connection: Connection, sink_id: str
 ) -> None:

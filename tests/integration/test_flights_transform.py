@@ -15,6 +15,8 @@ from platform_assets.flights.expected import expected_delays, expected_hours
 from platform_assets.flights.transform import flight_delays, lookup, parse
 from resources.spark_home import fast_spark_home
 
+pytestmark = pytest.mark.long  # make test compares what a whole stream wrote with the package: test_restart.py
+
 VALID = {
     "sequence": 7,
     "time_hour": "2013-01-01T10:00:00Z",
@@ -84,7 +86,6 @@ def as_bytes(**changes):
     return json.dumps({k: v for k, v in {**VALID, **changes}.items() if v is not ...}).encode()
 
 
-@pytest.mark.long
 def test_real_events_become_what_the_package_says(spark):
     count = 3_000
     rows = transform(spark, [e.value for e in islice(events(), count)]).toArrow().to_pylist()

@@ -59,6 +59,7 @@ def test_one_of_two_guards_is_enough_against_a_second_decision(rule: str) -> Non
     assert explore(SCENARIOS["time-outs one after the other"], without(rule)).violation is None
 
 
+@pytest.mark.long
 def test_a_log_that_is_not_read_to_its_end_breaks_nearly_everything() -> None:
     """With a reader that stops at somebody's open transaction, two claims get the same number, decided transactions are
     aborted, and a superseded driver decides. That the decision looks once more keeps batches from being decided twice;

@@ -80,7 +80,7 @@ class Story:
     def list(self, sink_id):
         return self.open_ids
 
-    def sweep(self, sink_id):
+    def recover(self, sink_id):
         self.done.append("sweep")
         if self.sweep_fails:
             raise self.sweep_fails
