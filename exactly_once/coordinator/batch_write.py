@@ -99,19 +99,13 @@ def commit_write(options: SinkOptions, write: Write, parts: Sequence[Part | None
             f"write {options.write_id!r}: Spark asked to commit results that do not come from the tasks of this write",
             "Run the write again; if the error repeats, report it with this message",
         )
-    committer = Committer(Session.of(options), MemoryStore(state))
-    try:
-        return committer.commit(done or [empty_part(write.ticket)], 0)
-    finally:
-        committer.close()
+    with Session.of(options) as session:
+        return Committer(session, MemoryStore(state)).commit(done or [empty_part(write.ticket)], 0)
 
 
 def abort_write(options: SinkOptions, write: Write, parts: Sequence[Part | None]) -> None:
     """Roll back what this try prepared, unless it is decided."""
     if write.state is None:
         return
-    committer = Committer(Session.of(options), MemoryStore(write.state))
-    try:
-        committer.abort(0, parts)
-    finally:
-        committer.close()
+    with Session.of(options) as session:
+        Committer(session, MemoryStore(write.state)).abort(0, parts)

@@ -117,10 +117,6 @@ class Committer:
         self._session = session
         self._store = store
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._session.close()
-
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
         """Commit a batch.
 

@@ -69,7 +69,7 @@ class KafkaPart(PartWriter[PreparedTransaction]):
             within(self._options, self._timeout_ms),
             _id_of(self._part),
             self._timeout_ms,
-            _control(self._options.connection),
+            _admin(self._options.connection),
             LateCheck(self._options.connection, self._part.sink_id, self._ticket) if self._ticket else None,
         )
 
@@ -116,6 +116,6 @@ def _id_of(part: PartName) -> str:
 
 
 @lru_cache(maxsize=4)
-def _control(connection: Connection) -> Admin:
+def _admin(connection: Connection) -> Admin:
     """The admin connection of this worker process, kept over batches."""
     return Admin(connection)

@@ -24,7 +24,7 @@ from exactly_once.kafka.transactions import (
 )
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka_checks import check_topics
-from exactly_once.protocol.loss import part_list
+from exactly_once.protocol.loss import doubtful
 from exactly_once.protocol.names import PartId, namespace
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction, in_order
@@ -226,8 +226,9 @@ def commit_transactions(
         )
     if unknown := [by_id[i] for i, fate in ended.items() if fate is Fate.UNKNOWN]:
         raise Expired(
-            f"{len(unknown)} of its parts are in doubt: these transactions have ended, and neither their coordinator "
-            f"nor the output can tell how: {part_list(unknown)}",
+            doubtful(
+                unknown, "these transactions have ended, and neither their coordinator nor the output can tell how"
+            ),
             "Find out whether the output holds the rows of these parts, and write the missing rows",
         )
     return [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
@@ -237,17 +238,15 @@ def _end(handles: Sequence[PreparedTransaction], admin: Admin) -> dict[str, Outc
     """The answers to EndTxn (commit), by transactional id: each with the version of its first try."""
     outcomes: dict[str, Outcome] = {}
     if failpoints.armed("some-ended") and len(handles) > 1:  # only a test needs a moment at which some are ended
-        outcomes |= end_all(admin, [End.of(handles[0])], True, _version(handles[0], admin))
+        outcomes |= end_all(admin, [End.of(handles[0])], True, handles[0].end_txn_version or end_txn_version(admin))
         failpoints.reach("some-ended")
         handles = handles[1:]
-    for version in sorted({_version(h, admin) for h in handles}):
-        ends = [End.of(h) for h in handles if _version(h, admin) == version]
-        outcomes |= end_all(admin, ends, True, version)
+    ends: dict[int, list[End]] = {}
+    for h in handles:
+        ends.setdefault(h.end_txn_version, []).append(End.of(h))
+    for version, some in sorted(ends.items()):
+        outcomes |= end_all(admin, some, True, version or end_txn_version(admin))
     return outcomes
-
-
-def _version(handle: PreparedTransaction, admin: Admin) -> int:
-    return handle.end_txn_version or end_txn_version(admin)
 
 
 def open_ones(handles: Sequence[PreparedTransaction], admin: Admin) -> frozenset[str]:
@@ -306,11 +305,7 @@ def fence_idle(sink_id: str, admin: Admin, mine: Callable[[PartId], bool], spare
 def open_of(handles: Sequence[PreparedTransaction], admin: Admin) -> list[Description]:
     """Return those transactions of ``handles`` that are still open, as their coordinators describe them."""
     mine = {h.transactional_id: h for h in handles}
-    return [
-        d
-        for i, d in describe(admin, mine).items()
-        if (d.state, d.producer_id, d.producer_epoch) == ("Ongoing", mine[i].producer_id, mine[i].epoch)
-    ]
+    return [d for i, d in describe(admin, mine).items() if _is_open(mine[i], d)]
 
 
 def open_transactions(sink_id: str, admin: Admin, mine: Callable[[PartId], bool]) -> list[Description]:

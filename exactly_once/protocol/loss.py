@@ -29,11 +29,15 @@ def lost_parts(sink_id: str, decision: Decision, handles: Sequence[Handle]) -> L
 def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str) -> Expired:
     """Make the error for a decided batch with ``handles`` whose outcome is unknown, or that cannot be written again."""
     return Expired(
-        f"{name} is decided, but {len(handles)} of its parts {'is' if len(handles) == 1 else 'are'} in doubt: {why}: "
-        f"{part_list(handles)}",
+        f"{name} is decided, but {doubtful(handles, why)}",
         f"The rows of these parts come from {origin(decision)}. Find out whether the output holds these rows, write "
         f"the missing rows, then set the option sink.accept.lost={decision.word} for one start",
     )
+
+
+def doubtful(handles: Sequence[Handle], why: str) -> str:
+    """Say that ``handles`` are in doubt, as a clause."""
+    return f"{len(handles)} of its parts {'is' if len(handles) == 1 else 'are'} in doubt: {why}: {part_list(handles)}"
 
 
 def origin(decision: Decision) -> str:
