@@ -52,11 +52,13 @@ class Story:
 
     def newest_batch(self):
         """The newest decided batch, -1 before there is one."""
+        self.feed.check()
         decisions = read_log(self.site.connection, SINK_ID).decisions
         return max((d.batch_id for d in decisions), default=-1)
 
     def progressed_since(self, moment):
         """Whether a batch was decided after ``moment``, in seconds since the epoch."""
+        self.feed.check()
         log = read_log(self.site.connection, SINK_ID)
         return any(d.decided_ms > moment * 1000 for d in log.decisions)
 

@@ -6,6 +6,8 @@ import threading
 from itertools import islice
 from typing import Self
 
+from exactly_once.deadline import Deadline
+from exactly_once.errors import PrepareFailed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from platform_assets.constants import (
@@ -46,6 +48,7 @@ class Feed:
         self._producer = self._opened.__enter__()
         self._enough = threading.Event()
         self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -55,26 +58,43 @@ class Feed:
         self._opened.__exit__(None, None, None)
 
     def send(self, count: int) -> None:
-        """The next ``count`` departures, in one transaction."""
-        with self._producer.transaction():
-            for event in islice(self._events, count):
-                self._producer.send(FLIGHTS, event.value, event.key, timestamp_ms=event.timestamp_ms)
-        self.sent += count
+        """The next ``count`` departures, in one transaction, which is repeated when brokers that are away abort it."""
+        some = list(islice(self._events, count))
+        for _ in Deadline(60).tries():
+            try:
+                with self._producer.transaction():
+                    for event in some:
+                        self._producer.send(FLIGHTS, event.value, event.key, timestamp_ms=event.timestamp_ms)
+            except PrepareFailed as e:
+                failure = e
+            else:
+                self.sent += count
+                return
+        raise failure
 
     def trickle(self, count: int = 20, every_s: float = 0.3) -> None:
         """Send ``count`` now and then, until :meth:`pause`. Few, as each has to be read back in the end."""
 
         def run() -> None:
-            while not self._enough.wait(every_s):
-                self.send(count)
+            try:
+                while not self._enough.wait(every_s):
+                    self.send(count)
+            except Exception as e:  # for the thread of the test: see check()
+                self._failure = e
 
         if self._thread is None:
             self._enough.clear()
             self._thread = threading.Thread(target=run, daemon=True)
             self._thread.start()
 
+    def check(self) -> None:
+        """Raise what ended the trickle: a test that waits for what follows from it would wait in vain."""
+        if self._failure is not None:
+            raise self._failure
+
     def pause(self) -> None:
         """End the trickle; what it sent is committed when this returns."""
+        self.check()
         if self._thread is not None:
             self._enough.set()
             self._thread.join(30)
