@@ -19,13 +19,14 @@ from exactly_once.coordinator.micro_batch import Part
 from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.arrow_sender import ArrowSender, Settings, acknowledged
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.sender import AcknowledgedSender, UnacknowledgedSender
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
 from exactly_once.participants.kafka import CONTACT_BUDGET_S
 from exactly_once.participants.kafka_checks import check_cluster
-from exactly_once.participants.kafka_part import Rows
+from exactly_once.participants.kafka_part import Rows, routes
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
@@ -131,7 +132,7 @@ class _DeliveredPart(PartWriter[PreparedTransaction]):
         self._options = options
         self._rows = rows
         waits = options.guarantee is Guarantee.AT_LEAST_ONCE
-        self._sender = AcknowledgedSender(options.connection, options.producer, name) if waits else _lasting(options)
+        self._sender = _acknowledged(options, name) if waits else _lasting(options)
         self._topics: set[str] = set()
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -145,6 +146,12 @@ class _DeliveredPart(PartWriter[PreparedTransaction]):
 
     def abort(self) -> None:
         pass
+
+
+def _acknowledged(options: SinkOptions, name: str) -> AcknowledgedSender | ArrowSender:
+    if options.librdkafka:
+        return AcknowledgedSender(options.connection, options.producer, name)
+    return acknowledged(routes(options.connection), Settings.of(options.producer, options.delivery_timeout_s), name)
 
 
 _unacknowledged: dict[str, UnacknowledgedSender] = {}

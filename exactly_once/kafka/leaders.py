@@ -149,8 +149,8 @@ def read_beginnings(
 
 
 def with_places(handles: Sequence[PreparedTransaction], places: Mapping[str, Place]) -> tuple[PreparedTransaction, ...]:
-    """The handles with what is known of where their records begin."""
-    return tuple(h.at(places.get(h.transactional_id)) for h in handles)
+    """The handles with what is known of where their records begin: by the leaders now, else by the task."""
+    return tuple(h.at(places.get(h.transactional_id, h.place)) for h in handles)
 
 
 def _producers_on(admin: Admin, partitions: list[Partition]) -> tuple[Beginning, str]:

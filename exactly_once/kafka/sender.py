@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,6 +13,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption, PrepareFailed
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
 from exactly_once.kafka.errors import of_delivery, of_sender
+from exactly_once.kafka.records import CHOOSE, NOW, Records
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,16 @@ class _Failed(NamedTuple):
     where: str
     key: object
     size: int
+
+
+def columns_of(rows: Records) -> tuple[Iterable[int], Iterable[Headers], Iterable[int]]:
+    """Partition, headers and timestamp of each row, as librdkafka takes them; without end where no row has any."""
+    partitions = rows.partitions.tolist() if rows.partitions is not None else repeat(CHOOSE)
+    timestamps_ms = rows.timestamps_ms.tolist() if rows.timestamps_ms is not None else repeat(NOW)
+    if rows.headers is None:
+        return partitions, repeat(None), timestamps_ms
+    headers = ([(h["key"], h["value"]) for h in some] if some else None for some in rows.headers.to_pylist())
+    return partitions, headers, timestamps_ms
 
 
 def check_settings(connection: Connection, producer_config: Mapping[str, str], fixed: Mapping[str, Any]) -> None:
@@ -129,6 +141,16 @@ class Sender:
                     ) from None
             except KafkaException as e:
                 raise of_sender(e, self.name, topic, key, value) from e
+
+    def send_columns(self, topic: str, rows: Records) -> None:
+        """See :class:`~exactly_once.kafka.records.ColumnSender`."""
+        keys = rows.keys.to_pylist() if rows.keys is not None else [None] * len(rows)
+        values = rows.values.to_pylist()
+        if rows.plain:
+            self.send_many(topic, keys, values, rows.bytes)
+            return
+        for key, value, partition, headers, at_ms in zip(keys, values, *columns_of(rows), strict=False):
+            self.send(topic, key, value, partition, headers, at_ms)
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
         """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of

@@ -6,21 +6,19 @@ Dropping the last reference leaves the transaction open, for the driver to end.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from exactly_once.digest import RowDigest
-from exactly_once.errors import ExactlyOnceError, PrepareFailed
-from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.sender import Headers, Sender
-from exactly_once.kafka.transactions import Description, describe, describe_beside
+from exactly_once.kafka.open_transaction import OpenTransaction
+from exactly_once.kafka.records import Records
+from exactly_once.kafka.sender import Headers, Sender, columns_of
 from exactly_once.protocol.records import PreparedTransaction
 
 #: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
@@ -63,18 +61,16 @@ class PartTransaction(Sender):
         admin: Admin,
         late: LateCheck | None = None,
     ):
-        self.transactional_id = transactional_id
         self._admin = admin
-        self._late = late
         self._digest = RowDigest()
         super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
+        self.open = OpenTransaction(transactional_id, admin, late)
         assert self._producer is not None
-        reach("before-begin")
         try:
             self._producer.init_transactions(OPEN_BUDGET_S)
-            self._identity = self.describe()
+            seen = self.open.describe()
             self._producer.begin_transaction()
-            self._began = time.monotonic()
+            self.open.begun(seen.producer_id, seen.producer_epoch)
         except KafkaException as e:
             raise of_sender(e, self.name) from e
 
@@ -89,8 +85,7 @@ class PartTransaction(Sender):
     ) -> None:
         """As :meth:`Sender.send`; the digest counts all that the row chose."""
         super().send(topic, key, value, partition, headers, timestamp_ms)
-        place = repr((partition, headers or None, timestamp_ms)).encode()
-        self._digest.add(topic.encode(), _bytes(key), _bytes(value), place)
+        self._digest.add(topic.encode(), _bytes(key), _bytes(value), _place(partition, headers, timestamp_ms))
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
         """As :meth:`Sender.send_many`; the digest counts keys and values."""
@@ -108,11 +103,6 @@ class PartTransaction(Sender):
                 raise
             raise of_sender(fatal, self.name) from e
 
-    @property
-    def age_ms(self) -> float:
-        """How long it has been open, by this process's clock; the broker's begins with the first record."""
-        return (time.monotonic() - self._began) * 1000
-
     def prepare(self, part: int, timeout_s: float) -> PreparedTransaction:
         """Flush, verify every delivery, and return the handle. The transaction stays open on the broker.
 
@@ -124,24 +114,12 @@ class PartTransaction(Sender):
             When the task is too late.
         """
         self.flush(timeout_s)
-        reach("after-flush")
-        seen = self.describe()
-        if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (
-            self._identity.producer_id,
-            self._identity.producer_epoch,
-        ):
-            raise PrepareFailed(
-                f"{self.transactional_id}: the broker reports {seen.state or 'unknown'} at producer epoch "
-                f"{seen.producer_epoch}, not Ongoing at {self._identity.producer_epoch}: the transaction was ended by "
-                f"its timeout of {seen.timeout_ms} ms or by another client",
-                "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses this "
-                "transactional id",
-            )
+        self.open.check_open()
         self._producer = None
         return PreparedTransaction(
-            self.transactional_id,
-            seen.producer_id,
-            seen.producer_epoch,
+            self.open.transactional_id,
+            self.open.producer_id,
+            self.open.epoch,
             part,
             self.records,
             self.bytes,
@@ -163,28 +141,21 @@ class PartTransaction(Sender):
         except KafkaException:  # the sweep finds what is left
             pass
 
-    def longest_timeout_ms(self) -> int | None:
-        """The brokers' transaction.max.timeout.ms, if this principal may know it."""
-        try:
-            longest = self._admin.renew(5.0).broker_config().get("transaction.max.timeout.ms")
-        except ExactlyOnceError:
-            return None
-        return int(longest) if longest else None
 
-    def describe(self) -> Description:
-        """What its coordinator says of it, after a look at the commit log.
+def digest_columns(digest: RowDigest, topic: str, rows: Records) -> None:
+    """Add ``rows`` to ``digest``, as :class:`PartTransaction` does row by row."""
+    keys = rows.keys.to_pylist() if rows.keys is not None else [None] * len(rows)
+    values = rows.values.to_pylist()
+    if rows.plain:
+        digest.add_pairs(keys, values)
+        return
+    for key, value, partition, headers, at_ms in zip(keys, values, *columns_of(rows), strict=False):
+        digest.add(topic.encode(), key, value, _place(partition, headers, at_ms))
 
-        Raises
-        ------
-        Fenced, PrepareFailed
-            When the task is too late.
-        """
-        admin = self._admin.renew(10.0)
-        if self._late is None:
-            return describe(admin, [self.transactional_id])[self.transactional_id]
-        described, high = describe_beside(admin, self.transactional_id, self._late.topic)
-        self._late.judge(high)
-        return described
+
+def _place(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
+    """What a row chose beside its topic, key and value."""
+    return repr((partition, headers or None, timestamp_ms)).encode()
 
 
 def _bytes(cell: bytes | str | None) -> bytes | None:

@@ -16,12 +16,12 @@ from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdReq
 
 from exactly_once.errors import BrokerTooOld
 from exactly_once.kafka.admin import IDS_AT_ONCE, IN_FLIGHT, Admin
-from exactly_once.kafka.errors import name_of, refuse
+from exactly_once.kafka.errors import check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import PreparedTransaction
 
 #: Of InitProducerId: brokers since 2.7 know it, and later versions change nothing in what is asked here.
-_FENCE_VERSION = 4
+_INIT_VERSION = 4
 
 
 class Listing(NamedTuple):
@@ -175,26 +175,42 @@ def _description(admin: Admin, node: int, t: Any) -> Description:
 # -- end --------------------------------------------------------------------------------------------------------------
 
 
-def fence(admin: Admin, transactional_id: str, timeout_ms: int) -> None:
+def initialise(admin: Admin, transactional_id: str | None, timeout_ms: int) -> tuple[int, int]:
     """Initialise an id: no producer that was initialised with it before can begin a transaction any more, and what one
     of them has begun is aborted.
+
+    Parameters
+    ----------
+    transactional_id : str or None
+        None: a producer without transactions, from any broker.
+    timeout_ms : int
+        transaction.timeout.ms of what is begun with it.
+
+    Returns
+    -------
+    (int, int)
+        The producer id and the epoch.
     """
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
         producer_id=-1,
         producer_epoch=-1,
-        max_version=_FENCE_VERSION,
+        max_version=_INIT_VERSION,
     )
 
-    async def question() -> None:
-        node = (await admin.coordinators([transactional_id]))[transactional_id]
-        code = (await admin.send(request, node)).error_code
-        if code:
-            admin.forget_coordinator(transactional_id)
-            refuse(code, f"InitProducerId of {transactional_id}")
+    async def question() -> tuple[int, int]:
+        node = (await admin.coordinators([transactional_id]))[transactional_id] if transactional_id else None
+        try:
+            answer = await admin.send(request, node)
+            check(answer.error_code, f"InitProducerId of {transactional_id}")
+        except KafkaError:
+            if transactional_id:
+                admin.forget_coordinator(transactional_id)
+            raise
+        return answer.producer_id, answer.producer_epoch
 
-    admin.ask(question)
+    return admin.ask(question)
 
 
 def end_one(admin: Admin, transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Outcome:

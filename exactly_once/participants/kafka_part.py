@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.arrow_sender import Routes, Settings
+from exactly_once.kafka.arrow_transaction import ArrowTransaction
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.sender import Sender
+from exactly_once.kafka.records import ColumnSender
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.participant import PartName, PartWriter
@@ -27,7 +29,7 @@ from exactly_once.protocol.too_long import limit_ms, too_long_error
 class Rows(Protocol):
     """Rows as records (:class:`exactly_once.spark.columns.Columns`)."""
 
-    def send(self, batch: pa.RecordBatch, sender: Sender, topics: set[str]) -> None:
+    def send(self, batch: pa.RecordBatch, sender: ColumnSender, topics: set[str]) -> None:
         """Send every row of ``batch``; adds the topics that were written to ``topics``."""
 
 
@@ -40,7 +42,7 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         self._ticket = ticket
         self._timeout_ms = ticket.timeout_ms if ticket else DEFAULT_TRANSACTION_TIMEOUT_MS
         self._part = part
-        self._transaction: PartTransaction | None = None
+        self._transaction: PartTransaction | ArrowTransaction | None = None
         self._topics: set[str] = set()
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -63,18 +65,25 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         if self._transaction is not None:
             self._transaction.abort()
 
-    def _begin(self) -> PartTransaction:
-        return PartTransaction(
-            self._options.connection,
-            within(self._options, self._timeout_ms),
-            _id_of(self._part),
+    def _begin(self) -> PartTransaction | ArrowTransaction:
+        options, ticket, name = self._options, self._ticket, _id_of(self._part)
+        late = LateCheck(options.connection, self._part.sink_id, ticket) if ticket else None
+        if options.librdkafka:
+            settings = within(options, self._timeout_ms)
+            admin = routes(options.connection).admin
+            return PartTransaction(options.connection, settings, name, self._timeout_ms, admin, late)
+        return ArrowTransaction(
+            routes(options.connection),
+            Settings.of(options.producer, options.delivery_timeout_s),
+            name,
             self._timeout_ms,
-            _admin(self._options.connection),
-            LateCheck(self._options.connection, self._part.sink_id, self._ticket) if self._ticket else None,
+            ticket.end_txn_version if ticket else 0,
+            ticket is not None and ticket.implicit,
+            late,
         )
 
     @contextmanager
-    def _in_time(self, transaction: PartTransaction) -> Iterator[None]:
+    def _in_time(self, transaction: PartTransaction | ArrowTransaction) -> Iterator[None]:
         """Give up a transaction that has become too old to be decided, and say that this is why a step in it failed."""
         if (error := self._too_long(transaction)) is not None:
             raise error
@@ -85,11 +94,11 @@ class KafkaPart(PartWriter[PreparedTransaction]):
                 raise error from e
             raise
 
-    def _too_long(self, transaction: PartTransaction) -> ExactlyOnceError | None:
-        ticket, took_ms = self._ticket, transaction.age_ms
+    def _too_long(self, transaction: PartTransaction | ArrowTransaction) -> ExactlyOnceError | None:
+        ticket, took_ms = self._ticket, transaction.open.age_ms
         if ticket is None or took_ms <= limit_ms(ticket.timeout_ms):
             return None
-        transaction.describe()  # a driver that was paused may have been superseded: that is the error to report then
+        transaction.open.check_in_time()  # a paused driver may have been superseded: that is the error to report
         return too_long_error(
             self._part.sink_id,
             self._options.checkpoint,
@@ -98,7 +107,7 @@ class KafkaPart(PartWriter[PreparedTransaction]):
             took_ms,
             ticket.timeout_ms,
             ticket.too_long,
-            transaction.longest_timeout_ms(),
+            transaction.open.longest_timeout_ms(),
         )
 
 
@@ -116,6 +125,6 @@ def _id_of(part: PartName) -> str:
 
 
 @lru_cache(maxsize=4)
-def _admin(connection: Connection) -> Admin:
-    """The admin connection of this worker process, kept over batches."""
-    return Admin(connection)
+def routes(connection: Connection) -> Routes:
+    """The connections of this worker process, kept over batches, and the leaders that they found."""
+    return Routes(Admin(connection))

@@ -19,7 +19,7 @@ from exactly_once.kafka.transactions import (
     describe,
     end_all,
     end_txn_version,
-    fence,
+    initialise,
     list_transactions,
 )
 from exactly_once.participant import Proposal
@@ -299,7 +299,7 @@ def fence_idle(sink_id: str, admin: Admin, mine: Callable[[PartId], bool], spare
     for listed in list_transactions(admin, namespace(sink_id), IDLE):
         part = PartId.parse(listed.transactional_id)
         if part is not None and mine(part) and listed.transactional_id not in spare:
-            fence(admin, listed.transactional_id, _FENCE_TIMEOUT_MS)
+            initialise(admin, listed.transactional_id, _FENCE_TIMEOUT_MS)
 
 
 def open_of(handles: Sequence[PreparedTransaction], admin: Admin) -> list[Description]:

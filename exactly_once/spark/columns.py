@@ -18,9 +18,10 @@ value (and key); a null stays null.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
@@ -34,9 +35,9 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.kafka.records import CHOOSE, NOW, ColumnSender, Ints, Records
 from exactly_once.kafka.schema_options import Registry
 from exactly_once.kafka.schema_registry import Framing
-from exactly_once.kafka.sender import Sender
 
 _BYTES = "string or binary"
 _UNFRAMED = Framing()
@@ -92,78 +93,65 @@ class Columns:
         """Return the same columns, with ``framing`` before keys and values."""
         return replace(self, framing=framing)
 
-    @property
-    def plain(self) -> bool:
-        """True when there are only keys and values, all for one topic."""
-        return self.topic is not None and not self.names & {"partition", "headers", "timestamp"}
-
-    def send(self, batch: pa.RecordBatch, sender: Sender, topics: set[str]) -> None:
-        """Send every row of ``batch``, and add the topics that it writes to ``topics``.
+    def send(self, batch: pa.RecordBatch, sender: ColumnSender, topics: set[str]) -> None:
+        """Send every row of ``batch``, topic by topic, and add the topics that it writes to ``topics``.
 
         Raises
         ------
         InvalidRecord, PrepareFailed
         """
         assert self.framing is not None, "the schema registry was not asked"
-        values = _prefixed(_binary(batch, "value"), self.framing.value)
-        keys = _prefixed(_binary(batch, "key"), self.framing.key) if "key" in self.names else None
-        value_list = values.to_pylist()
-        key_list = keys.to_pylist() if keys is not None else [None] * batch.num_rows
-        if self.plain:
-            assert self.topic is not None
-            topics.add(self.topic)
-            sender.send_many(self.topic, key_list, value_list, _size(values) + (_size(keys) if keys else 0))
-            return
-        rows = zip(
-            self._topics(batch, topics),
-            key_list,
-            value_list,
-            self._list(batch, "partition", -1),
+        rows = Records(
+            _prefixed(_binary(batch, "key"), self.framing.key) if "key" in self.names else None,
+            _prefixed(_binary(batch, "value"), self.framing.value),
             self._headers(batch),
             self._timestamps(batch),
-            strict=True,
+            self._partitions(batch),
         )
-        for topic, key, value, partition, headers, timestamp_ms in rows:
-            sender.send(topic, key, value, partition, headers, timestamp_ms)
+        for topic, some in self._by_topic(batch, rows):
+            topics.add(topic)
+            sender.send_columns(topic, some)
 
-    def _topics(self, batch: pa.RecordBatch, topics: set[str]) -> list[str]:
+    def _by_topic(self, batch: pa.RecordBatch, rows: Records) -> Iterator[tuple[str, Records]]:
         if self.topic is not None:
-            topics.add(self.topic)
-            return [self.topic] * batch.num_rows
+            yield self.topic, rows
+            return
         column = batch.column("topic")
         if column.null_count:
             raise InvalidRecord(
                 "a row has no topic (its column 'topic' is null)", "Fill the column 'topic', or set the option topic"
             )
-        topics.update(pc.unique(column).to_pylist())
-        names: list[str] = column.to_pylist()
-        return names
+        names = pc.unique(column).to_pylist()
+        for name in names:
+            mine = None if len(names) == 1 else pc.indices_nonzero(pc.equal(column, name))
+            yield name, rows if mine is None else rows.take(mine)
 
-    def _list(self, batch: pa.RecordBatch, name: str, default: Any) -> list[Any]:
-        if name not in self.names:
-            return [default] * batch.num_rows
-        if (pc.min(batch.column(name)).as_py() or 0) < 0:
-            raise InvalidRecord(f"a row has a negative {name}", f"Leave {name} null where Kafka should choose it")
-        filled: list[Any] = pc.fill_null(batch.column(name), default).to_pylist()
-        return filled
+    def _partitions(self, batch: pa.RecordBatch) -> Ints | None:
+        if "partition" not in self.names:
+            # a row that chooses its topic has the digest that it always had: with its place
+            return None if self.topic is not None else np.full(batch.num_rows, CHOOSE)
+        if (pc.min(batch.column("partition")).as_py() or 0) < 0:
+            raise InvalidRecord("a row has a negative partition", "Leave partition null where Kafka should choose it")
+        chosen: Ints = pc.fill_null(batch.column("partition"), CHOOSE).to_numpy(zero_copy_only=False)
+        return chosen
 
-    def _headers(self, batch: pa.RecordBatch) -> list[Any]:
+    def _headers(self, batch: pa.RecordBatch) -> pa.Array | None:
         if "headers" not in self.names:
-            return [None] * batch.num_rows
-        found = batch.column("headers").to_pylist()
-        if any(h is None or h["key"] is None for headers in found if headers for h in headers):
+            return None
+        column = batch.column("headers")
+        if pc.struct_field(pc.list_flatten(column), "key").null_count:  # of a null struct too
             raise InvalidRecord("a row has a header without a key", "Give every header a key; its value may be null")
-        return [[(h["key"], h["value"]) for h in headers] if headers else None for headers in found]
+        return column
 
-    def _timestamps(self, batch: pa.RecordBatch) -> list[int]:
+    def _timestamps(self, batch: pa.RecordBatch) -> Ints | None:
         if "timestamp" not in self.names:
-            return [0] * batch.num_rows
+            return None
         ms = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
         if pc.any(pc.less_equal(ms, 0)).as_py():
             raise InvalidRecord(
                 "a row has a timestamp before 1970, which Kafka cannot hold", "Correct the timestamp, or leave it null"
             )
-        filled: list[int] = pc.fill_null(ms, 0).to_pylist()
+        filled: Ints = pc.fill_null(ms, NOW).to_numpy(zero_copy_only=False)
         return filled
 
 
@@ -202,7 +190,3 @@ def _prefixed(column: pa.Array, prefix: bytes) -> pa.Array:
         return column
     start, between = pa.scalar(prefix, column.type), pa.scalar(b"", column.type)
     return pc.binary_join_element_wise(start, column, between, null_handling="emit_null")
-
-
-def _size(column: pa.Array) -> int:
-    return pc.sum(pc.binary_length(column)).as_py() or 0

@@ -120,7 +120,7 @@ def test_a_task_that_prepares_after_its_execution_has_ended_aborts_its_transacti
         # as of a task that asked the log just before: it does not know yet what stands there when it begins
         stream.committer.abort(0, [part, None]) if ends == "abort" else stream.commit(ticket, part)
         late = stream.begin(replace(ticket, log_end=10**9), part=1)
-        late._transaction._late._ticket = ticket  # type: ignore[union-attr]
+        late._transaction.open._late._ticket = ticket  # type: ignore[union-attr]
     with pytest.raises((Fenced, PrepareFailed)) as refused:
         late.pre_commit()
     late.abort()
@@ -204,7 +204,7 @@ def test_a_batch_that_is_too_long_is_a_persons_affair_the_second_time(stream: St
 
     ticket = stream.plan()
     writer = stream.begin(ticket)
-    until("a part that is too old", lambda: writer._transaction and writer._transaction.age_ms > 3_500, 10)
+    until("a part that is too old", lambda: writer._transaction and writer._transaction.open.age_ms > 3_500, 10)
     with pytest.raises(BatchTooLong, match="2 times") as stopped:
         writer.write(pa.RecordBatch.from_pydict({"value": ["never"]}))
     writer.abort()

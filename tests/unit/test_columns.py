@@ -23,8 +23,10 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.kafka.records import Records
 from exactly_once.kafka.schema_options import Registry, Side
 from exactly_once.kafka.schema_registry import Framing
+from exactly_once.kafka.sender import Sender
 from exactly_once.spark.columns import Columns
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -56,6 +58,9 @@ class Producing:
         self.ways.add("general")
         self.sent.append(Sent(topic, key, value, partition, headers, timestamp_ms))
         self.bytes += len(key or b"") + len(value or b"")
+
+    def send_columns(self, topic: str, rows: Records) -> None:
+        Sender.send_columns(self, topic, rows)  # type: ignore[arg-type]
 
     def send_many(self, topic: str, keys: list[Any], values: list[Any], size: int) -> None:
         self.ways.add("fast")
@@ -193,7 +198,7 @@ def test_the_topic_column_says_where_each_row_goes() -> None:
     """And all of them are told to the decision, which a recovery checks for blocked readers."""
     columns = Columns.of(schema(value=StringType(), topic=StringType()), None)
     producing, topics = send(columns, value=pa.array(["1", "2", "3"]), topic=pa.array(["a", "b", "a"]))
-    assert [(s.topic, s.value) for s in producing.sent] == [("a", b"1"), ("b", b"2"), ("a", b"3")]
+    assert [(s.topic, s.value) for s in producing.sent] == [("a", b"1"), ("a", b"3"), ("b", b"2")]
     assert topics == {"a", "b"}
 
 
@@ -310,22 +315,24 @@ def test_the_fast_path_and_the_general_one_give_the_same_records(values: pa.Arra
 
 
 @pytest.mark.parametrize(
-    ("types", "topic", "plain"),
+    ("more", "topic", "way"),
     [
-        (VALUE, "t", True),
-        ({**VALUE, "key": StringType()}, "t", True),
-        ({**VALUE, "topic": StringType()}, "t", True),
-        ({**VALUE, "topic": StringType()}, None, False),
-        ({**VALUE, "partition": IntegerType()}, "t", False),
-        ({**VALUE, "headers": HEADERS}, "t", False),
-        ({**VALUE, "timestamp": TimestampType()}, "t", False),
+        ({}, "t", "fast"),
+        ({"key": (StringType(), pa.array(["k"]))}, "t", "fast"),
+        ({"topic": (StringType(), pa.array(["u"]))}, "t", "fast"),
+        ({"topic": (StringType(), pa.array(["u"]))}, None, "general"),
+        ({"partition": (IntegerType(), pa.array([1], pa.int32()))}, "t", "general"),
+        ({"headers": (HEADERS, pa.array([None], ARROW_HEADERS))}, "t", "general"),
+        ({"timestamp": (TimestampType(), pa.array([5_000], pa.timestamp("us", "UTC")))}, "t", "general"),
     ],
 )
 def test_only_keys_and_values_to_one_topic_take_the_fast_path(
-    types: dict[str, DataType], topic: str | None, plain: bool
+    more: dict[str, tuple[DataType, pa.Array]], topic: str | None, way: str
 ) -> None:
     """On it partition, headers and time would be dropped without a word."""
-    assert Columns.of(schema(**types), topic).plain is plain
+    columns = Columns.of(schema(**VALUE, **{name: t for name, (t, _) in more.items()}), topic)
+    producing, _ = send(columns, value=pa.array(["v"]), **{name: array for name, (_, array) in more.items()})
+    assert producing.ways == {way}
 
 
 # -- framing --------------------------------------------------------------------------------------------------------

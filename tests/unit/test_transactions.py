@@ -39,7 +39,7 @@ class Cluster:
             return end.value
         raise AssertionError("something waits for a real broker")
 
-    async def send(self, request: Any, node_id: int) -> Any:
+    async def send(self, request: Any, node_id: int, request_timeout_ms: int | None = None) -> Any:
         if node_id == DEAD:
             raise KafkaConnectionError("socket disconnected")
         if isinstance(self.answer, Exception):

@@ -1,0 +1,207 @@
+"""Records on their way to the brokers, column by column: the fast way beside librdkafka's (:mod:`.sender`).
+
+Rows are gathered, parted by partition, encoded as record batches (:mod:`.record_batches`) and handed to an
+:class:`~exactly_once.kafka.outbox.Outbox`, all without a Python object for each of them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
+
+import numpy as np
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError as Code
+from confluent_kafka import KafkaException
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.kafka.compression import Codec
+from exactly_once.kafka.errors import of_delivery, of_sender
+from exactly_once.kafka.murmur2 import partitions_of
+from exactly_once.kafka.outbox import PROPAGATION_S, Limits, Outbox, Producer, Sealed
+from exactly_once.kafka.partitioning import spread
+from exactly_once.kafka.record_batches import Batch, encode_by_partition, seal
+from exactly_once.kafka.records import CHOOSE, NOW, Ints, Records, join
+from exactly_once.kafka.transactions import initialise
+
+#: The uncompressed size of a batch, librdkafka's own default: brokers work for each batch, not for each record.
+_BATCH_BYTES = 1_000_000
+
+#: Rows are gathered up to this size before they are encoded: four full batches. Spark hands over some 10,000 at a time.
+_GATHERED_BYTES = 4_000_000
+
+#: A topic's leaders are asked for again after this long, as metadata.max.age.ms of the Java client.
+_LEADERS_AGE_S = 300.0
+
+#: For an id of a producer, from any broker.
+_OPEN_BUDGET_S = 30.0
+
+#: Of a sequence number, after which comes 0.
+_LAST_SEQUENCE = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A producer's settings."""
+
+    codec: Codec
+    batch_bytes: int
+    record_bytes: int
+    limits: Limits
+
+    @classmethod
+    def of(cls, producer: Mapping[str, str], delivery_s: float) -> Self:
+        """From librdkafka's names, as :class:`~exactly_once.options.SinkOptions` has them."""
+        level = producer.get("compression.level")
+        largest = int(producer.get("message.max.bytes", 1_048_576))
+        return cls(
+            Codec(producer.get("compression.type", "none"), int(level) if level is not None else None),
+            min(int(producer.get("batch.size", _BATCH_BYTES)), largest),
+            largest,
+            Limits(
+                largest,
+                int(producer.get("queue.buffering.max.kbytes", 32 * 1024)) * 1024,
+                int(producer.get("request.timeout.ms", 30_000)),
+                delivery_s,
+            ),
+        )
+
+
+class Routes:
+    """Who leads the partitions of a topic, remembered for the tasks of one process."""
+
+    def __init__(self, admin: Admin):
+        self.admin = admin
+        self._known: dict[str, tuple[list[int], float]] = {}
+
+    def leaders(self, topic: str) -> list[int]:
+        """The leader of each partition of ``topic``; [] when no broker knows the topic for long enough."""
+        leaders, until = self._known.get(topic, ([], 0.0))
+        if time.monotonic() < until:
+            return leaders
+        for _ in Deadline(PROPAGATION_S).tries():
+            led = self.admin.renew(PROPAGATION_S).ask(lambda: self.admin.leaders([topic]))
+            found = {index: node for node, partitions in led.items() for _, index in partitions}
+            if found:
+                leaders = [found[index] for index in range(len(found))]
+                self._known[topic] = leaders, time.monotonic() + _LEADERS_AGE_S
+                return leaders
+        return []
+
+    def forget(self) -> None:
+        """Ask anew: something was not where it was."""
+        self._known.clear()
+
+
+class ArrowSender:
+    """Sends columns of rows and keeps count of them; see :class:`~exactly_once.kafka.records.ColumnSender`.
+
+    Parameters
+    ----------
+    name : str
+        For errors.
+    """
+
+    def __init__(self, routes: Routes, producer: Producer, settings: Settings, name: str):
+        self.name = name
+        self.records = 0
+        self.bytes = 0
+        self._routes = routes
+        self._producer = producer
+        self._settings = settings
+        self._outbox = Outbox(routes.admin, producer, settings.limits, name)
+        self._gathered: dict[str, list[Records]] = {}
+        self._gathered_bytes = 0
+        self._sequences: dict[Partition, int] = {}
+        self._next = random.randrange(1 << 16)  # where rows without key go first
+
+    def send_columns(self, topic: str, rows: Records) -> None:
+        """See :class:`~exactly_once.kafka.records.ColumnSender`."""
+        if not len(rows):
+            return
+        size = rows.bytes
+        self.records += len(rows)
+        self.bytes += size
+        self._gathered.setdefault(topic, []).append(rows)
+        self._gathered_bytes += size
+        if self._gathered_bytes >= _GATHERED_BYTES:
+            self._send_gathered()
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until every record is acknowledged.
+
+        Raises
+        ------
+        PrepareFailed, InvalidRecord, NotAuthorized
+            When one was not.
+        """
+        try:
+            self._send_gathered()
+            self._outbox.flush(timeout_s)
+        except ExactlyOnceError:
+            self._routes.forget()
+            raise
+
+    def _send_gathered(self) -> None:
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        for topic, parts in gathered.items():
+            leaders = self._routes.leaders(topic)
+            if not leaders:
+                raise of_sender(KafkaException(Code(Code.UNKNOWN_TOPIC_OR_PART)), self.name, topic)
+            self._send(topic, join(parts), leaders)
+
+    def _send(self, topic: str, rows: Records, leaders: list[int]) -> None:
+        now_ms = int(time.time() * 1000)
+        if rows.timestamps_ms is not None:
+            rows = replace(rows, timestamps_ms=np.where(rows.timestamps_ms == NOW, now_ms, rows.timestamps_ms))
+        partitions = self._partitions(topic, rows, len(leaders))
+        batches = encode_by_partition(rows, partitions, now_ms, self._settings.codec, self._settings.batch_bytes)
+        for partition, batch in batches:
+            largest = partial(largest_record, rows, partitions, partition)
+            if batch.count == 1 and batch.size > self._settings.record_bytes:
+                key, size = largest()
+                raise of_sender(KafkaException(Code(Code.MSG_SIZE_TOO_LARGE)), self.name, topic, key, bytes(size))
+            self._put((topic, partition), leaders[partition], batch, largest)
+
+    def _put(self, partition: Partition, leader: int, batch: Batch, largest: Callable[[], tuple[object, int]]) -> None:
+        producer = self._producer
+        first = self._sequences.get(partition, 0)
+        self._sequences[partition] = (first + batch.count) & _LAST_SEQUENCE
+        data = seal(batch, producer.producer_id, producer.epoch, first, producer.transactional_id is not None)
+        self._outbox.put(partition, leader, Sealed(data, batch.size, largest))
+
+    def _partitions(self, topic: str, rows: Records, count: int) -> Ints:
+        """The partition of each row: its own choice, else its key's, else in turn."""
+        chosen = rows.partitions
+        if chosen is not None and chosen.max(initial=CHOOSE) >= count:
+            self._routes.forget()  # it may be new
+            count = len(self._routes.leaders(topic))
+            if (missing := int(chosen.max())) >= count:
+                raise of_delivery(Code(Code.UNKNOWN_TOPIC_OR_PART), self.name, f"{topic}-{missing}", None, 0)
+        keyed = partitions_of(rows.keys, count) if rows.keys is not None else np.full(len(rows), CHOOSE)
+        found: Ints = keyed if chosen is None else np.where(chosen == CHOOSE, keyed, chosen)
+        free = np.flatnonzero(found == CHOOSE)
+        if len(free):
+            found = found.copy()
+            found[free], self._next = spread(len(free), len(free) * rows.bytes // len(rows), count, self._next)
+        return found
+
+
+def acknowledged(routes: Routes, settings: Settings, name: str) -> ArrowSender:
+    """A producer for ``at_least_once``: idempotent, without transactions."""
+    producer_id, epoch = initialise(routes.admin.renew(_OPEN_BUDGET_S), None, 0)
+    return ArrowSender(routes, Producer(None, producer_id, epoch), settings, name)
+
+
+def largest_record(rows: Records, partitions: Ints, partition: int) -> tuple[object, int]:
+    """The record with the largest value among those of ``partition``: its key, and the size of the value."""
+    some = rows.take(np.flatnonzero(partitions == partition))
+    sizes = pc.fill_null(pc.binary_length(some.values), 0)
+    index = pc.index(sizes, pc.max(sizes)).as_py()
+    return some.keys[index].as_py() if some.keys is not None else None, sizes[index].as_py()

@@ -1,0 +1,108 @@
+"""Rows on their way to one topic, column by column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[Any]
+
+#: In a column of partitions: the partitioner chooses.
+CHOOSE = -1
+
+#: In a column of timestamps: the time of sending.
+NOW = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of rows, all columns of the same length; a column that is None holds nothing for any row.
+
+    Attributes
+    ----------
+    keys, values : pa.Array
+        Of (large) binary. A null is a record without key, or a tombstone.
+    headers : pa.Array or None
+        Of list<struct<key: string, value: binary>>. Neither a header nor its key is null; a list or a value may be.
+    timestamps_ms, partitions : np.ndarray or None
+        Integers, without nulls: see :data:`NOW`, :data:`CHOOSE`.
+    """
+
+    keys: pa.Array | None
+    values: pa.Array
+    headers: pa.Array | None = None
+    timestamps_ms: Ints | None = None
+    partitions: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there are only keys and values."""
+        return self.headers is None and self.timestamps_ms is None and self.partitions is None
+
+    @property
+    def bytes(self) -> int:
+        """The size of all keys and values."""
+        return size_of(self.values) + (size_of(self.keys) if self.keys is not None else 0)
+
+    def take(self, rows: Any) -> Records:
+        """The records at the indices ``rows``."""
+        return Records(
+            self.keys.take(rows) if self.keys is not None else None,
+            self.values.take(rows),
+            self.headers.take(rows) if self.headers is not None else None,
+            self.timestamps_ms[rows] if self.timestamps_ms is not None else None,
+            self.partitions[rows] if self.partitions is not None else None,
+        )
+
+    def slice(self, start: int, end: int) -> Records:
+        """The records from ``start`` to before ``end``; copies nothing."""
+        length = end - start
+        return Records(
+            self.keys.slice(start, length) if self.keys is not None else None,
+            self.values.slice(start, length),
+            self.headers.slice(start, length) if self.headers is not None else None,
+            self.timestamps_ms[start:end] if self.timestamps_ms is not None else None,
+            self.partitions[start:end] if self.partitions is not None else None,
+        )
+
+
+class ColumnSender(Protocol):
+    """Who sends them."""
+
+    def send_columns(self, topic: str, rows: Records) -> None:
+        """Send all of ``rows`` to ``topic``, in their order within each partition.
+
+        Raises
+        ------
+        InvalidRecord
+            When a record is too large, or its topic or partition does not exist.
+        PrepareFailed
+            When the brokers take nothing any more.
+        """
+
+
+def size_of(column: pa.Array) -> int:
+    """The bytes of all values of a binary column."""
+    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+
+
+def join(parts: list[Records]) -> Records:
+    """One after the other; all have the same columns."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    return Records(
+        pa.concat_arrays([p.keys for p in parts]) if first.keys is not None else None,
+        pa.concat_arrays([p.values for p in parts]),
+        pa.concat_arrays([p.headers for p in parts]) if first.headers is not None else None,
+        np.concatenate([p.timestamps_ms for p in parts]) if first.timestamps_ms is not None else None,
+        np.concatenate([p.partitions for p in parts]) if first.partitions is not None else None,
+    )
