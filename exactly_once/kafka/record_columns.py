@@ -1,0 +1,139 @@
+"""Records as columns of Arrow, and what their bytes in a batch are made of: a column or a piece for each field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exactly_once.kafka.varints import Column, Numbers, Piece, binary, interleaved, sums, total, varints
+
+_NO_HEADERS = pa.array([b"\x00"])
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Rows that go to one topic.
+
+    Attributes
+    ----------
+    keys : pa.BinaryArray or pa.LargeBinaryArray or None
+        None: no row has a key; neither has a row with null.
+    values : pa.BinaryArray or pa.LargeBinaryArray
+        Null is a tombstone.
+    headers : pa.ListArray or None
+        Lists of structs of a key (string) and a value (binary); a null list is none. A header's value may be null, its
+        key may not.
+    timestamps_ms : int64 array or None
+        None: all are of the time of sending.
+    """
+
+    keys: pa.Array | None
+    values: pa.Array
+    headers: pa.Array | None = None
+    timestamps_ms: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def slice(self, start: int, count: int) -> Records:
+        """Return ``count`` rows from ``start`` on, without a copy."""
+        keys, headers, times = self.keys, self.headers, self.timestamps_ms
+        return Records(
+            keys.slice(start, count) if keys is not None else None,
+            self.values.slice(start, count),
+            headers.slice(start, count) if headers is not None else None,
+            times[start : start + count] if times is not None else None,
+        )
+
+    def take(self, rows: Numbers) -> Records:
+        """Return a copy of these rows, in this order."""
+        keys, headers, times, indices = self.keys, self.headers, self.timestamps_ms, pa.array(rows)
+        return Records(
+            keys.take(indices) if keys is not None else None,
+            self.values.take(indices),
+            headers.take(indices) if headers is not None else None,
+            times[rows] if times is not None else None,
+        )
+
+    @property
+    def sizes(self) -> Numbers:
+        """The bytes of each row's key and value."""
+        keys = 0 if self.keys is None else np.maximum(_lengths(self.keys), 0)
+        return np.maximum(_lengths(self.values), 0) + keys
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Rows in the order in which they are sent: what stands in each record behind its offset.
+
+    Attributes
+    ----------
+    parts : tuple of Piece and Column
+        From the key's length to the last header.
+    sizes : int64 array
+        The bytes of all parts in each row.
+    timestamps_ms : int64 array or None
+    """
+
+    parts: tuple[Piece | Column, ...]
+    sizes: Numbers
+    timestamps_ms: Numbers | None
+
+    @classmethod
+    def of(cls, records: Records, rows: Numbers | None = None) -> Fields:
+        """Look at ``rows`` of the records, in this order. Default: all, as they are."""
+        order = np.arange(len(records)) if rows is None else rows
+        parts = [*_cells(records.keys, order), *_cells(records.values, order), *_headers(records.headers, order)]
+        sizes = total([_sizes(part) for part in parts])
+        times = records.timestamps_ms
+        return cls(tuple(parts), sizes, times if times is None or rows is None else times[rows])
+
+
+def _cells(column: pa.Array | None, order: Numbers) -> list[Piece | Column]:
+    """The length of each key or value, and its bytes."""
+    if column is None:
+        return [*varints(np.full(len(order), -1))]
+    return [*varints(_lengths(column)[order]), Column(column, order)]
+
+
+def _headers(headers: pa.Array | None, order: Numbers) -> list[Piece | Column]:
+    """How many headers each row has, and all their bytes."""
+    if headers is None:
+        return [Column(_NO_HEADERS, np.zeros(len(order), np.int64))]
+    counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return [*varints(counts[order]), Column(_joined(headers.flatten(), counts), order)]
+
+
+def _joined(elements: pa.StructArray, counts: Numbers) -> pa.Array:
+    """The bytes of the headers of each row; each of ``counts`` elements belong to one row."""
+    keys, values = (column.cast(kind) for column, kind in zip(elements.flatten(), _kinds(elements.type), strict=True))
+    order = np.arange(len(elements))
+    parts = [*_cells(keys, order), *_cells(values, order)]
+    ends = sums(total([_sizes(part) for part in parts]))
+    of_rows = ends[sums(counts)]
+    return binary(of_rows, interleaved(parts, int(ends[-1])))
+
+
+def _kinds(header: pa.StructType) -> list[pa.DataType]:
+    """Key and value as bytes: with offsets of 64 bits, if theirs are."""
+    large = [pa.types.is_large_string(f.type) or pa.types.is_large_binary(f.type) for f in header]
+    return [pa.large_binary() if is_large else pa.binary() for is_large in large]
+
+
+def _sizes(part: Piece | Column) -> Numbers:
+    if isinstance(part, Piece):
+        return part.sizes.view(np.int64)
+    return np.maximum(_lengths(part.array), 0)[part.places]
+
+
+def _lengths(column: pa.Array) -> Numbers:
+    """The length of each, -1 for null."""
+    lengths = pc.binary_length(column)
+    if lengths.null_count:
+        lengths = lengths.fill_null(-1)
+    found: Numbers = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
