@@ -18,7 +18,7 @@ from crc32c import crc32c
 from exactly_once.kafka.compression import Bytes, Codec
 from exactly_once.kafka.partitioning import split_by_partition
 from exactly_once.kafka.record_columns import Fields, Records
-from exactly_once.kafka.varints import Numbers, interleaved, sizes_of, sums, total, varints, zeros
+from exactly_once.kafka.varints import Numbers, interleaved, sizes_of, sums, varints, zeros
 
 #: Base offset, length of all that follows it, leader epoch, magic, checksum.
 _UNSUMMED = struct.Struct(">qiibI")
@@ -153,9 +153,11 @@ def _encoded(fields: Fields, starts: Sequence[int]) -> tuple[pa.Buffer, Numbers]
     behind = [] if times is None else varints(_deltas(times, starts))
     behind += varints(_deltas(np.arange(len(fields.sizes)), starts))
     zero_bytes = 1 if behind[1:] else 2  # the attributes, and the timestamp's delta if there are no timestamps
-    bodies = zero_bytes + total([fields.sizes, *(piece.sizes.view(np.int64) for piece in behind)])
+    bodies = fields.sizes + zero_bytes
+    for piece in behind:
+        bodies += piece.sizes
     (length,) = varints(bodies)
-    ends = sums(bodies + length.sizes.view(np.int64))
+    ends = sums(bodies + length.sizes)
     return interleaved([zeros(length, zero_bytes), *behind, *fields.parts], int(ends[-1])), ends
 
 
