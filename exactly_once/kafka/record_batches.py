@@ -60,9 +60,7 @@ class Batch:
     max_timestamp: int
 
 
-def seal(
-    batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = True
-) -> bytes:
+def seal(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = True) -> bytes:
     """Return the batch as it is sent, with header and checksum. The same batch may be sealed again."""
     summed = _SUMMED.pack(
         batch.codec | (_TRANSACTIONAL if transactional else 0),  # timestamps are of creation: that bit is 0

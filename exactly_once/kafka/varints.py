@@ -24,6 +24,9 @@ Numbers = npt.NDArray[np.int64]
 #: processor's cache.
 _TABLE = (1 << 13) - 1
 
+#: Lengths and offsets below this take one byte.
+_ONE_BYTE = 64
+
 #: Bytes of a word, in which seven bits each hold a number.
 _WORD = 8
 
@@ -61,7 +64,7 @@ class Column(NamedTuple):
 def varints(numbers: Numbers) -> list[Piece]:
     """Encode each number, as Java's ``writeVarint`` and ``writeVarlong`` do: one piece, or two for huge numbers."""
     if _in_tables(numbers):
-        return [Piece(_WORDS.take(numbers), _SIZES.take(numbers), 2)]
+        return [Piece(_WORDS.take(numbers), _SIZES.take(numbers), 1 if numbers.max(initial=0) < _ONE_BYTE else 2)]
     unsigned = _zigzag(numbers)
     top = _size(int(unsigned.max()))
     low = Piece(*_computed(unsigned, min(top, _WORD)), min(top, _WORD))
