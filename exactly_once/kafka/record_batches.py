@@ -176,6 +176,5 @@ def _widest_timestamp(times: Numbers | None) -> int:
 
 def _deltas(numbers: Numbers, starts: Sequence[int]) -> Numbers:
     """What each number is above that of the first row of its batch."""
-    if len(starts) == 1:
-        return numbers - numbers[starts[0]]
-    return numbers - np.repeat(numbers[list(starts)], np.diff([*starts, len(numbers)]))
+    firsts: Numbers = np.repeat(numbers[list(starts)], np.diff([*starts, len(numbers)]))
+    return numbers - firsts

@@ -61,8 +61,10 @@ class Records:
     @property
     def sizes(self) -> Numbers:
         """The bytes of each row's key and value."""
-        keys = 0 if self.keys is None else np.maximum(_lengths(self.keys), 0)
-        return np.maximum(_lengths(self.values), 0) + keys
+        sizes = np.maximum(_lengths(self.values), 0)
+        if self.keys is not None:
+            sizes += np.maximum(_lengths(self.keys), 0)
+        return sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def test_keys_of_mixed_lengths_hash_as_one_by_one(kind: pa.DataType, longest: in
     assert murmur2(pa.array(keys, kind)).tolist() == [expected(key) for key in keys]
 
 
-@pytest.mark.parametrize("length", range(0, 14))
+@pytest.mark.parametrize("length", range(14))
 def test_keys_of_one_length_hash_as_one_by_one(length: int) -> None:
     """Guards against a fast path of its own hash."""
     rng = random.Random(length)
