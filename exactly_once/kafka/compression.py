@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import lz4.frame
 import pyarrow as pa
@@ -27,7 +27,8 @@ _XERIAL_BLOCK = 32 * 1024
 #: The levels of LZ4's high compressor in the library; Kafka's default is the fast one, which is its 0.
 _LZ4_FAST, _LZ4_HIGH = 0, (3, 12)
 
-Bytes = bytes | pa.Buffer
+#: Whatever has a buffer.
+Bytes: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""Which partition a key belongs to, for whole columns: the Java client's hash, so that a key goes where Spark's own sink
-puts it.
+"""Which partition a key belongs to, for whole columns: the Java client's hash.
+
+So a key goes where Spark's own sink puts it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _MASK = 0xFFFFFFFF
 #: With fewer keys left that are this long, plain integers are faster than a dozen NumPy calls for each word.
 _FEW = 64
 
-#: What belongs to the key of the last four bytes read, by how many of them do.
+#: What belongs to a key of the four bytes at its end, by how many of them do.
 _TAILS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 Words = npt.NDArray[np.uint32]
@@ -49,13 +50,14 @@ def murmur2(keys: pa.Array) -> npt.NDArray[np.int32]:
     starts, lengths = _places(keys)
     if not len(starts):
         return np.empty(0, np.int32)
-    longest = int(lengths.max())
+    words, longest = _words(keys), int(lengths.max())
     if longest == lengths.min():
-        return _mixed(_hashes(_words(keys), starts, longest), lengths).view(np.int32)
-    order = np.argsort(_descending(lengths, longest), kind="stable")
-    hashes = np.empty(len(starts), np.uint32)
-    hashes[order] = _mixed(_hashes_by_length(_words(keys), starts[order], lengths[order]), lengths[order])
-    return hashes.view(np.int32)
+        hashes = _hashes(words, starts, longest)
+    else:
+        order = np.argsort(_descending(lengths, longest), kind="stable")
+        hashes = np.empty(len(starts), np.uint32)
+        hashes[order] = _hashes_by_length(words, starts[order], lengths[order])
+    return _mixed(hashes, words, starts, lengths).view(np.int32)
 
 
 def _places(keys: pa.Array) -> tuple[Numbers, Numbers]:
@@ -82,8 +84,8 @@ def _descending(lengths: Numbers, longest: int) -> npt.NDArray[np.generic]:
     return (longest - lengths).astype(np.uint16 if longest < 1 << 16 else np.int64)
 
 
-def _hashes(words: Words, starts: Numbers, length: int) -> tuple[Words, Words]:
-    """The state after all words of keys of one length, and the bytes that are left over."""
+def _hashes(words: Words, starts: Numbers, length: int) -> Words:
+    """The state after all whole words of keys of one length."""
     hashes = np.full(len(starts), _SEED ^ length, np.uint32)
     if len(starts) < _FEW:
         _one_by_one(hashes, words, starts, np.full(len(starts), length), 0)
@@ -91,10 +93,10 @@ def _hashes(words: Words, starts: Numbers, length: int) -> tuple[Words, Words]:
         first, last = int(starts[0]), int(starts[-1])  # keys of one length lie at equal distances
         for at in range(0, length & ~3, 4):
             _add(hashes, words[first + at : last + at + 1 : length].copy())
-    return hashes, _tails(words, starts, length)
+    return hashes
 
 
-def _hashes_by_length(words: Words, starts: Numbers, lengths: Numbers) -> tuple[Words, Words]:
+def _hashes_by_length(words: Words, starts: Numbers, lengths: Numbers) -> Words:
     """As :func:`_hashes`, for keys in the order of their lengths, the longest first."""
     hashes = (lengths ^ _SEED).astype(np.uint32)
     longer_than = np.searchsorted(-lengths, -np.arange(4, int(lengths[0]) + 1, 4), side="right")
@@ -103,7 +105,7 @@ def _hashes_by_length(words: Words, starts: Numbers, lengths: Numbers) -> tuple[
             _one_by_one(hashes[:count], words, starts[:count], lengths[:count], 4 * n)
             break
         _add(hashes[:count], words[starts[:count] + 4 * n])
-    return hashes, _tails(words, starts, lengths)
+    return hashes
 
 
 def _one_by_one(hashes: Words, words: Words, starts: Numbers, lengths: Numbers, done: int) -> Words:
@@ -130,16 +132,12 @@ def _add(hashes: Words, words: Words) -> None:
     hashes ^= _scrambled(words)
 
 
-def _tails(words: Words, starts: Numbers, lengths: Numbers | int) -> Words:
-    return words[starts + (lengths & ~3)] & _TAILS[lengths & 3]
-
-
-def _mixed(parts: tuple[Words, Words], lengths: Numbers) -> Words:
+def _mixed(hashes: Words, words: Words, starts: Numbers, lengths: Numbers) -> Words:
     """Finish the hashes: the bytes that are left over, then the last mixing."""
-    hashes, tails = parts
-    ragged = (lengths & 3) != 0
-    if ragged.any():
-        hashes = np.where(ragged, (hashes ^ tails) * _MULTIPLIER, hashes)
+    left = lengths & 3
+    if left.any():
+        tails = words[starts + (lengths - left)] & _TAILS[left]
+        hashes = np.where(left != 0, (hashes ^ tails) * _MULTIPLIER, hashes)
     hashes ^= hashes >> np.uint32(13)
     hashes *= _MULTIPLIER
     hashes ^= hashes >> np.uint32(15)

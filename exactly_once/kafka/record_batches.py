@@ -19,7 +19,7 @@ from exactly_once.kafka.compression import Bytes, Codec
 from exactly_once.kafka.partitioning import split_by_partition
 from exactly_once.kafka.record_columns import Fields
 from exactly_once.kafka.records import Records
-from exactly_once.kafka.varints import Numbers, interleaved, sizes_of, sums, total, varints, zeros
+from exactly_once.kafka.varints import Numbers, interleaved, sizes_of, sums, varints, zeros
 
 #: Base offset, length of all that follows it, leader epoch, magic, checksum.
 _UNSUMMED = struct.Struct(">qiibI")
@@ -61,9 +61,7 @@ class Batch:
     max_timestamp: int
 
 
-def seal(
-    batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = True
-) -> bytes:
+def seal(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = True) -> bytes:
     """Return the batch as it is sent, with header and checksum. The same batch may be sealed again."""
     summed = _SUMMED.pack(
         batch.codec | (_TRANSACTIONAL if transactional else 0),  # timestamps are of creation: that bit is 0
@@ -154,9 +152,11 @@ def _encoded(fields: Fields, starts: Sequence[int]) -> tuple[pa.Buffer, Numbers]
     behind = [] if times is None else varints(_deltas(times, starts))
     behind += varints(_deltas(np.arange(len(fields.sizes)), starts))
     zero_bytes = 1 if behind[1:] else 2  # the attributes, and the timestamp's delta if there are no timestamps
-    bodies = zero_bytes + total([fields.sizes, *(piece.sizes.view(np.int64) for piece in behind)])
+    bodies = fields.sizes + zero_bytes
+    for piece in behind:
+        bodies += piece.sizes
     (length,) = varints(bodies)
-    ends = sums(bodies + length.sizes.view(np.int64))
+    ends = sums(bodies + length.sizes)
     return interleaved([zeros(length, zero_bytes), *behind, *fields.parts], int(ends[-1])), ends
 
 
@@ -177,6 +177,5 @@ def _widest_timestamp(times: Numbers | None) -> int:
 
 def _deltas(numbers: Numbers, starts: Sequence[int]) -> Numbers:
     """What each number is above that of the first row of its batch."""
-    if len(starts) == 1:
-        return numbers - numbers[starts[0]]
-    return numbers - np.repeat(numbers[list(starts)], np.diff([*starts, len(numbers)]))
+    firsts: Numbers = np.repeat(numbers[list(starts)], np.diff([*starts, len(numbers)]))
+    return numbers - firsts

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from exactly_once.kafka.records import Records
-from exactly_once.kafka.varints import Column, Numbers, Piece, binary, interleaved, sums, total, varints
+from exactly_once.kafka.varints import Column, Numbers, Piece, binary, interleaved, offsets_of, sums, varints
 
 _NO_HEADERS = pa.array([b"\x00"])
 
@@ -35,35 +34,42 @@ class Fields:
     def of(cls, records: Records, rows: Numbers | None = None) -> Fields:
         """Look at ``rows`` of the records, in this order. Default: all, as they are."""
         order = np.arange(len(records)) if rows is None else rows
-        parts = [*_cells(records.keys, order), *_cells(records.values, order), *_headers(records.headers, order)]
-        sizes = total([_sizes(part) for part in parts])
+        sizes = np.zeros(len(order), np.int64)
+        parts = _cells(records.keys, order, sizes) + _cells(records.values, order, sizes)
+        parts += _headers(records.headers, order, sizes)
         times = records.timestamps_ms
         return cls(tuple(parts), sizes, times if times is None or rows is None else times[rows])
 
 
-def _cells(column: pa.Array | None, order: Numbers) -> list[Piece | Column]:
-    """The length of each key or value, and its bytes."""
+def _cells(column: pa.Array | None, order: Numbers, sizes: Numbers) -> list[Piece | Column]:
+    """The length of each key or value, and its bytes; adds their sizes."""
     if column is None:
-        return [*varints(np.full(len(order), -1))]
-    return [*varints(_lengths(column)[order]), Column(column, order)]
+        return [*_counted(np.full(len(order), -1), sizes)]
+    lengths = _lengths(column)[order]
+    parts = _counted(lengths, sizes)
+    sizes += np.maximum(lengths, 0) if column.null_count else lengths
+    return [*parts, Column(column, order)]
 
 
-def _headers(headers: pa.Array | None, order: Numbers) -> list[Piece | Column]:
-    """How many headers each row has, and all their bytes."""
+def _headers(headers: pa.Array | None, order: Numbers, sizes: Numbers) -> list[Piece | Column]:
+    """How many headers each row has, and all their bytes; adds their sizes."""
     if headers is None:
+        sizes += 1
         return [Column(_NO_HEADERS, np.zeros(len(order), np.int64))]
     counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return [*varints(counts[order]), Column(_joined(headers.flatten(), counts), order)]
+    of_rows = _joined(headers.flatten(), counts)
+    parts = _counted(counts[order], sizes)
+    sizes += _lengths(of_rows)[order]
+    return [*parts, Column(of_rows, order)]
 
 
 def _joined(elements: pa.StructArray, counts: Numbers) -> pa.Array:
     """The bytes of the headers of each row; each of ``counts`` elements belong to one row."""
     keys, values = (column.cast(kind) for column, kind in zip(elements.flatten(), _kinds(elements.type), strict=True))
-    order = np.arange(len(elements))
-    parts = [*_cells(keys, order), *_cells(values, order)]
-    ends = sums(total([_sizes(part) for part in parts]))
-    of_rows = ends[sums(counts)]
-    return binary(of_rows, interleaved(parts, int(ends[-1])))
+    order, sizes = np.arange(len(elements)), np.zeros(len(elements), np.int64)
+    parts = _cells(keys, order, sizes) + _cells(values, order, sizes)
+    ends = sums(sizes)
+    return binary(ends[sums(counts)], interleaved(parts, int(ends[-1])))
 
 
 def _kinds(header: pa.StructType) -> list[pa.DataType]:
@@ -72,16 +78,17 @@ def _kinds(header: pa.StructType) -> list[pa.DataType]:
     return [pa.large_binary() if is_large else pa.binary() for is_large in large]
 
 
-def _sizes(part: Piece | Column) -> Numbers:
-    if isinstance(part, Piece):
-        return part.sizes.view(np.int64)
-    return np.maximum(_lengths(part.array), 0)[part.places]
+def _counted(numbers: Numbers, sizes: Numbers) -> list[Piece]:
+    """The numbers as varints; adds their sizes."""
+    pieces = varints(numbers)
+    for piece in pieces:
+        sizes += piece.sizes
+    return pieces
 
 
 def _lengths(column: pa.Array) -> Numbers:
     """The length of each, -1 for null."""
-    lengths = pc.binary_length(column)
-    if lengths.null_count:
-        lengths = lengths.fill_null(-1)
-    found: Numbers = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    lengths: Numbers = np.diff(offsets_of(column)).astype(np.int64)
+    if column.null_count:
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return lengths

@@ -62,15 +62,14 @@ class Records:
             self.partitions[rows] if self.partitions is not None else None,
         )
 
-    def slice(self, start: int, end: int) -> Records:
-        """The records from ``start`` to before ``end``; copies nothing."""
-        length = end - start
+    def slice(self, start: int, count: int) -> Records:
+        """The ``count`` records from ``start`` on; copies nothing."""
         return Records(
-            self.keys.slice(start, length) if self.keys is not None else None,
-            self.values.slice(start, length),
-            self.headers.slice(start, length) if self.headers is not None else None,
-            self.timestamps_ms[start:end] if self.timestamps_ms is not None else None,
-            self.partitions[start:end] if self.partitions is not None else None,
+            self.keys.slice(start, count) if self.keys is not None else None,
+            self.values.slice(start, count),
+            self.headers.slice(start, count) if self.headers is not None else None,
+            self.timestamps_ms[start : start + count] if self.timestamps_ms is not None else None,
+            self.partitions[start : start + count] if self.partitions is not None else None,
         )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -36,14 +35,14 @@ class _Failed(NamedTuple):
     size: int
 
 
-def columns_of(rows: Records) -> tuple[Iterable[int], Iterable[Headers], Iterable[int]]:
-    """Partition, headers and timestamp of each row, as librdkafka takes them; without end where no row has any."""
-    partitions = rows.partitions.tolist() if rows.partitions is not None else repeat(CHOOSE)
-    timestamps_ms = rows.timestamps_ms.tolist() if rows.timestamps_ms is not None else repeat(NOW)
-    if rows.headers is None:
-        return partitions, repeat(None), timestamps_ms
-    headers = ([(h["key"], h["value"]) for h in some] if some else None for some in rows.headers.to_pylist())
-    return partitions, headers, timestamps_ms
+def choices_of(rows: Records) -> Iterator[tuple[int, Headers, int]]:
+    """Partition, headers and timestamp of each row, as librdkafka takes them."""
+    count = len(rows)
+    partitions = rows.partitions.tolist() if rows.partitions is not None else [CHOOSE] * count
+    timestamps_ms = rows.timestamps_ms.tolist() if rows.timestamps_ms is not None else [NOW] * count
+    headers = rows.headers.to_pylist() if rows.headers is not None else [None] * count
+    for partition, some, at_ms in zip(partitions, headers, timestamps_ms, strict=True):
+        yield partition, [(h["key"], h["value"]) for h in some] if some else None, at_ms
 
 
 def check_settings(connection: Connection, producer_config: Mapping[str, str], fixed: Mapping[str, Any]) -> None:
@@ -149,8 +148,8 @@ class Sender:
         if rows.plain:
             self.send_many(topic, keys, values, rows.bytes)
             return
-        for key, value, partition, headers, at_ms in zip(keys, values, *columns_of(rows), strict=False):
-            self.send(topic, key, value, partition, headers, at_ms)
+        for key, value, choice in zip(keys, values, choices_of(rows), strict=True):
+            self.send(topic, key, value, *choice)
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
         """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of

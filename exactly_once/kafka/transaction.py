@@ -18,7 +18,7 @@ from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.open_transaction import OpenTransaction
 from exactly_once.kafka.records import Records
-from exactly_once.kafka.sender import Headers, Sender, columns_of
+from exactly_once.kafka.sender import Headers, Sender, choices_of
 from exactly_once.protocol.records import PreparedTransaction
 
 #: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
@@ -144,13 +144,10 @@ class PartTransaction(Sender):
 
 def digest_columns(digest: RowDigest, topic: str, rows: Records) -> None:
     """Add ``rows`` to ``digest``, as :class:`PartTransaction` does row by row."""
-    keys = rows.keys.to_pylist() if rows.keys is not None else [None] * len(rows)
-    values = rows.values.to_pylist()
     if rows.plain:
-        digest.add_pairs(keys, values)
+        digest.add_columns(rows.keys, rows.values)
         return
-    for key, value, partition, headers, at_ms in zip(keys, values, *columns_of(rows), strict=False):
-        digest.add(topic.encode(), key, value, _place(partition, headers, at_ms))
+    digest.add_rows(topic.encode(), rows.keys, rows.values, (_place(*chosen) for chosen in choices_of(rows)))
 
 
 def _place(partition: int, headers: Headers, timestamp_ms: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Words = npt.NDArray[np.uint64]
+Sizes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
-#: Varints below this come from a table: lengths and offsets of a usual batch. It stays in the processor's cache.
-_TABLE = 1 << 14
+#: Numbers from -1 to below this come from tables: lengths and offsets of a usual batch. The tables stay in the
+#: processor's cache.
+_TABLE = (1 << 13) - 1
+
+#: Lengths and offsets below this take one byte.
+_ONE_BYTE = 64
 
 #: Bytes of a word, in which seven bits each hold a number.
 _WORD = 8
@@ -28,24 +33,25 @@ _WORD = 8
 #: The highest bit of each byte of a word: another byte follows.
 _MORE = 0x8080808080808080
 
-#: The data of one Arrow array with offsets of 32 bits.
+#: The most data of an Arrow array with offsets of 32 bits.
 _MOST_DATA = (1 << 31) - 1
 
 
 class Piece(NamedTuple):
-    """Up to eight bytes of each row: the lowest ``sizes`` bytes of ``words``, the others are 0."""
+    """Up to eight bytes of each row: the lowest ``sizes`` bytes of ``words``, ``widest`` at most; the others are 0."""
 
     words: Words
-    sizes: Words
+    sizes: Sizes
     widest: int
 
     @property
     def column(self) -> Column:
-        """The same as bytes; the places between them are gaps."""
+        """The same as bytes, with gaps between them."""
         rows = len(self.words)
-        offsets = np.arange(0, 8 * rows + 1, 4) // _WORD * _WORD
-        offsets[1::2] += self.sizes.view(np.int64)
-        return Column(binary(offsets, pa.py_buffer(self.words.astype("<u8", copy=False))), np.arange(0, 2 * rows, 2))
+        offsets = np.empty(2 * rows + 1, np.int32 if rows * _WORD <= _MOST_DATA else np.int64)
+        offsets[0::2] = np.arange(0, (rows + 1) * _WORD, _WORD)
+        np.add(offsets[0:-1:2], self.sizes, out=offsets[1::2])
+        return Column(_array(offsets, pa.py_buffer(self.words.astype("<u8", copy=False))), np.arange(0, 2 * rows, 2))
 
 
 class Column(NamedTuple):
@@ -57,37 +63,25 @@ class Column(NamedTuple):
 
 def varints(numbers: Numbers) -> list[Piece]:
     """Encode each number, as Java's ``writeVarint`` and ``writeVarlong`` do: one piece, or two for huge numbers."""
+    if _in_tables(numbers):
+        return [Piece(_WORDS.take(numbers), _SIZES.take(numbers), 1 if numbers.max(initial=0) < _ONE_BYTE else 2)]
     unsigned = _zigzag(numbers)
-    top = int(unsigned.max(initial=0))
-    if top < _TABLE:
-        return [Piece(np.take(_WORDS, unsigned), np.take(_SIZES, unsigned), _size(top))]
-    words, sizes = _computed(unsigned, min(_size(top), _WORD))
-    pieces = [Piece(words, sizes, min(_size(top), _WORD))]
-    if top >> 7 * _WORD:
-        pieces.append(_rest(pieces[0], unsigned >> np.uint64(7 * _WORD)))
-    return pieces
+    top = _size(int(unsigned.max()))
+    low = Piece(*_computed(unsigned, min(top, _WORD)), min(top, _WORD))
+    return [low] if top <= _WORD else [low, _rest(low, unsigned >> np.uint64(7 * _WORD))]
 
 
-def sizes_of(numbers: Numbers) -> Numbers:
+def sizes_of(numbers: Numbers) -> Sizes:
     """Return how many bytes each number takes as a varint."""
+    if _in_tables(numbers):
+        return _SIZES.take(numbers)
     unsigned = _zigzag(numbers)
-    top = int(unsigned.max(initial=0))
-    if top < _TABLE:
-        return np.take(_SIZES, unsigned).view(np.int64)
-    return 1 + sum(((unsigned >> np.uint64(7 * n)) != 0).astype(np.int64) for n in range(1, _size(top)))
+    return _sizes(unsigned, _size(int(unsigned.max())))
 
 
 def zeros(piece: Piece, count: int) -> Piece:
     """Put ``count`` zero bytes behind a piece; with them, it has eight bytes at most."""
-    return Piece(piece.words, piece.sizes + np.uint64(count), piece.widest + count)
-
-
-def total(columns: Sequence[Numbers]) -> Numbers:
-    """Return the sum of the columns in each row."""
-    result = columns[0]
-    for column in columns[1:]:
-        result = result + column
-    return result
+    return Piece(piece.words, piece.sizes + np.uint8(count), piece.widest + count)
 
 
 def sums(sizes: Numbers) -> Numbers:
@@ -97,13 +91,17 @@ def sums(sizes: Numbers) -> Numbers:
     return ends
 
 
-def binary(offsets: Numbers, data: pa.Buffer) -> pa.Array:
-    """Return the bytes between one offset and the next as an array."""
-    small = int(offsets[-1]) <= _MOST_DATA
-    kind = pa.binary() if small else pa.large_binary()
-    return pa.Array.from_buffers(
-        kind, len(offsets) - 1, [None, pa.py_buffer(offsets.astype(np.int32) if small else offsets), data]
-    )
+def binary(ends: Numbers, data: pa.Buffer) -> pa.Array:
+    """Return the bytes from each end to the next as an array."""
+    return _array(ends.astype(np.int32) if int(ends[-1]) <= _MOST_DATA else ends, data)
+
+
+def offsets_of(array: pa.Array) -> npt.NDArray[Any]:
+    """Where each element of a (large) binary array begins in its data, and where the last one ends."""
+    if not len(array):
+        return np.zeros(1, np.int32)
+    kind = np.dtype(np.int64 if pa.types.is_large_binary(array.type) else np.int32)
+    return np.frombuffer(array.buffers()[1], kind, len(array) + 1, array.offset * kind.itemsize)
 
 
 def interleaved(parts: Sequence[Piece | Column], size: int) -> pa.Buffer:
@@ -119,7 +117,8 @@ def interleaved(parts: Sequence[Piece | Column], size: int) -> pa.Buffer:
         before += len(array)
     taken = pc.take(pa.concat_arrays(arrays), pa.array(places.ravel()), boundscheck=False)
     data: pa.Buffer = taken.buffers()[2]
-    return data.slice(0, size)
+    assert data.size == size, f"{data.size} bytes instead of {size}"
+    return data
 
 
 def _columns(parts: Sequence[Piece | Column]) -> Iterator[Column]:
@@ -139,35 +138,53 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
         if last.widest + piece.widest > _WORD:
             result.append(piece)
             continue
-        words = last.words | (piece.words << (last.sizes << np.uint64(3)))
+        words = piece.words << (last.sizes << np.uint8(3))
+        words |= last.words
         result[-1] = Piece(words, last.sizes + piece.sizes, last.widest + piece.widest)
     return result
 
 
 def _of_one_type(arrays: list[pa.Array], size: int) -> list[pa.Array]:
     """Convert all to offsets of 64 bits if one of them has such, or they have too much data together."""
-    data = size + sum(a.nbytes for a in arrays)
-    if data <= _MOST_DATA and not any(pa.types.is_large_binary(a.type) for a in arrays):
-        return arrays
+    if not any(pa.types.is_large_binary(a.type) for a in arrays):
+        ends = (offsets_of(a) for a in arrays)
+        if size + sum(int(e[-1]) - int(e[0]) for e in ends) <= _MOST_DATA:
+            return arrays
     return [a.cast(pa.large_binary()) for a in arrays]
 
 
+def _array(offsets: npt.NDArray[Any], data: pa.Buffer) -> pa.Array:
+    kind = pa.binary() if offsets.dtype == np.int32 else pa.large_binary()
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(offsets), data])
+
+
+def _in_tables(numbers: Numbers) -> bool:
+    return not len(numbers) or (int(numbers.max()) < _TABLE and int(numbers.min()) >= -1)
+
+
 def _zigzag(numbers: Numbers) -> Words:
-    signed = np.ascontiguousarray(numbers, np.int64)
-    return ((signed << 1) ^ (signed >> 63)).view(np.uint64)
+    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
 def _size(unsigned: int) -> int:
     return max(1, -(-unsigned.bit_length() // 7))
 
 
-def _computed(unsigned: Words, widest: int) -> tuple[Words, Words]:
+def _sizes(unsigned: Words, widest: int) -> Sizes:
+    sizes = np.ones(len(unsigned), np.uint8)
+    for n in range(1, widest):
+        sizes += (unsigned >> np.uint64(7 * n)) != 0
+    return sizes
+
+
+def _computed(unsigned: Words, widest: int) -> tuple[Words, Sizes]:
     """The first ``widest`` bytes of each varint, and how many of them count."""
-    words, sizes = unsigned & np.uint64(0x7F), np.ones(len(unsigned), np.uint64)
+    words = unsigned & np.uint64(0x7F)
     for n in range(1, widest):
         words |= ((unsigned >> np.uint64(7 * n)) & np.uint64(0x7F)) << np.uint64(8 * n)
-        sizes += (unsigned >> np.uint64(7 * n)) != 0
-    return words | (np.uint64(_MORE) & ((np.uint64(1) << ((sizes - np.uint64(1)) << np.uint64(3))) - np.uint64(1))), sizes
+    sizes = _sizes(unsigned, widest)
+    followed = (np.uint64(1) << ((sizes - np.uint8(1)) << np.uint8(3)).astype(np.uint64)) - np.uint64(1)
+    return words | (np.uint64(_MORE) & followed), sizes
 
 
 def _rest(low: Piece, high: Words) -> Piece:
@@ -175,7 +192,8 @@ def _rest(low: Piece, high: Words) -> Piece:
     words, sizes = _computed(high, 2)
     longer = high != 0
     low.words[longer] |= np.uint64(0x80 << 8 * (_WORD - 1))
-    return Piece(np.where(longer, words, np.uint64(0)), np.where(longer, sizes, np.uint64(0)), 2)
+    return Piece(words, sizes * longer, 2)
 
 
-_WORDS, _SIZES = _computed(np.arange(_TABLE, dtype=np.uint64), 2)
+#: By number; that of -1, the length of null, stands at the end.
+_WORDS, _SIZES = _computed(_zigzag(np.append(np.arange(_TABLE), -1)), 2)
