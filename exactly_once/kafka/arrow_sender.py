@@ -33,6 +33,9 @@ from exactly_once.kafka.transactions import initialise
 #: The uncompressed size of a batch, librdkafka's own default: brokers work for each batch, not for each record.
 _BATCH_BYTES = 1_000_000
 
+#: kafka.batch.size counts what is sent; compressed, JSON and the like are a quarter of what they were.
+_RATIO = 4
+
 #: Rows are gathered up to this size before they are encoded: four full batches. Spark hands over some 10,000 at a time.
 _GATHERED_BYTES = 4_000_000
 
@@ -59,10 +62,12 @@ class Settings:
     def of(cls, producer: Mapping[str, str], delivery_s: float) -> Self:
         """From librdkafka's names, as :class:`~exactly_once.options.SinkOptions` has them."""
         level = producer.get("compression.level")
+        codec = Codec(producer.get("compression.type", "none"), int(level) if level is not None else None)
         largest = int(producer.get("message.max.bytes", 1_048_576))
+        batch = int(producer.get("batch.size", _BATCH_BYTES)) * (1 if codec.name == "none" else _RATIO)
         return cls(
-            Codec(producer.get("compression.type", "none"), int(level) if level is not None else None),
-            min(int(producer.get("batch.size", _BATCH_BYTES)), largest),
+            codec,
+            min(batch, largest),
             largest,
             Limits(
                 largest,
