@@ -32,6 +32,9 @@ HEADER_SIZE = _UNSUMMED.size + _SUMMED.size
 _MAGIC = 2
 _TRANSACTIONAL = 0x10
 
+#: Before the key of a record: a length of five bytes at most, the attributes, a timestamp of ten and an offset of five.
+_MOST_BEFORE = 21
+
 #: What the Java client writes; the leader sets its own.
 _NO_LEADER_EPOCH = -1
 
@@ -123,6 +126,8 @@ def chunks(fields: Fields, starts: Sequence[int], limit: int) -> list[int]:
         Where each batch begins. A row that alone is larger is a batch of its own.
     """
     rows = len(fields.sizes)
+    if not _may_exceed(fields, starts, limit):
+        return [*starts]
     # The offset in the rows from one start to the next is an upper bound of that in a batch, and so on.
     bodies = 1 + fields.sizes + sizes_of(_deltas(np.arange(rows), starts)) + _widest_timestamp(fields.timestamps_ms)
     ends = sums(bodies + sizes_of(bodies))
@@ -133,6 +138,13 @@ def chunks(fields: Fields, starts: Sequence[int], limit: int) -> list[int]:
             fitting = int(np.searchsorted(ends, ends[start] + limit - HEADER_SIZE, side="right")) - 1
             start = max(fitting, start + 1)
     return result
+
+
+def _may_exceed(fields: Fields, starts: Sequence[int], limit: int) -> bool:
+    """Whether a batch from one of ``starts`` to the next may be too large: a rough look, for the usual case."""
+    bounds = np.array([*starts, len(fields.sizes)])
+    sizes = np.diff(sums(fields.sizes)[bounds]) + _MOST_BEFORE * np.diff(bounds)
+    return bool((sizes + HEADER_SIZE > limit).any())
 
 
 def encode_fields(fields: Fields, starts: Sequence[int], now_ms: int, codec: Codec) -> Iterator[Batch]:

@@ -38,7 +38,7 @@ class Fields:
         parts = _cells(records.keys, order, sizes) + _cells(records.values, order, sizes)
         parts += _headers(records.headers, order, sizes)
         times = records.timestamps_ms
-        return cls(tuple(parts), sizes, times if times is None or rows is None else times[rows])
+        return cls(tuple(parts), sizes, times[order].astype(np.int64, copy=False) if times is not None else None)
 
 
 def _cells(column: pa.Array | None, order: Numbers, sizes: Numbers) -> list[Piece | Column]:

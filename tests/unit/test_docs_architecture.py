@@ -102,7 +102,7 @@ def test_every_file_of_the_engine_is_on_the_map_and_no_other() -> None:
     for part in section("Every file of the engine").split("\n### ")[1:]:
         heading, _, text = part.partition("\n")
         room = re.match(r"`([a-z_/]+)/`", heading)
-        named |= {f"{room[1] + '/' if room else ''}{file}" for file in re.findall(r"^- `([a-z_]+\.py)`: ", text, re.M)}
+        named |= {f"{room[1] + '/' if room else ''}{file}" for file in re.findall(r"^- `(\w+\.py)`: ", text, re.M)}
     files = {path.relative_to(ENGINE).as_posix() for path in ENGINE.rglob("*.py") if not path.name.startswith("__")}
     assert named == files
 

@@ -12,6 +12,7 @@ from crc32c import crc32c
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
+from exactly_once.kafka import varints as varints_module
 from exactly_once.kafka.compression import NUMBERS, Codec
 from exactly_once.kafka.partitioning import split_by_partition, spread
 from exactly_once.kafka.record_batches import HEADER_SIZE, Batch, encode, encode_by_partition, seal
@@ -80,6 +81,16 @@ def test_an_uncompressed_batch_is_byte_for_byte_that_of_another_client(seed: int
     """Guards against a batch that the broker takes and a consumer reads otherwise."""
     rows = random_rows(seed, COUNTS[seed % len(COUNTS)] if seed < 8 else 60)
     assert seal(encode(as_records(rows, large), NOW_MS, Codec()), *PRODUCER) == of_kafka_python(rows)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_more_data_than_offsets_of_32_bits_hold_gives_the_same_batch(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against offsets that overflow where 2 GiB of rows come together; here the border is 50 bytes."""
+    rows = random_rows(seed, 60)
+    monkeypatch.setattr(varints_module, "_MOST_DATA", 50)
+    assert seal(encode(as_records(rows), NOW_MS, Codec()), *PRODUCER) == of_kafka_python(rows)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
@@ -240,3 +251,10 @@ def test_the_checksum_covers_all_from_the_attributes_on() -> None:
     sealed = seal(encode(as_records(random_rows(4, 20)), NOW_MS, Codec()), *PRODUCER)
     assert struct.unpack_from(">I", sealed, 17)[0] == crc32c(sealed[21:])
     assert HEADER_SIZE == 61
+
+
+def test_the_size_of_a_row_is_that_of_its_key_and_value() -> None:
+    """Guards against runs of rows cut by the size of a slice's whole column, or by a null's -1."""
+    records = Records(pa.array([b"xx", b"k", None, b"kk"]), pa.array([b"x", None, b"val", b""])).slice(1, 3)
+    assert records.sizes.tolist() == [1, 3, 2]
+    assert Records(None, records.values).sizes.tolist() == [0, 3, 0]
