@@ -10,7 +10,7 @@ from dataclasses import asdict, astuple, fields
 from pathlib import Path
 
 from benchmarks import commit, endurance, latency, throughput
-from benchmarks.common import OURS, SPARKS, Bench, bench, median, ratio
+from benchmarks.common import AT_LEAST_ONCE, LIBRDKAFKA, OURS, SINKS, SPARKS, Bench, bench, median, ratio
 
 
 def main() -> None:
@@ -26,6 +26,7 @@ def main() -> None:
         choices=("throughput", "latency", "commit", "failover", "endurance"),
         help="without it, the last two are not measured",
     )
+    parser.add_argument("--all-sinks", action="store_true", help="throughput also at least once, and by librdkafka")
     parser.add_argument("--batches", type=int, default=10_000, help="of the endurance run")
     parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
     args = parser.parse_args()
@@ -45,7 +46,8 @@ def main() -> None:
         if args.only == "endurance":
             _report_endurance(b, args.batches, raw)
         if args.only in (None, "throughput"):
-            _report_throughput(throughput.measure(b, args.records, args.repeats), raw)
+            sinks = (*SINKS, AT_LEAST_ONCE, LIBRDKAFKA) if args.all_sinks else SINKS
+            _report_throughput(throughput.measure(b, args.records, args.repeats, sinks), raw)
         if args.only in (None, "latency"):
             _report_latency(latency.measure(b, args.rate, args.seconds, args.warm_up, args.repeats), raw)
     _keep(args, raw)
@@ -100,16 +102,22 @@ def _report_endurance(b: Bench, batches: int, raw: dict[str, object]) -> None:
 
 def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> None:
     raw["throughput"] = [asdict(r) for r in runs]
-    ours, theirs = ([r for r in runs if r.sink == s] for s in (OURS, SPARKS))
-    print("Throughput, records a second (median; whole run / without the first batch):")
-    for name, some in ((SPARKS, theirs), (OURS, ours)):
+    by = {name: [r for r in runs if r.sink == name] for name in dict.fromkeys(r.sink for r in runs)}
+    print("Throughput, records a second (median; whole run / without the first batch), processor time of a record:")
+    for name, some in by.items():
+        spent = {g: median(r.processor_us[g] for r in some) for g in some[0].processor_us}
         print(f"  {name}: {median(r.rate for r in some):,.0f} / {median(r.steady_rate for r in some):,.0f}")
+        print(f"    microseconds: {', '.join(f'{group} {us:.2f}' for group, us in spent.items())}")
         print(f"    where a batch's time goes (ms): {some[-1].steps_ms}")
-    print(f"  ratio, whole run: {ratio((r.rate for r in ours), (r.rate for r in theirs))}")
-    print(
-        f"  ratio, without the first batch: {ratio((r.steady_rate for r in ours), (r.steady_rate for r in theirs))}",
-        flush=True,
-    )
+    for ours, theirs in ((OURS, SPARKS), (OURS, AT_LEAST_ONCE), (OURS, LIBRDKAFKA)):
+        if ours in by and theirs in by:
+            pair = by[ours], by[theirs]
+            print(
+                f"  {ours} / {theirs}: whole run {ratio(*([r.rate for r in some] for some in pair))}, "
+                f"without the first batch {ratio(*([r.steady_rate for r in some] for some in pair))}, "
+                f"processor time {ratio(*([r.processor_us['all'] for r in some] for some in pair))}",
+                flush=True,
+            )
 
 
 def _report_latency(runs: list[latency.Run], raw: dict[str, object]) -> None:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from exactly_once.digest import RowDigest
-from exactly_once.kafka.compression import NUMBERS, Codec
-from exactly_once.kafka.murmur2 import partitions_of
-from exactly_once.kafka.record_batches import encode, encode_by_partition, seal
-from exactly_once.kafka.records import Records
+from exactly_once.kafka.produce.compression import NUMBERS, Codec
+from exactly_once.kafka.produce.murmur2 import partitions_of
+from exactly_once.kafka.produce.record_batches import encode, encode_by_partition, seal
+from exactly_once.kafka.produce.records import Records
 
 PARTITIONS = 8
 

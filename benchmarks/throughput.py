@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
 from benchmarks.common import SINKS, Bench, where_time_goes
+from benchmarks.processors import Stopwatch
 from resources.spark import kafka_source_options
 
 PARTITIONS = 4
@@ -17,12 +19,15 @@ BATCH = 800_000
 
 @dataclass(frozen=True)
 class Run:
-    """One run: records a second over the whole query, and without its first batch, which starts and compiles code."""
+    """One run: records a second over the whole query, and without its first batch, which starts and compiles code;
+    the processor time of each record in microseconds, by process.
+    """
 
     sink: str
     rate: float
     steady_rate: float
     steps_ms: dict[str, float]
+    processor_us: dict[str, float]
 
 
 def fill(bench: Bench, records: int) -> str:
@@ -44,12 +49,12 @@ def fill(bench: Bench, records: int) -> str:
     return topic
 
 
-def measure(bench: Bench, records: int, repeats: int) -> list[Run]:
-    """Run both sinks in turn, ``repeats`` times, after one shorter warm-up of each."""
+def measure(bench: Bench, records: int, repeats: int, sinks: Sequence[str] = SINKS) -> list[Run]:
+    """Run the sinks in turn, ``repeats`` times, after one shorter warm-up of each."""
     warm, topic = fill(bench, min(records, BATCH)), fill(bench, records)
-    for sink in SINKS:
+    for sink in sinks:
         _run(bench, sink, warm)
-    return [_run(bench, sink, topic) for _ in range(repeats) for sink in SINKS]
+    return [_run(bench, sink, topic) for _ in range(repeats) for sink in sinks]
 
 
 def _run(bench: Bench, sink: str, topic: str) -> Run:
@@ -60,7 +65,7 @@ def _run(bench: Bench, sink: str, topic: str) -> Run:
         .load()
         .select("key", "value")
     )
-    started = time.monotonic()
+    watch, started = Stopwatch(str(bench.folder / "broker")), time.monotonic()
     query = bench.writer(sink, frame, out).trigger(availableNow=True).start()
     query.awaitTermination()
     seconds = time.monotonic() - started
@@ -68,4 +73,5 @@ def _run(bench: Bench, sink: str, topic: str) -> Run:
     steady = progress[1:] or progress
     steady_s = sum(p["durationMs"]["triggerExecution"] for p in steady) / 1000
     rows = sum(p["numInputRows"] for p in progress)
-    return Run(sink, rows / seconds, sum(p["numInputRows"] for p in steady) / steady_s, where_time_goes(steady))
+    steady_rate = sum(p["numInputRows"] for p in steady) / steady_s
+    return Run(sink, rows / seconds, steady_rate, where_time_goes(steady), watch.spent().per_record_us(rows))

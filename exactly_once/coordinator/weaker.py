@@ -19,8 +19,8 @@ from exactly_once.coordinator.micro_batch import Part
 from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.arrow_sender import ArrowSender, Settings, acknowledged
 from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.produce.sender import ArrowSender, Settings, acknowledged
 from exactly_once.kafka.sender import AcknowledgedSender, UnacknowledgedSender
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope

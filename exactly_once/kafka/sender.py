@@ -12,7 +12,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption, PrepareFailed
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
 from exactly_once.kafka.errors import of_delivery, of_sender
-from exactly_once.kafka.records import CHOOSE, NOW, Records
+from exactly_once.kafka.produce.records import CHOOSE, NOW, Records
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class Sender:
                 raise of_sender(e, self.name, topic, key, value) from e
 
     def send_columns(self, topic: str, rows: Records) -> None:
-        """See :class:`~exactly_once.kafka.records.ColumnSender`."""
+        """See :class:`~exactly_once.kafka.produce.records.ColumnSender`."""
         keys = rows.keys.to_pylist() if rows.keys is not None else [None] * len(rows)
         values = rows.values.to_pylist()
         if rows.plain:

@@ -17,7 +17,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.open_transaction import OpenTransaction
-from exactly_once.kafka.records import Records
+from exactly_once.kafka.produce.records import Records
 from exactly_once.kafka.sender import Headers, Sender, choices_of
 from exactly_once.protocol.records import PreparedTransaction
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.arrow_sender import Routes, Settings
-from exactly_once.kafka.arrow_transaction import ArrowTransaction
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.records import ColumnSender
+from exactly_once.kafka.produce.records import ColumnSender
+from exactly_once.kafka.produce.sender import Routes, Settings
+from exactly_once.kafka.produce.transaction import ArrowTransaction
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.participant import PartName, PartWriter

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
-from exactly_once.kafka.records import CHOOSE, NOW, ColumnSender, Ints, Records
+from exactly_once.kafka.produce.records import CHOOSE, NOW, ColumnSender, Ints, Records
 from exactly_once.kafka.schema_options import Registry
 from exactly_once.kafka.schema_registry import Framing
 

@@ -12,9 +12,9 @@ import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from exactly_once.kafka.compression import LEVELS, NUMBERS, Codec
-from exactly_once.kafka.murmur2 import partitions_of
-from exactly_once.kafka.record_batches import encode, encode_by_partition, seal
+from exactly_once.kafka.produce.compression import LEVELS, NUMBERS, Codec
+from exactly_once.kafka.produce.murmur2 import partitions_of
+from exactly_once.kafka.produce.record_batches import encode, encode_by_partition, seal
 from resources.jars import broker_classpath
 from resources.java import find_java
 from tests.support.record_rows import NOW_MS, Row, as_records, random_rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from exactly_once.kafka.records import Records
+from exactly_once.kafka.produce.records import Records
 
 NOW_MS = 1_767_225_600_000
 

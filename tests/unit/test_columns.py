@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
-from exactly_once.kafka.records import Records
+from exactly_once.kafka.produce.records import Records
 from exactly_once.kafka.schema_options import Registry, Side
 from exactly_once.kafka.schema_registry import Framing
 from exactly_once.kafka.sender import Sender

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from kafka.partitioner.default import murmur2 as of_kafka_python
 
-from exactly_once.kafka.murmur2 import murmur2, partitions_of
+from exactly_once.kafka.produce.murmur2 import murmur2, partitions_of
 
 #: From the Java client's own UtilsTest.
 JAVA = {

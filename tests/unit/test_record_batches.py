@@ -13,11 +13,11 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from kafka.record.memory_records import MemoryRecords
 
 from exactly_once.kafka import varints as varints_module
-from exactly_once.kafka.compression import NUMBERS, Codec
-from exactly_once.kafka.partitioning import split_by_partition, spread
-from exactly_once.kafka.record_batches import HEADER_SIZE, Batch, encode, encode_by_partition, seal
-from exactly_once.kafka.records import Records
-from exactly_once.kafka.varints import sizes_of, varints
+from exactly_once.kafka.produce.compression import NUMBERS, Codec
+from exactly_once.kafka.produce.partitioning import split_by_partition, spread
+from exactly_once.kafka.produce.record_batches import HEADER_SIZE, Batch, encode, encode_by_partition, seal
+from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.produce.varints import sizes_of, varints
 from tests.support.record_rows import NOW_MS, Row, as_records, random_rows
 
 PRODUCER = (4711, 3, 77)

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from exactly_once.kafka.compression import Bytes, Codec
-from exactly_once.kafka.partitioning import split_by_partition
-from exactly_once.kafka.record_columns import Fields
-from exactly_once.kafka.records import Records
-from exactly_once.kafka.varints import Numbers, interleaved, sizes_of, sums, varints, zeros
+from exactly_once.kafka.produce.compression import Bytes, Codec
+from exactly_once.kafka.produce.partitioning import split_by_partition
+from exactly_once.kafka.produce.record_columns import Fields
+from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.produce.varints import Numbers, interleaved, sizes_of, sums, varints, zeros
 
 #: Base offset, length of all that follows it, leader epoch, magic, checksum.
 _UNSUMMED = struct.Struct(">qiibI")

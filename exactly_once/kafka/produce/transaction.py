@@ -6,11 +6,11 @@ import contextlib
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import BrokerRefused, BrokerUnreachable, ExactlyOnceError, PrepareFailed
-from exactly_once.kafka.arrow_sender import ArrowSender, Routes, Settings
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.open_transaction import OpenTransaction
-from exactly_once.kafka.outbox import Producer
-from exactly_once.kafka.records import Records
+from exactly_once.kafka.produce.outbox import Producer
+from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.produce.sender import ArrowSender, Routes, Settings
 from exactly_once.kafka.transaction import OPEN_BUDGET_S, digest_columns
 from exactly_once.kafka.transactions import end_one, end_txn_version, initialise
 from exactly_once.protocol.records import Place, PreparedTransaction

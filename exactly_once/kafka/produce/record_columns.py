@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from exactly_once.kafka.records import Records
-from exactly_once.kafka.varints import Column, Numbers, Piece, binary, interleaved, offsets_of, sums, varints
+from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.produce.varints import Column, Numbers, Piece, binary, interleaved, offsets_of, sums, varints
 
 _NO_HEADERS = pa.array([b"\x00"])
 

@@ -1,7 +1,7 @@
 """Records on their way to the brokers, column by column: the fast way beside librdkafka's (:mod:`.sender`).
 
 Rows are gathered, parted by partition, encoded as record batches (:mod:`.record_batches`) and handed to an
-:class:`~exactly_once.kafka.outbox.Outbox`, all without a Python object for each of them.
+:class:`~exactly_once.kafka.produce.outbox.Outbox`, all without a Python object for each of them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from confluent_kafka import KafkaException
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin, Partition
-from exactly_once.kafka.compression import Codec
 from exactly_once.kafka.errors import of_delivery, of_sender
-from exactly_once.kafka.murmur2 import partitions_of
-from exactly_once.kafka.outbox import PROPAGATION_S, Limits, Outbox, Producer, Sealed
-from exactly_once.kafka.partitioning import spread
-from exactly_once.kafka.record_batches import Batch, encode_by_partition, seal
-from exactly_once.kafka.records import CHOOSE, NOW, Ints, Records, join
+from exactly_once.kafka.produce.compression import Codec
+from exactly_once.kafka.produce.murmur2 import partitions_of
+from exactly_once.kafka.produce.outbox import PROPAGATION_S, Limits, Outbox, Producer, Sealed
+from exactly_once.kafka.produce.partitioning import spread
+from exactly_once.kafka.produce.record_batches import Batch, encode_by_partition, seal
+from exactly_once.kafka.produce.records import CHOOSE, NOW, Ints, Records, join
 from exactly_once.kafka.transactions import initialise
 
 #: The uncompressed size of a batch, librdkafka's own default: brokers work for each batch, not for each record.
@@ -105,7 +105,7 @@ class Routes:
 
 
 class ArrowSender:
-    """Sends columns of rows and keeps count of them; see :class:`~exactly_once.kafka.records.ColumnSender`.
+    """Sends columns of rows and keeps count of them; see :class:`~exactly_once.kafka.produce.records.ColumnSender`.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class ArrowSender:
         self._next = random.randrange(1 << 16)  # where rows without key go first
 
     def send_columns(self, topic: str, rows: Records) -> None:
-        """See :class:`~exactly_once.kafka.records.ColumnSender`."""
+        """See :class:`~exactly_once.kafka.produce.records.ColumnSender`."""
         if not len(rows):
             return
         size = rows.bytes

@@ -1,0 +1,62 @@
+"""Processor time by process: what noise of other work moves least."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import psutil
+
+#: Who works for a query.
+JVM, WORKERS, BROKER = "JVM", "Python workers", "broker"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Processor time in seconds, by group of processes."""
+
+    seconds: dict[str, float]
+
+    def per_record_us(self, records: int) -> dict[str, float]:
+        """Microseconds for each record, and their sum."""
+        each = {group: round(s / records * 1e6, 3) for group, s in self.seconds.items()}
+        return {**each, "all": round(sum(each.values()), 3)}
+
+
+class Stopwatch:
+    """Takes the time of Spark's JVM, of its Python workers and of the embedded broker, from its making on.
+
+    Parameters
+    ----------
+    folder : str
+        Of the broker: it stands in the command line of its process.
+    """
+
+    def __init__(self, folder: str):
+        self._folder = folder
+        self._before = self._look()
+
+    def spent(self) -> Spent:
+        """What was spent since; a worker that has ended meanwhile is not counted."""
+        seconds = {JVM: 0.0, WORKERS: 0.0, BROKER: 0.0}
+        for process, (group, total) in self._look().items():
+            seconds[group] += total - self._before.get(process, (group, 0.0))[1]
+        return Spent(seconds)
+
+    def _look(self) -> dict[tuple[int, float], tuple[str, float]]:
+        """By process, its group and its processor time so far."""
+        found: dict[tuple[int, float], tuple[str, float]] = {}
+        mine = {p.pid for p in psutil.Process(os.getpid()).children(recursive=True)}
+        for p in psutil.process_iter(["cmdline", "create_time", "cpu_times"]):
+            words = p.info["cmdline"] or []
+            group = self._group(words, p.pid in mine)
+            if group is not None and p.info["cpu_times"] is not None:
+                found[p.pid, p.info["create_time"]] = (group, p.info["cpu_times"].user + p.info["cpu_times"].system)
+        return found
+
+    def _group(self, words: list[str], mine: bool) -> str | None:
+        if any(self._folder in word for word in words) and "java" in words[0]:
+            return BROKER
+        if mine and words and "java" in words[0]:
+            return JVM
+        return WORKERS if mine and "pyspark.daemon" in words else None

@@ -1,0 +1,273 @@
+"""The two ways of a part to the brokers, record batches of our own and librdkafka: same records, same errors."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from exactly_once.errors import InvalidRecord, PrepareFailed
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.produce.records import CHOOSE, NOW, Records
+from exactly_once.kafka.produce.sender import Routes, Settings
+from exactly_once.kafka.produce.transaction import ArrowTransaction
+from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.kafka.transactions import end_one, initialise
+from exactly_once.protocol.outcomes import Outcome
+from exactly_once.protocol.records import PreparedTransaction
+from resources.embedded_broker import EmbeddedBroker
+from tests.support import oracle
+from tests.support.broker import create_topic, delete_topic, fresh_name
+from tests.support.processes import until
+from tests.support.record_rows import HEADERS
+
+#: Way -> the version of EndTxn that belongs to it.
+WAYS = {"arrow, EndTxn v5": 5, "arrow, EndTxn v4": 4, "librdkafka": 5}
+ARROW = [way for way in WAYS if way != "librdkafka"]
+
+AnyTransaction = ArrowTransaction | PartTransaction
+
+
+@contextmanager
+def opened(way: str, connection: Connection, **settings: str) -> Iterator[AnyTransaction]:
+    """An open transaction, aborted at the end."""
+    producer = {"message.max.bytes": "1048576", **{k.replace("_", "."): v for k, v in settings.items()}}
+    name = f"eo:{fresh_name()}:1:0:0.0"
+    with Admin(connection) as admin:
+        transaction: AnyTransaction
+        if way == "librdkafka":
+            transaction = PartTransaction(connection, producer, name, 60_000, admin)
+        else:
+            delivery_s = int(producer.get("delivery.timeout.ms", 60_000)) / 1000
+            version = WAYS[way]
+            transaction = ArrowTransaction(
+                Routes(admin), Settings.of(producer, delivery_s), name, 60_000, version, version >= 5
+            )
+        try:
+            yield transaction
+        finally:
+            transaction.abort()
+
+
+def committed(way: str, connection: Connection, handle: PreparedTransaction) -> None:
+    with Admin(connection) as admin:
+        outcome = end_one(admin, handle.transactional_id, handle.producer_id, handle.epoch, True, WAYS[way])
+    assert outcome is Outcome.DONE
+
+
+def binary(*cells: bytes | None) -> pa.Array:
+    return pa.array(cells, pa.binary())
+
+
+def pairs(count: int, size: int = 20) -> Records:
+    return Records(
+        binary(*(b"k%d" % n for n in range(count))), binary(*(b"%d" % n + b"x" * size for n in range(count)))
+    )
+
+
+EVERY_COLUMN = Records(
+    binary(b"k", None, b"", b"k", b"other"),
+    binary(b"v", b"", None, b"tombstone? no", "ä€".encode()),
+    pa.array(
+        [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], [], None, None, [{"key": "", "value": b""}]],
+        HEADERS,
+    ),
+    np.array([1_357_034_400_123, NOW, 1_700_000_000_000, 1, NOW]),
+    np.array([3, 0, CHOOSE, 2, CHOOSE]),
+)
+
+
+def test_every_column_arrives_the_same_by_each_way(connection: Connection) -> None:
+    """Guards against records that change when a user changes the way: another partition for a key, an empty value for
+    a tombstone, a lost header, an hour of time.
+    """
+    seen = []
+    for way in WAYS:
+        topic = create_topic(connection.bootstrap_servers, partitions=4)
+        with opened(way, connection) as transaction:
+            transaction.send_columns(topic, EVERY_COLUMN)
+            transaction.send_columns(topic, pairs(500))
+            handle = transaction.prepare(7, 30)
+            assert oracle.read(connection, [topic]) == []
+            committed(way, connection, handle)
+        assert (handle.part, handle.records, handle.bytes) == (7, 505, EVERY_COLUMN.bytes + pairs(500).bytes)
+        found = oracle.read(connection, [topic])
+        chosen = {1_357_034_400_123, 1_700_000_000_000, 1}
+        rows = [
+            (m.partition, m.key, m.value, m.headers, m.timestamp_ms if m.timestamp_ms in chosen else 0) for m in found
+        ]
+        seen.append(sorted(rows, key=repr))
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) == 505
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
+@pytest.mark.parametrize("way", ARROW)
+def test_a_part_of_many_requests_arrives_in_order(way: str, codec: str, connection: Connection) -> None:
+    """Guards against batches that overtake each other: the order of a key is all that Kafka promises."""
+    topic = create_topic(connection.bootstrap_servers, partitions=3)
+    rows = pairs(20_000, 50)
+    with opened(way, connection, batch_size="3000", compression_type=codec) as transaction:
+        for start in range(0, len(rows), 7_000):
+            transaction.send_columns(topic, rows.slice(start, min(7_000, len(rows) - start)))
+        handle = transaction.prepare(0, 60)
+        committed(way, connection, handle)
+    found = oracle.read(connection, [topic])
+    assert len(found) == len(rows)
+    for partition in range(3):
+        numbers = [int((m.key or "")[1:]) for m in found if m.partition == partition]
+        assert numbers and numbers == sorted(numbers)
+    place = handle.place
+    assert place is not None and place.offset == min(m.offset for m in found if m.partition == place.partition)
+
+
+def test_rows_without_a_key_are_spread_over_the_partitions(connection: Connection) -> None:
+    """Guards against a hot partition."""
+    topic = create_topic(connection.bootstrap_servers, partitions=4)
+    with opened(ARROW[0], connection) as transaction:
+        transaction.send_columns(topic, Records(None, binary(*(b"x" * 1_000 for _ in range(400)))))
+        committed(ARROW[0], connection, transaction.prepare(0, 30))
+    found = oracle.read(connection, [topic])
+    assert sorted({m.partition for m in found}) == [0, 1, 2, 3] and len(found) == 400
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [20_000, 900])
+def test_a_record_that_the_topic_refuses_is_named_with_its_key_and_size(
+    size: int, way: str, connection: Connection
+) -> None:
+    """Guards against an error that blames a client's limit, and the first record of the request in place of the large
+    one: nobody would find it. The second size is allowed, but not the request that it is sent in.
+    """
+    topic = create_topic(connection.bootstrap_servers, config={"max.message.bytes": "10000"})
+    keys = binary(*(b"small-%d" % n for n in range(30)), b"large")
+    values = binary(*(b"x" * 500 for _ in range(30)), b"x" * size)
+    with opened(way, connection, linger_ms="200") as transaction:
+        transaction.send_columns(topic, Records(keys, values))
+        with pytest.raises(InvalidRecord) as refused:
+            transaction.prepare(0, 30)
+    said = str(refused.value)
+    assert f"max.message.bytes of topic '{topic}'" in said and f"the key b'large' and a value of {size} bytes" in said
+    assert "max.request.size" not in said
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_record_above_the_users_own_limit_is_refused_before_it_is_sent(way: str, connection: Connection) -> None:
+    """Guards against a limit that only one of the ways keeps."""
+    topic = create_topic(connection.bootstrap_servers)
+    with opened(way, connection, message_max_bytes="5000") as transaction, pytest.raises(InvalidRecord) as refused:
+        transaction.send_columns(topic, Records(binary(b"a", b"big"), binary(b"1", b"x" * 9_000)))
+        transaction.prepare(0, 30)
+    assert "key b'big', value of 9000 bytes" in str(refused.value) and "max.request.size" in str(refused.value)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_partition_that_does_not_exist_is_named(way: str, connection: Connection) -> None:
+    """Guards against rows that wait for a partition that never comes."""
+    topic = create_topic(connection.bootstrap_servers, partitions=2)
+    rows = Records(None, binary(b"v"), partitions=np.array([9]))
+    with opened(way, connection, message_timeout_ms="5000") as transaction, pytest.raises(InvalidRecord, match=topic):
+        transaction.send_columns(topic, rows)
+        transaction.prepare(0, 30)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_part_that_was_initialised_again_elsewhere_is_not_prepared(way: str, connection: Connection) -> None:
+    """Guards against a handle for a transaction that another attempt has aborted."""
+    topic = create_topic(connection.bootstrap_servers)
+    with opened(way, connection) as transaction, Admin(connection) as admin:
+        transaction.send_columns(topic, pairs(10))
+        transaction.flush(30)
+        initialise(admin, transaction.open.transactional_id, 60_000)
+        transaction.send_columns(topic, pairs(10))
+        with pytest.raises(PrepareFailed):
+            transaction.prepare(0, 30)
+    assert oracle.read(connection, [topic]) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_aborted_part_leaves_nothing_open(way: str, connection: Connection) -> None:
+    """Guards against readers that wait for a transaction until it times out."""
+    topic = create_topic(connection.bootstrap_servers)
+    with opened(way, connection) as transaction:
+        transaction.send_columns(topic, pairs(1_000))
+        transaction.flush(30)
+    with Admin(connection) as admin:
+        until("no open transaction", lambda: all(m.last_stable == m.high for m in admin.watermarks(topic).values()), 10)
+    assert oracle.read(connection, [topic]) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", ARROW)
+def test_a_broker_that_is_killed_while_a_part_is_sent_costs_no_record_and_doubles_none(
+    way: str, own_broker: Callable[..., EmbeddedBroker]
+) -> None:
+    """Guards against a batch that is lost with its unanswered request, or is there twice after it was sent again."""
+    broker = own_broker()
+    connection = Connection(broker.bootstrap_servers)
+    topic = create_topic(broker.bootstrap_servers, partitions=4)
+    rows = pairs(60_000, 100)
+    with opened(way, connection, batch_size="4000", delivery_timeout_ms="60000") as transaction:
+        timer = threading.Timer(0.05, lambda: (broker.kill(), broker.restart()))
+        timer.start()
+        for start in range(0, len(rows), 10_000):
+            transaction.send_columns(topic, rows.slice(start, 10_000))
+        handle = transaction.prepare(0, 60)
+        timer.join()
+        committed(way, connection, handle)
+    found = oracle.read(connection, [topic])
+    assert sorted(int((m.key or "")[1:]) for m in found) == list(range(len(rows)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", ARROW)
+def test_leaders_and_coordinators_that_move_while_a_part_is_sent_cost_no_record(
+    way: str, own_broker: Callable[..., EmbeddedBroker]
+) -> None:
+    """Guards against a part that is sent to deposed leaders, and records out of order after a move."""
+    cluster = own_broker(nodes=3)
+    connection = Connection(cluster.bootstrap_servers)
+    topic = create_topic(cluster.bootstrap_servers, partitions=6)
+    rows, rng = pairs(60_000, 100), random.Random(1)
+    with opened(way, connection, batch_size="4000", delivery_timeout_ms="60000") as transaction:
+        for start in range(0, len(rows), 6_000):
+            if start % 24_000 == 6_000:
+                node = rng.randrange(1, 4)
+                cluster.kill(node)
+                restart = threading.Thread(target=cluster.restart, args=(node,))
+                restart.start()
+            transaction.send_columns(topic, rows.slice(start, 6_000))
+            transaction.flush(60)
+        handle = transaction.prepare(0, 60)
+        restart.join()
+        committed(way, connection, handle)
+    found = oracle.read(connection, [topic])
+    assert sorted(int((m.key or "")[1:]) for m in found) == list(range(len(rows)))
+    for partition in range(6):
+        numbers = [int((m.key or "")[1:]) for m in found if m.partition == partition]
+        assert numbers == sorted(numbers)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+def test_a_topic_that_was_deleted_does_not_come_back(way: str, own_broker: Callable[..., EmbeddedBroker]) -> None:
+    """Guards against a producer that makes the topic anew by naming it: empty, with the brokers' number of partitions,
+    and nobody learns that what was in it is gone.
+    """
+    broker = own_broker(properties={"auto.create.topics.enable": "true"})
+    connection = Connection(broker.bootstrap_servers)
+    topic = create_topic(broker.bootstrap_servers, partitions=4)
+    with opened(way, connection, topic_metadata_propagation_max_ms="500") as transaction, Admin(connection) as admin:
+        transaction.send_columns(topic, pairs(1))
+        transaction.flush(30)
+        delete_topic(broker.bootstrap_servers, topic)
+        with pytest.raises(InvalidRecord, match=f"does not exist .*{topic}.* deleted while the stream was running"):
+            transaction.send_columns(topic, pairs(1_000))
+            transaction.prepare(0, 60)
+        assert admin.topic_ids([topic]) == {}
