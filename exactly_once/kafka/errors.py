@@ -183,9 +183,14 @@ def of_delivery(error: KafkaError, name: str, where: str, key: object, size: int
     """What it is called when the brokers did not take a record for ``where`` (topic-partition) from producer ``name``;
     ``size`` is its value's.
     """
+    topic = where.rpartition("-")[0]
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return NotAuthorized(
+            f"{name}: this principal lacks WRITE on topic {topic!r}",
+            f"Grant WRITE on the topic {topic}; docs/reference.md lists all rights",
+        )
     if cause_of(error) is not Cause.TOO_LARGE:
         return of_sender(KafkaException(error), name, where)
-    topic = where.rpartition("-")[0]
     limit = "max.message.bytes" if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else "segment.bytes"
     return InvalidRecord(
         f"the brokers refuse a request of this part because it exceeds {limit} of topic {topic!r}; its largest record "

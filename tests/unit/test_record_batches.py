@@ -12,7 +12,7 @@ from crc32c import crc32c
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from exactly_once.kafka import varints as varints_module
+from exactly_once.kafka.produce import varints as varints_module
 from exactly_once.kafka.produce.compression import NUMBERS, Codec
 from exactly_once.kafka.produce.partitioning import split_by_partition, spread
 from exactly_once.kafka.produce.record_batches import HEADER_SIZE, Batch, encode, encode_by_partition, seal
@@ -251,10 +251,3 @@ def test_the_checksum_covers_all_from_the_attributes_on() -> None:
     sealed = seal(encode(as_records(random_rows(4, 20)), NOW_MS, Codec()), *PRODUCER)
     assert struct.unpack_from(">I", sealed, 17)[0] == crc32c(sealed[21:])
     assert HEADER_SIZE == 61
-
-
-def test_the_size_of_a_row_is_that_of_its_key_and_value() -> None:
-    """Guards against runs of rows cut by the size of a slice's whole column, or by a null's -1."""
-    records = Records(pa.array([b"xx", b"k", None, b"kk"]), pa.array([b"x", None, b"val", b""])).slice(1, 3)
-    assert records.sizes.tolist() == [1, 3, 2]
-    assert Records(None, records.values).sizes.tolist() == [0, 3, 0]
