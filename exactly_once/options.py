@@ -246,6 +246,7 @@ def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str
     """Return transaction.timeout.ms (or None) and the librdkafka settings."""
     timeout: int | None = None
     settings: dict[str, str] = {"message.max.bytes": "1048576"}  # Kafka's Java default of max.request.size
+    level = f"compression.{options.get('kafka.compression.type', 'none')}.level"
     for name, value in options.items():
         if not name.startswith("kafka."):
             continue
@@ -255,6 +256,9 @@ def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str
         elif name == "buffer.memory":
             settings["queue.buffering.max.kbytes"] = str(max(1, _number("kafka.buffer.memory", value) // 1024))
         elif name in _PRODUCER:
+            if _PRODUCER[name] == "compression.level" and name != level:
+                _number(f"kafka.{name}", value)  # of another codec, as in a template for all of them
+                continue
             settings[_PRODUCER[name]] = value if name in _TEXT else str(_number(f"kafka.{name}", value))
         elif not _is_harmless(name, value):
             shown = f"={value}" if name in ("acks", "enable.idempotence") else ""  # any other value may be a secret

@@ -7,7 +7,7 @@ Sources: KIP-98 and KIP-890 (EndTxn), KIP-664 (List- and DescribeTransactions), 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from kafka.errors import KafkaError
@@ -191,6 +191,13 @@ def initialise(admin: Admin, transactional_id: str | None, timeout_ms: int) -> t
     (int, int)
         The producer id and the epoch.
     """
+    return admin.ask(initialisation(admin, transactional_id, timeout_ms))
+
+
+def initialisation(
+    admin: Admin, transactional_id: str | None, timeout_ms: int
+) -> Callable[[], Awaitable[tuple[int, int]]]:
+    """The question that :func:`initialise` asks."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
@@ -210,7 +217,7 @@ def initialise(admin: Admin, transactional_id: str | None, timeout_ms: int) -> t
             raise
         return answer.producer_id, answer.producer_epoch
 
-    return admin.ask(question)
+    return question
 
 
 def end_one(admin: Admin, transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Outcome:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from exactly_once.errors import InvalidTransactionTimeout, TopicRecreated
+from exactly_once.errors import InvalidOption, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.produce.sender import Settings
 from exactly_once.kafka.sender import ACKNOWLEDGED, UNACKNOWLEDGED, check_settings
 from exactly_once.kafka.transaction import fixed_settings
 from exactly_once.kafka.transactions import end_txn_version
@@ -77,16 +78,25 @@ def check_topics(
 
 
 def check_producer(options: SinkOptions, timeout_ms: int) -> None:
-    """Make sure that librdkafka takes the user's settings beside those that the guarantee fixes.
+    """Make sure that the producer takes the user's settings beside those that the guarantee fixes.
 
     Raises
     ------
     InvalidOption
     """
+    if not options.librdkafka and options.guarantee is not Guarantee.NONE:
+        try:
+            Settings.of(options.producer, options.delivery_timeout_s)
+        except ValueError as e:
+            raise InvalidOption(
+                f"the options kafka.compression.* do not fit together: {e}", "Correct the option, or remove it"
+            ) from e
     settings, fixed = options.producer, ACKNOWLEDGED
     if options.guarantee is Guarantee.EXACTLY_ONCE:
         settings = within(options, timeout_ms)
         fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
     elif options.guarantee is Guarantee.NONE:
         fixed = UNACKNOWLEDGED
+    if not options.librdkafka:
+        settings = {k: v for k, v in settings.items() if k != "compression.level"}  # its range is not Kafka's
     check_settings(options.connection, settings, fixed)

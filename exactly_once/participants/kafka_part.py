@@ -14,6 +14,7 @@ from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.late import LateCheck
+from exactly_once.kafka.open_transaction import Opening
 from exactly_once.kafka.produce.records import ColumnSender
 from exactly_once.kafka.produce.sender import Routes, Settings
 from exactly_once.kafka.produce.transaction import ArrowTransaction
@@ -44,6 +45,8 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         self._part = part
         self._transaction: PartTransaction | ArrowTransaction | None = None
         self._topics: set[str] = set()
+        self._late = LateCheck(options.connection, part.sink_id, ticket) if ticket else None
+        self._opening: Opening | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Send the rows."""
@@ -65,21 +68,27 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         if self._transaction is not None:
             self._transaction.abort()
 
+    def expect(self) -> None:
+        """Initialise the id while the first row is on its way. Without rows no transaction begins with it."""
+        if not self._options.librdkafka:
+            connections = routes(self._options.connection)
+            self._opening = Opening(connections.admin, _id_of(self._part), self._timeout_ms, self._late)
+
     def _begin(self) -> PartTransaction | ArrowTransaction:
-        options, ticket, name = self._options, self._ticket, _id_of(self._part)
-        late = LateCheck(options.connection, self._part.sink_id, ticket) if ticket else None
+        options, ticket, connections = self._options, self._ticket, routes(self._options.connection)
         if options.librdkafka:
-            settings = within(options, self._timeout_ms)
-            admin = routes(options.connection).admin
-            return PartTransaction(options.connection, settings, name, self._timeout_ms, admin, late)
+            settings, name = within(options, self._timeout_ms), _id_of(self._part)
+            return PartTransaction(options.connection, settings, name, self._timeout_ms, connections.admin, self._late)
+        if self._opening is None:
+            self.expect()
+        assert self._opening is not None
         return ArrowTransaction(
-            routes(options.connection),
+            connections,
             Settings.of(options.producer, options.delivery_timeout_s),
-            name,
-            self._timeout_ms,
+            self._opening,
             ticket.end_txn_version if ticket else 0,
             ticket is not None and ticket.implicit,
-            late,
+            self._late,
         )
 
     @contextmanager

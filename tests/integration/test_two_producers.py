@@ -14,6 +14,7 @@ import pytest
 from exactly_once.errors import InvalidRecord, PrepareFailed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.open_transaction import Opening
 from exactly_once.kafka.produce.records import CHOOSE, NOW, Records
 from exactly_once.kafka.produce.sender import Routes, Settings
 from exactly_once.kafka.produce.transaction import ArrowTransaction
@@ -47,7 +48,11 @@ def opened(way: str, connection: Connection, **settings: str) -> Iterator[AnyTra
             delivery_s = int(producer.get("delivery.timeout.ms", 60_000)) / 1000
             version = WAYS[way]
             transaction = ArrowTransaction(
-                Routes(admin), Settings.of(producer, delivery_s), name, 60_000, version, version >= 5
+                Routes(admin),
+                Settings.of(producer, delivery_s),
+                Opening(admin, name, 60_000, None),
+                version,
+                version >= 5,
             )
         try:
             yield transaction

@@ -7,12 +7,12 @@ import contextlib
 from exactly_once.digest import RowDigest
 from exactly_once.errors import BrokerRefused, BrokerUnreachable, ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.open_transaction import OpenTransaction
+from exactly_once.kafka.open_transaction import Opening, OpenTransaction
 from exactly_once.kafka.produce.outbox import Producer
 from exactly_once.kafka.produce.records import Records
 from exactly_once.kafka.produce.sender import ArrowSender, Routes, Settings
 from exactly_once.kafka.transaction import OPEN_BUDGET_S, digest_columns
-from exactly_once.kafka.transactions import end_one, end_txn_version, initialise
+from exactly_once.kafka.transactions import end_one, end_txn_version
 from exactly_once.protocol.records import Place, PreparedTransaction
 
 #: For an abort by the task: what it leaves open, a sweep ends.
@@ -24,14 +24,14 @@ class ArrowTransaction(ArrowSender):
 
     Parameters
     ----------
-    timeout_ms : int
-        transaction.timeout.ms; the broker aborts what is not ended by then.
+    opening : Opening
+        Of its id.
     version : int
         Of EndTxn, for an abort.
     implicit : bool
         Produce adds partitions to the transaction itself (KIP-890); else AddPartitionsToTxn does.
     late : LateCheck, optional
-        Whether the task is too late, asked before the transaction begins and when it is prepared.
+        Whether the task is too late, asked when it is prepared; the opening asks before it begins.
 
     Raises
     ------
@@ -45,17 +45,16 @@ class ArrowTransaction(ArrowSender):
         self,
         routes: Routes,
         settings: Settings,
-        transactional_id: str,
-        timeout_ms: int,
+        opening: Opening,
         version: int,
         implicit: bool,
         late: LateCheck | None = None,
     ):
+        transactional_id = opening.transactional_id
         self.open = OpenTransaction(transactional_id, routes.admin, late)
         self._version = version
         self._digest = RowDigest()
-        producer_id, epoch = _initialised(routes, transactional_id, timeout_ms)
-        self.open.check_in_time()
+        producer_id, epoch = _initialised(opening)
         self.open.begun(producer_id, epoch)
         producer = Producer(transactional_id, producer_id, epoch, implicit)
         super().__init__(routes, producer, settings, transactional_id)
@@ -98,8 +97,8 @@ class ArrowTransaction(ArrowSender):
             end_one(admin, mine.transactional_id, mine.producer_id, mine.epoch, False, version)
 
 
-def _initialised(routes: Routes, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
+def _initialised(opening: Opening) -> tuple[int, int]:
     try:
-        return initialise(routes.admin.renew(OPEN_BUDGET_S), transactional_id, timeout_ms)
+        return opening.wait(OPEN_BUDGET_S)
     except (BrokerUnreachable, BrokerRefused) as e:
-        raise PrepareFailed(f"{transactional_id}: {e.what}", e.way_out) from e
+        raise PrepareFailed(f"{opening.transactional_id}: {e.what}", e.way_out) from e
