@@ -123,7 +123,8 @@ def test_workers_that_idle_away_come_back_to_the_same_stream(bench: Bench, warm:
     assert bench.log().owner == claim
 
 
-@pytest.mark.parametrize("point", [pytest.param("mid-write", marks=pytest.mark.long), "decided"])
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["mid-write", "decided"])
 def test_a_broker_that_is_killed_and_comes_back_costs_time_and_no_row(
     point: str, own_broker: Callable[..., EmbeddedBroker], warm: SparkDriver, tmp_path: Path
 ) -> None:

@@ -67,7 +67,8 @@ def test_kill_takes_the_whole_session() -> None:
         _wait_until(lambda: len(_of_session(shell.pid)) == 3)
     finally:
         _kill_session(shell.pid)
-    assert _of_session(shell.pid) == set() and shell.wait() == -9
+    assert _of_session(shell.pid) == set()
+    assert shell.wait() in (-9, 137), "killed, or its own child was killed a moment before"
 
 
 class _Producer:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -251,3 +253,31 @@ def test_the_checksum_covers_all_from_the_attributes_on() -> None:
     sealed = seal(encode(as_records(random_rows(4, 20)), NOW_MS, Codec()), *PRODUCER)
     assert struct.unpack_from(">I", sealed, 17)[0] == crc32c(sealed[21:])
     assert HEADER_SIZE == 61
+
+
+PROBE = """
+import sys
+import numpy as np
+import pyarrow as pa
+from exactly_once.digest import RowDigest
+from exactly_once.kafka.produce.compression import Codec
+from exactly_once.kafka.produce.murmur2 import partitions_of
+from exactly_once.kafka.produce.record_batches import encode_by_partition, seal
+from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.transaction import digest_columns
+offsets, data = pa.py_buffer(np.array([0, 1, 3], np.int32)), pa.py_buffer(b"abc")
+for valid in (None, pa.py_buffer(b"\\x01")):
+    cells = pa.Array.from_buffers(pa.binary(), 2, [valid, offsets, data])
+    rows = Records(cells, cells)
+    digest_columns(RowDigest(), "t", rows)
+    batches = encode_by_partition(rows, partitions_of(rows.keys, 3) % 3, 1, Codec("lz4"), 100_000)
+    print(rows.bytes, sum(len(seal(batch, 1, 1, 0)) for _, batch in batches) > 0, "pandas" in sys.modules)
+"""
+
+
+def test_keys_and_values_are_encoded_without_pandas() -> None:
+    """Guards against half a second of imports in each worker process before its first record: an innocent call of
+    Arrow's, such as ``fill_null``, imports pandas.
+    """
+    said = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.splitlines() == ["6 True False", "2 True False"]

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from exactly_once.kafka.produce.varints import nulls_of
+
 _SEED = 0x9747B28C
 _MULTIPLIER = np.uint32(0x5BD1E995)
 _MASK = 0xFFFFFFFF
@@ -35,7 +37,7 @@ def partitions_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     positive = murmur2(keys).view(np.uint32) & np.uint32(0x7FFFFFFF)
     found = (positive - positive // np.uint32(partitions) * np.uint32(partitions)).view(np.int32)  # % is far slower
     if keys.null_count:
-        found[keys.is_null().to_numpy(zero_copy_only=False)] = -1
+        found[nulls_of(keys)] = -1
     return found
 
 

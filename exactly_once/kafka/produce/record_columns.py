@@ -8,9 +8,19 @@ import numpy as np
 import pyarrow as pa
 
 from exactly_once.kafka.produce.records import Records
-from exactly_once.kafka.produce.varints import Column, Numbers, Piece, binary, interleaved, offsets_of, sums, varints
+from exactly_once.kafka.produce.varints import (
+    Column,
+    Numbers,
+    Piece,
+    binary,
+    interleaved,
+    nulls_of,
+    offsets_of,
+    sums,
+    varints,
+)
 
-_NO_HEADERS = pa.array([b"\x00"])
+_NO_HEADERS = binary(np.array([0, 1]), pa.py_buffer(b"\x00"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,5 +100,5 @@ def _lengths(column: pa.Array) -> Numbers:
     """The length of each, -1 for null."""
     lengths: Numbers = np.diff(offsets_of(column)).astype(np.int64)
     if column.null_count:
-        lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
+        lengths[nulls_of(column)] = -1
     return lengths

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from exactly_once.kafka.produce.varints import nulls_of, offsets_of
 
 Ints = npt.NDArray[Any]
 
@@ -79,6 +80,8 @@ class ColumnSender(Protocol):
     def send_columns(self, topic: str, rows: Records) -> None:
         """Send all of ``rows`` to ``topic``, in their order within each partition.
 
+        All rows of a part have the same columns.
+
         Raises
         ------
         InvalidRecord
@@ -90,7 +93,10 @@ class ColumnSender(Protocol):
 
 def size_of(column: pa.Array) -> int:
     """The bytes of all values of a binary column."""
-    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+    offsets = offsets_of(column)
+    if not column.null_count:
+        return int(offsets[-1]) - int(offsets[0])
+    return int(np.diff(offsets)[~nulls_of(column)].sum(dtype=np.int64))
 
 
 def join(parts: list[Records]) -> Records:

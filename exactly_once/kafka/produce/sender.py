@@ -1,4 +1,4 @@
-"""Records on their way to the brokers, column by column: the fast way beside librdkafka's (:mod:`exactly_once.kafka.sender`).
+"""Records on their way to the brokers, column by column; :mod:`exactly_once.kafka.sender` is librdkafka's way.
 
 Rows are gathered, parted by partition, encoded as record batches (:mod:`.record_batches`) and handed to an
 :class:`~exactly_once.kafka.produce.outbox.Outbox`, all without a Python object for each of them.
