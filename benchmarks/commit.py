@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.common import median
@@ -19,7 +20,10 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import beginnings, with_places
-from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.kafka.open_transaction import Opening
+from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.produce.sender import Routes, Settings
+from exactly_once.kafka.produce.transaction import ArrowTransaction
 from exactly_once.kafka.transactions import describe, end_txn_version
 from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import part_id
@@ -71,17 +75,16 @@ def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> 
 
     with Admin(connection) as admin, Admin(connection) as of_tasks:
         version = end_txn_version(admin)
-        log = CommitLog(connection, sink_id)
+        log, routes = CommitLog(connection, sink_id), Routes(of_tasks)
         _, claim = log.claim(lambda _: Claim(1, "bench", now_ms(), "stream", "bench", 0), Deadline(30))
         for batch in range(repeats):
             handles = []
             for part in range(parts):
                 start = time.perf_counter()
-                transaction = PartTransaction(
-                    connection, {}, part_id(sink_id, claim.token, part, "0.0"), TIMEOUT_MS, of_tasks
-                )
+                opening = Opening(of_tasks, part_id(sink_id, claim.token, part, "0.0"), TIMEOUT_MS, None)
+                transaction = ArrowTransaction(routes, Settings.of({}, 60), opening, version, version >= 5)
                 timed("open", start)
-                transaction.send(topic, b"key-%d" % part, b"value")
+                transaction.send_columns(topic, Records(pa.array([b"key-%d" % part]), pa.array([b"value"])))
                 handles.append(transaction.prepare(part, 10))
             t = time.perf_counter()
             described = describe(admin.renew(30), (h.transactional_id for h in handles))

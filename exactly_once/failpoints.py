@@ -18,6 +18,7 @@ POINTS = (
     "claimed",
     "before-begin",
     "mid-write",
+    "some-sent",
     "after-flush",
     "all-prepared",
     "decided",

@@ -28,6 +28,7 @@ from kafka.protocol.producer.produce import ProduceRequest
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest
 
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
+from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.errors import check, of_delivery
 
@@ -283,6 +284,7 @@ class Outbox:
             queue.since = time.monotonic()
             self.offsets.setdefault(partition, int(answer.base_offset))
             self._changed.notify_all()
+        reach("some-sent")
         return None
 
     async def _look_again(self, failure: KafkaError) -> None:
