@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from exactly_once.errors import InvalidRecord, PrepareFailed
 from exactly_once.kafka.admin import Admin
@@ -181,6 +182,19 @@ def test_a_partition_that_does_not_exist_is_named(way: str, connection: Connecti
     with opened(way, connection, message_timeout_ms="5000") as transaction, pytest.raises(InvalidRecord, match=topic):
         transaction.send_columns(topic, rows)
         transaction.prepare(0, 30)
+
+
+def test_a_partition_that_is_added_while_a_part_is_written_can_be_named(connection: Connection) -> None:
+    """Guards against a part that fails over leaders which it asked for before the topic grew."""
+    topic = create_topic(connection.bootstrap_servers, partitions=1)
+    with opened(ARROW[0], connection) as transaction:
+        transaction.send_columns(topic, Records(None, binary(b"v"), partitions=np.array([0])))
+        transaction.flush(30)
+        client = AdminClient(connection.librdkafka())
+        client.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+        transaction.send_columns(topic, Records(None, binary(b"w"), partitions=np.array([2])))
+        committed(ARROW[0], connection, transaction.prepare(0, 30))
+    assert [(m.partition, m.value) for m in oracle.read(connection, [topic])] == [(0, "v"), (2, "w")]
 
 
 @pytest.mark.parametrize("way", WAYS)

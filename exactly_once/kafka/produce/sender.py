@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError as Code
 from confluent_kafka import KafkaException
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError
+from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.errors import of_delivery, of_sender
 from exactly_once.kafka.produce.compression import Codec
@@ -86,12 +86,20 @@ class Routes:
         self._known: dict[str, tuple[list[int], float]] = {}
 
     def leaders(self, topic: str) -> list[int]:
-        """The leader of each partition of ``topic``; [] when no broker knows the topic for long enough."""
+        """The leader of each partition of ``topic``; [] when no broker knows the topic for long enough.
+
+        Raises
+        ------
+        PrepareFailed, NotAuthorized
+        """
         leaders, until = self._known.get(topic, ([], 0.0))
         if time.monotonic() < until:
             return leaders
         for _ in Deadline(PROPAGATION_S).tries():
-            led = self.admin.renew(PROPAGATION_S).ask(lambda: self.admin.leaders([topic]))
+            try:
+                led = self.admin.renew(PROPAGATION_S).ask(lambda: self.admin.leaders([topic]))
+            except BrokerUnreachable as e:
+                raise PrepareFailed(e.what, e.way_out) from e
             found = {index: node for node, partitions in led.items() for _, index in partitions}
             if found:
                 leaders = [found[index] for index in range(len(found))]
@@ -160,13 +168,14 @@ class ArrowSender:
             if not leaders:
                 raise of_sender(KafkaException(Code(Code.UNKNOWN_TOPIC_OR_PART)), self.name, topic)
             for rows in _in_portions(join(parts)):
-                self._send(topic, rows, leaders)
+                self._send(topic, rows, len(leaders))
 
-    def _send(self, topic: str, rows: Records, leaders: list[int]) -> None:
+    def _send(self, topic: str, rows: Records, count: int) -> None:
         now_ms = int(time.time() * 1000)
         if rows.timestamps_ms is not None:
             rows = replace(rows, timestamps_ms=np.where(rows.timestamps_ms == NOW, now_ms, rows.timestamps_ms))
-        partitions = self._partitions(topic, rows, len(leaders))
+        partitions = self._partitions(topic, rows, count)
+        leaders = self._routes.leaders(topic)  # of more partitions than a moment ago, perhaps
         batches = encode_by_partition(rows, partitions, now_ms, self._settings.codec, self._settings.batch_bytes)
         for partition, batch in batches:
             largest = partial(largest_record, rows, partitions, partition)
