@@ -1,5 +1,5 @@
-"""Clusters of both transaction protocols: AddPartitionsToTxn and EndTxn 4, or Produce alone and EndTxn 5 (KIP-890); and a
-cluster that changes from one to the other.
+"""Clusters of both transaction protocols: AddPartitionsToTxn and EndTxn 4, or Produce alone and EndTxn 5 (KIP-890);
+and a cluster that changes from one to the other.
 """
 
 from __future__ import annotations
