@@ -184,11 +184,11 @@ def test_three_days_that_are_killed_half_way_and_run_again_are_there_once(site, 
 def test_a_backfill_that_is_terminated_in_the_middle_of_a_day_holds_no_reader_back(site, instance, tmp_path):
     """Its transactions would block readers of the live stream's output for a quarter of an hour."""
     before = outputs(site)
-    (tmp_path / "mid-write").write_text("hang")
+    (tmp_path / "some-sent").write_text("hang")
     process = site.start(BACKFILL_JOB, tags=days("2013-01-04", "2013-01-04"), EXACTLY_ONCE_FAILPOINTS=str(tmp_path))
     try:
         until(
-            "a day half written", lambda: (tmp_path / "mid-write.reached").exists() or process.poll() is not None, 180
+            "a day half written", lambda: (tmp_path / "some-sent.reached").exists() or process.poll() is not None, 180
         )
         (run,) = instance.get_runs(limit=1)
         instance.report_run_canceling(run)  # as the UI's button does, before it interrupts the process

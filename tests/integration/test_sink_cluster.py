@@ -97,9 +97,9 @@ def test_an_executor_that_dies_in_the_middle_of_a_write_is_replaced_and_no_row_i
     bench.input.add()
     run = writing.start(bench.job.until_stopped())
     run.await_commit(0)
-    writing.arm("mid-write")
+    writing.arm("some-sent")
     bench.input.add()
-    run.await_true("mid-write", lambda: writing.has_reached("mid-write"))
+    run.await_true("some-sent", lambda: writing.has_reached("some-sent"))
     executors = [
         pid
         for session in cluster[1]
