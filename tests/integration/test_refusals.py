@@ -81,6 +81,7 @@ def test_columns_that_are_no_kafka_record_are_refused(
     expect(warm.run(changed(refused.job, select=columns)), "EO-SCHEMA", *words)
 
 
+@pytest.mark.long
 def test_rows_without_any_topic_are_refused(refused: Bench, warm: SparkDriver) -> None:
     """Guards against rows that go nowhere."""
     expect(warm.run(refused.job.having(topic=None)), "EO-SCHEMA", "topic")
@@ -106,6 +107,7 @@ def test_a_missing_sink_id_is_refused(refused: Bench, warm: SparkDriver) -> None
     expect(warm.run(refused.job.having(sink_id="no spaces")), "EO-OPTION", "no spaces")
 
 
+@pytest.mark.long
 def test_a_misspelt_sink_option_is_refused(refused: Bench, warm: SparkDriver) -> None:
     """Guards against an option that the sink silently ignores."""
     expect(warm.run(refused.job.having(sink_adpot="true")), "EO-OPTION", "sink.adpot")

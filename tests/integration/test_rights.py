@@ -115,6 +115,7 @@ def test_a_missing_right_is_named(
     assert f"Grant {word.format(sink_id, topic=output)}" in refused.sentence
 
 
+@pytest.mark.long
 def test_without_the_rights_that_are_for_comfort_rows_are_written_all_the_same(
     authorizing: AuthorizingBroker, output: str, sink_id: str, warm: SparkDriver
 ) -> None:

@@ -114,8 +114,7 @@ def test_every_column_arrives_the_same_by_each_way(connection: Connection) -> No
     assert len(seen[0]) == 505
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
-@pytest.mark.parametrize("way", ARROW)
+@pytest.mark.parametrize(("way", "codec"), [(ARROW[0], "none"), (ARROW[1], "lz4"), (ARROW[0], "gzip")])
 def test_a_part_of_many_requests_arrives_in_order(way: str, codec: str, connection: Connection) -> None:
     """Guards against batches that overtake each other: the order of a key is all that Kafka promises."""
     topic = create_topic(connection.bootstrap_servers, partitions=3)
