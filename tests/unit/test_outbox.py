@@ -23,7 +23,8 @@ from kafka.errors import (
 
 from exactly_once.errors import InvalidRecord, NotAuthorized, PrepareFailed
 from exactly_once.kafka.produce import outbox as module
-from exactly_once.kafka.produce.outbox import Limits, Outbox, Producer, Sealed
+from exactly_once.kafka.produce.outbox import Limits, Outbox, Sealed
+from exactly_once.kafka.produce.requests import Producer
 from tests.support.processes import until
 
 LIMITS = Limits(request_bytes=100, waiting_bytes=60, request_ms=5_000, delivery_s=5.0)

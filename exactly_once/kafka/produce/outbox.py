@@ -24,13 +24,12 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
-from kafka.protocol.producer.produce import ProduceRequest
-from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest
 
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.errors import check, of_delivery
+from exactly_once.kafka.produce.requests import Producer, add_partitions_request, produce_request
 
 #: Between two tries, as retry.backoff.ms of the Java client.
 BACKOFF_S = 0.1
@@ -38,23 +37,6 @@ BACKOFF_S = 0.1
 #: So long may a topic or a partition be unknown to the brokers: one that was just created, or whose leader has just
 #: learnt of it (librdkafka's topic.metadata.propagation.max.ms).
 PROPAGATION_S = 30.0
-
-#: The highest version in which the partitions of a transaction are added by a request of their own; from 12 on Produce
-#: adds them itself, where transaction.version is 2 or more (KIP-890).
-_EXPLICIT = 11
-_IMPLICIT = 12
-
-#: Of AddPartitionsToTxn: from 4 on it is for brokers.
-_ADD_VERSION = 3
-
-
-class Producer(NamedTuple):
-    """Who sends. Without transactions ``transactional_id`` is None; ``implicit``: Produce adds partitions itself."""
-
-    transactional_id: str | None
-    producer_id: int
-    epoch: int
-    implicit: bool = False
 
 
 @dataclass(frozen=True)
@@ -221,7 +203,9 @@ class Outbox:
             if leader < 0:
                 return UnknownTopicOrPartitionError(f"{partitions[0][0]}-{partitions[0][1]}")
             await self._add(partitions)
-            answer = await self._admin.send(self._request(partitions), leader, self._limits.request_ms)
+            batches = {p: self._queues[p].batches[0].data for p in partitions}
+            request = produce_request(self._producer, batches, self._limits.request_ms)
+            answer = await self._admin.send(request, leader, self._limits.request_ms)
             failures = [
                 self._read((topic.name, p.index), p) for topic in answer.responses for p in topic.partition_responses
             ]
@@ -243,7 +227,7 @@ class Outbox:
         new = [p for p in partitions if not self._queues[p].added]
         if producer.transactional_id is None or producer.implicit or not new:
             return
-        request = _add_request(producer, new)
+        request = add_partitions_request(producer, new)
         node = (await self._admin.coordinators([producer.transactional_id]))[producer.transactional_id]
         try:
             answer = await self._admin.send(request, node)
@@ -255,21 +239,6 @@ class Outbox:
             raise
         for partition in new:
             self._queues[partition].added = True
-
-    def _request(self, partitions: Sequence[Partition]) -> ProduceRequest:
-        topics: dict[str, list[Any]] = {}
-        for name, index in partitions:
-            data = self._queues[name, index].batches[0].data
-            row = ProduceRequest.TopicProduceData.PartitionProduceData(index=index, records=data)
-            topics.setdefault(name, []).append(row)
-        return ProduceRequest(
-            transactional_id=self._producer.transactional_id,
-            acks=-1,
-            timeout_ms=self._limits.request_ms,
-            topic_data=[ProduceRequest.TopicProduceData(name=n, partition_data=rows) for n, rows in topics.items()],
-            min_version=_IMPLICIT if self._producer.implicit else None,
-            max_version=_IMPLICIT if self._producer.implicit else _EXPLICIT,
-        )
 
     def _read(self, partition: Partition, answer: Any) -> KafkaError | None:
         """Take the answer for one partition; return an error after which the same batch is sent again."""
@@ -344,17 +313,3 @@ class Outbox:
 def _passes(e: KafkaError) -> bool:
     """Whether the next try may go better. A broker that has just joined is unknown until the client looks again."""
     return bool(e.retriable) or isinstance(e, UnknownBrokerIdError)
-
-
-def _add_request(producer: Producer, partitions: Sequence[Partition]) -> AddPartitionsToTxnRequest:
-    topics: dict[str, list[int]] = {}
-    for name, index in partitions:
-        topics.setdefault(name, []).append(index)
-    topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    return AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=producer.transactional_id,
-        v3_and_below_producer_id=producer.producer_id,
-        v3_and_below_producer_epoch=producer.epoch,
-        v3_and_below_topics=[topic(name=n, partitions=some) for n, some in topics.items()],
-        max_version=_ADD_VERSION,
-    )

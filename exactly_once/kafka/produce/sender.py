@@ -24,10 +24,11 @@ from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.errors import of_delivery, of_sender
 from exactly_once.kafka.produce.compression import Codec
 from exactly_once.kafka.produce.murmur2 import partitions_of
-from exactly_once.kafka.produce.outbox import PROPAGATION_S, Limits, Outbox, Producer, Sealed
+from exactly_once.kafka.produce.outbox import PROPAGATION_S, Limits, Outbox, Sealed
 from exactly_once.kafka.produce.partitioning import spread
 from exactly_once.kafka.produce.record_batches import Batch, encode_by_partition, seal
 from exactly_once.kafka.produce.records import CHOOSE, NOW, Ints, Records, join
+from exactly_once.kafka.produce.requests import Producer
 from exactly_once.kafka.transactions import initialise
 
 #: The uncompressed size of a batch, librdkafka's own default: brokers work for each batch, not for each record.

@@ -8,8 +8,8 @@ from exactly_once.digest import RowDigest
 from exactly_once.errors import BrokerRefused, BrokerUnreachable, ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.open_transaction import Opening, OpenTransaction
-from exactly_once.kafka.produce.outbox import Producer
 from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.produce.requests import Producer
 from exactly_once.kafka.produce.sender import ArrowSender, Routes, Settings
 from exactly_once.kafka.transaction import OPEN_BUDGET_S, digest_columns
 from exactly_once.kafka.transactions import end_one, end_txn_version
