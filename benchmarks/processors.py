@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 import psutil
 
 #: Who works for a query.
 JVM, WORKERS, BROKER = "JVM", "Python workers", "broker"
-
-
-@dataclass(frozen=True)
-class Spent:
-    """Processor time in seconds, by group of processes."""
-
-    seconds: dict[str, float]
-
-    def per_record_us(self, records: int) -> dict[str, float]:
-        """Microseconds for each record, and their sum."""
-        each = {group: round(s / records * 1e6, 3) for group, s in self.seconds.items()}
-        return {**each, "all": round(sum(each.values()), 3)}
 
 
 class Stopwatch:
@@ -36,12 +23,13 @@ class Stopwatch:
         self._folder = folder
         self._before = self._look()
 
-    def spent(self) -> Spent:
-        """What was spent since; a worker that has ended meanwhile is not counted."""
+    def per_record_us(self, records: int) -> dict[str, float]:
+        """Microseconds spent since, for each of ``records``, and their sum; without workers that have ended."""
         seconds = {JVM: 0.0, WORKERS: 0.0, BROKER: 0.0}
         for process, (group, total) in self._look().items():
             seconds[group] += total - self._before.get(process, (group, 0.0))[1]
-        return Spent(seconds)
+        each = {group: round(s / records * 1e6, 3) for group, s in seconds.items()}
+        return {**each, "all": round(sum(each.values()), 3)}
 
     def _look(self) -> dict[tuple[int, float], tuple[str, float]]:
         """By process, its group and its processor time so far."""

@@ -74,4 +74,4 @@ def _run(bench: Bench, sink: str, topic: str) -> Run:
     steady_s = sum(p["durationMs"]["triggerExecution"] for p in steady) / 1000
     rows = sum(p["numInputRows"] for p in progress)
     steady_rate = sum(p["numInputRows"] for p in steady) / steady_s
-    return Run(sink, rows / seconds, steady_rate, where_time_goes(steady), watch.spent().per_record_us(rows))
+    return Run(sink, rows / seconds, steady_rate, where_time_goes(steady), watch.per_record_us(rows))

@@ -29,7 +29,7 @@ from kafka.structs import TopicPartition
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, NotAuthorized, UnknownTopic
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.errors import check, of_admin
+from exactly_once.kafka.errors import check, lacking, of_admin
 
 T = TypeVar("T")
 
@@ -355,10 +355,7 @@ class Admin:
         [found] = self._described([topic])
         may = found.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
         if may and (missing := [o for o in operations if o not in may]):
-            raise NotAuthorized(
-                f"this principal lacks {' and '.join(missing)} on topic {topic!r}",
-                f"Grant {' and '.join(missing)} on the topic {topic}; docs/reference.md lists all rights",
-            )
+            raise lacking(missing, topic)
 
     def topic_ids(self, topics: list[str]) -> dict[str, str]:
         """The ids of those of ``topics`` that exist and may be described (KIP-516); none from brokers before 2.8."""

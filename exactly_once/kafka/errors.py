@@ -6,6 +6,7 @@ classes without a code.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import NoReturn
 
@@ -117,6 +118,15 @@ def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceEr
     )
 
 
+def lacking(operations: Iterable[str], topic: str, who: str = "") -> NotAuthorized:
+    """What it is called when the principal may not do ``operations`` (READ, WRITE) on ``topic``; ``who`` goes first."""
+    missing = " and ".join(operations)
+    return NotAuthorized(
+        f"{who}this principal lacks {missing} on topic {topic!r}",
+        f"Grant {missing} on the topic {topic}; docs/reference.md lists all rights",
+    )
+
+
 def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "") -> ExactlyOnceError:
     """What a failure to read or write the commit log ``topic`` is called; ``prefix`` is that of the sink's ids."""
     error: KafkaError = e.args[0]
@@ -185,10 +195,7 @@ def of_delivery(error: KafkaError, name: str, where: str, key: object, size: int
     """
     topic = where.rpartition("-")[0]
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return NotAuthorized(
-            f"{name}: this principal lacks WRITE on topic {topic!r}",
-            f"Grant WRITE on the topic {topic}; docs/reference.md lists all rights",
-        )
+        return lacking(["WRITE"], topic, f"{name}: ")
     if cause_of(error) is not Cause.TOO_LARGE:
         return of_sender(KafkaException(error), name, where)
     limit = "max.message.bytes" if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else "segment.bytes"

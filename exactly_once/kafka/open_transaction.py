@@ -11,6 +11,10 @@ from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.transactions import Description, describe, describe_beside, initialisation, initialise
+from exactly_once.protocol.records import Place, PreparedTransaction
+
+#: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
+OPEN_BUDGET_S = 30.0
 
 #: Of one question.
 _ASK_BUDGET_S = 10.0
@@ -101,8 +105,10 @@ class OpenTransaction:
         self._late.judge(high)
         return described
 
-    def check_open(self) -> None:
-        """Make sure, when all is sent, that this very transaction is open, and the task in time.
+    def prepared(
+        self, part: int, records: int, size: int, digest: str, place: Place | None = None
+    ) -> PreparedTransaction:
+        """Make sure, when all is sent, that this very transaction is open, and the task in time; return the handle.
 
         Raises
         ------
@@ -121,6 +127,9 @@ class OpenTransaction:
                 "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses this "
                 "transactional id",
             )
+        return PreparedTransaction(
+            self.transactional_id, self.producer_id, self.epoch, part, records, size, digest, place
+        )
 
     def longest_timeout_ms(self) -> int | None:
         """The brokers' transaction.max.timeout.ms, if this principal may know it."""

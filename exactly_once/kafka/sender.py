@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,7 +12,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption, PrepareFailed
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
 from exactly_once.kafka.errors import of_delivery, of_sender
-from exactly_once.kafka.produce.records import CHOOSE, NOW, Records
+from exactly_once.kafka.produce.records import Headers, Records, choices_of
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +23,6 @@ STALLED_S = 60.0
 ACKNOWLEDGED: Mapping[str, Any] = {"enable.idempotence": True, "acks": "all"}
 UNACKNOWLEDGED: Mapping[str, Any] = {"enable.idempotence": False, "acks": "1"}
 
-Headers = Sequence[tuple[str, bytes | None]] | None
-
 
 class _Failed(NamedTuple):
     """A record that was not delivered; ``size`` is its value's."""
@@ -33,16 +31,6 @@ class _Failed(NamedTuple):
     where: str
     key: object
     size: int
-
-
-def choices_of(rows: Records) -> Iterator[tuple[int, Headers, int]]:
-    """Partition, headers and timestamp of each row, as librdkafka takes them."""
-    count = len(rows)
-    partitions = rows.partitions.tolist() if rows.partitions is not None else [CHOOSE] * count
-    timestamps_ms = rows.timestamps_ms.tolist() if rows.timestamps_ms is not None else [NOW] * count
-    headers = rows.headers.to_pylist() if rows.headers is not None else [None] * count
-    for partition, some, at_ms in zip(partitions, headers, timestamps_ms, strict=True):
-        yield partition, [(h["key"], h["value"]) for h in some] if some else None, at_ms
 
 
 def check_settings(connection: Connection, producer_config: Mapping[str, str], fixed: Mapping[str, Any]) -> None:

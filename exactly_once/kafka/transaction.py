@@ -16,13 +16,10 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.open_transaction import OpenTransaction
-from exactly_once.kafka.produce.records import Records
-from exactly_once.kafka.sender import Headers, Sender, choices_of
+from exactly_once.kafka.open_transaction import OPEN_BUDGET_S, OpenTransaction
+from exactly_once.kafka.produce.records import Headers, place_of
+from exactly_once.kafka.sender import Sender
 from exactly_once.protocol.records import PreparedTransaction
-
-#: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
-OPEN_BUDGET_S = 30.0
 
 
 def fixed_settings(transactional_id: str, timeout_ms: int) -> dict[str, Any]:
@@ -85,7 +82,7 @@ class PartTransaction(Sender):
     ) -> None:
         """As :meth:`Sender.send`; the digest counts all that the row chose."""
         super().send(topic, key, value, partition, headers, timestamp_ms)
-        self._digest.add(topic.encode(), _bytes(key), _bytes(value), _place(partition, headers, timestamp_ms))
+        self._digest.add(topic.encode(), _bytes(key), _bytes(value), place_of(partition, headers, timestamp_ms))
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
         """As :meth:`Sender.send_many`; the digest counts keys and values."""
@@ -114,17 +111,9 @@ class PartTransaction(Sender):
             When the task is too late.
         """
         self.flush(timeout_s)
-        self.open.check_open()
+        handle = self.open.prepared(part, self.records, self.bytes, self._digest.text)
         self._producer = None
-        return PreparedTransaction(
-            self.open.transactional_id,
-            self.open.producer_id,
-            self.open.epoch,
-            part,
-            self.records,
-            self.bytes,
-            self._digest.text,
-        )
+        return handle
 
     def _raise_failure(self) -> None:
         # the client drops what it holds when a transaction may not go on, and does not say why: perhaps a missing right
@@ -140,19 +129,6 @@ class PartTransaction(Sender):
                 producer.abort_transaction(5.0)
         except KafkaException:  # the sweep finds what is left
             pass
-
-
-def digest_columns(digest: RowDigest, topic: str, rows: Records) -> None:
-    """Add ``rows`` to ``digest``, as :class:`PartTransaction` does row by row."""
-    if rows.plain:
-        digest.add_columns(rows.keys, rows.values)
-        return
-    digest.add_rows(topic.encode(), rows.keys, rows.values, (_place(*chosen) for chosen in choices_of(rows)))
-
-
-def _place(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
-    """What a row chose beside its topic, key and value."""
-    return repr((partition, headers or None, timestamp_ms)).encode()
 
 
 def _bytes(cell: bytes | str | None) -> bytes | None:

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.kafka.produce.partitioning import split_by_partition
 from exactly_once.kafka.produce.records import CHOOSE, NOW, ColumnSender, Ints, Records
 from exactly_once.kafka.schema_options import Registry
 from exactly_once.kafka.schema_registry import Framing
@@ -121,10 +122,9 @@ class Columns:
             raise InvalidRecord(
                 "a row has no topic (its column 'topic' is null)", "Fill the column 'topic', or set the option topic"
             )
-        names = pc.unique(column).to_pylist()
-        for name in names:
-            mine = None if len(names) == 1 else pc.indices_nonzero(pc.equal(column, name))
-            yield name, rows if mine is None else rows.take(mine)
+        names = column.dictionary_encode()
+        for number, mine in split_by_partition(names.indices.to_numpy()):
+            yield names.dictionary[number].as_py(), rows if len(mine) == len(rows) else rows.take(mine)
 
     def _partitions(self, batch: pa.RecordBatch) -> Ints | None:
         if "partition" not in self.names:

@@ -32,7 +32,7 @@ from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns
-from exactly_once.spark.heap import settle
+from exactly_once.spark.heap import freeze
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
 
 FORMAT = "kafka_exactly_once"
@@ -91,7 +91,7 @@ class KafkaExactlyOnce(DataSource):
         ticket = plan(options, store) if strict else plan_delivery(options, store)
         # after the claim: a registry that is down must not delay the commit of decided batches
         writer = Writer(replace(options, registry=None), _framed(columns, options, ticket), ticket)
-        settle()
+        freeze()
         return writer
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -129,7 +129,7 @@ class Writer(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Decide and complete the batch; see :meth:`exactly_once.coordinator.micro_batch.Committer.commit`."""
         _committer(self._options).commit(_parts(messages), batchId)
-        settle()
+        freeze()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort the batch unless it is decided; see :meth:`exactly_once.coordinator.micro_batch.Committer.abort`."""
@@ -173,7 +173,7 @@ def _parts(messages: list[WriterCommitMessage | None]) -> list[Part | None]:
 
 def _write_part(options: SinkOptions, columns: Columns, ticket: Ticket, rows: Iterator[pa.RecordBatch]) -> Part:
     part = write_part(options.sink_id, ticket, [kafka_output(options, columns, ticket)], rows)
-    settle()
+    freeze()
     return part
 
 

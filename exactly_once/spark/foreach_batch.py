@@ -28,7 +28,7 @@ from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns
-from exactly_once.spark.heap import settle
+from exactly_once.spark.heap import freeze
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
 
@@ -153,5 +153,5 @@ class _Write:
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_batch(self._ticket, self._strict)
         part = write_part(self._sink_id, self._ticket, self._outputs, rows)
-        settle()
+        freeze()
         yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})

@@ -18,7 +18,7 @@ _CALLS = frozenset({1, 2, 5})
 _calls = count(1)
 
 
-def settle() -> None:
+def freeze() -> None:
     """Freeze the objects of this process (:func:`gc.freeze`) after its first calls; called at the end of each one."""
     if next(_calls) in _CALLS:
         gc.collect()

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from exactly_once.digest import RowDigest
-from exactly_once.kafka.produce.records import CHOOSE, NOW, Records
-from exactly_once.kafka.transaction import PartTransaction, digest_columns
+from exactly_once.kafka.produce.records import CHOOSE, NOW, Records, digest_columns
+from exactly_once.kafka.transaction import PartTransaction
 from tests.support.record_rows import HEADERS
 
 ROWS = [(f"k{n % 7}".encode(), f"v{n}".encode()) for n in range(100)]

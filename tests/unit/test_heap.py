@@ -11,7 +11,7 @@ from exactly_once.spark import heap
 kept = [[] for _ in range(50_000)]
 frozen = []
 for _ in range(8):
-    heap.settle()
+    heap.freeze()
     frozen.append(gc.get_freeze_count())
 class Ring: pass
 ring = Ring(); ring.ring = ring

@@ -263,8 +263,7 @@ from exactly_once.digest import RowDigest
 from exactly_once.kafka.produce.compression import Codec
 from exactly_once.kafka.produce.murmur2 import partitions_of
 from exactly_once.kafka.produce.record_batches import encode_by_partition, seal
-from exactly_once.kafka.produce.records import Records
-from exactly_once.kafka.transaction import digest_columns
+from exactly_once.kafka.produce.records import Records, digest_columns
 offsets, data = pa.py_buffer(np.array([0, 1, 3], np.int32)), pa.py_buffer(b"abc")
 for valid in (None, pa.py_buffer(b"\\x01")):
     cells = pa.Array.from_buffers(pa.binary(), 2, [valid, offsets, data])

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-Numbers = npt.NDArray[np.int64]
+from exactly_once.kafka.produce.varints import Numbers
 
 #: ``batch.size`` of the Java client: rows without a key stay on one partition for so many bytes.
 STICKY_BYTES = 16_384

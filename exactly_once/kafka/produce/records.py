@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from exactly_once.digest import RowDigest
 from exactly_once.kafka.produce.varints import nulls_of, offsets_of
 
 Ints = npt.NDArray[Any]
+Headers = Sequence[tuple[str, bytes | None]] | None
 
 #: In a column of partitions: the partitioner chooses.
 CHOOSE = -1
@@ -111,3 +114,26 @@ def join(parts: list[Records]) -> Records:
         np.concatenate([p.timestamps_ms for p in parts]) if first.timestamps_ms is not None else None,
         np.concatenate([p.partitions for p in parts]) if first.partitions is not None else None,
     )
+
+
+def choices_of(rows: Records) -> Iterator[tuple[int, Headers, int]]:
+    """Partition, headers and timestamp of each row, as librdkafka takes them."""
+    count = len(rows)
+    partitions = rows.partitions.tolist() if rows.partitions is not None else [CHOOSE] * count
+    timestamps_ms = rows.timestamps_ms.tolist() if rows.timestamps_ms is not None else [NOW] * count
+    headers = rows.headers.to_pylist() if rows.headers is not None else [None] * count
+    for partition, some, at_ms in zip(partitions, headers, timestamps_ms, strict=True):
+        yield partition, [(h["key"], h["value"]) for h in some] if some else None, at_ms
+
+
+def digest_columns(digest: RowDigest, topic: str, rows: Records) -> None:
+    """Add ``rows`` to ``digest``, as :meth:`RowDigest.add` does row by row, with :func:`place_of`."""
+    if rows.plain:
+        digest.add_columns(rows.keys, rows.values)
+        return
+    digest.add_rows(topic.encode(), rows.keys, rows.values, (place_of(*chosen) for chosen in choices_of(rows)))
+
+
+def place_of(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
+    """What a row chose beside its topic, key and value."""
+    return repr((partition, headers or None, timestamp_ms)).encode()

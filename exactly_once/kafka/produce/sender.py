@@ -22,6 +22,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.errors import of_delivery, of_sender
+from exactly_once.kafka.open_transaction import OPEN_BUDGET_S
 from exactly_once.kafka.produce.compression import Codec
 from exactly_once.kafka.produce.murmur2 import partitions_of
 from exactly_once.kafka.produce.outbox import PROPAGATION_S, Limits, Outbox, Sealed
@@ -42,9 +43,6 @@ _GATHERED_BYTES = 4_000_000
 
 #: A topic's leaders are asked for again after this long, as metadata.max.age.ms of the Java client.
 _LEADERS_AGE_S = 300.0
-
-#: For an id of a producer, from any broker.
-_OPEN_BUDGET_S = 30.0
 
 #: Of a sequence number, after which comes 0.
 _LAST_SEQUENCE = (1 << 31) - 1
@@ -165,18 +163,27 @@ class ArrowSender:
     def _send_gathered(self) -> None:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for topic, parts in gathered.items():
-            leaders = self._routes.leaders(topic)
-            if not leaders:
-                raise of_sender(KafkaException(Code(Code.UNKNOWN_TOPIC_OR_PART)), self.name, topic)
             for rows in _in_portions(join(parts)):
-                self._send(topic, rows, len(leaders))
+                self._send(topic, rows, self._leaders(topic, rows))
 
-    def _send(self, topic: str, rows: Records, count: int) -> None:
+    def _leaders(self, topic: str, rows: Records) -> list[int]:
+        """The leader of each partition of ``topic``, of those that ``rows`` name among them."""
+        leaders = self._routes.leaders(topic)
+        if not leaders:
+            raise of_sender(KafkaException(Code(Code.UNKNOWN_TOPIC_OR_PART)), self.name, topic)
+        named = int(rows.partitions.max(initial=CHOOSE)) if rows.partitions is not None else CHOOSE
+        if named >= len(leaders):
+            self._routes.forget()  # it may be new
+            leaders = self._routes.leaders(topic)
+            if named >= len(leaders):
+                raise of_delivery(Code(Code.UNKNOWN_TOPIC_OR_PART), self.name, f"{topic}-{named}", None, 0)
+        return leaders
+
+    def _send(self, topic: str, rows: Records, leaders: list[int]) -> None:
         now_ms = int(time.time() * 1000)
         if rows.timestamps_ms is not None:
             rows = replace(rows, timestamps_ms=np.where(rows.timestamps_ms == NOW, now_ms, rows.timestamps_ms))
-        partitions = self._partitions(topic, rows, count)
-        leaders = self._routes.leaders(topic)  # of more partitions than a moment ago, perhaps
+        partitions = self._partitions(rows, len(leaders))
         batches = encode_by_partition(rows, partitions, now_ms, self._settings.codec, self._settings.batch_bytes)
         for partition, batch in batches:
             largest = partial(largest_record, rows, partitions, partition)
@@ -192,14 +199,9 @@ class ArrowSender:
         data = seal(batch, producer.producer_id, producer.epoch, first, producer.transactional_id is not None)
         self._outbox.put(partition, leader, Sealed(data, batch.size, largest))
 
-    def _partitions(self, topic: str, rows: Records, count: int) -> Ints:
+    def _partitions(self, rows: Records, count: int) -> Ints:
         """The partition of each row: its own choice, else its key's, else in turn."""
         chosen = rows.partitions
-        if chosen is not None and chosen.max(initial=CHOOSE) >= count:
-            self._routes.forget()  # it may be new
-            count = len(self._routes.leaders(topic))
-            if (missing := int(chosen.max())) >= count:
-                raise of_delivery(Code(Code.UNKNOWN_TOPIC_OR_PART), self.name, f"{topic}-{missing}", None, 0)
         keyed = partitions_of(rows.keys, count) if rows.keys is not None else np.full(len(rows), CHOOSE)
         found: Ints = keyed if chosen is None else np.where(chosen == CHOOSE, keyed, chosen)
         free = np.flatnonzero(found == CHOOSE)
@@ -218,7 +220,7 @@ def _in_portions(rows: Records) -> Iterator[Records]:
 
 def acknowledged(routes: Routes, settings: Settings, name: str) -> ArrowSender:
     """A producer for ``at_least_once``: idempotent, without transactions."""
-    producer_id, epoch = initialise(routes.admin.renew(_OPEN_BUDGET_S), None, 0)
+    producer_id, epoch = initialise(routes.admin.renew(OPEN_BUDGET_S), None, 0)
     return ArrowSender(routes, Producer(None, producer_id, epoch), settings, name)
 
 

@@ -7,11 +7,10 @@ import contextlib
 from exactly_once.digest import RowDigest
 from exactly_once.errors import BrokerRefused, BrokerUnreachable, ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.open_transaction import Opening, OpenTransaction
-from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.open_transaction import OPEN_BUDGET_S, Opening, OpenTransaction
+from exactly_once.kafka.produce.records import Records, digest_columns
 from exactly_once.kafka.produce.requests import Producer
 from exactly_once.kafka.produce.sender import ArrowSender, Routes, Settings
-from exactly_once.kafka.transaction import OPEN_BUDGET_S, digest_columns
 from exactly_once.kafka.transactions import end_one, end_txn_version
 from exactly_once.protocol.records import Place, PreparedTransaction
 
@@ -75,18 +74,8 @@ class ArrowTransaction(ArrowSender):
             When the task is too late.
         """
         self.flush(timeout_s)
-        self.open.check_open()
         places = (Place(*partition, offset) for partition, offset in self._outbox.offsets.items() if offset >= 0)
-        return PreparedTransaction(
-            self.open.transactional_id,
-            self.open.producer_id,
-            self.open.epoch,
-            part,
-            self.records,
-            self.bytes,
-            self._digest.text,
-            min(places, default=None),
-        )
+        return self.open.prepared(part, self.records, self.bytes, self._digest.text, min(places, default=None))
 
     def abort(self) -> None:
         """Give up: abort at once, so that readers are not blocked until a sweep. Never raises."""
