@@ -143,7 +143,8 @@ def _kill_session(session: int) -> None:
 def _environment() -> dict[str, str]:
     java = find_java()
     return {
-        **os.environ,
+        # not the options of another JVM: one that is told to use an archive of classes cannot make one, and ends
+        **{name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"},
         **({"JAVA_HOME": java.home} if java.home else {}),
         # this checkout first, in the driver and in Spark's Python workers
         "PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
