@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.common import median
 from exactly_once.coordinator.complete import complete
 from exactly_once.coordinator.recover import recover
+from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
@@ -25,13 +26,14 @@ from exactly_once.kafka.produce.records import Records
 from exactly_once.kafka.produce.sender import Routes, Settings
 from exactly_once.kafka.produce.transaction import ArrowTransaction
 from exactly_once.kafka.transactions import describe, end_txn_version
+from exactly_once.participants.kafka import KafkaParticipant
 from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Completed, Decision
 from resources.embedded_broker import EmbeddedBroker
 
 #: Parts of a batch, and the number of batches: opening the parts takes most of the time.
-SIZES = ((1, 20), (16, 20), (128, 10), (1_000, 4), (5_000, 2))
+SIZES = ((1, 20), (16, 20), (32, 20), (128, 10), (1_000, 4), (5_000, 2))
 
 #: The brokers' maximum: the benchmark opens 5,000 parts one after the other before it ends the first.
 TIMEOUT_MS = 900_000
@@ -76,6 +78,7 @@ def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> 
     with Admin(connection) as admin, Admin(connection) as of_tasks:
         version = end_txn_version(admin)
         log, routes = CommitLog(connection, sink_id), Routes(of_tasks)
+        session = Session(log, KafkaParticipant(connection, sink_id))
         _, claim = log.claim(lambda _: Claim(1, "bench", now_ms(), "stream", "bench", 0), Deadline(30))
         for batch in range(repeats):
             handles = []
@@ -95,11 +98,11 @@ def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> 
             decision = Decision("bench", batch, claim.token, placed, "", version, now_ms())
             log.append(decision, Deadline(30), {topic: {0: batch}})  # with an input offset, as a stream from Kafka has
             t = timed("decide", t)
-            complete(sink_id, decision, admin, 60)
+            complete(session, decision)
             t = timed("end", t)
             log.append(Completed("bench", batch, claim.token, now_ms()), Deadline(30))
             timed("mark", t)
-        log.close()
+        session.close()
     recover(connection, sink_id, 30)
     steps = (median(times[name][1:]) for name in ("open", "alive", "place", "decide", "end", "mark"))
     return Run(brokers, parts, *steps, decision_bytes=len(encode(decision)))

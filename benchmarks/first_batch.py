@@ -1,0 +1,83 @@
+"""Measures the first batch of a cold Spark application: ``python -m benchmarks.first_batch``.
+
+Each try is a process of its own, with a fresh JVM and fresh Python workers; one broker serves all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from benchmarks.common import SINKS, Bench, median, ratio
+from benchmarks.throughput import fill
+from exactly_once.kafka.connection import Connection
+from resources.embedded_broker import EmbeddedBroker
+from resources.spark import SparkSessionResource, kafka_source_options
+
+#: One batch. What is measured is what starts, not what flows.
+RECORDS = 20_000
+
+#: A cold start on a machine that does much else.
+LIMIT_S = 180.0
+
+
+def main() -> None:
+    """Run both sinks in turn; print the seconds from ``start()`` to the end of the query."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path(".run/first-batch"))
+    parser.add_argument("--one", nargs=3, metavar=("SINK", "BROKERS", "TOPIC"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(_one(args.folder.absolute(), *args.one)))
+        return
+    found = measure(args.folder.absolute(), args.rounds)
+    for sink, seconds in found.items():
+        print(f"{sink}: {', '.join(f'{s:.1f}' for s in seconds)} s; median {median(seconds):.1f}")
+    ours, theirs = found[SINKS[1]], found[SINKS[0]]
+    apart = [a - b for a, b in zip(ours, theirs, strict=True)]
+    print(f"{SINKS[1]} / {SINKS[0]}: {ratio(ours, theirs)}; {median(apart):+.1f} s ({min(apart):.1f} to {max(apart):.1f})")
+
+
+def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
+    """By sink, the seconds of each round."""
+    found: dict[str, list[float]] = {sink: [] for sink in SINKS}
+    with EmbeddedBroker(folder / "broker") as broker:
+        connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
+        topic = fill(Bench(None, connection, folder), RECORDS)  # type: ignore[arg-type]
+        for _ in range(rounds):
+            for sink in SINKS:
+                command = [sys.executable, "-m", "benchmarks.first_batch", "--folder", str(folder), "--one"]
+                done = subprocess.run(
+                    [*command, sink, broker.bootstrap_servers, topic],
+                    capture_output=True,
+                    text=True,
+                    timeout=LIMIT_S,
+                    check=True,
+                )
+                found[sink].append(json.loads(done.stdout.splitlines()[-1]))
+    return found
+
+
+def _one(folder: Path, sink: str, brokers: str, topic: str) -> float:
+    connection = Connection.from_options({"kafka.bootstrap.servers": brokers})
+    resource = SparkSessionResource(
+        master="local[2]", work_dir=str(folder / uuid.uuid4().hex), conf={"spark.log.level": "OFF"}
+    )
+    with resource.session() as spark:
+        bench = Bench(spark, connection, folder)
+        out = bench.topic("bench-first", 4)
+        frame = spark.readStream.format("kafka").options(**kafka_source_options(connection, topic, RECORDS)).load()
+        started = time.monotonic()
+        query = bench.writer(sink, frame.select("key", "value"), out).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return round(time.monotonic() - started, 2)
+
+
+if __name__ == "__main__":
+    main()
