@@ -41,7 +41,9 @@ def main() -> None:
         print(f"{sink}: {', '.join(f'{s:.1f}' for s in seconds)} s; median {median(seconds):.1f}")
     ours, theirs = found[SINKS[1]], found[SINKS[0]]
     apart = [a - b for a, b in zip(ours, theirs, strict=True)]
-    print(f"{SINKS[1]} / {SINKS[0]}: {ratio(ours, theirs)}; {median(apart):+.1f} s ({min(apart):.1f} to {max(apart):.1f})")
+    print(
+        f"{SINKS[1]} / {SINKS[0]}: {ratio(ours, theirs)}; {median(apart):+.1f} s ({min(apart):.1f} to {max(apart):.1f})"
+    )
 
 
 def measure(folder: Path, rounds: int) -> dict[str, list[float]]:

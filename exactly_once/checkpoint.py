@@ -12,13 +12,15 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlparse
-
-import pyarrow.fs as pafs
 
 from exactly_once.errors import CheckpointUnusable, UnsupportedMode
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of, query_id_of, source_lines
 from exactly_once.protocol.planning import Batch
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 #: A decision keeps the text of ``offsets/N`` up to this many bytes. The text has 2 KB of settings and some 20 bytes for
 #: each input partition, so three thousand partitions fit; and the log's 64 decisions stay below 4 MiB.
@@ -151,7 +153,7 @@ def same_location(one: str, other: str) -> bool:
         (fs, path), (other_fs, other_path) = file_system(one), file_system(other)
     except Exception:  # a file system that pyarrow does not know
         return one == other
-    if isinstance(fs, pafs.LocalFileSystem):
+    if fs.type_name == "local":
         path, other_path = os.path.abspath(path), os.path.abspath(other_path)
     return bool(fs.equals(other_fs)) and path == other_path
 
@@ -175,6 +177,8 @@ def repair_command(location: str, sink_id: str = "") -> str:
 
 def file_system(location: str) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a location, and the path in it, without a slash at its end."""
+    import pyarrow.fs as pafs  # here: a process that commits reads no checkpoint
+
     if not urlparse(location).scheme:
         return pafs.LocalFileSystem(), location.rstrip("/")
     # Hadoop writes file:/path and file:///path; pyarrow knows only the second
@@ -196,6 +200,8 @@ class _Reader:
         """Check the files that Spark reads at a start: ``metadata``, the last two of ``offsets``, the last of
         ``commits``. For a ``running`` query, skips the files of earlier batches: Spark has read them already.
         """
+        import pyarrow.fs as pafs
+
         torn: dict[str, str] = {}
         try:
             planned, marked = self._numbers("offsets"), self._numbers("commits")
@@ -237,6 +243,8 @@ class _Reader:
 
     def _numbers(self, folder: str) -> list[int]:
         """Return the batches of a folder, newest first."""
+        import pyarrow.fs as pafs
+
         found = self._fs.get_file_info(pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True))
         return sorted((int(i.base_name) for i in found if i.base_name.isdigit()), reverse=True)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice, repeat
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from xxhash import xxh3_64_intdigest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MASK = (1 << 64) - 1
 
@@ -69,7 +72,10 @@ class RowDigest:
         for start in range(0, len(values), _ROWS_AT_ONCE):
             some = values.slice(start, _ROWS_AT_ONCE)
             seeds: Iterable[int] = repeat(xxh3_64_intdigest(topic))
-            seeds = _seeded(keys.slice(start, _ROWS_AT_ONCE) if keys is not None else pa.nulls(len(some)), seeds)
+            if keys is not None:
+                seeds = _seeded(keys.slice(start, _ROWS_AT_ONCE), seeds)
+            else:
+                seeds = (_hash(None, seed) for seed in islice(seeds, len(some)))
             self._sum += sum(map(xxh3_64_intdigest, islice(remaining, len(some)), _seeded(some, seeds)))
 
     def add_batch(self, rows: pa.RecordBatch) -> None:
@@ -100,6 +106,8 @@ def _hash(cell: Cell, seed: int) -> int:
 
 def _cells(column: pa.Array) -> list[bytes]:
     """Convert the column to bytes; null becomes a value that no user writes."""
+    import pyarrow as pa  # here: processes that only read and write decisions have no rows
+
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         try:
             column = column.cast(pa.large_string()).cast(pa.large_binary())

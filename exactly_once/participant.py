@@ -22,15 +22,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import Expiring
 from exactly_once.protocol.names import PartName, same_cluster
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Decision, PreparedPart
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: The names that an output of your own needs.
 __all__ = [

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from exactly_once.coordinator.claim import claim_for_write
 from exactly_once.coordinator.driver_state import DriverState, MemoryStore
-from exactly_once.coordinator.micro_batch import Committer, Part, empty_part
+from exactly_once.coordinator.micro_batch import Committer
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import now_ms
 from exactly_once.errors import ProtocolViolation
@@ -21,6 +21,7 @@ from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka import CONTACT_BUDGET_S
+from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision
 from exactly_once.protocol.ticket import Ticket

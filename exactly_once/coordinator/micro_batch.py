@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from exactly_once.checkpoint import batch_in_flight, kafka_offsets
@@ -23,35 +23,15 @@ from exactly_once.errors import ExactlyOnceError, ProtocolViolation, Unsupported
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.protocol.loss import in_doubt
+from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan, plan_batch
-from exactly_once.protocol.records import KAFKA, Decision, PreparedPart, PreparedTransaction, in_order
+from exactly_once.protocol.records import KAFKA, Decision, in_order
 from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
 
 #: The driver sweeps participants other than Kafka for parts of failed attempts at least this often.
 SWEEP_EVERY_MS = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The result of one task. A part without rows, or a drained one, has no ``handles``."""
-
-    execution: str
-    token: int
-    batch_id: int
-    query_id: str
-    run_id: str
-    part: int
-    attempt: str
-    plan: Plan
-    offsets_digest: str
-    handles: tuple[PreparedTransaction | PreparedPart, ...] = ()
-
-    @property
-    def topics(self) -> set[str]:
-        """The topics that its transactions wrote to."""
-        return {t for h in self.handles if isinstance(h, PreparedTransaction) for t in h.topics}
 
 
 def plan(options: SinkOptions, store: Store, others: Iterable[Participant[Any]] = ()) -> Ticket:
@@ -93,22 +73,6 @@ def plan(options: SinkOptions, store: Store, others: Iterable[Participant[Any]] 
     ends = kafka_offsets(batch.sources) if options.input_offsets else {}
     store.save(state.planned(ticket.execution, batch, now_ms(), ends))
     return ticket
-
-
-def empty_part(ticket: Ticket) -> Part:
-    """Make the single, empty part of a batch without tasks: the sink decides a batch without rows too."""
-    batch = ticket.batch
-    return Part(
-        ticket.execution,
-        ticket.token,
-        batch.batch_id,
-        batch.query_id,
-        "",
-        0,
-        "0.0",
-        ticket.plan,
-        batch.offsets_digest,
-    )
 
 
 class Committer:

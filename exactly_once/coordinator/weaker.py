@@ -7,28 +7,20 @@ guarantee claims the sink once if it has a commit log, so nothing decided is los
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-
-import pyarrow as pa
 
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.coordinator.claim import CLAIM_BUDGET_S, claim_for_stream
 from exactly_once.coordinator.driver_state import DriverState, Store
-from exactly_once.coordinator.micro_batch import Part
 from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.produce.sender import ArrowSender, Settings, acknowledged
-from exactly_once.kafka.sender import AcknowledgedSender, UnacknowledgedSender
-from exactly_once.options import Guarantee, SinkOptions
-from exactly_once.participant import Participant, PartName, PartWriter, Scope
+from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka import CONTACT_BUDGET_S
-from exactly_once.participants.kafka_checks import check_cluster
-from exactly_once.participants.kafka_part import Rows, routes
+from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan
-from exactly_once.protocol.records import KAFKA, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
 
 
@@ -58,6 +50,8 @@ def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
 def _settled(options: SinkOptions, batch: Batch) -> DriverState:
     """Return the state of a driver whose earlier decisions are all completed."""
     if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
+        from exactly_once.participants.kafka_checks import check_cluster
+
         with Admin(options.connection, CONTACT_BUDGET_S) as admin:
             version, timeout_ms = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
         return DriverState(0, batch.query_id, version, timeout_ms, 0)
@@ -100,67 +94,3 @@ class DeliveryCommitter:
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> None:
         """Do nothing: sent records cannot be rolled back."""
-
-
-class KafkaDelivery(Participant[PreparedTransaction]):
-    """Kafka without transactions: what a part sends is visible at once."""
-
-    name = KAFKA
-
-    def __init__(self, options: SinkOptions, rows: Rows):
-        self._options = options
-        self._rows = rows
-
-    def begin(self, part: PartName) -> PartWriter[PreparedTransaction]:
-        """Begin to send."""
-        return _DeliveredPart(self._options, self._rows, f"sink {part.sink_id!r}, part {part.part}")
-
-    def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
-        """There are no handles."""
-        return ()
-
-    def abort(self, handles: Sequence[PreparedTransaction]) -> None:
-        """There are no handles."""
-
-    def recover_and_abort(self, scope: Scope) -> list[str]:
-        """Nothing is ever left open."""
-        return []
-
-
-class _DeliveredPart(PartWriter[PreparedTransaction]):
-    def __init__(self, options: SinkOptions, rows: Rows, name: str):
-        self._options = options
-        self._rows = rows
-        waits = options.guarantee is Guarantee.AT_LEAST_ONCE
-        self._sender = _acknowledged(options, name) if waits else _lasting(options)
-        self._topics: set[str] = set()
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._rows.send(rows, self._sender, self._topics)
-
-    def pre_commit(self) -> None:
-        if isinstance(self._sender, UnacknowledgedSender):
-            self._sender.serve()
-        else:
-            self._sender.flush(self._options.delivery_timeout_s)
-
-    def abort(self) -> None:
-        pass
-
-
-def _acknowledged(options: SinkOptions, name: str) -> AcknowledgedSender | ArrowSender:
-    if options.librdkafka:
-        return AcknowledgedSender(options.connection, options.producer, name)
-    return acknowledged(routes(options.connection), Settings.of(options.producer, options.delivery_timeout_s), name)
-
-
-_unacknowledged: dict[str, UnacknowledgedSender] = {}
-
-
-def _lasting(options: SinkOptions) -> UnacknowledgedSender:
-    """The producer of this worker process, kept over parts: it goes on sending after each."""
-    key = options.cache_key
-    if key not in _unacknowledged:
-        name = f"sink {options.sink_id!r}"
-        _unacknowledged[key] = UnacknowledgedSender(options.connection, options.producer, name)
-    return _unacknowledged[key]

@@ -22,7 +22,6 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
-from kafka.net.manager import KafkaConnectionManager
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 from kafka.structs import TopicPartition
@@ -38,8 +37,8 @@ T = TypeVar("T")
 #: the budget of a step (10 s and more) must leave room for a second coordinator.
 REQUEST_TIMEOUT_MS = 5_000
 
-#: Requests that go to one broker together over one connection: the EndTxn of a batch. The broker works them off one by
-#: one, so more would gain nothing.
+#: Requests that go to one broker together: the EndTxn of a batch. The broker works them off one by one, so more would
+#: gain nothing.
 IN_FLIGHT = 100
 
 #: In one request that names ids. A request is given up after a fixed time, so what it asks must not grow with a batch;
@@ -103,7 +102,6 @@ class Admin:
         self.connection = connection
         self.deadline = Deadline(budget_s)
         self._led_by: dict[Partition, int] = {}
-        self._lanes: list[Any] = []
         try:
             self.client = _Client(
                 client_id="exactly-once-control",
@@ -125,9 +123,6 @@ class Admin:
 
     def close(self) -> None:
         """Close the connections."""
-        for lane in self._lanes:
-            with contextlib.suppress(KafkaError, OSError):
-                self.run(lane.close)
         self.client.close()
 
     def renew(self, budget_s: float) -> Self:
@@ -178,22 +173,9 @@ class Admin:
 
     # -- to whom: for use inside of questions ---------------------------------------------------------------------
 
-    def send(self, request: Any, node: int | None = None, timeout_ms: int | None = None, lane: int = 0) -> Any:
-        """Send a request to a broker, to any when ``node`` is None; returns what its answer can be awaited from.
-
-        A broker works off the requests of one connection in their order; ``lane`` 1, 2, ... is another connection to
-        it, opened on first use.
-        """
-        manager = self.client._manager if not lane else self._lane(lane)
-        return manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
-
-    def _lane(self, lane: int) -> Any:
-        first = self.client._manager
-        while len(self._lanes) < lane:
-            more = KafkaConnectionManager(self.client._net, **{**first.config, "metrics": None})
-            more.cluster, more.broker_version_data = first.cluster, first.broker_version_data  # what is known of both
-            self._lanes.append(more)
-        return self._lanes[lane - 1]
+    def send(self, request: Any, node: int | None = None, timeout_ms: int | None = None) -> Any:
+        """Send a request to a broker, to any when ``node`` is None; returns what its answer can be awaited from."""
+        return self.client._manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
 
     def pause(self, seconds: float) -> Awaitable[None]:
         """Wait that long."""

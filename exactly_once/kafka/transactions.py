@@ -20,10 +20,6 @@ from exactly_once.kafka.errors import check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import PreparedTransaction
 
-#: Connections to one coordinator over which transactions are ended at the same time. A broker has eight threads for
-#: requests (num.io.threads), and others need them too.
-LANES = 4
-
 #: Of InitProducerId: brokers since 2.7 know it, and later versions change nothing in what is asked here.
 _INIT_VERSION = 4
 
@@ -263,18 +259,14 @@ def _end_round(admin: Admin, ends: list[End], commit: bool, version: int) -> dic
             queues.setdefault(coordinators[e.transactional_id], []).append(e)
         outcomes: dict[str, Outcome] = {}
         while queues and not admin.deadline.over:
-            window = {node: queue[: LANES * IN_FLIGHT] for node, queue in queues.items()}
-            sent = [
-                (e, admin.send(_end_txn(e, commit, version), node, lane=place % LANES))
-                for node, some in window.items()
-                for place, e in enumerate(some)
-            ]
+            window = {node: queue[:IN_FLIGHT] for node, queue in queues.items()}
+            sent = [(e, admin.send(_end_txn(e, commit, version), node)) for node, some in window.items() for e in some]
             outcomes |= {e.transactional_id: await _outcome(answer) for e, answer in sent}
             # a coordinator that does not answer may be dead: whom to ask instead is for the next round
             queues = {
                 node: rest
                 for node, queue in queues.items()
-                if (rest := queue[LANES * IN_FLIGHT :])
+                if (rest := queue[IN_FLIGHT:])
                 and any(outcomes[e.transactional_id] is not Outcome.RETRY for e in window[node])
             }
         for e in ends:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
@@ -13,7 +13,6 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import End, end_all, end_txn_version
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant, PartName, Proposal, Scope
-from exactly_once.participants.kafka_part import KafkaPart, Rows
 from exactly_once.participants.kafka_transactions import (
     ALIVE_BUDGET_S,
     commit_transactions,
@@ -25,6 +24,9 @@ from exactly_once.participants.kafka_transactions import (
 from exactly_once.protocol.names import SLOTS, PartId, older_slots, slot_of
 from exactly_once.protocol.records import KAFKA, Decision, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
+
+if TYPE_CHECKING:
+    from exactly_once.participants.kafka_part import KafkaPart, Rows
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +108,9 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return expected or self._part(part)
 
     def _part(self, part: PartName) -> KafkaPart:
+        # for tasks alone: the other processes of a driver need no encoder of records, nor Arrow
+        from exactly_once.participants.kafka_part import KafkaPart
+
         assert self._options is not None and self._rows is not None
         return KafkaPart(self._options, self._rows, self._ticket, part)
 

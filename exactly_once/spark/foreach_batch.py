@@ -17,13 +17,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from exactly_once.checkpoint import check_whole
 from exactly_once.coordinator.driver_state import MemoryStore
-from exactly_once.coordinator.micro_batch import Committer, Part, empty_part, plan
+from exactly_once.coordinator.micro_batch import Committer, plan
 from exactly_once.coordinator.session import Session
 from exactly_once.coordinator.weaker import DeliveryCommitter, plan_delivery
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
 from exactly_once.kafka.schema_registry import Framing, resolve
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
+from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket

@@ -9,16 +9,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from exactly_once.coordinator.micro_batch import Part
-from exactly_once.coordinator.weaker import KafkaDelivery
 from exactly_once.errors import Expired, ProtocolViolation
 from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Handle, Participant, PartName, PartWriter
 from exactly_once.participants.kafka import KafkaParticipant
+from exactly_once.participants.kafka_delivery import KafkaDelivery
+from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns
+from exactly_once.spark.heap import freeze
 from exactly_once.spark.modes import check_task
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,13 @@ def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Part
     if options.guarantee is Guarantee.EXACTLY_ONCE:
         return KafkaParticipant.of(options, columns, ticket)
     return KafkaDelivery(options, columns)
+
+
+def write_kafka_part(options: SinkOptions, columns: Columns, ticket: Ticket, rows: Iterator[pa.RecordBatch]) -> Part:
+    """Write one part to Kafka alone; see :func:`write_part`."""
+    part = write_part(options.sink_id, ticket, [kafka_output(options, columns, ticket)], rows)
+    freeze()
+    return part
 
 
 def write_part(

@@ -1,27 +1,28 @@
-"""The writers of ``format("kafka_exactly_once")``: a micro-batch of a stream, and one batch write."""
+"""The writers of ``format("kafka_exactly_once")``: a micro-batch of a stream, and one batch write.
+
+Spark has processes that plan, processes that write and processes that commit, and each imports what it uses: half a
+second of processor time is too much for what a process does not use.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
-from exactly_once.coordinator.batch_write import Write, abort_write, commit_write, plan_write
-from exactly_once.coordinator.driver_state import FileStore
-from exactly_once.coordinator.micro_batch import Committer, Part, plan
-from exactly_once.coordinator.session import Session
-from exactly_once.coordinator.weaker import DeliveryCommitter, plan_delivery
-from exactly_once.failpoints import reach
-from exactly_once.kafka.schema_registry import resolve, resolve_once
 from exactly_once.options import Guarantee, SinkOptions
-from exactly_once.protocol.planning import Plan
-from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark.columns import Columns
+from exactly_once.protocol.part import Part
 from exactly_once.spark.heap import freeze
-from exactly_once.spark.tasks import check_batch, kafka_output, write_part
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from exactly_once.coordinator.batch_write import Write
+    from exactly_once.protocol.ticket import Ticket
+    from exactly_once.spark.columns import Columns
 
 
 @dataclass
@@ -40,49 +41,52 @@ def stream_writer(given: Mapping[str, str], schema: StructType, committing: bool
         For everything that the sink refuses at start, before it writes anything.
     """
     options = SinkOptions.parse(given)
-    columns = Columns.of(schema, options.topic, options.registry)
     if committing:
-        return Writer(options, columns, None)
-    store = FileStore(options.sink_id, options.checkpoint)
-    strict = options.guarantee is Guarantee.EXACTLY_ONCE
-    ticket = plan(options, store) if strict else plan_delivery(options, store)
-    # after the claim: a registry that is down must not delay the commit of decided batches
-    writer = Writer(replace(options, registry=None), _framed(columns, options, ticket), ticket)
+        return Writer(options)
+    from exactly_once.spark.driver import plan_stream
+
+    columns, ticket = plan_stream(options, schema)
     freeze()
-    return writer
+    return Writer(replace(options, registry=None), columns, ticket)
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType) -> BatchWriter:
     """The writer for one batch write, planned; raises :class:`ExactlyOnceError` as :func:`stream_writer`."""
+    from exactly_once.spark.driver import plan_batch_write
+
     options = SinkOptions.parse(given, batch=True)
-    columns = Columns.of(schema, options.topic, options.registry)
-    write = plan_write(options)
-    return BatchWriter(replace(options, registry=None), _framed(columns, options, write.ticket), write)
+    columns, write = plan_batch_write(options, schema)
+    return BatchWriter(replace(options, registry=None), columns, write)
 
 
 class Writer(DataSourceStreamArrowWriter):
-    """One micro-batch. ``ticket`` is None in the committing process."""
+    """One micro-batch. ``columns`` and ``ticket`` are None in the committing process."""
 
-    def __init__(self, options: SinkOptions, columns: Columns, ticket: Ticket | None):
+    def __init__(self, options: SinkOptions, columns: Columns | None = None, ticket: Ticket | None = None):
         self._options = options
         self._columns = columns
         self._ticket = ticket
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare one part: all rows in one transaction, flushed and verified. Without rows there is no transaction."""
-        assert self._ticket is not None
+        from exactly_once.spark.tasks import check_batch, write_kafka_part
+
+        assert self._columns is not None and self._ticket is not None
         check_batch(self._ticket, self._options.guarantee is Guarantee.EXACTLY_ONCE)
-        return PartMessage(_write_part(self._options, self._columns, self._ticket, iterator))
+        return PartMessage(write_kafka_part(self._options, self._columns, self._ticket, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Decide and complete the batch; see :meth:`exactly_once.coordinator.micro_batch.Committer.commit`."""
-        _committer(self._options).commit(_parts(messages), batchId)
+        from exactly_once.spark.driver import committer
+
+        committer(self._options).commit(_parts(messages), batchId)
         freeze()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort the batch unless it is decided; see :meth:`exactly_once.coordinator.micro_batch.Committer.abort`."""
-        reach("aborting")
-        _committer(self._options).abort(batchId, _parts(messages))
+        from exactly_once.spark.driver import abort_stream
+
+        abort_stream(self._options, batchId, _parts(messages))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -95,44 +99,22 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare one part, as in a stream."""
-        return PartMessage(_write_part(self._options, self._columns, self._write.ticket, iterator))
+        from exactly_once.spark.tasks import write_kafka_part
+
+        return PartMessage(write_kafka_part(self._options, self._columns, self._write.ticket, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Decide and complete the write; see :func:`exactly_once.coordinator.batch_write.commit_write`."""
+        from exactly_once.coordinator.batch_write import commit_write
+
         commit_write(self._options, self._write, _parts(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the write unless it is decided; see :func:`exactly_once.coordinator.batch_write.abort_write`."""
+        from exactly_once.coordinator.batch_write import abort_write
+
         abort_write(self._options, self._write, _parts(messages))
-
-
-def _framed(columns: Columns, options: SinkOptions, ticket: Ticket) -> Columns:
-    """Return ``columns`` with the schema ids of the registry; does not ask the registry if nothing will be written."""
-    if options.registry is None or ticket.plan is Plan.DRAIN:
-        return columns
-    if not options.checkpoint:  # a batch write: each try is a start
-        return columns.framed(resolve(options.registry))
-    return columns.framed(resolve_once(options.registry, options.sink_id, options.checkpoint))
 
 
 def _parts(messages: list[WriterCommitMessage | None]) -> list[Part | None]:
     return [m.part if isinstance(m, PartMessage) else None for m in messages]
-
-
-def _write_part(options: SinkOptions, columns: Columns, ticket: Ticket, rows: Iterator[pa.RecordBatch]) -> Part:
-    part = write_part(options.sink_id, ticket, [kafka_output(options, columns, ticket)], rows)
-    freeze()
-    return part
-
-
-_committers: dict[str, Committer | DeliveryCommitter] = {}
-
-
-def _committer(options: SinkOptions) -> Committer | DeliveryCommitter:
-    """Return the committer of this process, kept across batches: opening its connections costs more than a commit."""
-    key = options.cache_key
-    if key not in _committers:
-        store = FileStore(options.sink_id, options.checkpoint)
-        strict = options.guarantee is Guarantee.EXACTLY_ONCE
-        _committers[key] = Committer(Session.of(options), store) if strict else DeliveryCommitter(store)
-    return _committers[key]

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructType
 from exactly_once.coordinator import batch_write as batch_writes
 from exactly_once.coordinator import micro_batch as sink
 from exactly_once.coordinator.driver_state import MemoryStore
-from exactly_once.coordinator.micro_batch import Committer, Part, plan
+from exactly_once.coordinator.micro_batch import Committer, plan
 from exactly_once.coordinator.recover import recover
 from exactly_once.coordinator.session import Session
 from exactly_once.errors import BatchTooLong, ExactlyOnceError, Expiring, Fenced, PrepareFailed
@@ -27,6 +27,7 @@ from exactly_once.participant import PartName
 from exactly_once.participants.kafka import KafkaParticipant
 from exactly_once.participants.kafka_part import KafkaPart
 from exactly_once.protocol.names import commit_log_topic, part_id
+from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns

@@ -1,0 +1,78 @@
+"""Kafka under ``at_least_once`` and ``none``: a participant whose parts are sent, and have no handles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from exactly_once.kafka.produce.sender import ArrowSender, Settings, acknowledged
+from exactly_once.kafka.sender import AcknowledgedSender, UnacknowledgedSender
+from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.participant import Participant, PartName, PartWriter, Scope
+from exactly_once.participants.kafka_part import Rows, routes
+from exactly_once.protocol.records import KAFKA, PreparedTransaction
+
+
+class KafkaDelivery(Participant[PreparedTransaction]):
+    """Kafka without transactions: what a part sends is visible at once."""
+
+    name = KAFKA
+
+    def __init__(self, options: SinkOptions, rows: Rows):
+        self._options = options
+        self._rows = rows
+
+    def begin(self, part: PartName) -> PartWriter[PreparedTransaction]:
+        """Begin to send."""
+        return _DeliveredPart(self._options, self._rows, f"sink {part.sink_id!r}, part {part.part}")
+
+    def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
+        """There are no handles."""
+        return ()
+
+    def abort(self, handles: Sequence[PreparedTransaction]) -> None:
+        """There are no handles."""
+
+    def recover_and_abort(self, scope: Scope) -> list[str]:
+        """Nothing is ever left open."""
+        return []
+
+
+class _DeliveredPart(PartWriter[PreparedTransaction]):
+    def __init__(self, options: SinkOptions, rows: Rows, name: str):
+        self._options = options
+        self._rows = rows
+        waits = options.guarantee is Guarantee.AT_LEAST_ONCE
+        self._sender = _acknowledged(options, name) if waits else _lasting(options)
+        self._topics: set[str] = set()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._rows.send(rows, self._sender, self._topics)
+
+    def pre_commit(self) -> None:
+        if isinstance(self._sender, UnacknowledgedSender):
+            self._sender.serve()
+        else:
+            self._sender.flush(self._options.delivery_timeout_s)
+
+    def abort(self) -> None:
+        pass
+
+
+def _acknowledged(options: SinkOptions, name: str) -> AcknowledgedSender | ArrowSender:
+    if options.librdkafka:
+        return AcknowledgedSender(options.connection, options.producer, name)
+    return acknowledged(routes(options.connection), Settings.of(options.producer, options.delivery_timeout_s), name)
+
+
+_unacknowledged: dict[str, UnacknowledgedSender] = {}
+
+
+def _lasting(options: SinkOptions) -> UnacknowledgedSender:
+    """The producer of this worker process, kept over parts: it goes on sending after each."""
+    key = options.cache_key
+    if key not in _unacknowledged:
+        name = f"sink {options.sink_id!r}"
+        _unacknowledged[key] = UnacknowledgedSender(options.connection, options.producer, name)
+    return _unacknowledged[key]

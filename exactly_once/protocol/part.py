@@ -1,0 +1,46 @@
+"""The result of a task, on its way to the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exactly_once.protocol.planning import Plan
+from exactly_once.protocol.records import PreparedPart, PreparedTransaction
+from exactly_once.protocol.ticket import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The result of one task. A part without rows, or a drained one, has no ``handles``."""
+
+    execution: str
+    token: int
+    batch_id: int
+    query_id: str
+    run_id: str
+    part: int
+    attempt: str
+    plan: Plan
+    offsets_digest: str
+    handles: tuple[PreparedTransaction | PreparedPart, ...] = ()
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics that its transactions wrote to."""
+        return {t for h in self.handles if isinstance(h, PreparedTransaction) for t in h.topics}
+
+
+def empty_part(ticket: Ticket) -> Part:
+    """Make the single, empty part of a batch without tasks: the sink decides a batch without rows too."""
+    batch = ticket.batch
+    return Part(
+        ticket.execution,
+        ticket.token,
+        batch.batch_id,
+        batch.query_id,
+        "",
+        0,
+        "0.0",
+        ticket.plan,
+        batch.offsets_digest,
+    )
