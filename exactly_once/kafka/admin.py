@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 from kafka.errors import (
     KafkaError,
+    KafkaTimeoutError,
     LeaderNotAvailableError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
@@ -30,6 +31,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, NotAuthorized, UnknownTopic
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check, lacking, of_admin
+from exactly_once.kafka.refusal import refusal_of
 
 T = TypeVar("T")
 
@@ -113,7 +115,8 @@ class Admin:
                 **connection.kafka_python(),
             )
         except (KafkaError, OSError, ValueError) as e:
-            raise self.named(e) from e
+            reason = refusal_of(connection) if isinstance(e, KafkaTimeoutError) else None
+            raise self.named(reason or e) from e
 
     def __enter__(self) -> Self:
         return self

@@ -54,6 +54,8 @@ _BY_CODE = {
     KafkaError._TIMED_OUT: Cause.SILENT,
     KafkaError._ALL_BROKERS_DOWN: Cause.SILENT,
     KafkaError._TRANSPORT: Cause.SILENT,
+    KafkaError._RESOLVE: Cause.SILENT,
+    KafkaError._SSL: Cause.SILENT,
 }
 
 
@@ -102,18 +104,19 @@ def refuse(code: int, what: str) -> NoReturn:
 def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceError:
     """What the failure of a request to ``servers`` within a budget of ``seconds`` is called."""
     cause = cause_of(e)
+    said = e.args[0].str() if isinstance(e, KafkaException) else e
     if cause is Cause.DENIED:
         return NotAuthorized(
-            f"{servers} refuses this principal: {e}",
+            f"{servers} refuses this principal: {said}",
             "Grant the right that docs/reference.md lists under 'Rights', or correct the credentials",
         )
     if cause is Cause.REFUSED:
         return BrokerRefused(
-            f"{servers} refuses a request: {e}",
+            f"{servers} refuses a request: {said}",
             "Correct the setting that the answer names, in the options or on the brokers",
         )
     return BrokerUnreachable(
-        f"no broker of {servers} answered within {seconds:g} s ({e})",
+        f"no broker of {servers} answered within {seconds:g} s ({said})",
         "Check kafka.bootstrap.servers, the brokers and the network; start again, unchanged, once they answer",
     )
 

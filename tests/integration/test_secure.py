@@ -1,0 +1,83 @@
+"""The sink on brokers behind TLS, by every way to log in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from exactly_once.errors import BrokerUnreachable, NotAuthorized
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.open_transaction import Opening
+from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.produce.sender import Routes, Settings
+from exactly_once.kafka.produce.transaction import ArrowTransaction
+from exactly_once.kafka.transactions import end_one
+from exactly_once.protocol.outcomes import Outcome
+from tests.support import oracle
+from tests.support.broker import create_topic, fresh_name
+from tests.support.fixtures import make_bench
+from tests.support.secure import CERTIFICATE, PASSWORD, PLAIN, SCRAM, WAYS, Authority, SecureBroker
+from tests.support.stream import SparkDriver
+
+#: More than a connection buffers: what is sent must be cut into TLS records and written on.
+ROWS, SIZE = 20_000, 200
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    broker = SecureBroker(tmp_path_factory.mktemp("secure"))
+    try:
+        yield broker.start()
+    finally:
+        broker.kill()
+        broker.stop()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_record_batches_pass_through_tls_whole(secure: SecureBroker, way: str) -> None:
+    """Guards against a data path that works on open listeners only: megabytes in one request, cut where TLS cuts."""
+    connection, topic = secure.connection(way), create_topic(secure.bootstrap_servers, partitions=3)
+    values = [b"%06d" % n + b"x" * SIZE for n in range(ROWS)]
+    with Admin(connection) as admin:
+        opening = Opening(admin, f"eo:{fresh_name()}:1:0:0.0", 60_000, None)
+        transaction = ArrowTransaction(Routes(admin), Settings.of({}, 60), opening, 5, True)
+        transaction.send_columns(topic, Records(None, pa.array(values, pa.binary())))
+        handle = transaction.prepare(0, 60)
+        outcome = end_one(admin, handle.transactional_id, handle.producer_id, handle.epoch, True, 5)
+    assert outcome is Outcome.DONE
+    assert sorted(m.value or "" for m in oracle.read(connection, [topic])) == [v.decode() for v in values]
+
+
+def test_a_broker_whose_certificate_nobody_trusts_is_named_so(secure: SecureBroker, tmp_path: Path) -> None:
+    """Mishap: an engineer who looks for a network that is fine."""
+    stranger = replace(secure.connection(SCRAM), ssl_ca=str(Authority(tmp_path).certificate))
+    with pytest.raises(BrokerUnreachable, match="certificate verify failed"):
+        Admin(stranger, 3)
+
+
+@pytest.mark.parametrize("way", [PLAIN, SCRAM])
+def test_a_wrong_password_is_named_at_the_start(secure: SecureBroker, way: str) -> None:
+    """Mishap: a start that tries again until its budget is spent, and then blames the network."""
+    with pytest.raises(NotAuthorized) as refused:
+        Admin(secure.connection(way, "wrong"), 3)
+    assert "wrong" not in str(refused.value) and PASSWORD not in str(refused.value)
+
+
+@pytest.mark.parametrize("way", [SCRAM, *(pytest.param(way, marks=pytest.mark.long) for way in (PLAIN, CERTIFICATE))])
+def test_a_stream_is_written_exactly_once_through_tls(
+    secure: SecureBroker, way: str, warm: SparkDriver, tmp_path: Path
+) -> None:
+    """All clients at once: kafka-python in tasks and on the driver, librdkafka for the commit log."""
+    connection = secure.connection(way)
+    plain = make_bench(Connection(secure.bootstrap_servers), tmp_path)
+    job = replace(plain.job, options={**plain.job.options, **connection.spark()})
+    bench = replace(plain, connection=connection, job=job)
+    for _ in range(2):
+        bench.input.add()
+    warm.complete(bench.job)
+    bench.assert_exactly_once()

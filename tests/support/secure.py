@@ -1,0 +1,142 @@
+"""A broker behind TLS: certificates of a test's own authority, one listener for each way to log in."""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from exactly_once.kafka.connection import Connection
+from resources.embedded_broker import HOST, EmbeddedBroker
+from tests.support.broker import FAST_TIME_OUTS
+
+USER, PASSWORD = "writer", "s3cret-\"quoted\"-'one'"
+
+#: The ways to log in: TLS with a user and a password, with a salted challenge, with a certificate.
+PLAIN, SCRAM, CERTIFICATE = "SASL_SSL with PLAIN", "SASL_SSL with SCRAM-SHA-512", "mutual TLS"
+WAYS = (PLAIN, SCRAM, CERTIFICATE)
+
+_LISTENERS = {PLAIN: "PASSWORDS", SCRAM: "SCRAMS", CERTIFICATE: "CERTIFICATES"}
+
+_DAY = timedelta(days=1)
+
+
+class SecureBroker(EmbeddedBroker):
+    """One node with a listener for each of :data:`WAYS` beside the plain one, over which the cluster is set up."""
+
+    def __init__(self, data_dir: Path):
+        super().__init__(data_dir, properties=FAST_TIME_OUTS)
+        self._authority = Authority(data_dir / "certificates")
+        self._secure: dict[str, int] = {}
+
+    def start(self) -> SecureBroker:
+        """Start it, and make the user."""
+        super().start()
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        user = UserScramCredentialUpsertion(USER, credentials, PASSWORD.encode())
+        for made in admin.alter_user_scram_credentials([user]).values():
+            made.result(30)
+        return self
+
+    def connection(self, way: str, password: str = PASSWORD) -> Connection:
+        """The options of a client that comes in by ``way``."""
+        options = {
+            "kafka.bootstrap.servers": f"{HOST}:{self._secure[way]}",
+            "kafka.ssl.truststore.location": str(self._authority.certificate),
+            "kafka.ssl.truststore.type": "PEM",
+        }
+        if way == CERTIFICATE:
+            identity = {
+                "kafka.ssl.keystore.location": str(self._authority.identity("client")),
+                "kafka.ssl.keystore.type": "PEM",
+            }
+            return Connection.from_options({**options, **identity, "kafka.security.protocol": "SSL"})
+        login = {"kafka.sasl.username": USER, "kafka.sasl.password": password}
+        mechanism = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": way.rpartition(" ")[2]}
+        return Connection.from_options({**options, **login, **mechanism})
+
+    def _settings(self, number: int) -> dict[str, str]:
+        settings = super()._settings(number)
+        taken = {port for pair in self._ports.values() for port in pair}
+        for way in WAYS:
+            if way not in self._secure:
+                self._secure[way] = _free_port(taken | set(self._secure.values()))
+        names = [(_LISTENERS[way], port) for way, port in self._secure.items()]
+        listeners = "".join(f",{name}://{HOST}:{port}" for name, port in names)
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        escaped = PASSWORD.replace("\\", "\\\\").replace('"', '\\"').replace("\\", "\\\\")
+        return settings | {
+            "listeners": settings["listeners"] + listeners,
+            "listener.security.protocol.map": settings["listener.security.protocol.map"]
+            + ",PASSWORDS:SASL_SSL,SCRAMS:SASL_SSL,CERTIFICATES:SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._authority.identity("broker")),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._authority.certificate),
+            "listener.name.certificates.ssl.client.auth": "required",
+            "listener.name.passwords.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.passwords.plain.sasl.jaas.config": f'{plain} user_{USER}="{escaped}";',
+            "listener.name.scrams.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.scrams.scram-sha-512.sasl.jaas.config": scram,
+        }
+
+
+class Authority:
+    """Signs certificates for this machine; everything is a PEM file in ``folder``."""
+
+    def __init__(self, folder: Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "the tests' authority")])
+        self.certificate = folder / "authority.pem"
+        made = self._build(self._name, self._key, authority=True)
+        self.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+
+    def identity(self, name: str) -> Path:
+        """A private key and the certificate of ``name``, valid for this machine's loopback address."""
+        path = self._folder / f"{name}.pem"
+        if not path.exists():
+            key = ec.generate_private_key(ec.SECP256R1())
+            made = self._build(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, authority=False)
+            private = key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+            path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+        return path
+
+    def _build(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, authority: bool) -> x509.Certificate:
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _DAY)
+            .not_valid_after(now + _DAY)
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        )
+        if not authority:
+            address = x509.IPAddress(ipaddress.ip_address(HOST))
+            builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def _free_port(taken: set[int]) -> int:
+    from resources.embedded_broker import _free_port as free
+
+    return free(taken)
