@@ -33,17 +33,21 @@ class WrongOutput(RuntimeError):
 def compare(
     bench: Bench, systems: Sequence[System], workloads: Sequence[Workload], records: int, rounds: int
 ) -> Iterator[Throughput]:
-    """Run every system that has it on every workload, ``rounds`` times in turn, after a short warm-up of each."""
-    inputs = {w.name: fill(bench, w, records, SMALL) for w in workloads}
+    """Run every system that has it on every workload, ``rounds`` times in turn, after a short warm-up of each; a
+    workload gets its share of ``records``.
+    """
+    inputs = {w.name: fill(bench, w, w.size_of(records), SMALL) for w in workloads}
     pairs = [(w, s) for w in workloads for s in systems if s.supports(w)]
     for w in workloads:
-        warm, size = fill(bench, w, min(records, WARM_UP_RECORDS), SMALL)
+        few = min(w.size_of(records), WARM_UP_RECORDS)
+        warm, size = fill(bench, w, few, SMALL)
         for s in systems:
             if s.supports(w):
-                run_once(bench, s, w, warm, min(records, WARM_UP_RECORDS), size, "warm-up", 0)
+                run_once(bench, s, w, warm, few, size, "warm-up", 0)
     for n in range(1, rounds + 1):
         for w, s in pairs:
-            yield run_once(bench, s, w, inputs[w.name][0], records, inputs[w.name][1], "compare", n)
+            source, size = inputs[w.name]
+            yield run_once(bench, s, w, source, w.size_of(records), size, "compare", n)
 
 
 def by_size(

@@ -29,11 +29,11 @@ PARTITION_COUNTS = (4, 64, 256, 1_024)
 #: Of each size: 256 MiB pass through, which is seconds of work and fits into the page cache.
 TOTAL_BYTES = 256 * 2**20
 
-#: Records that are visible torn or not: a batch of 80,000, well under a second of work.
+#: Records a second, where a part of a batch is looked for: a batch of 60,000, well under a second of work.
 TORN_RATE = 20_000
 
-#: Of one run of that: ten batches.
-TORN_SECONDS = 50.0
+#: Of one run of that: eight batches.
+TORN_SECONDS = 25.0
 
 
 @dataclass(frozen=True)

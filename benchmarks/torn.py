@@ -13,10 +13,10 @@ from benchmarks.latency import streaming
 SINKS = (OURS, AT_LEAST_ONCE, SPARKS)
 
 #: Between two batches: on a small machine a batch of this load is done long before the next.
-TRIGGER_S = 4.0
+TRIGGER_S = 3.0
 
 #: What became visible within this time belongs to one batch: no batch pauses for so long, and none follows sooner.
-GAP_S = 1.5
+GAP_S = 1.2
 
 
 @dataclass(frozen=True)
