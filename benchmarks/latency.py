@@ -30,11 +30,17 @@ TICK_S = 0.01
 #: Records that the load sends before it looks at the clock and for a stop again.
 BURST = 20_000
 
-#: Messages that the reader takes at once, and of how many of them it notes the time: to read each one's takes too long.
-AT_ONCE, SAMPLED = 1_000, 100
+#: Messages that the reader takes at once; it notes the time of one of so many: to read each one's takes too long.
+AT_ONCE, ONE_OF = 1_000, 10
 
 #: More than the load can send: it then sends what it can.
 NO_LIMIT = 10_000_000
+
+#: Records a second before the query has written its first batch.
+FEW = 1_000
+
+#: All is visible that will be when nothing was added for so long; and how long to wait for that under overload.
+QUIET_S, DRAIN_S = 3.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,9 @@ def one(bench: Bench, sink: str, rate: int, seconds: float, warm_up_s: float) ->
         time.sleep(warm_up_s)  # an open loop is measured in time, there is no condition to wait for
         from_ns = time.time_ns()
         time.sleep(seconds)
-        until_ns = time.time_ns() - 2_000_000_000  # the newest records may not be visible yet
+        until_ns = time.time_ns()
         progress = [p for p in stream.query.recentProgress if p["numInputRows"]][-50:]
+        stream.drain()  # slow records count too
         seen = stream.end()
         said = stream.query.exception()
     ms = sorted((at - created) / 1e6 for created, at in seen if from_ns <= created <= until_ns)
@@ -87,16 +94,26 @@ def maximum(bench: Bench, sink: str, seconds: float, warm_up_s: float) -> float:
 class Stream:
     """A running query between a load and a reader."""
 
-    bench: Bench
+    admin: AdminClient
     query: StreamingQuery
-    source: str
     out: str
-    stop: Event
+    full: Event
+    stop_load: Event
+    stop_reader: Event
     results: SimpleQueue[list[tuple[int, int]]]
 
+    def drain(self) -> None:
+        """Stop the load, and wait until nothing more becomes visible; a minute at most."""
+        self.stop_load.set()
+        end, visible, since = time.monotonic() + DRAIN_S, -1, time.monotonic()
+        while time.monotonic() < min(end, since + QUIET_S):
+            if (now := self.visible()) != visible:
+                visible, since = now, time.monotonic()
+            time.sleep(0.1)
+
     def end(self) -> Sequence[tuple[int, int]]:
-        """Stop load and reader; return when some of the records were made and seen, in ns."""
-        self.stop.set()
+        """Stop the reader; return when some of the records were made and seen, in ns."""
+        self.stop_reader.set()
         return self.results.get()
 
     def visible(self) -> int:
@@ -105,15 +122,14 @@ class Stream:
 
     def offsets(self, topic: str) -> dict[int, int]:
         """The last stable offset of each partition."""
-        admin = AdminClient(self.bench.connection.librdkafka())
         query = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
-        found = admin.list_offsets(query, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=30)
+        found = self.admin.list_offsets(query, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=30)
         return {tp.partition: future.result().offset for tp, future in found.items()}
 
 
 @contextmanager
 def streaming(bench: Bench, sink: str, rate: int, trigger: str | None = None) -> Iterator[Stream]:
-    """Run a pass-through under load, from its first output on; stop everything when the block ends.
+    """Run a pass-through under load, which is full from the first output on; stop everything when the block ends.
 
     Parameters
     ----------
@@ -124,9 +140,10 @@ def streaming(bench: Bench, sink: str, rate: int, trigger: str | None = None) ->
     """
     source, out = bench.topic("latency-in", PARTITIONS), bench.topic("latency-out", PARTITIONS)
     context = multiprocessing.get_context("spawn")
-    stop, results = context.Event(), context.SimpleQueue()
-    load = context.Process(target=_load, args=(bench.connection, source, rate, stop), daemon=True)
-    reader = context.Process(target=_read, args=(bench.connection, out, stop, results), daemon=True)
+    full, stop_load, stop_reader = context.Event(), context.Event(), context.Event()
+    results = context.SimpleQueue()
+    load = context.Process(target=_load, args=(bench.connection, source, rate, full, stop_load), daemon=True)
+    reader = context.Process(target=_read, args=(bench.connection, out, stop_reader, results), daemon=True)
     frame = (
         bench.spark.readStream.format("kafka")
         .options(**kafka_source_options(bench.connection, source))
@@ -137,17 +154,21 @@ def streaming(bench: Bench, sink: str, rate: int, trigger: str | None = None) ->
     load.start()
     writer = bench.writer(sink, frame, out)
     query = (writer.trigger(processingTime=trigger) if trigger else writer).start()
-    stream = Stream(bench, query, source, out, stop, results)
+    admin = AdminClient(bench.connection.librdkafka())
+    stream = Stream(admin, query, out, full, stop_load, stop_reader, results)
     try:
         _wait_for_output(query)
+        full.set()
         yield stream
     finally:
-        stream.stop.set()
+        stop_load.set()
+        stop_reader.set()
         load.join(10)
         reader.join(10)
         query.stop()
         for process in (load, reader):
             process.kill()
+        admin.delete_topics([source, out])[out].result(30)
 
 
 def _wait_for_output(query: StreamingQuery) -> None:
@@ -157,11 +178,16 @@ def _wait_for_output(query: StreamingQuery) -> None:
             return
 
 
-def _load(connection: Connection, topic: str, rate: int, stop: Event) -> None:
+def _load(connection: Connection, topic: str, rate: int, full: Event, stop: Event) -> None:
+    """Send :data:`FEW` records a second until ``full`` is set, so that nothing piles up before the query works; then
+    ``rate``.
+    """
     producer = Producer({**connection.librdkafka(), "linger.ms": 5, "compression.type": "lz4"})
-    padding, sent, started = b"x" * 84, 0, time.monotonic()
+    padding, sent, started, now = b"x" * 84, 0, time.monotonic(), min(FEW, rate)
     while not stop.is_set():
-        due = min(int((time.monotonic() - started) * rate), sent + BURST)
+        if now != rate and full.is_set():
+            now, sent, started = rate, 0, time.monotonic()
+        due = min(int((time.monotonic() - started) * now), sent + BURST)
         created = b"%020d" % time.time_ns()
         try:
             while sent < due:
@@ -171,7 +197,7 @@ def _load(connection: Connection, topic: str, rate: int, stop: Event) -> None:
             producer.poll(TICK_S)
             continue
         producer.poll(0)
-        if rate < NO_LIMIT:
+        if now < NO_LIMIT:
             time.sleep(TICK_S)
     producer.flush(10)
 
@@ -191,7 +217,7 @@ def _read(connection: Connection, topic: str, stop: Event, results: SimpleQueue[
         messages = consumer.consume(AT_ONCE, 0.005)
         at = time.time_ns()
         if len(seen) < 5_000_000:
-            every = max(1, len(messages) // SAMPLED)
-            seen += [(int((m.value() or b"")[:20]), at) for m in messages[::every] if not m.error()]
+            some = [m for m in messages if not m.error() and (m.offset() or 0) % ONE_OF == 0]
+            seen += [(int((m.value() or b"")[:20]), at) for m in some]
     results.put(seen[:: max(1, len(seen) // 200_000)])
     consumer.close()

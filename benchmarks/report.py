@@ -133,11 +133,11 @@ def _latency(lines: Sequence[Line]) -> str:
 def _torn(lines: Sequence[Line]) -> str:
     rows = []
     for (system,), some in _groups(lines, "system").items():
-        middle = statistics.median(line["torn_ms_median"] for line in some)
-        largest = max(line["torn_ms_largest"] for line in some)
+        least, most = (statistics.median(line[f] for line in some) for f in ("least_ms", "most_ms"))
+        largest = max(line["largest_ms"] for line in some)
         records = statistics.median(line["batch_records"] for line in some)
-        rows.append((system, f"{records:,.0f}", f"{middle:.0f}", f"{largest:.0f}"))
-    head = ("system", "records of a batch", "median", "largest")
+        rows.append((system, f"{records:,.0f}", f"{least:.0f} to {most:.0f}", f"{largest:.0f}"))
+    head = ("system", "records of a batch", "median, between", "largest, at most")
     return _table("Time in which a reader sees a part of a batch, ms", head, rows) if rows else ""
 
 

@@ -97,7 +97,7 @@ def visibility(bench: Bench, plan: Plan, lines: Lines) -> None:
             lines.add(measured)
             print(
                 f"  {sink}: part of a batch of {measured.batch_records:,} records was visible for "
-                f"{measured.torn_ms_median:.0f} ms (at most {measured.torn_ms_largest:.0f})",
+                f"{measured.least_ms:.0f} to {measured.most_ms:.0f} ms (at most {measured.largest_ms:.0f})",
                 flush=True,
             )
 

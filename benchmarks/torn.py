@@ -21,16 +21,17 @@ GAP_S = 1.2
 
 @dataclass(frozen=True)
 class Torn:
-    """One run of one sink: how long a part of a batch was visible, in ms; over so many batches of about so many
-    records, looked at so often.
+    """One run of one sink: how long a part of a batch was visible, in ms, at least and at most (medians of the batches,
+    and the largest); over so many batches of about so many records, looked at so often.
     """
 
     system: str
     round: int
     batches: int
     batch_records: int
-    torn_ms_median: float
-    torn_ms_largest: float
+    least_ms: float
+    most_ms: float
+    largest_ms: float
     look_ms: float
     rate: int
     partitions_out: int
@@ -51,31 +52,46 @@ def torn(bench: Bench, sink: str, rate: int, seconds: float, number: int) -> Tor
     found = bursts(looks)
     if not found:
         raise RuntimeError(f"{sink}: fewer than three batches in {seconds:.0f} s")
-    ms = [duration * 1000 for duration, _ in found]
     return Torn(
         system=sink,
         round=number,
         batches=len(found),
-        batch_records=round(median(count for _, count in found)),
-        torn_ms_median=round(median(ms), 1),
-        torn_ms_largest=round(max(ms), 1),
+        batch_records=round(median(b.offsets for b in found)),
+        least_ms=round(median(b.least_s for b in found) * 1000, 1),
+        most_ms=round(median(b.most_s for b in found) * 1000, 1),
+        largest_ms=round(max(b.most_s for b in found) * 1000, 1),
         look_ms=round(median((b[0] - a[0]) * 1000 for a, b in pairwise(looks)), 1),
         rate=rate,
         partitions_out=partitions,
     )
 
 
-def bursts(looks: Sequence[tuple[float, int]], gap_s: float = GAP_S) -> list[tuple[float, int]]:
-    """Group looks (seconds, visible offsets) into batches: seconds from the first to the last growth, and the growth.
+@dataclass(frozen=True)
+class Burst:
+    """One batch: it was visible in part for at least ``least_s`` and at most ``most_s``; offsets that it added."""
 
-    Without the first and the last batch, which may have been seen in part. A batch that became visible between two
-    looks has 0 seconds: it is shorter than a look.
+    least_s: float
+    most_s: float
+    offsets: int
+
+
+def bursts(looks: Sequence[tuple[float, int]], gap_s: float = GAP_S) -> list[Burst]:
+    """Group looks (seconds, visible offsets) into batches, without the first and the last, which may be incomplete.
+
+    A part of a batch was visible at least from the first look that saw some of it to the last one that did not see all,
+    and at most from the last look that saw nothing of it to the first that saw all.
     """
-    grown = [(b[0], b[1] - a[1]) for a, b in pairwise(looks) if b[1] > a[1]]
-    batches: list[list[tuple[float, int]]] = []
-    for at, count in grown:
-        if batches and at - batches[-1][-1][0] < gap_s:
-            batches[-1].append((at, count))
+    grown = [(before, now) for before, now in pairwise(looks) if now[1] > before[1]]
+    batches: list[list[tuple[tuple[float, int], tuple[float, int]]]] = []
+    for step in grown:
+        if batches and step[1][0] - batches[-1][-1][1][0] < gap_s:
+            batches[-1].append(step)
         else:
-            batches.append([(at, count)])
-    return [(batch[-1][0] - batch[0][0], sum(count for _, count in batch)) for batch in batches[1:-1]]
+            batches.append([step])
+    found = []
+    for batch in batches[1:-1]:
+        nothing, some = batch[0]
+        partly, everything = batch[-1]
+        least = max(0.0, partly[0] - some[0]) if len(batch) > 1 else 0.0
+        found.append(Burst(least, everything[0] - nothing[0], everything[1] - nothing[1]))
+    return found

@@ -103,11 +103,14 @@ def test_output_that_became_visible_at_once_has_no_steady_part() -> None:
     assert end_of([sample(0, 0), sample(5, 0)]) is None
 
 
-def test_a_burst_lasts_from_its_first_growth_to_its_last_and_the_outer_ones_do_not_count() -> None:
-    """Batches begin at 0, 4, 8 and 12 s; the second takes 0.3 s, the third is seen in one look."""
-    growth = [(0.0, 5), (0.1, 10), (4.0, 15), (4.2, 18), (4.3, 20), (8.0, 30), (12.0, 35)]
-    looks = [(-1.0, 0), *growth]
-    assert bursts(looks) == [(pytest.approx(0.3), 10), (0.0, 10)]
+def test_a_part_of_a_batch_is_visible_between_the_looks_that_bound_it() -> None:
+    """Batches begin at 0, 4, 8 and 12 s. The second is seen in part at 4.0 and 4.2 s and whole at 4.3 s; the third is
+    seen at once. The outer two do not count.
+    """
+    looks = [(-1.0, 0), (0.0, 5), (0.1, 10), (3.9, 10), (4.0, 15), (4.2, 18), (4.3, 20), (7.9, 20), (8.0, 30)]
+    second, third = bursts([*looks, (11.9, 30), (12.0, 35)])
+    assert (second.least_s, second.most_s, second.offsets) == (pytest.approx(0.2), pytest.approx(0.4), 10)
+    assert (third.least_s, third.most_s, third.offsets) == (0.0, pytest.approx(0.1), 10)
 
 
 def test_a_ratio_compares_runs_of_the_same_round(tmp_path: Path) -> None:
