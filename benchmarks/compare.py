@@ -39,11 +39,7 @@ def compare(
     inputs = {w.name: fill(bench, w, w.size_of(records), SMALL) for w in workloads}
     pairs = [(w, s) for w in workloads for s in systems if s.supports(w)]
     for w in workloads:
-        few = min(w.size_of(records), WARM_UP_RECORDS)
-        warm, size = fill(bench, w, few, SMALL)
-        for s in systems:
-            if s.supports(w):
-                run_once(bench, s, w, warm, few, size, "warm-up", 0)
+        _warm_up(bench, [s for s in systems if s.supports(w)], w, w.size_of(records))
     for n in range(1, rounds + 1):
         for w, s in pairs:
             source, size = inputs[w.name]
@@ -55,6 +51,7 @@ def by_size(
 ) -> Iterator[Throughput]:
     """Pass records of each size through, at most ``records`` and about ``total_bytes`` of them."""
     numbers = {size: max(BATCHES, min(records, total_bytes // size)) for size in sizes}
+    _warm_up(bench, systems, WORKLOADS[PASS], records)
     topics = {size: fill(bench, WORKLOADS[PASS], numbers[size], size)[0] for size in sizes}
     for n in range(1, rounds + 1):
         for size in sizes:
@@ -66,11 +63,19 @@ def by_partitions(
     bench: Bench, systems: Sequence[System], counts: Sequence[int], records: int, rounds: int
 ) -> Iterator[Throughput]:
     """Pass records through to topics with so many partitions."""
+    _warm_up(bench, systems, WORKLOADS[PASS], records)
     topic, size = fill(bench, WORKLOADS[PASS], records, SMALL)
     for n in range(1, rounds + 1):
         for partitions in counts:
             for s in systems:
                 yield run_once(bench, s, WORKLOADS[PASS], topic, records, size, "partitions", n, partitions)
+
+
+def _warm_up(bench: Bench, systems: Sequence[System], workload: Workload, records: int) -> None:
+    few = min(records, WARM_UP_RECORDS)
+    source, size = fill(bench, workload, few, SMALL)
+    for s in systems:
+        run_once(bench, s, workload, source, few, size, "warm-up", 0)
 
 
 def run_once(
