@@ -1,1 +1,1 @@
-"""Speed as ratios: the exactly-once sink and Spark's own Kafka sink, alternating in one session."""
+"""Speed as ratios: the exactly-once sink beside other systems, in turn on the same machine and input."""

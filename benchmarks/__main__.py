@@ -1,31 +1,64 @@
-"""``make benchmark``: throughput, visibility latency and commit duration, compared with Spark's own sink."""
+"""``make benchmark``: the exactly-once sink beside other systems, in one run; and the older, single measurements."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-from dataclasses import asdict, astuple, fields
 from pathlib import Path
 
-from benchmarks import commit, endurance, latency, throughput
-from benchmarks.common import AT_LEAST_ONCE, LIBRDKAFKA, OURS, SINKS, SPARKS, Bench, bench, median, ratio
+from benchmarks import report, single, suite
+from benchmarks.common import bench
+from benchmarks.results import Lines, read
+from benchmarks.workloads import WORKLOADS
+
+#: Measured without --only: the parts of the suite, and small commits.
+DEFAULT = (*suite.PARTS, "commit")
 
 
 def main() -> None:
-    """Measure, print the ratios, and keep the raw figures as JSON."""
+    """Measure what the flags select; print it as it comes, keep it as JSON lines, and make the table and the plot."""
+    args = _arguments()
+    if args.only and not set(args.only) <= {*suite.PARTS, "commit"}:
+        single.main(args)
+        return
+    chosen = args.only or DEFAULT
+    plan = suite.Plan(
+        systems=[suite.NAMES[name] for name in args.systems],
+        workloads=args.workloads,
+        records=args.records or 3_000_000,
+        rounds=args.rounds,
+        seconds=args.seconds,
+        warm_up_s=args.warm_up,
+    )
+    lines = Lines(args.folder.parent / "benchmark.jsonl", plan.conditions())
+    if "commit" in chosen:
+        single.commits(args.folder.absolute(), large=bool(args.only), keep=lines.add)
+    if parts := [name for name in suite.PARTS if name in chosen]:
+        with bench(args.folder.absolute(), "local[2]") as b:
+            for name in parts:
+                print(f"{name}:", flush=True)
+                suite.PARTS[name](b, plan, lines)
+    report.write(read(lines.path), lines.path)
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=4_000_000)
-    parser.add_argument("--rate", type=int, default=20_000, help="records a second for the latency")
-    parser.add_argument("--seconds", type=float, default=30, help="measured time of one latency run")
-    parser.add_argument("--warm-up", type=float, default=20)
-    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--only",
-        choices=("throughput", "latency", "commit", "failover", "endurance"),
-        help="without it, the last two are not measured",
+        nargs="+",
+        choices=(*DEFAULT, *single.PARTS),
+        help=f"by default {', '.join(DEFAULT)}; the others are asked for one at a time",
     )
+    parser.add_argument("--systems", nargs="+", choices=suite.NAMES, default=list(suite.NAMES))
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument(
+        "--records",
+        type=int,
+        help="of one pass-through: 3 million, of --only throughput 4 million; slower workloads get a share",
+    )
+    parser.add_argument("--rounds", "--repeats", type=int, default=3)
+    parser.add_argument("--rate", type=int, default=20_000, help="records a second of --only latency")
+    parser.add_argument("--seconds", type=float, default=20, help="measured time of one run under load")
+    parser.add_argument("--warm-up", type=float, default=10, help="seconds of one run under load before that")
     parser.add_argument(
         "--at-most",
         type=float,
@@ -35,119 +68,7 @@ def main() -> None:
     parser.add_argument("--all-sinks", action="store_true", help="throughput also at least once, and by librdkafka")
     parser.add_argument("--batches", type=int, default=10_000, help="of the endurance run")
     parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
-    args = parser.parse_args()
-    raw: dict[str, object] = {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "arguments": vars(args) | {"folder": ""},
-    }
-    if args.only == "failover":
-        _report_failover(args, raw)
-        return
-    if args.only in (None, "commit"):
-        _report_commit(args, raw)
-    if args.only == "commit":
-        _keep(args, raw)
-        return
-    with bench(args.folder.absolute(), "local[2]") as b:
-        if args.only == "endurance":
-            _report_endurance(b, args.batches, raw)
-        if args.only in (None, "throughput"):
-            sinks = (*SINKS, AT_LEAST_ONCE, LIBRDKAFKA) if args.all_sinks else SINKS
-            runs = throughput.measure(b, args.records, args.repeats, sinks)
-            _report_throughput(runs, raw)
-            _guard(runs, args.at_most)
-        if args.only in (None, "latency"):
-            _report_latency(latency.measure(b, args.rate, args.seconds, args.warm_up, args.repeats), raw)
-    _keep(args, raw)
-
-
-def _keep(args: argparse.Namespace, raw: dict[str, object]) -> None:
-    out = args.folder.parent / "benchmark.json"
-    out.write_text(json.dumps(raw, indent=1), encoding="utf-8")
-    print(f"Raw figures: {out}")
-
-
-def _report_failover(args: argparse.Namespace, raw: dict[str, object]) -> None:
-    from benchmarks import failover  # needs Dagster, and what the tests need
-
-    runs = failover.measure(args.folder.absolute(), args.repeats)
-    raw["failover"] = [asdict(r) for r in runs]
-    print(f"From kill -9 of a running stream to its first new decision, s (median of {len(runs)}, smallest, largest):")
-    parts = ("total", "detection", "reported", "noticed", "recovery", "queued", "recovered")
-    for name in (*parts, "start", "wanted", "launched", "streamed"):
-        values = [getattr(r, name) for r in runs]
-        print(f"  {name:10} {median(values):5.1f} ({min(values):.1f} to {max(values):.1f})")
-    _keep(args, raw)
-
-
-def _report_commit(args: argparse.Namespace, raw: dict[str, object]) -> None:
-    """Measure small batches on one broker; large ones, and three brokers, take minutes: only on request."""
-    clusters = ((1, commit.SIZES[:3]),) if args.only is None else ((1, commit.SIZES), (3, commit.SIZES))
-    print("Duration of one commit, medians (ms):")
-    runs = []
-    for brokers, sizes in clusters:
-        for r in commit.measure(args.folder.absolute() / "commit", brokers, sizes):
-            runs.append(r)
-            print(
-                f"  {r.brokers} broker(s), {r.parts:5,d} parts: alive {r.alive_ms:.1f}, place {r.place_ms:.1f}, "
-                f"decide {r.decide_ms:.1f}, end {r.end_ms:.1f}, mark {r.mark_ms:.1f}; opening one part "
-                f"{r.open_ms:.1f}; the decision {r.decision_bytes:,} bytes of JSON",
-                flush=True,
-            )
-    raw["commit"] = [asdict(r) for r in runs]
-
-
-def _report_endurance(b: Bench, batches: int, raw: dict[str, object]) -> None:
-    print(f"Growth over {batches:,} batches (memory in MiB, heaps after a full collection):")
-    names = [f.name for f in fields(endurance.Sample)]
-    print("  " + " ".join(f"{name:>12}" for name in names), flush=True)
-
-    def show(s: endurance.Sample) -> None:
-        print("  " + " ".join(f"{value:>12,.0f}" for value in astuple(s)), flush=True)
-
-    raw["endurance"] = [asdict(s) for s in endurance.measure(b, batches, 10, show)]
-
-
-def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> None:
-    raw["throughput"] = [asdict(r) for r in runs]
-    by = {name: [r for r in runs if r.sink == name] for name in dict.fromkeys(r.sink for r in runs)}
-    print("Throughput, records a second (median; whole run / without the first batch), processor time of a record:")
-    for name, some in by.items():
-        spent = {g: median(r.processor_us[g] for r in some) for g in some[0].processor_us}
-        print(f"  {name}: {median(r.rate for r in some):,.0f} / {median(r.steady_rate for r in some):,.0f}")
-        print(f"    microseconds: {', '.join(f'{group} {us:.2f}' for group, us in spent.items())}")
-        print(f"    where a batch's time goes (ms): {some[-1].steps_ms}")
-    for ours, theirs in ((OURS, SPARKS), (OURS, AT_LEAST_ONCE), (OURS, LIBRDKAFKA)):
-        if ours in by and theirs in by:
-            pair = by[ours], by[theirs]
-            print(
-                f"  {ours} / {theirs}: whole run {ratio(*([r.rate for r in some] for some in pair))}, "
-                f"without the first batch {ratio(*([r.steady_rate for r in some] for some in pair))}, "
-                f"processor time {ratio(*([r.processor_us['all'] for r in some] for some in pair))}",
-                flush=True,
-            )
-
-
-def _guard(runs: list[throughput.Run], at_most: float | None) -> None:
-    """Fail when a record costs too much: of all figures, other work on the machine moves processor time least."""
-    ours, theirs = ([r.processor_us["all"] for r in runs if r.sink == s] for s in (OURS, SPARKS))
-    found = median(a / b for a, b in zip(ours, theirs, strict=True))
-    if at_most is not None and found > at_most:
-        raise SystemExit(
-            f"A record takes {found:.2f} times the processor time of Spark's own sink; {at_most} is allowed"
-        )
-
-
-def _report_latency(runs: list[latency.Run], raw: dict[str, object]) -> None:
-    raw["latency"] = [asdict(r) for r in runs]
-    print("Visibility latency, ms (median of the runs):")
-    for name in (SPARKS, OURS):
-        some = [r for r in runs if r.sink == name]
-        p50, p95, p99 = (median(getattr(r, q) for r in some) for q in ("p50", "p95", "p99"))
-        print(f"  {name}: p50 {p50:.0f}, p95 {p95:.0f}, p99 {p99:.0f}")
-        print(f"    where a batch's time goes (ms): {some[-1].steps_ms}")
-    ours, theirs = ([r.p50 for r in runs if r.sink == s] for s in (OURS, SPARKS))
-    print(f"  ratio of p50: {ratio(ours, theirs)}", flush=True)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

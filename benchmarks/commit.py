@@ -40,7 +40,7 @@ TIMEOUT_MS = 900_000
 
 
 @dataclass(frozen=True)
-class Run:
+class Commit:
     """Medians in ms: to open one part, to check that all are alive, to note topics and places, to decide, to end all,
     to mark; and the size of the decision as JSON.
     """
@@ -56,7 +56,7 @@ class Run:
     decision_bytes: int
 
 
-def measure(folder: Path, brokers: int, sizes: tuple[tuple[int, int], ...] = SIZES) -> Iterator[Run]:
+def measure(folder: Path, brokers: int, sizes: tuple[tuple[int, int], ...] = SIZES) -> Iterator[Commit]:
     """Run once for each of ``sizes`` on a fresh cluster; its topics have a replica on every broker."""
     shutil.rmtree(folder, ignore_errors=True)
     with EmbeddedBroker(folder / f"brokers-{brokers}", nodes=brokers) as cluster:
@@ -65,7 +65,7 @@ def measure(folder: Path, brokers: int, sizes: tuple[tuple[int, int], ...] = SIZ
             yield _measure(connection, brokers, parts, repeats + 1)  # the first one opens the connections
 
 
-def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> Run:
+def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> Commit:
     """Commit ``repeats`` batches of ``parts`` transactions with one record each."""
     sink_id, topic = f"bench-commit-{uuid.uuid4().hex[:6]}", _topic(connection, brokers)
     times: dict[str, list[float]] = {}
@@ -105,7 +105,7 @@ def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> 
         session.close()
     recover(connection, sink_id, 30)
     steps = (median(times[name][1:]) for name in ("open", "alive", "place", "decide", "end", "mark"))
-    return Run(brokers, parts, *steps, decision_bytes=len(encode(decision)))
+    return Commit(brokers, parts, *steps, decision_bytes=len(encode(decision)))
 
 
 def _topic(connection: Connection, brokers: int) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
 from resources.embedded_broker import EmbeddedBroker
 from resources.spark import SparkSessionResource
@@ -39,12 +40,16 @@ class Bench:
     folder: Path
 
     def topic(self, name: str, partitions: int) -> str:
-        """A fresh topic."""
+        """A fresh topic, whose partitions all have a leader: a busy broker makes a thousand of them in seconds."""
         name = f"{name}-{uuid.uuid4().hex[:6]}"
         admin = AdminClient({"bootstrap.servers": self.connection.bootstrap_servers})
         for future in admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1)]).values():
             future.result(30)
-        return name
+        for _ in Deadline(60).tries():
+            known = admin.list_topics(name, timeout=30).topics[name].partitions.values()
+            if len(known) == partitions and all(p.leader >= 0 for p in known):
+                return name
+        raise TimeoutError(f"topic {name} has no leaders after 60 s")
 
     def writer(self, sink: str, frame: DataFrame, topic: str) -> DataStreamWriter:
         """Return a query's writer to ``sink``, with its own checkpoint (and sink id)."""

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from exactly_once.errors import ExactlyOnceError
@@ -107,6 +107,31 @@ def lock(progress: Progress | None = None) -> Path:
     return target
 
 
+def resolve_other(module: Path, sums: Mapping[str, str], target: Path) -> None:
+    """Resolve another Ivy file in the same way into ``target``, which appears complete and checked, or not at all.
+
+    Parameters
+    ----------
+    sums : mapping
+        The sha256 of every jar by ``configuration/name.jar``; its configurations are resolved.
+
+    Raises
+    ------
+    JarsUnusable, JavaUnusable
+    """
+    if all((target / name).is_file() for name in sums):
+        return
+    configurations = tuple(sorted({name.split("/")[0] for name in sums}))
+    with (
+        _locked(cache_folder() / "jars.lock", lambda line: None),
+        _retrieved(lambda line: None, len(sums), module, configurations) as fresh,
+    ):
+        _verify(fresh, sums, configurations)
+        shutil.rmtree(target, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh.rename(target)
+
+
 def _file(name: str) -> Path:
     """Return the path of ``ivy.xml`` or its sums: in the project folder, or beside this module in a package."""
     here = Path(__file__).resolve().parent
@@ -129,8 +154,8 @@ def _folder() -> Path:
     return cache_folder() / "jars" / key
 
 
-def _verify(folder: Path, sums: dict[str, str]) -> None:
-    found = {str(p.relative_to(folder)): _sha256(p) for c in _CONFIGURATIONS for p in (folder / c).glob("*.jar")}
+def _verify(folder: Path, sums: Mapping[str, str], configurations: Sequence[str] = _CONFIGURATIONS) -> None:
+    found = {str(p.relative_to(folder)): _sha256(p) for c in configurations for p in (folder / c).glob("*.jar")}
     wrong = sorted(n for n in found if n in sums and found[n] != sums[n])
     if wrong:
         raise JarsUnusable(
@@ -163,8 +188,13 @@ def _locked(path: Path, say: Progress) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _retrieved(say: Progress, total: int | None) -> Iterator[Path]:
-    """Yield a folder beside the final one with the jars for ``ivy.xml``; remove it at the end unless it was renamed."""
+def _retrieved(
+    say: Progress, total: int | None, module: Path | None = None, configurations: Sequence[str] = _CONFIGURATIONS
+) -> Iterator[Path]:
+    """Yield a folder beside the final one with the jars for ``module``, by default ``ivy.xml``; remove it at the end
+    unless it was renamed.
+    """
+    module = module or _file("ivy.xml")
     cache = cache_folder()
     for left_over in cache.glob("retrieving-*"):  # of a process that was killed: we hold the lock
         shutil.rmtree(left_over, ignore_errors=True)
@@ -175,12 +205,13 @@ def _retrieved(say: Progress, total: int | None) -> Iterator[Path]:
         if not own_settings:
             settings.write_text(_SETTINGS)
         # Ivy's cache keeps the downloads: a second try continues where a lost connection ended the first.
-        if not _ivy(settings, staging, cache, say, total):
+        command = _command(settings, staging, cache, module, configurations)
+        if not _ivy(command, cache, say, total):
             say("not complete: trying once more")
-            if not _ivy(settings, staging, cache, say, total):
+            if not _ivy(command, cache, say, total):
                 log = cache / "ivy.log"
                 raise JarsUnusable(
-                    f"Ivy could not resolve {_file('ivy.xml')}: {_reason(log.read_text(errors='replace'))}",
+                    f"Ivy could not resolve {module}: {_reason(log.read_text(errors='replace'))}",
                     "Check the connection to Maven Central (proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...; mirror: "
                     f"EXACTLY_ONCE_IVY_SETTINGS=<an Ivy settings file>); the whole log is {log}",
                 )
@@ -189,8 +220,8 @@ def _retrieved(say: Progress, total: int | None) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _ivy(settings: Path, staging: Path, cache: Path, say: Progress, total: int | None) -> bool:
-    command = [
+def _command(settings: Path, staging: Path, cache: Path, module: Path, configurations: Sequence[str]) -> list[str]:
+    return [
         find_java().executable,
         "-XX:-UsePerfData",  # its files are in the system's temporary folder
         f"-Djava.io.tmpdir={staging}",
@@ -201,13 +232,16 @@ def _ivy(settings: Path, staging: Path, cache: Path, say: Progress, total: int |
             "-settings",
             str(settings),
             "-ivy",
-            str(_file("ivy.xml")),
+            str(module),
             "-cache",
             str(cache / "ivy"),
         ),
-        *("-types", "jar", "bundle", "-confs", *_CONFIGURATIONS),
+        *("-types", "jar", "bundle", "-confs", *configurations),
         *("-retrieve", f"{staging}/jars/[conf]/[artifact]-[revision].[ext]"),
     ]
+
+
+def _ivy(command: list[str], cache: Path, say: Progress, total: int | None) -> bool:
     # Ivy checks whatever checksums the repository has; ours come after.
     modules = downloads = 0
     of = f" of {total}" if total else ""
