@@ -42,7 +42,7 @@ def compare(
     for n in range(1, rounds + 1):
         for w in workloads:
             source, size = inputs[w.name]
-            for s in _turned([s for s in systems if s.supports(w)], n):
+            for s in _mixed([s for s in systems if s.supports(w)], n):
                 yield run_once(bench, s, w, source, w.size_of(records), size, "compare", n)
 
 
@@ -55,7 +55,7 @@ def by_size(
     topics = {size: fill(bench, WORKLOADS[PASS], numbers[size], size)[0] for size in sizes}
     for n in range(1, rounds + 1):
         for size in sizes:
-            for s in _turned(systems, n):
+            for s in _mixed(systems, n):
                 yield run_once(bench, s, WORKLOADS[PASS], topics[size], numbers[size], size, "sizes", n)
 
 
@@ -67,7 +67,7 @@ def by_partitions(
     topic, size = fill(bench, WORKLOADS[PASS], records, SMALL)
     for n in range(1, rounds + 1):
         for partitions in counts:
-            for s in _turned(systems, n):
+            for s in _mixed(systems, n):
                 yield run_once(bench, s, WORKLOADS[PASS], topic, records, size, "partitions", n, partitions)
 
 
@@ -126,10 +126,15 @@ def run_once(
     )
 
 
-def _turned(systems: Sequence[System], number: int) -> list[System]:
-    """Another one goes first in each round: the code of a JVM and of the broker gets faster from run to run."""
-    first = number % len(systems) if systems else 0
-    return [*systems[first:], *systems[:first]]
+def _mixed(systems: Sequence[System], number: int) -> list[System]:
+    """Another one first, and other neighbours, in each round.
+
+    The code of a JVM and of the broker gets faster from run to run; and Spark ends Python workers that were idle for a
+    minute, so what follows a long run of another system starts cold.
+    """
+    first = number % len(systems)
+    turned = [*systems[first:], *systems[:first]]
+    return turned[::-1] if number % 2 else turned
 
 
 def batch_of(records: int) -> int:

@@ -30,6 +30,9 @@ TUNED: Mapping[str, str] = {
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
     # Rows go to and from the Python workers over a socket file instead of TCP on the loopback device.
     "spark.python.unix.domain.socket.enabled": "true",
+    # 10,000 by default. Spark measures an Arrow batch at each row, and a nested column (headers) by all rows before it:
+    # 64 -> 54 us of processor time for each flight, 45 when warm. Rows without one take the same time with either.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     # Copies of a slow task would each hold a transaction open; the sink refuses to start with it.
     "spark.speculation": "false",
     # Times in records must not depend on the machine that formats them.
