@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from exactly_once.kafka.connection import Connection
-from resources.embedded_broker import HOST, EmbeddedBroker
+from resources.embedded_broker import HOST, EmbeddedBroker, _free_port
 from tests.support.broker import FAST_TIME_OUTS
 
 USER, PASSWORD = "writer", "s3cret-\"quoted\"-'one'"
@@ -134,9 +134,3 @@ class Authority:
             address = x509.IPAddress(ipaddress.ip_address(HOST))
             builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
         return builder.sign(self._key, hashes.SHA256())
-
-
-def _free_port(taken: set[int]) -> int:
-    from resources.embedded_broker import _free_port as free
-
-    return free(taken)
