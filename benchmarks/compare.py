@@ -93,7 +93,7 @@ def run_once(
     out = bench.topic(f"out-{workload.name}", partitions)
     job = Job(workload, source, out, records, batch_of(records))
     with Monitor(bench.connection, out, partitions, str(bench.folder / "broker"), system.group) as monitor:
-        system.run(job, monitor)
+        system.run(job)
     counted = count(bench.connection, out, partitions) if number <= 1 else None
     _check(system, workload, records, counted)
     admin = AdminClient(bench.connection.librdkafka())

@@ -15,7 +15,6 @@ from pathlib import Path
 from benchmarks.flink_files import classpath
 from benchmarks.flink_sql import STATEMENTS, script
 from benchmarks.guarded import guarded, stop
-from benchmarks.monitor import Monitor
 from benchmarks.systems import Job, fresh
 from benchmarks.workloads import Workload
 from resources.embedded_broker import HOST
@@ -128,7 +127,7 @@ class FlinkSystem:
         java = bool(words) and "java" in words[0]  # not the guard beside it
         return next((role for role, main in _MAIN.items() if java and main in words), None)
 
-    def run(self, job: Job, monitor: Monitor) -> None:
+    def run(self, job: Job) -> None:
         """Submit the job and wait for its end."""
         run = fresh("flink")
         guarantee = "exactly-once" if self.name == EXACTLY_ONCE else "at-least-once"

@@ -97,7 +97,6 @@ class Stream:
     admin: AdminClient
     query: StreamingQuery
     out: str
-    full: Event
     stop_load: Event
     stop_reader: Event
     results: SimpleQueue[list[tuple[int, int]]]
@@ -155,7 +154,7 @@ def streaming(bench: Bench, sink: str, rate: int, trigger: str | None = None) ->
     writer = bench.writer(sink, frame, out)
     query = (writer.trigger(processingTime=trigger) if trigger else writer).start()
     admin = AdminClient(bench.connection.librdkafka())
-    stream = Stream(admin, query, out, full, stop_load, stop_reader, results)
+    stream = Stream(admin, query, out, stop_load, stop_reader, results)
     try:
         _wait_for_output(query)
         full.set()

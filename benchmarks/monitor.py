@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from types import TracebackType
 
 import psutil
@@ -76,11 +75,6 @@ def spent(begin: Sample, end: Sample) -> dict[str, float]:
     return {group: s - begin.cpu_s.get(group, 0.0) for group, s in end.cpu_s.items()}
 
 
-def steps(samples: Sequence[Sample]) -> list[tuple[float, int]]:
-    """When more became visible, and how many offsets."""
-    return [(b.at, b.visible - a.visible) for a, b in pairwise(samples) if b.visible > a.visible]
-
-
 def spark_group(words: Sequence[str]) -> str | None:
     """Of a process that this one started, by its command line."""
     if words and "java" in words[0]:
@@ -135,15 +129,6 @@ class Monitor:
         self._thread.join()
         if kind is None:
             self.samples.append(self._look())
-
-    def wait_until_quiet(self, seconds: float, at_most_s: float) -> None:
-        """Return when nothing new became visible for ``seconds``, once something is; raise after ``at_most_s``."""
-        while time.monotonic() - self._began < at_most_s:
-            end = end_of(list(self.samples))
-            if end is not None and self.samples[-1].at - end.at > seconds:
-                return
-            time.sleep(EVERY_S)
-        raise TimeoutError(f"the output did not come to rest within {at_most_s:.0f} s")
 
     def peak_mib(self) -> dict[str, float]:
         """The largest resident memory of each group; pages that its processes share count for each."""

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from benchmarks.common import PRODUCER
 from benchmarks.guarded import guarded, stop
-from benchmarks.monitor import Monitor
 from benchmarks.systems import Job, fresh
 from benchmarks.workloads import JSON, LEAST_AMOUNT, PASS, Workload
 from exactly_once.kafka.connection import Connection
@@ -79,7 +78,7 @@ class QuixSystem:
         """Return the group of its processes."""
         return "Quix processes" if str(_APP) in words and "python" in words[0] else None
 
-    def run(self, job: Job, monitor: Monitor) -> None:
+    def run(self, job: Job) -> None:
         """Run both processes until they have read everything and committed."""
         run = fresh("quix")
         folder = self.folder / run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from benchmarks.common import AT_LEAST_ONCE, OURS, SPARKS, Bench
-from benchmarks.monitor import Monitor, spark_group
+from benchmarks.monitor import spark_group
 from benchmarks.processors import WORKERS
 from benchmarks.workloads import Workload
 from resources.spark import kafka_source_options
@@ -48,7 +48,7 @@ class System(Protocol):
     def group(self, words: Sequence[str]) -> str | None:
         """Return the group of one of its processes, by command line; None for any other process."""
 
-    def run(self, job: Job, monitor: Monitor) -> None:
+    def run(self, job: Job) -> None:
         """Run ``job`` until its output is complete and visible."""
 
 
@@ -70,7 +70,7 @@ class SparkSystem:
         group = spark_group(words)
         return None if group == WORKERS and self.name == SPARKS else group
 
-    def run(self, job: Job, monitor: Monitor) -> None:
+    def run(self, job: Job) -> None:
         """Run the query with the trigger availableNow."""
         query = self.query(job).trigger(availableNow=True).start()
         query.awaitTermination()

@@ -18,7 +18,7 @@ from exactly_once.errors import Expired, SinkOwned
 from exactly_once.failpoints import reach
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.participants.kafka_topics import check_topics
+from exactly_once.participants.kafka_checks import check_cluster, check_topics
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
 from exactly_once.protocol.planning import Batch, check_binding, plan_batch
@@ -89,8 +89,6 @@ def _claim(
     others: Iterable[Participant[Any]],
     consent: Consent,
 ) -> DriverState:
-    from exactly_once.participants.kafka_checks import check_cluster  # with Arrow, which a process that commits lacks
-
     deadline = Deadline(CLAIM_BUDGET_S)
     with Session.of(options, others, deadline) as session:
         admin = session.kafka.admin()

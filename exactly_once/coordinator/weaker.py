@@ -19,6 +19,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka import CONTACT_BUDGET_S
+from exactly_once.participants.kafka_checks import check_cluster
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.ticket import Ticket
@@ -50,8 +51,6 @@ def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
 def _settled(options: SinkOptions, batch: Batch) -> DriverState:
     """Return the state of a driver whose earlier decisions are all completed."""
     if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
-        from exactly_once.participants.kafka_checks import check_cluster
-
         with Admin(options.connection, CONTACT_BUDGET_S) as admin:
             version, timeout_ms = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
         return DriverState(0, batch.query_id, version, timeout_ms, 0)

@@ -1,16 +1,15 @@
-"""What the start of a stream or of a write refuses of Kafka: its version, its settings, rights, timeouts."""
+"""What the start of a stream or of a write refuses of Kafka: its version, its settings, rights, topics, timeouts."""
 
 from __future__ import annotations
 
-from exactly_once.errors import InvalidOption, InvalidTransactionTimeout
+from collections.abc import Callable
+
+from exactly_once.errors import InvalidOption, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.produce.sender import Settings
-from exactly_once.kafka.sender import ACKNOWLEDGED, UNACKNOWLEDGED, check_settings
-from exactly_once.kafka.transaction import fixed_settings
 from exactly_once.kafka.transactions import end_txn_version
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
-from exactly_once.participants.kafka_part import within
 from exactly_once.protocol.names import namespace
+from exactly_once.protocol.records import Decision
 
 
 def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int]:
@@ -41,6 +40,39 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int]:
     return version, timeout_ms
 
 
+def check_topics(
+    admin: Admin, last: Decision | None, topics: list[str], adopts: Callable[[str], bool]
+) -> dict[str, str]:
+    """Make sure that no topic was recreated since the last decision.
+
+    Parameters
+    ----------
+    adopts
+        Whether the user adopts the new topic with this id.
+
+    Returns
+    -------
+    dict of str to str
+        The brokers' ids of the topics.
+
+    Raises
+    ------
+    TopicRecreated
+        Unless the user adopts the new topic.
+    """
+    ids = admin.topic_ids(topics)
+    known = last.topic_ids if last else {}
+    for topic, topic_id in ids.items():
+        if known.get(topic, topic_id) != topic_id and not adopts(topic_id):
+            raise TopicRecreated(
+                f"topic {topic!r} was deleted and recreated: the records that earlier batches wrote to it are gone",
+                "If this was intended and the stream should continue into the new topic, set the option "
+                f"sink.adopt={topic_id} for one start; to write everything again, start with a new checkpoint and a "
+                "new sink.id",
+            )
+    return ids
+
+
 def check_producer(options: SinkOptions, timeout_ms: int) -> None:
     """Make sure that the producer takes the user's settings beside those that the guarantee fixes.
 
@@ -48,6 +80,12 @@ def check_producer(options: SinkOptions, timeout_ms: int) -> None:
     ------
     InvalidOption
     """
+    # the producers are for tasks, and with them comes Arrow: a process that commits does without both
+    from exactly_once.kafka.produce.sender import Settings
+    from exactly_once.kafka.sender import ACKNOWLEDGED, UNACKNOWLEDGED, check_settings
+    from exactly_once.kafka.transaction import fixed_settings
+    from exactly_once.participants.kafka_part import within
+
     if not options.librdkafka and options.guarantee is not Guarantee.NONE:
         try:
             Settings.of(options.producer, options.delivery_timeout_s)

@@ -23,7 +23,7 @@ from exactly_once.kafka.transactions import (
     list_transactions,
 )
 from exactly_once.participant import Proposal
-from exactly_once.participants.kafka_topics import check_topics
+from exactly_once.participants.kafka_checks import check_topics
 from exactly_once.protocol.loss import doubtful
 from exactly_once.protocol.names import PartId, namespace
 from exactly_once.protocol.outcomes import Outcome

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from exactly_once.coordinator.driver_state import FileStore
 from exactly_once.coordinator.micro_batch import Committer, plan
 from exactly_once.coordinator.session import Session
 from exactly_once.coordinator.weaker import DeliveryCommitter, plan_delivery
-from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
-from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Ticket
 
@@ -39,12 +36,6 @@ def plan_batch_write(options: SinkOptions, schema: StructType) -> tuple[Columns,
     columns = _columns(options, schema)
     write = plan_write(options)
     return _framed(columns, options, write.ticket), write
-
-
-def abort_stream(options: SinkOptions, batch_id: int, parts: Sequence[Part | None]) -> None:
-    """Abort the batch unless it is decided; see :meth:`exactly_once.coordinator.micro_batch.Committer.abort`."""
-    reach("aborting")
-    committer(options).abort(batch_id, parts)
 
 
 _committers: dict[str, Committer | DeliveryCommitter] = {}

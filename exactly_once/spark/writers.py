@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.part import Part
 from exactly_once.spark.heap import freeze
@@ -84,9 +85,10 @@ class Writer(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort the batch unless it is decided; see :meth:`exactly_once.coordinator.micro_batch.Committer.abort`."""
-        from exactly_once.spark.driver import abort_stream
+        from exactly_once.spark.driver import committer
 
-        abort_stream(self._options, batchId, _parts(messages))
+        reach("aborting")
+        committer(self._options).abort(batchId, _parts(messages))
 
 
 class BatchWriter(DataSourceArrowWriter):
