@@ -130,6 +130,7 @@ def test_the_batches_of_a_partition_go_out_one_after_the_other(brokers: Brokers)
     box = outbox(brokers, limits=Limits(100, 1_000, 5_000, 5.0))
     for text in "abc":
         box.put(("t", 0), 1, batch(text))
+    box.start()
     until("the first request", lambda: brokers.requests)
     assert sent_to(brokers, ("t", 0)) == [b"a"]
     brokers.open.set()
@@ -142,12 +143,32 @@ def test_one_request_carries_a_batch_of_each_partition_of_its_leader_up_to_its_s
     brokers.open.clear()
     box = outbox(brokers, limits=Limits(10, 1_000, 5_000, 5.0))
     box.put(("t", 0), 1, batch("x" * 4))
+    box.start()
     until("the first request", lambda: brokers.requests)
     for partition, text in ((0, "a" * 6), (1, "b" * 6), (2, "c" * 4), (3, "d" * 30)):
         box.put(("t", partition), 1, batch(text))
     brokers.open.set()
     box.flush(5)
     assert [sorted(p for _, p in data) for _, data in brokers.requests] == [[0], [0], [1, 2], [3]]
+
+
+def test_what_is_queued_together_leaves_in_one_request(brokers: Brokers) -> None:
+    """Guards against two round trips, and two requests to add partitions, for the few rows of a small part."""
+    box = outbox(brokers)
+    for partition in range(4):
+        box.put(("t", partition), 1, batch("a"))
+    assert not brokers.requests
+    box.flush(5)
+    assert [sorted(p for _, p in data) for _, data in brokers.requests] == [[0, 1, 2, 3]]
+
+
+def test_what_is_queued_leaves_when_there_is_no_room_for_more(brokers: Brokers) -> None:
+    """Guards against a task that waits for room which nothing will make."""
+    box = outbox(brokers, limits=Limits(100, 20, 5_000, 5.0))
+    for text in "abc":
+        box.put(("t", 0), 1, batch(text, size=10))
+    box.flush(5)
+    assert sent_to(brokers, ("t", 0)) == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("passing", [NotLeaderForPartitionError, KafkaConnectionError("gone")], ids=str)
@@ -253,6 +274,7 @@ def test_after_close_nothing_is_sent_and_the_answer_on_its_way_was_awaited(broke
     box = outbox(brokers)
     box.put(("t", 0), 1, batch("a"))
     box.put(("t", 0), 1, batch("b"))
+    box.start()
     until("the first request", lambda: brokers.requests)
     threading.Timer(0.2, brokers.open.set).start()
     box.close(5)

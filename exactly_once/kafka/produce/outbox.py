@@ -111,7 +111,7 @@ class Outbox:
     # -- for the sending thread -----------------------------------------------------------------------------------
 
     def put(self, partition: Partition, leader: int, batch: Sealed) -> None:
-        """Queue the next batch of ``partition``; waits while too much is unacknowledged.
+        """Queue the next batch of ``partition`` for :meth:`start`; waits while too much is unacknowledged.
 
         Parameters
         ----------
@@ -125,6 +125,8 @@ class Outbox:
         """
         size = batch.size
         with self._changed:
+            if self._waiting + size > self._limits.waiting_bytes:
+                self.start()
             self._wait(lambda: not self._waiting or self._waiting + size <= self._limits.waiting_bytes)
             queue = self._queues.get(partition)
             if queue is None:
@@ -133,7 +135,11 @@ class Outbox:
                 queue.since = time.monotonic()
             queue.batches.append(batch)
             self._waiting += size
-            self._wake([queue.leader])
+
+    def start(self) -> None:
+        """Send what is queued: a request carries batches of all partitions that a broker leads."""
+        with self._changed:
+            self._wake(q.leader for q in self._queues.values() if q.batches)
 
     def flush(self, timeout_s: float) -> None:
         """Wait until every batch is acknowledged.
@@ -143,6 +149,7 @@ class Outbox:
         PrepareFailed, InvalidRecord, NotAuthorized
         """
         with self._changed:
+            self.start()
             self._wait(lambda: not self._waiting, timeout_s)
 
     def close(self, timeout_s: float) -> None:

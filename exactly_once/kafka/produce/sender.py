@@ -191,6 +191,7 @@ class ArrowSender:
                 key, size = largest()
                 raise of_sender(KafkaException(Code(Code.MSG_SIZE_TOO_LARGE)), self.name, topic, key, bytes(size))
             self._put((topic, partition), leaders[partition], batch, largest)
+        self._outbox.start()
 
     def _put(self, partition: Partition, leader: int, batch: Batch, largest: Callable[[], tuple[object, int]]) -> None:
         producer = self._producer
