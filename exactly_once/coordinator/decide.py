@@ -26,7 +26,7 @@ DECIDE_BUDGET_S = 30.0
 
 def decide_and_complete(
     session: Session, proposed: Decision, state: DriverState, amended: Decision | None = None
-) -> Decision:
+) -> tuple[Decision, Completed]:
     """Decide ``proposed`` under the claim of ``state``, and complete it.
 
     ``amended`` is the earlier decision of the same batch of which ``proposed`` replaces lost parts: its other handles
@@ -34,8 +34,8 @@ def decide_and_complete(
 
     Returns
     -------
-    Decision
-        As it was written.
+    (Decision, Completed)
+        As it was written, and its mark for :func:`mark`.
 
     Raises
     ------
@@ -59,14 +59,19 @@ def decide_and_complete(
     if lost := complete(session, decision):
         raise lost_parts(session.sink_id, decision, lost)
     durations = prepare_ms, _ms(started, decided), _ms(decided, time.monotonic())
-    done = Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
+    return decision, Completed(decision.query_id, decision.batch_id, state.token, now_ms(), *durations)
+
+
+def mark(session: Session, decision: Decision, done: Completed) -> None:
+    """Write to the commit log that every part of ``decision`` is committed; raises what the log does, as of a batch
+    that is committed.
+    """
     try:
         session.log.append(done, Deadline(DECIDE_BUDGET_S))
     except ExactlyOnceError as e:
         raise decided_error(e, COMMITTED) from e
-    session.log.tally(state.token, Deadline(DECIDE_BUDGET_S), rewritten=len(decision.rewritten))
+    session.log.tally(done.token, Deadline(DECIDE_BUDGET_S), rewritten=len(decision.rewritten))
     reach("completed")
-    return decision
 
 
 def _confirm(session: Session, proposed: Decision, state: DriverState) -> Decision:

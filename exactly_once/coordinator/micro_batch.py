@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from exactly_once.checkpoint import batch_in_flight, kafka_offsets
 from exactly_once.coordinator.abort import abort_execution, own_scope
 from exactly_once.coordinator.claim import claim_for_stream
-from exactly_once.coordinator.decide import DECIDE_BUDGET_S, decide_and_complete
+from exactly_once.coordinator.complete import COMMITTED, decided_error
+from exactly_once.coordinator.decide import DECIDE_BUDGET_S, decide_and_complete, mark
 from exactly_once.coordinator.driver_state import DriverState, Store
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
@@ -25,7 +27,7 @@ from exactly_once.participant import Participant
 from exactly_once.protocol.loss import in_doubt
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan, plan_batch
-from exactly_once.protocol.records import KAFKA, Decision, in_order
+from exactly_once.protocol.records import KAFKA, Completed, Decision, in_order
 from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
@@ -89,7 +91,7 @@ class Committer:
         2. Ask the brokers: every prepared transaction is alive, with time to spare.
         3. Decide: one fenced, durable record. From here on the batch will be committed, whoever does it.
         4. Complete: EndTxn for every handle, until each outcome is proven.
-        5. Mark the decision as completed; sweep what failed attempts left open.
+        5. Mark the decision as completed, and meanwhile sweep what failed attempts left open.
 
         Returns
         -------
@@ -106,14 +108,14 @@ class Committer:
         if done[0].plan is Plan.DRAIN:
             self._session.log.tally(state.token, Deadline(DECIDE_BUDGET_S), drained=1)
         else:
-            decision = self._decide(done, state)
+            decision, completed = self._decide(done, state)
             state = replace(
                 state,
                 last_batch=decision.batch_id,
                 last_digest=decision.offsets_digest,
                 replay={},
                 too_long=0,
-                swept_ms=self._housekeeping(done, state),
+                swept_ms=self._housekeeping(done, state, decision, completed),
                 clock_ahead_ms=self._session.log.clock_ahead_ms,
             )
         now = self._store.load()
@@ -162,7 +164,7 @@ class Committer:
             )
         return done
 
-    def _decide(self, parts: list[Part], state: DriverState) -> Decision:
+    def _decide(self, parts: list[Part], state: DriverState) -> tuple[Decision, Completed]:
         sink_id = self._session.sink_id
         amended = None
         if parts[0].plan is Plan.REPLAY:
@@ -170,8 +172,9 @@ class Committer:
             amended = earlier_decision(sink_id, last, parts, state)
         return decide_and_complete(self._session, proposal(parts, state), state, amended)
 
-    def _housekeeping(self, parts: list[Part], state: DriverState) -> int:
-        """Roll back open parts of failed attempts of this execution, and of late tasks of older claims.
+    def _housekeeping(self, parts: list[Part], state: DriverState, decision: Decision, done: Completed) -> int:
+        """Mark the decision as completed, and meanwhile roll back what failed attempts of this execution, and late
+        tasks of older claims, left open.
 
         In Kafka after every batch: Spark's attempt numbers do not tell whether there is something, since a stage that
         is run again counts its attempts from 0 again. The other participants, where looking costs more, when something
@@ -183,10 +186,16 @@ class Committer:
             When the other participants were last looked at, in ms.
         """
         session, swept_ms = self._session, state.swept_ms
-        others = [name for name in session.participants if name != KAFKA]
         try:
-            scope = own_scope(session, state)
-            swept = session.sweep(scope, [KAFKA])
+            scope = own_scope(session, state)  # spares the parts of this decision
+        except ExactlyOnceError as e:
+            raise decided_error(e, COMMITTED) from e
+        others = [name for name in session.participants if name != KAFKA]
+        with ThreadPoolExecutor(1) as beside:  # one asks the log, the other Kafka's coordinators
+            sweeping = beside.submit(session.sweep, scope, [KAFKA])
+            mark(session, decision, done)
+        try:
+            swept = sweeping.result()
             retried = bool(swept) or any(not p.attempt.startswith("0.") for p in parts)
             if retried or now_ms() - swept_ms >= SWEEP_EVERY_MS:
                 swept |= session.sweep(scope, others)

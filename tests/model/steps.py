@@ -38,6 +38,9 @@ from tests.model.state import (
     with_tasks,
 )
 
+#: After the last abort of a sweep it looks again.
+_AFTER_SWEEPING = {"sweeping": "sweep", "housekeeping": "housekeep", "beside": "completed", "owning": "own"}
+
 #: The transition's name (``code.TRANSITIONS`` says what it stands for), what happened, and the world after it.
 Step = tuple[str, str, World]
 
@@ -71,9 +74,11 @@ class Actors:
             "run": self._run,
             "decide": self._decide,
             "complete": self._complete,
-            "completed": self._mark,
+            "completed": self._mark_and_sweep,
             "housekeep": self._sweep,
             "housekeeping": self._sweeping,
+            "beside": self._sweeping,
+            "swept": self._mark,
             "spark": self._spark,
             "abort": self._abort,
             "disown": self._disown,
@@ -225,7 +230,7 @@ class Actors:
             if a.pc == "recovered":
                 yield "mark", f"marks {batch} as completed", actor(w, i, self._resolve(w, a))
             else:
-                pc = "housekeep" if self.rules.sweeps_after_batch else "spark"
+                pc = "housekeep" if a.pc == "completed" and self.rules.sweeps_after_batch else "spark"
                 a = a._replace(pc=pc, replay=(), lost=(), amended=())
                 yield "mark", f"marks {batch} as completed", actor(w, i, a)
         elif (begun := self._init(w, i, process)) is not None:
@@ -239,6 +244,12 @@ class Actors:
                     "was fenced, reads the log, and is the owner still",
                     actor(w, i, a._replace(known=known)),
                 )
+
+    def _mark_and_sweep(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Side by side: what is open is looked for before the mark, or behind it."""
+        yield from self._mark(w, i, a)
+        if self.rules.sweeps_after_batch:
+            yield from self._sweep(w, i, a)
 
     def _sweep(self, w: World, i: int, a: Actor) -> Iterator[Step]:
         """Look for what is open: of older claims at a start; own attempts after a retry; all of this claim's after an
@@ -255,15 +266,16 @@ class Actors:
                 exact = self.rules.sweep_spares_exactly
                 found = [t for t in found if (t.handle not in spared if exact else t.id not in ids)]
         else:
-            found = open_in(w, own | older if a.pc == "housekeep" else own)
+            found = open_in(w, own if a.pc == "own" else own | older)
         if found:
-            busy = {"sweep": "sweeping", "housekeep": "housekeeping", "own": "owning"}[a.pc]
+            busy = {"sweep": "sweeping", "housekeep": "housekeeping", "completed": "beside", "own": "owning"}[a.pc]
             todo = tuple(t.handle for t in found)
             yield "sweep", f"finds {_names(todo)} open", actor(w, i, a._replace(pc=busy, todo=todo))
         elif a.pc == "sweep":
             yield from self._plan(w, i, a)
-        elif a.pc == "housekeep":
-            yield "sweep", "finds nothing open", actor(w, i, a._replace(pc="spark"))
+        elif a.pc in ("housekeep", "completed"):
+            pc = "spark" if a.pc == "housekeep" else "swept"
+            yield "sweep", "finds nothing open", actor(w, i, a._replace(pc=pc))
         elif self.rules.aborted_before_sweep or not self.rules.late_task_asks:
             yield "sweep", "finds nothing open under its own claim", self._stop(w, i, a)
         else:
@@ -272,7 +284,7 @@ class Actors:
     def _sweeping(self, w: World, i: int, a: Actor) -> Iterator[Step]:
         """Abort what was seen, by producer id and epoch."""
         h, rest = a.todo[0], a.todo[1:]
-        pc = a.pc if rest else {"sweeping": "sweep", "housekeeping": "housekeep", "owning": "own"}[a.pc]
+        pc = a.pc if rest else _AFTER_SWEEPING[a.pc]
         nw = abort(w, h, "a sweep")
         yield "abort", f"aborts {_name(h)}", actor(nw, i, a._replace(pc=pc, todo=rest))
 

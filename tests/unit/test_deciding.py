@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exactly_once.coordinator.consent import Consent
-from exactly_once.coordinator.decide import amend, decide_and_complete
+from exactly_once.coordinator.decide import amend, decide_and_complete, mark
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.resolve import complete_decided
 from exactly_once.coordinator.session import Session
@@ -115,6 +115,10 @@ def proposal(decision: Decision, last: Decision | None = None) -> Proposal:
     return Proposal("job", "/c", Batch("q", decision.batch_id, "d"), decision, last, 0, 900_000, 0, 0)
 
 
+def decide_and_mark(sess: Session, proposed: Decision) -> None:
+    mark(sess, *decide_and_complete(sess, proposed, STATE))
+
+
 NOT_KNOWN = "The driver cannot tell whether the batch is decided"
 MARKED_LATER = "The batch is committed; the next start marks it so"
 
@@ -133,7 +137,7 @@ def test_a_log_that_fails_at_the_decision_or_behind_it_is_no_proof_that_nothing_
     """ "Nothing was written" sends a person to write by hand what is committed, or may be: duplicates."""
     log = Log(EMPTY, at, kind("the log fails", "Look at it"))
     with pytest.raises(kind, match=says):
-        decide_and_complete(session(log), replace(EMPTY, batch_id=8), STATE)
+        decide_and_mark(session(log), replace(EMPTY, batch_id=8))
 
 
 @pytest.mark.parametrize("kind", [BrokerUnreachable, NotAuthorized])
@@ -151,11 +155,11 @@ def test_parts_that_were_written_again_are_counted_as_their_decision_is_complete
     again = replace(EMPTY, batch_id=8, rewritten=("kafka/0", "kafka/2"))
     tried = Log(EMPTY, Completed, BrokerUnreachable("the log fails", "Look at it"))
     with pytest.raises(BrokerUnreachable):
-        decide_and_complete(session(tried), again, STATE)
+        decide_and_mark(session(tried), again)
     assert tried.rewritten == []
 
     done = Log(EMPTY)
-    decide_and_complete(session(done), again, STATE)
+    decide_and_mark(session(done), again)
     assert done.rewritten == [2]
 
     left = Log(again)
