@@ -68,7 +68,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--all-sinks", action="store_true", help="throughput also at least once, and by librdkafka")
     parser.add_argument("--batches", type=int, default=10_000, help="of the endurance run")
     parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.only and len(args.only) > 1 and (single_ones := set(args.only) & set(single.PARTS)):
+        parser.error(f"--only {sorted(single_ones)[0]} stands alone")
+    return args
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -121,9 +122,17 @@ def choices_of(rows: Records) -> Iterator[tuple[int, Headers, int]]:
     count = len(rows)
     partitions = rows.partitions.tolist() if rows.partitions is not None else [CHOOSE] * count
     timestamps_ms = rows.timestamps_ms.tolist() if rows.timestamps_ms is not None else [NOW] * count
-    headers = rows.headers.to_pylist() if rows.headers is not None else [None] * count
-    for partition, some, at_ms in zip(partitions, headers, timestamps_ms, strict=True):
-        yield partition, [(h["key"], h["value"]) for h in some] if some else None, at_ms
+    headers = _header_lists(rows.headers) if rows.headers is not None else repeat(None, count)
+    yield from zip(partitions, headers, timestamps_ms, strict=True)
+
+
+def _header_lists(headers: pa.Array) -> Iterator[Headers]:
+    """The headers of each row, None instead of no header; whole columns become Python objects, not struct by struct."""
+    names, contents = (column.to_pylist() for column in headers.flatten().flatten())
+    elements, start = list(zip(names, contents, strict=True)), 0
+    for size in headers.value_lengths().fill_null(0).to_pylist():
+        yield elements[start : start + size] or None
+        start += size
 
 
 def digest_columns(digest: RowDigest, topic: str, rows: Records) -> None:
@@ -131,7 +140,20 @@ def digest_columns(digest: RowDigest, topic: str, rows: Records) -> None:
     if rows.plain:
         digest.add_columns(rows.keys, rows.values)
         return
-    digest.add_rows(topic.encode(), rows.keys, rows.values, (place_of(*chosen) for chosen in choices_of(rows)))
+    digest.add_rows(topic.encode(), rows.keys, rows.values, _places_of(rows))
+
+
+def _places_of(rows: Records) -> list[bytes]:
+    """:func:`place_of` each row. Where few rows have headers, as most often, the others cost little."""
+    if rows.partitions is None and rows.timestamps_ms is None:
+        places = [place_of(CHOOSE, None, NOW)] * len(rows)
+    else:
+        places = [place_of(*choice) for choice in choices_of(replace(rows, headers=None))]
+    if rows.headers is not None:
+        headed = np.flatnonzero(rows.headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
+        for index, choice in zip(headed.tolist(), choices_of(rows.take(headed)), strict=True):
+            places[index] = place_of(*choice)
+    return places
 
 
 def place_of(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
