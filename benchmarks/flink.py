@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -65,10 +66,11 @@ class FlinkFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running cluster: the folder of configuration, logs and checkpoints."""
+    """A running cluster: the folder of configuration, logs and checkpoints, and the port of its REST API."""
 
     folder: Path
     bootstrap_servers: str
+    rest: int
 
     def submit(self, sql: str, run: str) -> None:
         """Run a file of the SQL client to the end of its job.
@@ -89,6 +91,23 @@ class Cluster:
         if code != 0 or "[ERROR]" in said:
             raise FlinkFailed(f"{run}: {said[-2000:]}")
 
+    @contextmanager
+    def running(self, sql: str, run: str) -> Iterator[None]:
+        """Run an endless job until the block ends; raises as :meth:`submit`."""
+        self.submit(sql, run)
+        try:
+            yield
+        finally:
+            for job in json.loads(self._ask("GET", "/jobs"))["jobs"]:
+                if job["status"] == "RUNNING":
+                    self._ask("PATCH", f"/jobs/{job['id']}?mode=cancel")
+
+    def _ask(self, method: str, path: str) -> str:
+        request = urllib.request.Request(f"http://{HOST}:{self.rest}{path}", method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text: str = answer.read().decode()
+            return text
+
 
 @contextmanager
 def cluster(folder: Path, bootstrap_servers: str) -> Iterator[Cluster]:
@@ -103,7 +122,7 @@ def cluster(folder: Path, bootstrap_servers: str) -> Iterator[Cluster]:
             log = folder / f"{role.split()[-1]}.log"
             processes.append(_start(role, folder, log, "-c", str(folder), "--configDir", str(folder)))
         _await_slots(rest, processes, folder)
-        yield Cluster(folder, bootstrap_servers)
+        yield Cluster(folder, bootstrap_servers, rest)
     finally:
         for process in processes:
             stop(process)

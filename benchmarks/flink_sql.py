@@ -52,7 +52,9 @@ STATEMENTS: Mapping[str, Statement] = {
 }
 
 
-def script(workload: str, bootstrap_servers: str, source: str, out: str, guarantee: str, run: str) -> str:
+def script(
+    workload: str, bootstrap_servers: str, source: str, out: str, guarantee: str, run: str, endless: bool = False
+) -> str:
     """Return the SQL client's file for one job, which ends at the present end of ``source``.
 
     Parameters
@@ -61,6 +63,8 @@ def script(workload: str, bootstrap_servers: str, source: str, out: str, guarant
         The connector's: ``exactly-once`` or ``at-least-once``.
     run : str
         Names the job and its transactional ids.
+    endless : bool
+        The job ends when somebody cancels it; the client ends when it runs.
     """
     chosen = STATEMENTS[workload]
     shared = {
@@ -77,7 +81,7 @@ def script(workload: str, bootstrap_servers: str, source: str, out: str, guarant
         "topic": source,
         "properties.group.id": run,
         "scan.startup.mode": "earliest-offset",
-        "scan.bounded.mode": "latest-offset",
+        **({} if endless else {"scan.bounded.mode": "latest-offset"}),
         **{f"properties.{n.removeprefix('kafka.')}": v for n, v in TUNED_SOURCE.items() if n.startswith("kafka.")},
     }
     writing = {
@@ -88,7 +92,7 @@ def script(workload: str, bootstrap_servers: str, source: str, out: str, guarant
         "properties.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
         **{f"properties.{n.removeprefix('kafka.')}": v for n, v in PRODUCER.items()},
     }
-    settings = {"table.dml-sync": "true", "table.local-time-zone": "UTC", "pipeline.name": run}
+    settings = {"table.dml-sync": str(not endless).lower(), "table.local-time-zone": "UTC", "pipeline.name": run}
     return "\n".join(
         [
             *(f"SET '{name}' = '{value}';" for name, value in settings.items()),

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -23,6 +23,9 @@ from resources.spark import kafka_source_options
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
+
+#: A running query of some system.
+Q = TypeVar("Q")
 
 PARTITIONS = 4
 TICK_S = 0.01
@@ -64,19 +67,22 @@ def measure(bench: Bench, rate: int, seconds: float, warm_up_s: float, repeats: 
 def one(bench: Bench, sink: str, rate: int, seconds: float, warm_up_s: float) -> Run:
     """Measure one sink at ``rate`` records a second, after a warm-up."""
     with streaming(bench, sink, rate) as stream:
-        time.sleep(warm_up_s)  # an open loop is measured in time, there is no condition to wait for
-        from_ns = time.time_ns()
-        time.sleep(seconds)
-        until_ns = time.time_ns()
-        progress = [p for p in stream.query.recentProgress if p["numInputRows"]][-50:]
-        stream.drain()  # slow records count too
-        seen = stream.end()
-        said = stream.query.exception()
-    ms = sorted((at - created) / 1e6 for created, at in seen if from_ns <= created <= until_ns)
+        progress: list[dict[str, Any]] = []
+        query = stream.query
+        ms = stream.latencies_ms(
+            seconds, warm_up_s, lambda: progress.extend(p for p in query.recentProgress if p["numInputRows"])
+        )
+        said = query.exception()
     if not ms:
         raise RuntimeError(f"{sink}: no record became visible; the query says {said}")
+    p50, p95, p99 = percentiles(ms)
+    return Run(sink, p50, p95, p99, len(ms), len(progress[-50:]), where_time_goes(progress[-50:]))
+
+
+def percentiles(ms: Sequence[float]) -> tuple[float, float, float]:
+    """Return p50, p95 and p99 of sorted times."""
     p50, p95, p99 = (ms[int(len(ms) * q)] for q in (0.5, 0.95, 0.99))
-    return Run(sink, p50, p95, p99, len(ms), len(progress), where_time_goes(progress))
+    return p50, p95, p99
 
 
 def maximum(bench: Bench, sink: str, seconds: float, warm_up_s: float) -> float:
@@ -91,15 +97,27 @@ def maximum(bench: Bench, sink: str, seconds: float, warm_up_s: float) -> float:
 
 
 @dataclass
-class Stream:
+class Stream(Generic[Q]):
     """A running query between a load and a reader."""
 
     admin: AdminClient
-    query: StreamingQuery
+    query: Q
     out: str
     stop_load: Event
     stop_reader: Event
     results: SimpleQueue[list[tuple[int, int]]]
+
+    def latencies_ms(self, seconds: float, warm_up_s: float, then: Callable[[], None] = lambda: None) -> list[float]:
+        """Measure for ``seconds`` after a warm-up, call ``then``, and end load and reader; the sorted times until a
+        record was visible, in ms.
+        """
+        time.sleep(warm_up_s)  # an open loop is measured in time, there is no condition to wait for
+        from_ns = time.time_ns()
+        time.sleep(seconds)
+        until_ns = time.time_ns()
+        then()
+        self.drain()  # slow records count too
+        return sorted((at - created) / 1e6 for created, at in self.end() if from_ns <= created <= until_ns)
 
     def drain(self) -> None:
         """Stop the load, and wait until nothing more becomes visible; a minute at most."""
@@ -127,15 +145,44 @@ class Stream:
 
 
 @contextmanager
-def streaming(bench: Bench, sink: str, rate: int, trigger: str | None = None) -> Iterator[Stream]:
-    """Run a pass-through under load, which is full from the first output on; stop everything when the block ends.
+def streaming(bench: Bench, sink: str, rate: int, trigger: str | None = None) -> Iterator[Stream[StreamingQuery]]:
+    """Run a pass-through of Spark :func:`under_load`.
+
+    Parameters
+    ----------
+    trigger : str, optional
+        Spark's ``processingTime``; default: batches follow each other.
+    """
+
+    @contextmanager
+    def query(source: str, out: str) -> Iterator[StreamingQuery]:
+        frame = (
+            bench.spark.readStream.format("kafka")
+            .options(**kafka_source_options(bench.connection, source))
+            .load()
+            .select("key", "value")
+        )
+        writer = bench.writer(sink, frame, out)
+        query = (writer.trigger(processingTime=trigger) if trigger else writer).start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    with under_load(bench, rate, query) as stream:
+        yield stream
+
+
+@contextmanager
+def under_load(bench: Bench, rate: int, start: Callable[[str, str], AbstractContextManager[Q]]) -> Iterator[Stream[Q]]:
+    """Run a query under load, which is full from the first output on; stop everything when the block ends.
 
     Parameters
     ----------
     rate : int
         Records of 104 bytes a second.
-    trigger : str, optional
-        Spark's ``processingTime``; default: batches follow each other.
+    start : callable
+        Of source and output topic: runs the query until its block ends.
     """
     source, out = bench.topic("latency-in", PARTITIONS), bench.topic("latency-out", PARTITIONS)
     context = multiprocessing.get_context("spawn")
@@ -143,38 +190,30 @@ def streaming(bench: Bench, sink: str, rate: int, trigger: str | None = None) ->
     results = context.SimpleQueue()
     load = context.Process(target=_load, args=(bench.connection, source, rate, full, stop_load), daemon=True)
     reader = context.Process(target=_read, args=(bench.connection, out, stop_reader, results), daemon=True)
-    frame = (
-        bench.spark.readStream.format("kafka")
-        .options(**kafka_source_options(bench.connection, source))
-        .load()
-        .select("key", "value")
-    )
+    admin = AdminClient(bench.connection.librdkafka())
     reader.start()
     load.start()
-    writer = bench.writer(sink, frame, out)
-    query = (writer.trigger(processingTime=trigger) if trigger else writer).start()
-    admin = AdminClient(bench.connection.librdkafka())
-    stream = Stream(admin, query, out, stop_load, stop_reader, results)
     try:
-        _wait_for_output(query)
-        full.set()
-        yield stream
+        with start(source, out) as query:
+            stream = Stream(admin, query, out, stop_load, stop_reader, results)
+            _wait_for_output(stream)
+            full.set()
+            yield stream
+            stop_load.set()
+            stop_reader.set()
+            load.join(10)
+            reader.join(10)
     finally:
-        stop_load.set()
-        stop_reader.set()
-        load.join(10)
-        reader.join(10)
-        query.stop()
         for process in (load, reader):
             process.kill()
         admin.delete_topics([source, out])[out].result(30)
 
 
-def _wait_for_output(query: StreamingQuery) -> None:
-    deadline = Deadline(120)
-    for _ in deadline.tries():
-        if any(p["numInputRows"] for p in query.recentProgress) or not query.isActive:
+def _wait_for_output(stream: Stream[Any]) -> None:
+    for _ in Deadline(120).tries():
+        if stream.visible():
             return
+    raise TimeoutError(f"nothing was visible in {stream.out} after 120 s")
 
 
 def _load(connection: Connection, topic: str, rate: int, full: Event, stop: Event) -> None:

@@ -41,6 +41,7 @@ def markdown(lines: Sequence[Line]) -> str:
         _by(_of(lines, "sizes"), "record_bytes", "bytes of a record"),
         _by(_of(lines, "partitions"), "partitions_out", "output partitions"),
         _latency([line for line in lines if line["kind"] == "latency"]),
+        _interval([line for line in lines if line["kind"] == "interval"]),
         _torn([line for line in lines if line["kind"] == "torn"]),
         _commit([line for line in lines if line["kind"] == "commit"]),
         _conditions(lines),
@@ -128,6 +129,15 @@ def _latency(lines: Sequence[Line]) -> str:
         rows.append((f"{share:.0%}", f"{offered:,}", *cells))
     head = ("load", "records a second", *systems)
     return _table("Time until a record is visible, ms: p50, p95, p99", head, rows)
+
+
+def _interval(lines: Sequence[Line]) -> str:
+    rows = []
+    for (system, every_s), of in _groups(lines, "system", "interval_s").items():
+        p = [statistics.median(line[q] for line in of) for q in ("p50_ms", "p95_ms", "p99_ms")]
+        rows.append((f"{every_s:g}", system, *(f"{ms:.0f}" for ms in p)))
+    title = "Time until a record is visible with a commit every so many seconds, ms"
+    return _table(title, ("commit every, s", "system", "p50", "p95", "p99"), rows) if rows else ""
 
 
 def _torn(lines: Sequence[Line]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from benchmarks import compare, flink, flink_files, load, quix, torn
+from benchmarks import compare, flink, flink_files, interval, load, quix, torn
 from benchmarks.common import AT_LEAST_ONCE, OURS, SPARKS, Bench
 from benchmarks.results import Conditions, Lines, Throughput, conditions
 from benchmarks.systems import SPARK_SYSTEMS, SparkSystem, System
@@ -89,6 +89,18 @@ def latencies(bench: Bench, plan: Plan, lines: Lines) -> None:
             )
 
 
+def intervals(bench: Bench, plan: Plan, lines: Lines) -> None:
+    """Exactly once beside Flink, with commits as far apart."""
+    with flink.cluster(bench.folder / "flink-interval", bench.connection.bootstrap_servers) as running:
+        for measured in interval.measure(bench, running, plan.seconds, plan.warm_up_s, plan.rounds):
+            lines.add(measured)
+            print(
+                f"  every {measured.interval_s:g} s, {measured.system}: p50 {measured.p50_ms:.0f}, "
+                f"p95 {measured.p95_ms:.0f}, p99 {measured.p99_ms:.0f} ms",
+                flush=True,
+            )
+
+
 def visibility(bench: Bench, plan: Plan, lines: Lines) -> None:
     """How long a part of a batch is visible."""
     for number in range(1, plan.rounds + 1):
@@ -107,6 +119,7 @@ PARTS: dict[str, Callable[[Bench, Plan, Lines], None]] = {
     "sizes": sizes,
     "partitions": partitions,
     "load": latencies,
+    "interval": intervals,
     "torn": visibility,
 }
 
