@@ -19,6 +19,7 @@ from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns
+from exactly_once.spark.gather import together
 from exactly_once.spark.heap import freeze
 from exactly_once.spark.modes import check_task
 
@@ -109,8 +110,8 @@ def _prepare(
     for p in participants:
         p.expect(part._replace(participant=p.name))
     try:
-        for batch in rows:  # to the end, even if nothing is written: state stores commit with the last row
-            if not batch.num_rows or not participants:
+        for batch in together(rows):  # to the end, even if nothing is written: state stores commit with the last row
+            if not participants:
                 continue
             if not writers:
                 for p in participants:
