@@ -30,9 +30,9 @@ TUNED: Mapping[str, str] = {
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
     # Rows go to and from the Python workers over a socket file instead of TCP on the loopback device.
     "spark.python.unix.domain.socket.enabled": "true",
-    # With a limit in bytes (64 MiB by default) Spark measures an Arrow batch at each row: 9 us more for each flight, which
-    # has a nested column (headers). A limit of rows alone, far below the default of 10,000, bounds memory as well: 250
-    # rows of the largest size that brokers take by default are 250 MB.
+    # With a limit in bytes (64 MiB by default) Spark measures an Arrow batch at each row: 9 us more for each flight,
+    # which has a nested column (headers). A limit of rows alone, far below the default of 10,000, bounds memory as
+    # well: 250 rows of the largest size that brokers take by default are 250 MB.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "250",
     # Copies of a slow task would each hold a transaction open; the sink refuses to start with it.
