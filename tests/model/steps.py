@@ -38,8 +38,9 @@ from tests.model.state import (
     with_tasks,
 )
 
-#: After the last abort of a sweep it looks again.
-_AFTER_SWEEPING = {"sweeping": "sweep", "housekeeping": "housekeep", "beside": "completed", "owning": "own"}
+#: Where a sweep looks, and where it aborts what it saw; after the last abort it looks again.
+_SWEEPING = {"sweep": "sweeping", "housekeep": "housekeeping", "completed": "beside", "own": "owning"}
+_AFTER_SWEEPING = {aborts: looks for looks, aborts in _SWEEPING.items()}
 
 #: The transition's name (``code.TRANSITIONS`` says what it stands for), what happened, and the world after it.
 Step = tuple[str, str, World]
@@ -268,9 +269,8 @@ class Actors:
         else:
             found = open_in(w, own if a.pc == "own" else own | older)
         if found:
-            busy = {"sweep": "sweeping", "housekeep": "housekeeping", "completed": "beside", "own": "owning"}[a.pc]
             todo = tuple(t.handle for t in found)
-            yield "sweep", f"finds {_names(todo)} open", actor(w, i, a._replace(pc=busy, todo=todo))
+            yield "sweep", f"finds {_names(todo)} open", actor(w, i, a._replace(pc=_SWEEPING[a.pc], todo=todo))
         elif a.pc == "sweep":
             yield from self._plan(w, i, a)
         elif a.pc in ("housekeep", "completed"):

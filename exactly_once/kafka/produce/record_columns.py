@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.produce.records import Records, header_counts
 from exactly_once.kafka.produce.varints import (
     Column,
     Numbers,
@@ -66,7 +66,7 @@ def _headers(headers: pa.Array | None, order: Numbers, sizes: Numbers) -> list[P
     if headers is None:
         sizes += 1
         return [Column(_NO_HEADERS, np.zeros(len(order), np.int64))]
-    counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = header_counts(headers).astype(np.int64)
     of_rows = _joined(headers.flatten(), counts)
     parts = _counted(counts[order], sizes)
     sizes += _lengths(of_rows)[order]

@@ -117,6 +117,12 @@ def join(parts: list[Records]) -> Records:
     )
 
 
+def header_counts(headers: pa.Array) -> Ints:
+    """How many headers each row has."""
+    counts: Ints = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return counts
+
+
 def choices_of(rows: Records) -> Iterator[tuple[int, Headers, int]]:
     """Partition, headers and timestamp of each row, as librdkafka takes them."""
     count = len(rows)
@@ -130,7 +136,7 @@ def _header_lists(headers: pa.Array) -> Iterator[Headers]:
     """The headers of each row, None instead of no header; whole columns become Python objects, not struct by struct."""
     names, contents = (column.to_pylist() for column in headers.flatten().flatten())
     elements, start = list(zip(names, contents, strict=True)), 0
-    for size in headers.value_lengths().fill_null(0).to_pylist():
+    for size in header_counts(headers).tolist():
         yield elements[start : start + size] or None
         start += size
 
@@ -151,7 +157,7 @@ def _places_of(rows: Records) -> list[bytes]:
     if rows.timestamps_ms is not None:
         chose |= rows.timestamps_ms != NOW
     if rows.headers is not None:
-        chose |= rows.headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False) > 0
+        chose |= header_counts(rows.headers) > 0
     places = [place_of(CHOOSE, None, NOW)] * len(rows)
     if not len(indices := np.flatnonzero(chose)):
         return places
