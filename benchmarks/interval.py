@@ -17,21 +17,10 @@ RATE = 20_000
 
 
 @dataclass(frozen=True)
-class Interval:
-    """One run of one system with commits ``interval_s`` apart: ms until a record was visible, over ``seen`` sampled
-    records.
-    """
+class Interval(latency.Visible):
+    """One run of one system with commits ``interval_s`` apart."""
 
-    system: str
-    round: int
     interval_s: float
-    offered_rate: int
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
-    seen: int
-    seconds: float
-    partitions_out: int
 
 
 def measure(bench: Bench, cluster: flink.Cluster, seconds: float, warm_up_s: float, rounds: int) -> Iterator[Interval]:
@@ -43,8 +32,9 @@ def measure(bench: Bench, cluster: flink.Cluster, seconds: float, warm_up_s: flo
             if not ms:
                 raise RuntimeError(f"{system}: no record became visible")
             p50, p95, p99 = (round(q, 1) for q in latency.percentiles(ms))
-            interval_s = flink.CHECKPOINT_S
-            yield Interval(system, number, interval_s, RATE, p50, p95, p99, len(ms), seconds, latency.PARTITIONS)
+            yield Interval(
+                system, number, RATE, p50, p95, p99, len(ms), seconds, latency.PARTITIONS, interval_s=flink.CHECKPOINT_S
+            )
 
 
 def _ours(bench: Bench, seconds: float, warm_up_s: float) -> list[float]:

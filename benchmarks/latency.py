@@ -59,6 +59,21 @@ class Run:
     steps_ms: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Visible:
+    """One run of one system under a fixed load: ms until a record was visible, over ``seen`` sampled records."""
+
+    system: str
+    round: int
+    offered_rate: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    seen: int
+    seconds: float
+    partitions_out: int
+
+
 def measure(bench: Bench, rate: int, seconds: float, warm_up_s: float, repeats: int) -> list[Run]:
     """Run both sinks in turn, ``repeats`` times."""
     return [one(bench, sink, rate, seconds, warm_up_s) for _ in range(repeats) for sink in SINKS]

@@ -22,19 +22,10 @@ class Maximum:
 
 
 @dataclass(frozen=True)
-class Latency:
-    """One run of one sink at ``share`` of the maximum: ms until a record was visible, over ``seen`` sampled records."""
+class Latency(latency.Visible):
+    """One run of one sink at ``share`` of the maximum."""
 
-    system: str
-    round: int
     share: float
-    offered_rate: int
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
-    seen: int
-    seconds: float
-    partitions_out: int
 
 
 def measure(
