@@ -25,7 +25,7 @@ GUARD := 1.5
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup archive run demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka test-librdkafka check benchmark guard \
+.PHONY: help setup archive run demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka test-librdkafka test-extras tutorial check benchmark guard \
 	clean lock lock-jars
 
 help: ## This list
@@ -38,7 +38,7 @@ run: setup ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input
 	@$(PYTHON) -m platform_assets.cli run
 
 demo: setup ## The duel: Spark's own sink and this one, both killed with kill -9; a table and a picture
-	@$(PYTHON) -m demo $(DEMO_ARGS)
+	@$(PYTHON) -m exactly_once.ops.cli demo $(DEMO_ARGS)
 
 ui: setup ## The main job as a live stream, with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui
@@ -79,6 +79,13 @@ test-librdkafka: setup ## Crash points and records with sink.producer=librdkafka
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	TEST_PRODUCER=librdkafka $(PYTHON) -m pytest -m "not long" $(SHARED) $(FALLBACK_TESTS) $(PYTEST_ARGS)
 
+test-extras: setup ## Each extra of the wheel alone, in an environment of its own, on every Python that is found
+	@$(PYTHON) tools/extras.py
+
+tutorial: setup ## docs/tutorial.md and docs/from-spark-sink.md, each command, in empty folders; four minutes each
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(PYTHON) -m pytest -m long tests/integration/test_tutorial.py -s $(PYTEST_ARGS)
+
 test-newest-kafka: setup ## What the engine leans on in kafka-python, on its newest release
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pip install --no-input --quiet --disable-pip-version-check --no-deps --upgrade \
@@ -102,8 +109,8 @@ clean: ## Remove the files of runs and tools from the project folder; keeps .ven
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 lock: ## Rebuild constraints.txt from pyproject.toml (needs uv)
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra platform --extra files --extra postgres --extra dev --no-annotate --no-emit-index-url \
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --no-emit-index-url \
 		--custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
 
 lock-jars: setup ## Rebuild ivy.sha256 from ivy.xml
-	@$(PYTHON) -m resources.jars
+	@$(PYTHON) -m exactly_once.local.jars

@@ -26,11 +26,11 @@ from exactly_once.kafka.produce.records import Records
 from exactly_once.kafka.produce.sender import Routes, Settings
 from exactly_once.kafka.produce.transaction import ArrowTransaction
 from exactly_once.kafka.transactions import describe, end_txn_version
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.participants.kafka import KafkaParticipant
 from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Completed, Decision
-from resources.embedded_broker import EmbeddedBroker
 
 #: Parts of a batch, and the number of batches: opening the parts takes most of the time.
 SIZES = ((1, 20), (16, 20), (32, 20), (128, 10), (1_000, 4), (5_000, 2))

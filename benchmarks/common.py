@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from dagster_exactly_once.resources.spark import SparkSessionResource
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
-from resources.embedded_broker import EmbeddedBroker
-from resources.spark import SparkSessionResource
+from exactly_once.local.embedded_broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

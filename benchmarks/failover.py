@@ -9,9 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from dagster_exactly_once.names import RECOVERY_JOB
 from exactly_once.kafka.commit_log import read_log
-from platform_assets.constants import RECOVERY_JOB, SINK_ID, STREAM_JOB
-from resources.embedded_broker import EmbeddedBroker
+from exactly_once.local.embedded_broker import EmbeddedBroker
+from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from tests.dagster.conftest import Site
 from tests.dagster.story import Story
 from tests.dagster.webserver import Dagster

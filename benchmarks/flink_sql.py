@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.common import PRODUCER
 from benchmarks.workloads import JSON, LEAST_AMOUNT, PASS, Q0, Q5
-from resources.spark import TUNED_SOURCE
+from dagster_exactly_once.resources.spark import TUNED_SOURCE
 
 #: Below the brokers' maximum of 15 minutes; the connector's default of an hour is refused.
 TRANSACTION_TIMEOUT_MS = 600_000

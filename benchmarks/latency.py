@@ -17,9 +17,9 @@ from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, Producer, Topi
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from benchmarks.common import SINKS, Bench, where_time_goes
+from dagster_exactly_once.resources.spark import kafka_source_options
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
-from resources.spark import kafka_source_options
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

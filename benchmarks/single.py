@@ -14,7 +14,7 @@ from benchmarks import commit, endurance, latency, throughput
 from benchmarks.common import AT_LEAST_ONCE, LIBRDKAFKA, OURS, SINKS, SPARKS, Bench, bench, median, ratio
 
 #: Asked for one at a time, with ``--only``.
-PARTS = ("throughput", "latency", "failover", "endurance")
+PARTS = ("throughput", "latency", "failover", "endurance", "ticks")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -26,6 +26,9 @@ def main(args: argparse.Namespace) -> None:
     }
     if part == "failover":
         _report_failover(args, raw)
+        return
+    if part == "ticks":
+        _report_ticks(args, raw)
         return
     with bench(args.folder.absolute(), "local[2]") as b:
         if part == "endurance":
@@ -56,6 +59,18 @@ def _report_failover(args: argparse.Namespace, raw: dict[str, object]) -> None:
     for name in (*parts, "start", "wanted", "launched", "streamed"):
         values = [getattr(r, name) for r in runs]
         print(f"  {name:10} {median(values):5.1f} ({min(values):.1f} to {max(values):.1f})")
+    _keep(args, raw)
+
+
+def _report_ticks(args: argparse.Namespace, raw: dict[str, object]) -> None:
+    from benchmarks import ticks  # needs Dagster
+
+    found = []
+    print("Duration of a sensor's tick, ms (median, longest), by the number of streams:")
+    for t in ticks.measure(args.folder.absolute() / "ticks"):
+        found.append(asdict(t))
+        print(f"  {t.streams:4d} streams, {t.sensor:20} {t.median_ms:8.1f} {t.longest_ms:8.1f}", flush=True)
+    raw["ticks"] = found
     _keep(args, raw)
 
 

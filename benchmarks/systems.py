@@ -11,7 +11,7 @@ from benchmarks.common import AT_LEAST_ONCE, OURS, SPARKS, Bench
 from benchmarks.monitor import spark_group
 from benchmarks.processors import WORKERS
 from benchmarks.workloads import Workload
-from resources.spark import kafka_source_options
+from dagster_exactly_once.resources.spark import kafka_source_options
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from benchmarks.common import SINKS, Bench, where_time_goes
 from benchmarks.processors import Stopwatch
-from resources.spark import kafka_source_options
+from dagster_exactly_once.resources.spark import kafka_source_options
 
 PARTITIONS = 4
 #: The size of a batch that keeps both sinks busy without filling the memory of a small machine.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
 
-from platform_assets.flights.departures import airline_names, airport_names, events
+from dagster_exactly_once.resources.spark import use_state_store
+from exactly_once.demo.departures import airline_names, airport_names, events
 from platform_assets.flights.transform import flight_delays, lookup
-from resources.spark import use_state_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

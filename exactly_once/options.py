@@ -11,7 +11,7 @@ from exactly_once.errors import CheckpointUnusable, InvalidOption, InvalidTransa
 from exactly_once.kafka import connection as kafka_connection
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.schema_options import Registry
-from exactly_once.protocol.names import check_sink_id
+from exactly_once.protocol.names import check_operator, check_sink_id
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
 #: driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.
@@ -77,6 +77,7 @@ _SINK = frozenset(
         "sink.accept.lost",
         "sink.input.offsets",
         "sink.producer",
+        "sink.operator",
     }
 )
 
@@ -120,6 +121,8 @@ class SinkOptions:
         Tasks send through librdkafka; else record batches are made from Arrow's columns.
     registry : Registry or None
         The schema registry that gives the ids before keys and values; None: the sink writes them without ids.
+    operator : str
+        Who operates the driver, in the operator's own words; "" when nobody said.
     """
 
     sink_id: str
@@ -136,11 +139,12 @@ class SinkOptions:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     registry: Registry | None = None
     librdkafka: bool = False
+    operator: str = ""
 
     @property
     def cache_key(self) -> str:
         """Identifies these options in a process's cache; holds secrets, so never show it."""
-        return repr((self, self.connection.sasl_password, self.connection.ssl_key_password))
+        return repr((self, self.connection.secrets))
 
     @property
     def delivery_timeout_s(self) -> float:
@@ -191,6 +195,7 @@ class SinkOptions:
             _guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch),
             registry=Registry.parse(o, o.get("topic") or None),
             librdkafka=_producer(o.get("sink.producer", PRODUCERS[0])) == PRODUCERS[1],
+            operator=check_operator(o.get("sink.operator", "")),
         )
 
 

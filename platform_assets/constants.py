@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from exactly_once.local.run_folder import run_folder
 
 #: Input: one event for each departure, keyed by tail number.
 FLIGHTS = "flights"
@@ -11,53 +12,16 @@ FLIGHTS = "flights"
 FLIGHT_DELAYS = "flight_delays"
 #: Output: events that could not be read, byte for byte, with the reason in a header.
 FLIGHT_DELAYS_REJECTED = "flight_delays_rejected"
-#: The transactions of the stream's sink as an asset: plots, a table, and the audit trail of recoveries.
-TRANSACTIONS = "flight_delays_transactions"
-
 #: Output of the second stream: departures, cancellations and the average departure delay by airport and hour.
 DELAY_BY_HOUR = "delay_by_hour"
-#: The transactions of the second stream's sink.
-DELAY_BY_HOUR_TRANSACTIONS = "delay_by_hour_transactions"
 
-#: The output again, as the days of a year that a backfill writes into the same topics.
-FLIGHT_DELAYS_BY_DAY = "flight_delays_by_day"
-
-#: The stream's identity on the Kafka cluster. It owns the commit log and the transactional ids; never change it for a
-#: stream that has run.
-SINK_ID = "flight-delays"
-#: The second stream's identity on the cluster.
-DELAY_BY_HOUR_SINK_ID = "delay-by-hour"
-#: The backfill's own identity: its transactional ids and its commit log are not the stream's, so neither can fence the
-#: other.
-BACKFILL_SINK_ID = "flight-delays-backfill"
 #: The one transactional id that feeds ``flights``: a second feeder fences the first one.
 FEED_TRANSACTIONAL_ID = "flights-feed"
-
-STREAM_JOB = "flight_delays_stream"
-DELAY_BY_HOUR_JOB = "delay_by_hour_stream"
 FEED_JOB = "flights_feed"
-RECOVERY_JOB = "recovery"
-#: The op of the recovery that takes its configuration.
-RECOVERY_OP = "inspect"
-REPAIR_JOB = "checkpoint_repair"
-#: The op of the repair that takes its configuration.
-REPAIR_OP = "examine"
-BACKFILL_JOB = "flight_delays_backfill"
-CHECKS_JOB = "flight_delays_checks"
-CODE_LOCATION = "platform_assets"
-
-GROUP = "flights"
-#: One run at a time for each pool: dagster.yaml sets the limit, the engine's fencing is the guarantee below it.
-STREAM_POOL = f"stream_{STREAM_JOB}"
-DELAY_BY_HOUR_POOL = f"stream_{DELAY_BY_HOUR_JOB}"
 FEED_POOL = f"feed_{FLIGHTS}"
-BACKFILL_POOL = f"backfill_{FLIGHT_DELAYS_BY_DAY}"
 
-#: A batch commits within seconds; the transactions' timeout is 15 minutes, after which a decided one would be lost.
-#: A transaction that is under way for longer than this is stuck, and there is still time to recover the sink.
-UNDER_WAY_POLICY_S = 300.0
-#: Two evaluations at the checks' ten minutes, and a restart in between.
-FRESHNESS_LIMIT_S = 900.0
+CODE_LOCATION = "platform_assets"
+GROUP = "flights"
 
 #: How long the second stream waits for late departures, in hours of event time. Spark's watermark is that of the input
 #: partition that is ahead, and a limited batch reads the same share of each. In a replay of the year, the partitions of
@@ -82,5 +46,4 @@ def run_dir() -> Path:
 
     ``EXACTLY_ONCE_RUN_DIR`` moves it; by default it is ``.run`` in the project folder, whatever the working directory.
     """
-    configured = os.environ.get("EXACTLY_ONCE_RUN_DIR")
-    return Path(configured).absolute() if configured else Path(__file__).resolve().parents[1] / ".run"
+    return run_folder()

@@ -14,68 +14,27 @@ import threading
 
 import dagster as dg
 
-from platform_assets.constants import (
-    BACKFILL_JOB,
-    CHECKS_JOB,
-    CODE_LOCATION,
-    DELAY_BY_HOUR_JOB,
+from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB, REPAIR_JOB
+from platform_assets.constants import CODE_LOCATION, FEED_JOB
+from platform_assets.flights.streams import delay_by_hour, flight_delays
+
+#: The jobs that a terminal may run.
+JOBS = (
     FEED_JOB,
+    flight_delays.spec.job,
+    delay_by_hour.spec.job,
+    flight_delays.backfill_spec.job,
     RECOVERY_JOB,
     REPAIR_JOB,
-    STREAM_JOB,
+    CHECKS_JOB,
 )
-
-
-def flights_feed() -> dg.JobDefinition:
-    """The job, where another process finds it by name."""
-    return _job(FEED_JOB)
-
-
-def flight_delays_stream() -> dg.JobDefinition:
-    """The job, where another process finds it by name."""
-    return _job(STREAM_JOB)
-
-
-def delay_by_hour_stream() -> dg.JobDefinition:
-    """The job, where another process finds it by name."""
-    return _job(DELAY_BY_HOUR_JOB)
-
-
-def recovery() -> dg.JobDefinition:
-    """The job, where another process finds it by name."""
-    return _job(RECOVERY_JOB)
-
-
-def checkpoint_repair() -> dg.JobDefinition:
-    """The job, where another process finds it by name."""
-    return _job(REPAIR_JOB)
-
-
-def flight_delays_backfill() -> dg.JobDefinition:
-    """The job, where another process finds it by name."""
-    return _job(BACKFILL_JOB)
-
-
-def flight_delays_checks() -> dg.JobDefinition:
-    """The job, where another process finds it by name."""
-    return _job(CHECKS_JOB)
-
-
-JOBS = {
-    FEED_JOB: flights_feed,
-    STREAM_JOB: flight_delays_stream,
-    DELAY_BY_HOUR_JOB: delay_by_hour_stream,
-    RECOVERY_JOB: recovery,
-    REPAIR_JOB: checkpoint_repair,
-    BACKFILL_JOB: flight_delays_backfill,
-    CHECKS_JOB: flight_delays_checks,
-}
 
 #: Puts the run on the pages of the job that the web server shows.
 _REPOSITORY = {".dagster/repository": f"__repository__@{CODE_LOCATION}"}
 
 
-def _job(name: str) -> dg.JobDefinition:
+def job(name: str) -> dg.JobDefinition:
+    """Return a job by name, where another process finds it."""
     from platform_assets.definitions import defs
 
     return defs.resolve_job_def(name)
@@ -98,7 +57,7 @@ def main() -> int:
     threading.Thread(target=_interrupt_when_orphaned, daemon=True).start()
     with dg.DagsterInstance.get() as instance:
         result = dg.execute_job(
-            dg.reconstructable(JOBS[args.job]),
+            dg.build_reconstructable_job("platform_assets.launch", job.__name__, reconstructable_args=(args.job,)),
             instance=instance,
             run_config=args.config,
             tags={**args.tags, **_REPOSITORY},

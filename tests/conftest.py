@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from resources.embedded_broker import EmbeddedBroker
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from tests.support import broker as support
 from tests.support import spark_archive
 from tests.support.fixtures import bench, driver, kafka_input, warm  # noqa: F401

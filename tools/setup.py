@@ -20,8 +20,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
 from exactly_once.errors import ExactlyOnceError  # noqa: E402
-from resources import jars  # noqa: E402
-from resources.java import JavaUnusable, find_java  # noqa: E402
+from exactly_once.local import jars  # noqa: E402
+from exactly_once.local.java import JavaUnusable, find_java  # noqa: E402
 
 STAMP = PROJECT / ".venv" / "set-up-is-complete"
 PIP_LOG = PROJECT / ".run" / "logs" / "pip.log"
@@ -78,7 +78,7 @@ def install_packages() -> int:
     if subprocess.run([*python, "pip", "--version"], capture_output=True).returncode != 0:  # venv was made half-way
         subprocess.run([*python, "ensurepip"], check=True, capture_output=True)
     PIP_LOG.parent.mkdir(parents=True, exist_ok=True)
-    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt", "-e", ".[platform,dev]"]
+    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt", "-e", ".[dev]"]
     pip = subprocess.Popen(
         command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -128,7 +128,7 @@ def resolve_jars() -> int:
 
 def try_broker() -> int:
     """Step 3: a trial start of the embedded broker, which makes later starts fast."""
-    from resources.embedded_broker import prepare
+    from exactly_once.local.embedded_broker import prepare
 
     show(3, "a trial start of the embedded broker")
     seconds = prepare()

@@ -11,6 +11,7 @@ import psutil
 
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.resolve import Loss, Resolved, resolve
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
@@ -21,7 +22,7 @@ from exactly_once.participant import Participant
 from exactly_once.participants.kafka_checks import check_cluster, check_topics
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
-from exactly_once.protocol.planning import Batch, check_binding, plan_batch
+from exactly_once.protocol.planning import Batch, check_binding, owned_sink, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Decision
 from exactly_once.protocol.ticket import Replay
 from exactly_once.protocol.too_long import times_too_long
@@ -52,7 +53,8 @@ def claim_for_stream(
     def check(state: LogState) -> None:
         bound = state.owner.query_id if state.owner else None
         taken = bound if bound != batch.query_id and consent.takes_over(bound) else None
-        check_binding(options.sink_id, bound, batch.query_id, options.checkpoint, taken)
+        operator = state.owner.operator if state.owner else ""
+        check_binding(options.sink_id, bound, batch.query_id, options.checkpoint, taken, operator)
         last = state.last_decision(batch.query_id)
         adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
         plan_batch(options.sink_id, batch, last, adopt)
@@ -70,10 +72,10 @@ def claim_for_write(options: SinkOptions) -> DriverState:
     """
 
     def check(state: LogState) -> None:
-        bound = state.owner.query_id if state.owner else None
-        if bound not in (None, WRITE):
+        owner = state.owner
+        if owner is not None and owner.query_id not in (None, WRITE):
             raise SinkOwned(
-                f"sink {options.sink_id!r} belongs to the streaming query {bound}",
+                f"{owned_sink(options.sink_id, owner.operator)} belongs to the streaming query {owner.query_id}",
                 "Use a separate sink.id for batch writes",
             )
 
@@ -97,7 +99,7 @@ def _claim(
         def make(state: LogState) -> Claim:
             check(state)
             bound = WRITE if purpose == "write" else batch.query_id
-            return make_claim(state, bound, now_ms(), purpose, options.checkpoint)
+            return make_claim(state, bound, now_ms(), purpose, options.checkpoint, options.operator)
 
         before = session.log.read(deadline)
         check(before)
@@ -124,6 +126,7 @@ def _claim(
             incarnation=session.incarnation(),
             log_end=session.log.high_watermark,
             too_long=times_too_long(after, batch),
+            operator=options.operator,
         )
     consent.say_unneeded(options.sink_id)
     _tell(options.sink_id, found, state)
@@ -192,13 +195,25 @@ def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
     return replay
 
 
-def make_claim(state: LogState, query_id: str | None, now_ms: int, purpose: str, checkpoint: str = "") -> Claim:
+def make_claim(
+    state: LogState, query_id: str | None, now_ms: int, purpose: str, checkpoint: str = "", operator: str = ""
+) -> Claim:
     """The claim that follows ``state``, for the process on this machine that lives as long as the owner: the driver's
-    JVM, whose workers come and go, or a recovery's own.
+    JVM, whose workers come and go, or a recovery's own. ``operator`` says who operates it.
     """
     process = psutil.Process()
     if purpose != "recovery":
         process = next((p for p in process.parents() if p.name().startswith("java")), process)
     token = (state.owner.token if state.owner else 0) + 1
-    host = socket.gethostname()
-    return Claim(token, query_id, now_ms, purpose, host, process.pid, checkpoint, process.create_time())
+    return Claim(
+        token,
+        query_id,
+        now_ms,
+        purpose,
+        socket.gethostname(),
+        process.pid,
+        checkpoint,
+        process.create_time(),
+        operator,
+        this_machine(),
+    )

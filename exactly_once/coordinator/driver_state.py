@@ -66,6 +66,8 @@ class DriverState:
         How many executions of the batch in flight, one after the other, were too long before this one.
     offsets : str
         The text of its ``offsets/N``, for its decision to keep; "" when that is too long.
+    operator : str
+        Who operates the driver, as the claim says.
     """
 
     token: int
@@ -88,6 +90,7 @@ class DriverState:
     log_end: int = 0
     too_long: int = 0
     offsets: str = ""
+    operator: str = ""
 
     def planned(
         self, execution: str, batch: Batch, planned_ms: int, input_offsets: dict[str, dict[int, int]]

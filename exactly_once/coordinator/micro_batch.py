@@ -54,7 +54,8 @@ def plan(options: SinkOptions, store: Store, others: Iterable[Participant[Any]] 
         state is None
         or not state.finished
         or not state.token
-        or (state.query_id, state.timeout_ms) != (batch.query_id, wanted_ms)
+        # another operator: a run in the same application, which must not be taken for the one before
+        or (state.query_id, state.timeout_ms, state.operator) != (batch.query_id, wanted_ms, options.operator)
     ):
         state = claim_for_stream(options, batch, others)
     last = _last_decision(state)

@@ -20,6 +20,7 @@ from exactly_once.kafka.transactions import Description
 from exactly_once.participant import Participant
 from exactly_once.participants.kafka_transactions import open_transactions
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import check_operator
 from exactly_once.protocol.records import KAFKA, Claim, Decision
 
 
@@ -90,9 +91,9 @@ class Verification:
         return not (self.left_open or self.blocked or self.open_decisions)
 
 
-def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0) -> Claim | None:
-    """Claim the sink: a driver that is still running is fenced and stops with EO-FENCED. The next start of the
-    stream takes it back.
+def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0, operator: str = "") -> Claim | None:
+    """Claim the sink: a driver that is still running is fenced and stops with EO-FENCED, which names the ``operator``
+    of this claim. The next start of the stream takes it back.
 
     Returns
     -------
@@ -101,8 +102,11 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0) -> 
 
     Raises
     ------
+    InvalidOption
+        When ``operator`` is no short line of text (:func:`~exactly_once.protocol.names.check_operator`).
     BrokerUnreachable, CommitLogDamaged, CommitLogBlocked, NotAuthorized
     """
+    operator = check_operator(operator)
     deadline = Deadline(budget_s)
     commit_log = CommitLog(connection, sink_id)
     if commit_log.read(deadline, whole=True).owner is None:
@@ -111,7 +115,7 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0) -> 
     def make(state: LogState) -> Claim:
         owner = state.owner
         bound, checkpoint = (owner.query_id, owner.checkpoint) if owner else (None, "")
-        return make_claim(state, bound, now_ms(), "recovery", checkpoint)
+        return make_claim(state, bound, now_ms(), "recovery", checkpoint, operator)
 
     _, claim = commit_log.claim(make, deadline)
     commit_log.close()
@@ -181,17 +185,22 @@ def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Veri
 
 
 def recover(
-    connection: Connection, sink_id: str, timeout_s: float = 60.0, others: Iterable[Participant[Any]] = ()
+    connection: Connection,
+    sink_id: str,
+    timeout_s: float = 60.0,
+    others: Iterable[Participant[Any]] = (),
+    operator: str = "",
 ) -> RecoveryReport:
     """Bring the sink to rest: claim, complete, sweep, verify. Idempotent; safe to run twice at once (the later claim
-    continues, the earlier is refused). ``others`` are the sink's participants other than Kafka.
+    continues, the earlier is refused). ``others`` are the sink's participants other than Kafka; the claim says that
+    ``operator`` operates this recovery.
 
     Raises
     ------
-    BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
+    BrokerUnreachable, InvalidOption, Expired, Unfinished, Fenced, NotAuthorized
     """
     deadline = Deadline(timeout_s)
-    mine = claim_sink(connection, sink_id, timeout_s)
+    mine = claim_sink(connection, sink_id, timeout_s, operator)
     if mine is None:
         return RecoveryReport(sink_id)
     with Session.without_driver(connection, sink_id, others, deadline) as session:

@@ -39,7 +39,8 @@ def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
     """
     batch = batch_in_flight(options.checkpoint, options.sink_id)
     state = store.load()
-    if state is None or not state.finished or state.query_id != batch.query_id:
+    ours = batch.query_id, options.operator
+    if state is None or not state.finished or (state.query_id, state.operator) != ours:
         state = _settled(options, batch)
     decided = (state.last_batch, state.last_digest) == (batch.batch_id, batch.offsets_digest)
     execution = uuid.uuid4().hex
@@ -53,7 +54,7 @@ def _settled(options: SinkOptions, batch: Batch) -> DriverState:
     if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
         with Admin(options.connection, CONTACT_BUDGET_S) as admin:
             version, timeout_ms = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
-        return DriverState(0, batch.query_id, version, timeout_ms, 0)
+        return DriverState(0, batch.query_id, version, timeout_ms, 0, operator=options.operator)
     state = claim_for_stream(options, batch, adopts_all=True)
     if state.replay:
         raise Lost(

@@ -96,6 +96,8 @@ class Admin:
         From the constructor and from every call, when no broker answered within the budget.
     NotAuthorized
         When the principal cannot authenticate or lacks a right.
+    InvalidOption
+        From the constructor, when the user's token provider returns something else than a token.
     BrokerRefused
         When the brokers refuse a request for good.
     """
@@ -104,6 +106,7 @@ class Admin:
         self.connection = connection
         self.deadline = Deadline(budget_s)
         self._led_by: dict[Partition, int] = {}
+        connection.check_login()
         try:
             self.client = _Client(
                 client_id="exactly-once-control",

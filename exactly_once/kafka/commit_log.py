@@ -35,7 +35,7 @@ from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_l
 from exactly_once.kafka.errors import Cause, cause_of, of_commit_log
 from exactly_once.kafka.input_offsets import InputOffsets, Offsets, OffsetsRefused
 from exactly_once.kafka.log_reader import PARTITION, Reading
-from exactly_once.protocol.encoding import encode
+from exactly_once.protocol.encoding import encode, headers_of
 from exactly_once.protocol.log_state import LogState, fold
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
 from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, key_of
@@ -208,9 +208,8 @@ class CommitLog:
             owner = self._init(deadline).owner  # what this process remembers may be an earlier claim of its own driver
         if owner is None or owner.token != token:
             self._discard()
-            by = f"claim {owner.token}, {owner.purpose} on {owner.host} (process {owner.pid})" if owner else "no claim"
             raise Fenced(
-                f"claim {token} of sink {self.sink_id!r} is superseded by {by}",
+                f"claim {token} of sink {self.sink_id!r} is superseded by {owner.title if owner else 'no claim'}",
                 "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take "
                 "the sink back",
             )
@@ -281,6 +280,7 @@ class CommitLog:
                     self.topic,
                     key=key_of(record),
                     value=encode(record),
+                    headers=headers_of(record),
                     partition=PARTITION,
                     on_delivery=delivered(record),
                 )

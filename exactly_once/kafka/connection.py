@@ -11,8 +11,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from exactly_once.errors import InvalidOption
+from exactly_once.kafka import oauth as oauthbearer
+from exactly_once.kafka.oauth import OAuth
 
 #: What librdkafka has to say; everything that matters also comes back as an exception.
 librdkafka_log = logging.getLogger("exactly_once.librdkafka")
@@ -23,7 +26,7 @@ FAST_CONNECT = {"enable.sparse.connections": False}
 
 _JAAS = re.compile(r"""(\w+)\s*=\s*"((?:[^"\\]|\\.)*)\"""")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 #: Option names (without ``kafka.``) that describe the connection; all others are the producer's.
 OPTIONS = frozenset(
@@ -40,8 +43,27 @@ OPTIONS = frozenset(
         "ssl.keystore.type",
         "ssl.key.password",
         "ssl.endpoint.identification.algorithm",
+        *oauthbearer.OPTIONS,
     }
 )
+
+#: Environment variable -> option.
+VARIABLES = {
+    "KAFKA_BOOTSTRAP_SERVERS": "bootstrap.servers",
+    "KAFKA_SECURITY_PROTOCOL": "security.protocol",
+    "KAFKA_SASL_MECHANISM": "sasl.mechanism",
+    "KAFKA_SASL_USERNAME": "sasl.username",
+    "KAFKA_SASL_PASSWORD": "sasl.password",
+    "KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": oauthbearer.URL,
+    "KAFKA_SASL_OAUTHBEARER_CLIENT_ID": oauthbearer.CLIENT_ID,
+    "KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET": oauthbearer.SECRET,
+    "KAFKA_SASL_OAUTHBEARER_SCOPE": oauthbearer.SCOPE,
+    "KAFKA_SASL_OAUTHBEARER_TOKEN_PROVIDER": oauthbearer.PROVIDER,
+    "KAFKA_SASL_LOGIN_CALLBACK_HANDLER_CLASS": oauthbearer.HANDLER,
+    "KAFKA_SSL_CA_LOCATION": "ssl.truststore.location",
+    "KAFKA_SSL_IDENTITY_LOCATION": "ssl.keystore.location",
+    "KAFKA_SSL_KEY_PASSWORD": "ssl.key.password",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +71,7 @@ class Connection:
     """Servers and security of one cluster.
 
     ``ssl_ca`` is a PEM file of trusted certificates; ``ssl_identity`` a PEM file with the client's certificate chain
-    and its private key. Passwords never appear in ``repr``.
+    and its private key. ``oauth`` stands in for user and password with OAUTHBEARER. Secrets never appear in ``repr``.
     """
 
     bootstrap_servers: str
@@ -61,6 +83,7 @@ class Connection:
     ssl_identity: str | None = None
     ssl_key_password: str | None = field(default=None, repr=False)
     check_hostname: bool = True
+    oauth: OAuth | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Connection:
@@ -79,18 +102,15 @@ class Connection:
             )
         protocol = o.get("security.protocol", "PLAINTEXT").upper()
         _one_of("kafka.security.protocol", protocol, _PROTOCOLS)
-        mechanism = user = password = None
+        mechanism = user = password = oauth = None
         if protocol.startswith("SASL"):
             mechanism = o.get("sasl.mechanism", "").upper()
             _one_of("kafka.sasl.mechanism", mechanism, _MECHANISMS)
             jaas = {k: re.sub(r"\\(.)", r"\1", v) for k, v in _JAAS.findall(o.get("sasl.jaas.config", ""))}
-            user = o.get("sasl.username") or jaas.get("username")
-            password = o.get("sasl.password") or jaas.get("password")
-            if not user or password is None:
-                raise InvalidOption(
-                    "the SASL user name or password is missing",
-                    'Set kafka.sasl.jaas.config to ...LoginModule required username="..." password="...";',
-                )
+            if mechanism == "OAUTHBEARER":
+                oauth = OAuth.parse(o, jaas)
+            else:
+                user, password = _user(o, jaas)
         for store in ("truststore", "keystore"):
             if o.get(f"ssl.{store}.location") and o.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
                 raise InvalidOption(
@@ -108,35 +128,44 @@ class Connection:
             o.get("ssl.keystore.location"),
             o.get("ssl.key.password"),
             o.get("ssl.endpoint.identification.algorithm", "https") != "",
+            oauth,
         )
 
     @classmethod
     def from_environment(cls, default_servers: str | None = None) -> Connection:
-        """Read ``KAFKA_BOOTSTRAP_SERVERS`` and, with security, ``KAFKA_SECURITY_PROTOCOL``, ``KAFKA_SASL_MECHANISM``,
-        ``KAFKA_SASL_USERNAME``, ``KAFKA_SASL_PASSWORD``, ``KAFKA_SSL_CA_LOCATION``, ``KAFKA_SSL_IDENTITY_LOCATION``,
-        ``KAFKA_SSL_KEY_PASSWORD``.
-        """
-        names = {
-            "KAFKA_SECURITY_PROTOCOL": "security.protocol",
-            "KAFKA_SASL_MECHANISM": "sasl.mechanism",
-            "KAFKA_SASL_USERNAME": "sasl.username",
-            "KAFKA_SASL_PASSWORD": "sasl.password",
-            "KAFKA_SSL_CA_LOCATION": "ssl.truststore.location",
-            "KAFKA_SSL_IDENTITY_LOCATION": "ssl.keystore.location",
-            "KAFKA_SSL_KEY_PASSWORD": "ssl.key.password",
-        }
-        options = {f"kafka.{o}": os.environ[e] for e, o in names.items() if os.environ.get(e)}
-        servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or default_servers or ""
-        pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
-        return cls.from_options({**options, **pem, "kafka.bootstrap.servers": servers})
+        """Read the variables of :func:`environment_options`; ``default_servers`` stand in for missing servers."""
+        found = environment_options()
+        servers = found.get("kafka.bootstrap.servers") or default_servers or ""
+        return cls.from_options({**found, "kafka.bootstrap.servers": servers})
 
-    def librdkafka(self) -> dict[str, str | bool]:
+    @property
+    def secrets(self) -> tuple[str | None, ...]:
+        """What ``repr`` leaves out."""
+        return self.sasl_password, self.ssl_key_password, self.oauth.client_secret if self.oauth else None
+
+    def check_login(self) -> None:
+        """Make sure that there is a token, where clients log in with one: no client says why there is none.
+
+        Raises
+        ------
+        BrokerUnreachable, NotAuthorized, InvalidOption
+        """
+        if self.oauth is not None:
+            oauthbearer.tokens_of(self.oauth).current()
+
+    def librdkafka(self) -> dict[str, Any]:
         """The connection for confluent-kafka clients.
 
         None of them makes a topic by naming it, as a producer does by default where the brokers allow it: a topic that
         was deleted would come back empty, with the brokers' number of partitions.
+
+        Raises
+        ------
+        BrokerUnreachable, NotAuthorized, InvalidOption
+            As :meth:`check_login` does.
         """
-        c: dict[str, str | bool | None] = {
+        self.check_login()
+        c: dict[str, Any] = {
             "allow.auto.create.topics": False,
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol.lower(),
@@ -150,9 +179,10 @@ class Connection:
         }
         if not self.check_hostname:
             c["ssl.endpoint.identification.algorithm"] = "none"
-        return {k: v for k, v in c.items() if v is not None}
+        login = self.oauth.librdkafka() if self.oauth else {}
+        return {**{k: v for k, v in c.items() if v is not None}, **login}
 
-    def kafka_python(self) -> dict[str, str | bool]:
+    def kafka_python(self) -> dict[str, Any]:
         """The connection for kafka-python clients."""
         c = {
             "bootstrap_servers": self.bootstrap_servers,
@@ -165,12 +195,15 @@ class Connection:
             "ssl_keyfile": self.ssl_identity,
             "ssl_password": self.ssl_key_password,
         }
-        return {**{k: v for k, v in c.items() if v is not None}, "ssl_check_hostname": self.check_hostname}
+        login = self.oauth.kafka_python() if self.oauth else {}
+        return {**{k: v for k, v in c.items() if v is not None}, "ssl_check_hostname": self.check_hostname, **login}
 
     def spark(self) -> dict[str, str]:
         """The connection for Spark's Kafka source and sink: options with the prefix ``kafka.``."""
         c: dict[str, str] = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
-        if self.sasl_mechanism:
+        if self.oauth is not None:
+            c |= {"sasl.mechanism": "OAUTHBEARER", **self.oauth.spark(_quoted)}
+        elif self.sasl_mechanism:
             module = "plain.PlainLoginModule" if self.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
             c["sasl.mechanism"] = self.sasl_mechanism
             c["sasl.jaas.config"] = (
@@ -186,6 +219,26 @@ class Connection:
         if not self.check_hostname:
             c["ssl.endpoint.identification.algorithm"] = ""
         return {f"kafka.{k}": v for k, v in c.items()}
+
+
+def environment_options() -> dict[str, str]:
+    """Return the options of a connection that environment variables set: ``KAFKA_BOOTSTRAP_SERVERS`` and, with
+    security, the others of :data:`VARIABLES`. An empty variable is one that is not set.
+    """
+    pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
+    return {**pem, **{f"kafka.{option}": os.environ[v] for v, option in VARIABLES.items() if os.environ.get(v)}}
+
+
+def _user(options: Mapping[str, str], jaas: Mapping[str, str]) -> tuple[str, str]:
+    """Return user name and password."""
+    user = options.get("sasl.username") or jaas.get("username")
+    password = options.get("sasl.password") or jaas.get("password")
+    if not user or password is None:
+        raise InvalidOption(
+            "the SASL user name or password is missing",
+            'Set kafka.sasl.jaas.config to ...LoginModule required username="..." password="...";',
+        )
+    return user, password
 
 
 def _quoted(text: str | None) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection, librdkafka_log
 from exactly_once.protocol.names import offsets_group
 
@@ -62,6 +63,9 @@ class InputOffsets:
                 raise KafkaException(found.error)
         except KafkaException as e:
             self._refused(e.args[0])
+            return False
+        except ExactlyOnceError as e:  # no token to log in with
+            self._refused(KafkaError(KafkaError._AUTHENTICATION, e.what))
             return False
         return True
 

@@ -114,7 +114,7 @@ def _take(message: Message, entries: list[Entry], stray: dict[bytes | None, Comm
         return
     _, timestamp_ms = message.timestamp()
     try:
-        entries.append(Entry(decode(value), message.offset() or 0, timestamp_ms))
+        entries.append(Entry(decode(value, dict(message.headers() or ())), message.offset() or 0, timestamp_ms))
     except CommitLogDamaged as e:
         stray[key] = _with_its_key(message, e)
 

@@ -13,13 +13,13 @@ from exactly_once.kafka.log_reader import PARTITION
 log = logging.getLogger(__name__)
 
 #: Of a decision as the brokers get it, compressed (measured: 62 to 65, whatever the length of names).
-_BYTES_OF_A_PART = 65
+BYTES_OF_A_PART = 65
 
 #: Room for 130,000 parts.
 _LARGEST_BATCH = 8 * 1024 * 1024
 
 #: What the brokers allow by default: room for 15,000 parts. Less is worth a word at the start.
-_SMALL_BATCH = 1_000_000
+SMALL_BATCH = 1_000_000
 
 TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -33,7 +33,7 @@ TOPIC_CONFIG = {
 _LIMITS = ("max.message.bytes", "segment.bytes")
 
 #: Settings without which the protocol does not hold, and what comes of it.
-_NEEDED = {
+NEEDED = {
     "cleanup.policy": "the brokers would delete decisions by age",
     "message.timestamp.type": "the driver's own clock would decide whether a transaction is still alive",
 }
@@ -74,7 +74,7 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
             raise
     admin.check_rights(topic, ("READ", "WRITE"))
     config = admin.topic_config(topic)
-    for name, otherwise in _NEEDED.items():
+    for name, otherwise in NEEDED.items():
         if config.get(name, TOPIC_CONFIG[name]) != TOPIC_CONFIG[name]:
             raise CommitLogDamaged(
                 f"the commit log {topic} has {name}={config[name]}: {otherwise}",
@@ -99,13 +99,13 @@ def _create(admin: Admin, topic: str, replication: int, config: dict[str, str]) 
 
 def warn_if_small(topic: str, limit: Limit | None) -> None:
     """Say it when a batch with many parts would not fit."""
-    if limit is not None and limit.size < _SMALL_BATCH:
+    if limit is not None and limit.size < SMALL_BATCH:
         log.warning(
             "EO-WARN-LOG the commit log %s has %s: the sink would refuse a batch with more than about %d parts, with "
             "EO-LOG-SIZE",
             topic,
             limit.setting,
-            limit.size // _BYTES_OF_A_PART,
+            limit.size // BYTES_OF_A_PART,
         )
 
 

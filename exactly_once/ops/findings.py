@@ -18,10 +18,15 @@ _ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
 
 @dataclass(frozen=True)
 class Owner:
-    """The latest claim of a sink, and whether its process is alive (None: unknown, it is on another host)."""
+    """The latest claim of a sink, and whether its process is alive (None: unknown, it is on another machine)."""
 
     claim: Claim
     alive: bool | None
+
+    @property
+    def operator(self) -> str:
+        """Return who operates the process, in the operator's own words; "" when nobody said."""
+        return self.claim.operator
 
     @property
     def works(self) -> bool | None:

@@ -27,7 +27,7 @@ from exactly_once.ops.findings import (
     pending,
     sink_of,
 )
-from exactly_once.ops.processes import owner_alive
+from exactly_once.ops.processes import AliveOf, owner_alive
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Decision
@@ -38,7 +38,13 @@ UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _LOG_TOPIC = re.compile(r"eo\.(?P<sink>.+)\.commit-log")
 
 
-def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, readers: bool = False) -> Inspection:
+def inspect_sink(
+    connection: Connection,
+    sink_id: str,
+    budget_s: float = 10.0,
+    readers: bool = False,
+    alive_of: AliveOf | None = None,
+) -> Inspection:
     """Inspect the sink as it is now. Changes nothing and fences no driver.
 
     Reads the log after it has described the open transactions, so it never calls a transaction "undecided" that was
@@ -48,6 +54,8 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
     ----------
     readers : bool
         Also find the consumer groups that have offsets on blocked partitions.
+    alive_of : callable, optional
+        Is asked first whether the owner is alive; see :func:`owner_of`.
 
     Raises
     ------
@@ -76,7 +84,7 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
             )
     return Inspection(
         sink_id,
-        owner_of(log),
+        owner_of(log, alive_of),
         under_way,
         tuple(pending(d, log, known) for d in log.open_decisions),
         blocked,
@@ -87,9 +95,12 @@ def inspect_sink(connection: Connection, sink_id: str, budget_s: float = 10.0, r
     )
 
 
-def owner_of(log: LogState) -> Owner | None:
-    """Return the owner according to the log, and whether it is alive."""
-    return Owner(log.owner, owner_alive(log.owner)) if log.owner else None
+def owner_of(log: LogState, alive_of: AliveOf | None = None) -> Owner | None:
+    """Return the owner according to the log, and whether it is alive.
+
+    ``alive_of`` is asked first, with the owner's claim; what it cannot tell (None), this host may be able to see.
+    """
+    return Owner(log.owner, owner_alive(log.owner, alive_of)) if log.owner else None
 
 
 def sinks(connection: Connection, budget_s: float = 10.0) -> list[str]:

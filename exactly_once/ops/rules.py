@@ -127,17 +127,16 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
 
 
 def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> None:
-    """Make sure that a claim would not fence a running driver.
+    """Make sure that a claim would not fence a running driver. The refusal names who operates the driver.
 
     Raises
     ------
     Refused
-        When the owner is alive, or when this host cannot tell.
+        When the owner is alive, or when nobody can tell.
     """
     if owner is None or owner.works is False:
         return
-    claim = owner.claim
-    driver = f"the driver {claim.pid} on {claim.host}"
+    driver = f"the driver {owner.claim.process}"
     if owner.works:
         what = f"{driver} owns sink {sink_id!r} and is alive"
     else:
@@ -229,6 +228,7 @@ def _count(records: int | None) -> str:
 
 def _overruled(force: str | None, phrase: str, what: str, way_out: str) -> None:
     """Return when ``force`` is the phrase, white space aside; refuse otherwise."""
+    phrase = " ".join(phrase.split())
     if force is None or " ".join(force.split()) != phrase:
         raise Refused(what, way_out, phrase=phrase)
 

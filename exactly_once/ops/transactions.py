@@ -17,6 +17,7 @@ from exactly_once.kafka.leaders import OLDER_THAN_S, abort_hanging, find_hanging
 from exactly_once.kafka.transactions import Description, describe, end_one, end_txn_version, list_transactions
 from exactly_once.ops.findings import sink_of
 from exactly_once.ops.inspection import UNDER_WAY, owner_of, sinks
+from exactly_once.ops.processes import AliveOf
 from exactly_once.ops.rules import (
     Attributed,
     Decided,
@@ -109,6 +110,8 @@ def abort(
     force: str | None = None,
     budget_s: float = BUDGET_S,
     recovery_budget_s: float = RECOVERY_BUDGET_S,
+    operator: str = "",
+    alive_of: AliveOf | None = None,
 ) -> Aborted:
     """Abort the transaction of a part.
 
@@ -116,13 +119,20 @@ def abort(
     driver first and aborts every undecided transaction. With ``force``, aborts a decided transaction, and that one
     alone; the next start of the stream writes its rows again (EO-LOST).
 
+    Parameters
+    ----------
+    operator : str
+        Who operates the recovery, for its claim.
+    alive_of : callable, optional
+        Is asked first whether the driver is alive (:func:`~exactly_once.ops.inspection.owner_of`).
+
     Raises
     ------
     Refused
         See :func:`check_abort` and :func:`check_owner`.
     Unfinished
         The transaction is still open.
-    BrokerUnreachable, NotAuthorized, Expired, Fenced
+    InvalidOption, BrokerUnreachable, NotAuthorized, Expired, Fenced
     """
     sink_id = part_sink(transactional_id)
     with Admin(connection, budget_s) as admin:
@@ -132,9 +142,9 @@ def abort(
         if decided is not None:
             _end(admin.renew(budget_s), transaction, False, decided.decision.end_txn_version, decided)
             return Aborted(transaction, None, force)
-        owner = owner_of(log)
+        owner = owner_of(log, alive_of)
         check_owner(sink_id, owner, force)
-        report = recover(connection, sink_id, recovery_budget_s)
+        report = recover(connection, sink_id, recovery_budget_s, operator=operator)
         after = describe(admin.renew(budget_s), [transactional_id])[transactional_id]
     if (after.state, after.producer_epoch) == (transaction.state, transaction.producer_epoch):
         raise Unfinished(
@@ -146,18 +156,25 @@ def abort(
 
 
 def recover_sink(
-    connection: Connection, sink_id: str, force: str | None = None, budget_s: float = RECOVERY_BUDGET_S
+    connection: Connection,
+    sink_id: str,
+    force: str | None = None,
+    budget_s: float = RECOVERY_BUDGET_S,
+    operator: str = "",
+    alive_of: AliveOf | None = None,
 ) -> RecoveryReport:
     """Bring the sink to rest, unless that would stop a driver at work.
+
+    ``operator`` and ``alive_of`` are those of :func:`abort`.
 
     Raises
     ------
     Refused
         See :func:`check_owner`.
-    BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
+    InvalidOption, BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
     """
-    check_owner(sink_id, owner_of(read_log(connection, sink_id, min(budget_s, BUDGET_S))), force)
-    return recover(connection, sink_id, budget_s)
+    check_owner(sink_id, owner_of(read_log(connection, sink_id, min(budget_s, BUDGET_S)), alive_of), force)
+    return recover(connection, sink_id, budget_s, operator=operator)
 
 
 def list_hanging(

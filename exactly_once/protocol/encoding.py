@@ -1,7 +1,8 @@
 """The records of the commit log as JSON.
 
 The JSON carries a format number. A reader refuses a higher number than it knows, so an older version of this package
-never acts on a log that it only half understands.
+never acts on a log that it only half understands. It also refuses a field that it does not know. What is only
+information, and may pass an older reader unseen, is in the headers of the Kafka record, which older versions ignore.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from exactly_once.errors import CommitLogDamaged
 from exactly_once.protocol.records import (
     KAFKA,
     KINDS,
+    Claim,
     Decision,
     Place,
     PreparedPart,
@@ -26,18 +28,33 @@ from exactly_once.protocol.records import (
 #: Raised when a change would mislead an older reader.
 FORMAT = 5
 
+#: The headers of a Kafka record, the last one of each name.
+Headers = Mapping[str, bytes | str | None]
+
+#: The fields of a claim that are headers of its Kafka record.
+_IN_HEADERS = ("operator", "machine")
+
 
 def encode(record: Record) -> bytes:
-    """Encode the record as JSON."""
+    """Encode the record as JSON, without what :func:`headers_of` holds."""
     kind = next(k for k, t in KINDS.items() if isinstance(record, t))
     body = asdict(replace(record, handles=()) if isinstance(record, Decision) else record)
+    if isinstance(record, Claim):
+        body = {name: value for name, value in body.items() if name not in _IN_HEADERS}
     if isinstance(record, Decision):
         body["handles"] = {name: [_row(h) for h in parts] for name, parts in record.by_participant.items()}
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
 
 
-def decode(value: bytes) -> Record:
-    """Decode the record in ``value``.
+def headers_of(record: Record) -> dict[str, str | bytes | None]:
+    """Return the headers of the record's Kafka record."""
+    if not isinstance(record, Claim):
+        return {}
+    return {name: text.encode() for name in _IN_HEADERS if (text := getattr(record, name))}
+
+
+def decode(value: bytes, headers: Headers | None = None) -> Record:
+    """Decode the record in ``value`` and ``headers``. A header that is missing, unknown or no text is no error.
 
     Raises
     ------
@@ -57,12 +74,17 @@ def decode(value: bytes) -> Record:
             body["handles"] = _handles(body["handles"], body.pop("others", ()))
             body["topics"], body["rewritten"] = tuple(body["topics"]), tuple(body.get("rewritten", ()))
         record: Record = kind(**body)
-        return record
+        return _with_headers(record, headers or {}) if isinstance(record, Claim) else record
     except (KeyError, TypeError, ValueError) as e:
         raise CommitLogDamaged(
             f"the commit log holds {value[:80]!r}, which is not a commit-log record ({e})",
             "Find out what other than the sink has written to this topic, and stop it",
         ) from e
+
+
+def _with_headers(claim: Claim, headers: Headers) -> Claim:
+    texts = {name: v.decode(errors="replace") for name in _IN_HEADERS if isinstance(v := headers.get(name), bytes)}
+    return replace(claim, operator=texts.get("operator", ""), machine=texts.get("machine", ""))
 
 
 def _row(handle: PreparedTransaction | PreparedPart) -> list[Any]:

@@ -24,6 +24,9 @@ VARIANTS = 4
 #: sink's life. Names may have 63 bytes (a session) or 199 bytes (a prepared transaction).
 _HALF = 5
 
+#: Who operates a sink is said in errors and phrases: one line on a terminal, more or less.
+LONGEST_OPERATOR = 200
+
 _SINK_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,149}")
 _PART_NAME = re.compile(
     r"eo:(?P<sink>[^:]+):((?P<incarnation>[a-z2-7]{10}):)?(?P<token>\d+):(?P<batch>\d+):(?P<part>\d+)"
@@ -100,6 +103,29 @@ def check_sink_id(sink_id: str) -> str:
             "Use 1 to 150 letters, digits, '.', '_' or '-', beginning with a letter or digit",
         )
     return sink_id
+
+
+def check_operator(text: str) -> str:
+    """Return ``text``, which says who operates a sink, without the blanks around it; "" says nothing.
+
+    Raises
+    ------
+    InvalidOption
+        When it is longer than :data:`LONGEST_OPERATOR`, or has a character that cannot be printed.
+    """
+    operator = text.strip()
+    unprintable = next((c for c in operator if not c.isprintable()), None)
+    if unprintable is not None:
+        wrong = f"contains {unprintable!r}, which cannot be printed"
+    elif len(operator) > LONGEST_OPERATOR:
+        wrong = f"has {len(operator)} characters"
+    else:
+        return operator
+    raise InvalidOption(
+        f"sink.operator {wrong}",
+        f"Name who operates the sink in at most {LONGEST_OPERATOR} printable characters, such as "
+        "dagster/production/<run id>, or leave sink.operator out",
+    )
 
 
 def namespace(sink_id: str) -> str:

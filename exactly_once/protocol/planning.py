@@ -113,8 +113,17 @@ def check_undecided(sink_id: str, proposed: Decision, state: LogState, amended: 
     )
 
 
-def check_binding(sink_id: str, bound_query: str | None, query_id: str, checkpoint: str, takeover: str | None) -> None:
+def owned_sink(sink_id: str, operator: str) -> str:
+    """Name a sink that belongs to somebody else, for an error."""
+    return f"sink {sink_id!r}{f' (last operated by {operator})' if operator else ''}"
+
+
+def check_binding(
+    sink_id: str, bound_query: str | None, query_id: str, checkpoint: str, takeover: str | None, operator: str = ""
+) -> None:
     """Refuse a sink that belongs to another query, unless the user names that query in ``takeover``.
+
+    ``operator`` is that of the sink's last claim, for the refusal.
 
     Raises
     ------
@@ -123,10 +132,11 @@ def check_binding(sink_id: str, bound_query: str | None, query_id: str, checkpoi
     """
     if bound_query in (None, query_id) or takeover == bound_query:
         return
+    sink = owned_sink(sink_id, operator)
     if bound_query == WRITE:
-        raise SinkOwned(f"sink {sink_id!r} belongs to batch writes", "Use a separate sink.id for the stream")
+        raise SinkOwned(f"{sink} belongs to batch writes", "Use a separate sink.id for the stream")
     raise SinkOwned(
-        f"sink {sink_id!r} belongs to query {bound_query}, but the checkpoint {checkpoint} is of query {query_id}: "
+        f"{sink} belongs to query {bound_query}, but the checkpoint {checkpoint} is of query {query_id}: "
         "either two queries use one sink id, or the checkpoint of the first query was deleted",
         "Give each query its own sink.id; or, if the old checkpoint is gone forever and you accept that its last rows "
         f"may be written again, set the option sink.takeover={bound_query} for one start",

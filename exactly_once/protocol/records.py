@@ -111,7 +111,10 @@ class Claim:
     ``token`` grows by one with each claim. ``query_id`` binds the sink to a Spark query, or to batch writes
     (:data:`WRITE`); a claim by a recovery keeps the existing binding. ``purpose`` is ``stream``, ``write`` or
     ``recovery``. ``pid`` and ``pid_started`` (seconds since the epoch) name the process that lives as long as the
-    owner: the driver's JVM, or the recovering process.
+    owner: the driver's JVM, or the recovering process. ``operator`` says who operates that process, in the operator's
+    own words ("" when nobody said); ``machine`` identifies the process table that ``pid`` is from
+    (:func:`exactly_once.coordinator.machine.this_machine`; "" when unknown). Both are information for people and
+    tools, never a condition for safety. Versions before them wrote neither.
     """
 
     token: int
@@ -122,6 +125,20 @@ class Claim:
     pid: int
     checkpoint: str = ""
     pid_started: float = 0.0
+    operator: str = ""
+    machine: str = ""
+
+    @property
+    def title(self) -> str:
+        """Name the claim for an error: ``claim 7 (stream on host-a, process 4711, operated by dagster/prod/0a1b)``."""
+        by = f", operated by {self.operator}" if self.operator else ""
+        return f"claim {self.token} ({self.purpose} on {self.host}, process {self.pid}{by})"
+
+    @property
+    def process(self) -> str:
+        """Name the process: ``4711 on host-a (operated by dagster/prod/0a1b)``."""
+        by = f" (operated by {self.operator})" if self.operator else ""
+        return f"{self.pid} on {self.host}{by}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,7 @@ def too_late(sink_id: str, ticket: Ticket, state: LogState) -> ExactlyOnceError 
     name = f"batch {ticket.batch.batch_id} of sink {sink_id!r}"
     if owner is not None and owner.token > ticket.token:
         return Fenced(
-            f"this task of {name} runs for claim {ticket.token}, but claim {owner.token} ({owner.purpose} on "
-            f"{owner.host}, process {owner.pid}) has taken the sink",
+            f"this task of {name} runs for claim {ticket.token}, but {owner.title} has taken the sink",
             "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take the "
             "sink back",
         )

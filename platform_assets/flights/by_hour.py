@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from exactly_once.kafka.connection import Connection
-from platform_assets.constants import DELAY_BY_HOUR, STATE_PARTITIONS
-from platform_assets.flights.query import QueryPlan, read_flights, start_writing
-from platform_assets.flights.transform import parse
-from platform_assets.streaming.windows import OBSERVATION, REJECTED
-from resources.spark import use_state_store
+from platform_assets.constants import DELAY_BY_HOUR
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import Column, DataFrame
 
 
 def delay_by_hour(events: DataFrame, watermark_delay_h: float) -> DataFrame:
@@ -41,7 +35,8 @@ def delay_by_hour(events: DataFrame, watermark_delay_h: float) -> DataFrame:
 
     left = F.col("dep_time").isNotNull()
     hours = (
-        events.where(F.col("reason").isNull())
+        events.observe("input", F.count("reason").alias("rejected"))
+        .where(F.col("reason").isNull())
         .withWatermark("scheduled", f"{round(watermark_delay_h * 3_600_000)} milliseconds")
         .groupBy(F.window("scheduled", "1 hour"), "origin")
         .agg(
@@ -63,20 +58,6 @@ def delay_by_hour(events: DataFrame, watermark_delay_h: float) -> DataFrame:
         F.col("origin").cast("binary").alias("key"),
         F.to_json(record, {"ignoreNullFields": "false"}).cast("binary").alias("value"),
     )
-
-
-def start_by_hour(
-    spark: SparkSession, connection: Connection, plan: QueryPlan, watermark_delay_h: float
-) -> StreamingQuery:
-    """Start the query. ``spark`` must know ``format("kafka_exactly_once")`` and work in UTC; its later stateful queries
-    get this one's state store.
-    """
-    from pyspark.sql import functions as F
-
-    use_state_store(spark, STATE_PARTITIONS)
-    events = parse(read_flights(spark, connection, plan))
-    observed = events.observe(OBSERVATION, F.count("reason").alias(REJECTED))
-    return start_writing(delay_by_hour(observed, watermark_delay_h), DELAY_BY_HOUR, connection, plan)
 
 
 def _utc(column: str) -> Column:

@@ -15,11 +15,11 @@ from itertools import islice
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from dagster_exactly_once.resources.kafka import TransactionalProducer
 from exactly_once.deadline import Deadline
+from exactly_once.demo.departures import FlightEvent
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
 from exactly_once.kafka.connection import Connection
-from platform_assets.flights.departures import FlightEvent
-from resources.kafka import TransactionalProducer
 
 #: Reading the ends of a few partitions takes well under a second.
 POSITION_BUDGET_S = 30.0

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from platform_assets.constants import run_dir
-from resources.embedded_broker import EmbeddedBroker
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -10,18 +10,19 @@ from typing import Any
 import dagster as dg
 from rich.console import Console
 
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.run_process import fail_dead_runs
+from exactly_once.demo.departures import DEPARTURES
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
-from platform_assets.constants import FEED_JOB, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, SINK_ID, STREAM_JOB
-from platform_assets.flights.departures import DEPARTURES
+from platform_assets.constants import FEED_JOB, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.feed import committed_position
+from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from platform_assets.local.environment import Environment
 from platform_assets.local.job_process import JobProcess, running, why_failed
 from platform_assets.local.show import Bars, show_report
 from platform_assets.report.report import TOPICS, make_report
-from resources.checkpoints import CheckpointReader
-from resources.kafka import KafkaTransactionalProducerFactory
-from resources.run_process import fail_dead_runs
 
 #: How often a bar moves; each look costs the brokers a handful of requests.
 LOOK_EVERY_S = 1.0

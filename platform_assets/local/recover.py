@@ -5,11 +5,12 @@ from __future__ import annotations
 import dagster as dg
 from rich.console import Console
 
-from platform_assets.constants import RECOVERY_JOB, RECOVERY_OP, TRANSACTIONS
+from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
+from platform_assets.flights.names import SINK_ID, TRANSACTIONS
 from platform_assets.local.environment import Environment
 from platform_assets.local.job_process import running, why_failed
 
-_CONFIG = {"ops": {RECOVERY_OP: {"config": {"reason": "requested in a terminal"}}}}
+_CONFIG = {"ops": {RECOVERY_OP: {"config": {"sink_id": SINK_ID, "reason": "requested in a terminal"}}}}
 
 
 def run_recovery(environment: Environment, console: Console) -> int:
@@ -21,8 +22,8 @@ def run_recovery(environment: Environment, console: Console) -> int:
         if not process.succeeded:
             console.print(f"[bold red]Failed:[/] {why_failed(instance, process)}")
             return 1
-        records = instance.fetch_observations(dg.AssetKey(TRANSACTIONS), limit=1).records
-        observation = records[0].event_log_entry.asset_observation if records else None
-        for name, value in (observation.metadata if observation else {}).items():
+        records = instance.fetch_materializations(dg.AssetKey(TRANSACTIONS), limit=1).records
+        entry = records[0].event_log_entry.asset_materialization if records else None
+        for name, value in (entry.metadata if entry else {}).items():
             console.print(f"  {name.removeprefix('recovery_')}: {value.value}")
     return 0

@@ -21,9 +21,10 @@ from typing import Any
 import dagster as dg
 from rich.console import Console
 
-from platform_assets.constants import CODE_LOCATION, FEED_JOB, STREAM_JOB
+from dagster_exactly_once.resources.run_process import fail_dead_runs
+from platform_assets.constants import CODE_LOCATION, FEED_JOB
+from platform_assets.flights.names import STREAM_JOB
 from platform_assets.local.environment import PROJECT, Environment
-from resources.run_process import fail_dead_runs
 
 HOST = "127.0.0.1"
 PORT = 3000

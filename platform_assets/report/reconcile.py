@@ -10,20 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
+
+from dagster_exactly_once.checks.reader import Record
 
 #: Examples kept for each kind of fault.
 EXAMPLES = 3
-
-
-class Record(NamedTuple):
-    """A record as a consumer delivers it."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass

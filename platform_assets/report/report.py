@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dagster_exactly_once.checks.reader import read_committed
+from dagster_exactly_once.resources.transactions import UNDER_WAY
+from exactly_once.demo.departures import events
 from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import namespace
 from platform_assets.constants import FEED_TRANSACTIONAL_ID, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
-from platform_assets.flights.departures import events
 from platform_assets.flights.expected import expected_delays
-from platform_assets.report.reader import read_committed
 from platform_assets.report.reconcile import Findings, Reconciler
-from resources.transactions import UNDER_WAY
 
 TOPICS = (FLIGHTS, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED)
 LOOK_BUDGET_S = 20.0

@@ -21,9 +21,12 @@ LOGS = f"""query G($id: ID!) {{ logsForRun(runId: $id) {{ ... on EventConnection
   ... on MessageEvent {{ message }}
   ... on ExecutionStepFailureEvent {{ error {{ message }} failureMetadata {{ {METADATA} }} }}
   ... on ExecutionStepOutputEvent {{ outputName stepKey {METADATA} }}
-  ... on MaterializationEvent {{ assetKey {{ path }} partition {METADATA} }} }} }} }} }}"""
+  ... on MaterializationEvent {{ assetKey {{ path }} partition {METADATA} }}
+  ... on ObservationEvent {{ assetKey {{ path }} {METADATA} }} }} }} }} }}"""
 OBSERVATIONS = f"""query O($key: AssetKeyInput!) {{ assetOrError(assetKey: $key) {{ ... on Asset {{
   assetObservations(limit: 100) {{ timestamp description {METADATA} }} }} }} }}"""
+MATERIALIZATIONS = f"""query M($key: AssetKeyInput!) {{ assetOrError(assetKey: $key) {{ ... on Asset {{
+  assetMaterializations(limit: 100) {{ timestamp description {METADATA} }} }} }} }}"""
 SENSOR = """query S($selector: SensorSelector!) { sensorOrError(sensorSelector: $selector) { ... on Sensor { id
   sensorState { status ticks(limit: 100) { timestamp status skipReason runIds error { message } } } } } }"""
 START = """mutation S($selector: SensorSelector!) { startSensor(sensorSelector: $selector) { __typename
@@ -93,16 +96,33 @@ class Client:
 
     def materialized(self, run_id, asset):
         """The metadata of every materialization of ``asset`` in a run."""
+        return self._of(run_id, asset, "MaterializationEvent")
+
+    def reported(self, run_id, asset):
+        """The metadata of every report of progress on ``asset`` in a run."""
+        return self._of(run_id, asset, "ObservationEvent")
+
+    def materialize(self, *assets):
+        """Press Materialize on the page of an asset; returns the run's id."""
+        selector = {**SELECTOR, "jobName": "__ASSET_JOB", "assetSelection": [{"path": [a]} for a in assets]}
+        answer = self.graphql(LAUNCH, selector=selector, config={})["launchRun"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return answer["run"]["runId"]
+
+    def _of(self, run_id, asset, kind):
         return [
-            metadata(e)
-            for e in self.events(run_id)
-            if e["__typename"] == "MaterializationEvent" and e["assetKey"]["path"] == [asset]
+            metadata(e) for e in self.events(run_id) if e["__typename"] == kind and e["assetKey"]["path"] == [asset]
         ]
 
     def observations(self, asset):
         """The metadata of the observations of an asset, newest first."""
         found = self.graphql(OBSERVATIONS, key={"path": [asset]})["assetOrError"]["assetObservations"]
         return [metadata(o) | {"description": o["description"]} for o in found]
+
+    def recoveries(self, asset):
+        """The metadata of the recoveries that the transactions' asset of a stream keeps, newest first."""
+        found = self.graphql(MATERIALIZATIONS, key={"path": [asset]})["assetOrError"]["assetMaterializations"]
+        return [metadata(m) for m in found]
 
     def sensor(self, name):
         """State and ticks, newest first."""

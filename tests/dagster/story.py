@@ -2,10 +2,11 @@
 
 import time
 
+from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.kafka.commit_log import read_log
-from platform_assets.constants import RECOVERY_JOB, SINK_ID, STREAM_JOB
-from resources.checkpoints import CheckpointReader
-from resources.kafka import KafkaTransactionalProducerFactory
+from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from tests.support import oracle
 from tests.support.flights import OUTPUTS, Feed, assert_exactly_once, await_caught_up
 from tests.support.processes import until
@@ -95,13 +96,14 @@ class Story:
         def left():
             return max(1.0, end - time.monotonic())
 
-        def successor():
-            return self.dagster.runs(STREAM_JOB)[0]["runId"] != run
+        def successors():
+            runs = self.dagster.runs(STREAM_JOB)
+            return [r["runId"] for r in runs if r["tags"].get("exactly_once/restart_of") == run]
 
         until("FAILURE", lambda: self.dagster.status(run) == "FAILURE", left(), every_s=0.3)
         until("a recovery", lambda: self.recoveries(run), left(), every_s=0.3)
-        until("the new run", successor, left(), every_s=0.3)
-        new = self.dagster.runs(STREAM_JOB)[0]["runId"]
+        until("the new run", successors, left(), every_s=0.3)
+        new = successors()[0]
         self.dagster.wait_for(new, "STARTED", left())
         self.await_progress(timeout_s=left())
         return self.recoveries(run)[0]["runId"], new

@@ -12,31 +12,23 @@ import dagster as dg
 import pytest
 from confluent_kafka import Producer
 
+from dagster_exactly_once.backfill.asset import backfill_share
+from dagster_exactly_once.backfill.days import start_ms, write_id
+from dagster_exactly_once.checks.reader import read_committed
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from exactly_once.demo.departures import events
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.transactions import describe, list_transactions
 from exactly_once.protocol.names import namespace
-from platform_assets.assets.flight_delays_by_day import backfill_share
-from platform_assets.backfill.days import start_ms, write_id
-from platform_assets.constants import (
-    BACKFILL_JOB,
-    BACKFILL_SINK_ID,
-    EVENT_TIME_TOPIC,
-    FLIGHT_DELAYS,
-    FLIGHT_DELAYS_BY_DAY,
-    FLIGHT_DELAYS_REJECTED,
-    FLIGHTS,
-    SINK_ID,
-    STREAM_JOB,
-)
-from platform_assets.flights.departures import events
+from platform_assets.constants import EVENT_TIME_TOPIC, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.expected import expected_delays
-from platform_assets.report.reader import read_committed
+from platform_assets.flights.names import BACKFILL_JOB, BACKFILL_SINK_ID, FLIGHT_DELAYS_BY_DAY, SINK_ID, STREAM_JOB
+from platform_assets.flights.streams import flight_delays
 from platform_assets.report.reconcile import Reconciler
 from platform_assets.report.reconcile import split as split_source
-from resources.checkpoints import CheckpointReader
-from resources.kafka import KafkaTransactionalProducerFactory
 from tests.dagster.webserver import Dagster
 from tests.support import oracle
 from tests.support.processes import kill_session, until
@@ -229,7 +221,7 @@ def test_the_day_in_which_the_stream_began_is_shared_and_later_days_are_the_stre
     in_all = sum(1 for day in day_of_each_input(site).values() if day == "2013-01-04")
     assert 0 < shared < in_all
     assert last("2013-01-04")["records_written"].value == shared
-    assert last("2013-01-04")["write_id"].value == write_id("2013-01-04")
+    assert last("2013-01-04")["write_id"].value == write_id(FLIGHT_DELAYS_BY_DAY, "2013-01-04")
     assert last(LAST_DAY)["records_written"].value == 0
     assert "live stream" in last(LAST_DAY)["said"].value
 
@@ -260,7 +252,7 @@ def test_a_checkpoint_that_is_not_there_is_not_taken_for_a_stream_that_never_sta
     """On another machine, or after a loss: the backfill must not ask for a first start, which would be a second one."""
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
     with pytest.raises(CheckpointUnusable, match="the stream has run, but its checkpoint /nowhere is missing"):
-        backfill_share(kafka, CheckpointReader(root="/nowhere"), "/nowhere")
+        backfill_share(flight_delays, kafka, CheckpointReader(root="/nowhere"), "/nowhere")
 
 
 def test_launch_backfill_in_the_ui_is_one_run_that_marks_each_day(site, instance):

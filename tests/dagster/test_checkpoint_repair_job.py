@@ -8,15 +8,17 @@ import psutil
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
+from dagster_exactly_once.names import REPAIR_OP
+from dagster_exactly_once.recovery import steps
+from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
+from dagster_exactly_once.resources.run_process import tag_run
+from dagster_exactly_once.sensors.history import classify
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Decision
-from platform_assets.constants import REPAIR_OP, SINK_ID, STREAM_JOB, TRANSACTIONS
 from platform_assets.definitions import defs
-from platform_assets.recovery import steps
-from resources.run_process import tag_run
-from sensors.history import classify
+from platform_assets.flights.names import STREAM_JOB
 from tests.support import broker as brokers
 from tests.support.dead_sink import DEAD
 
@@ -81,7 +83,8 @@ def repair(instance, sink_id, **config):
 def observed(result):
     """What the run wrote into the audit trail: metadata of each observation."""
     found = [e.asset_observation_data.asset_observation for e in result.all_events if e.is_asset_observation]
-    assert {o.asset_key for o in found} <= {dg.AssetKey(TRANSACTIONS)}
+    found += [e.materialization for e in result.get_asset_materialization_events()]
+    assert {o.asset_key for o in found} <= {dg.AssetKey(UNKNOWN_SINKS)}
     return [{k: v.value for k, v in o.metadata.items()} for o in found]
 
 
@@ -160,7 +163,3 @@ def test_nothing_is_changed_while_somebody_works_on_the_sink_unless_told_to_take
         assert busy.text("commits/1") == ""
         assert repair(instance, busy.sink_id, dry_run=False, take_over=True).success
         assert not (busy.root / "commits" / "1").exists()
-
-
-def test_one_repair_or_recovery_at_a_time_is_a_limit_of_the_queue():
-    assert defs.resolve_job_def("checkpoint_repair").tags["exactly_once/recovers"] == SINK_ID

@@ -13,20 +13,23 @@ import dagster as dg
 import pytest
 from confluent_kafka import Producer
 
+from dagster_exactly_once import exactly_once_definitions
+from dagster_exactly_once.checks.definitions import checks_of
+from dagster_exactly_once.names import CHECKS_JOB
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.spark import SparkSessionResource
+from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Decision
-from platform_assets.assets.flight_delays import stream_flight_delays
-from platform_assets.assets.flights import flights
-from platform_assets.checks.definitions import CHECKS
-from platform_assets.constants import CHECKS_JOB, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, SINK_ID
-from platform_assets.jobs import flight_delays_checks
-from resources.checkpoints import CheckpointReader
-from resources.kafka import KafkaTransactionalProducerFactory
-from resources.spark import SparkSessionResource
-from resources.transactions import TransactionAdmin
+from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
+from platform_assets.flights.asset import flights
+from platform_assets.flights.names import SINK_ID
+from platform_assets.flights.streams import flight_delays
+from sensors.policies import POLICIES
 from tests.support import oracle
 from tests.support.processes import until
 
@@ -115,12 +118,9 @@ class Stream:
             "checkpoints": CheckpointReader(root=str(self.root)),
             "spark": SparkSessionResource(work_dir=str(self.site.folder / "spark")),
         }
-        defs = dg.Definitions(
-            assets=[flights, stream_flight_delays],
-            asset_checks=CHECKS,
-            jobs=[flight_delays_checks],
-            resources=resources,
-            executor=dg.in_process_executor,
+        defs = dg.Definitions.merge(
+            exactly_once_definitions(flight_delays),
+            dg.Definitions(assets=[flights], resources=resources | POLICIES, executor=dg.in_process_executor),
         )
         ops = {f"{FLIGHT_DELAYS}_{name}": {"config": values} for name, values in config.items()}
         job = defs.resolve_job_def(CHECKS_JOB)
@@ -129,7 +129,7 @@ class Stream:
         return {e.check_name: e for e in done.get_asset_check_evaluations()}
 
 
-NAMES = {check.check_specs_by_output_name[next(iter(check.check_specs_by_output_name))].name for check in CHECKS}
+NAMES = {key.name for check in checks_of(flight_delays) for key in check.check_keys}
 
 
 @pytest.fixture(scope="module")

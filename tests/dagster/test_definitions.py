@@ -11,6 +11,7 @@ import pytest
 
 from platform_assets.constants import DELAY_BY_HOUR, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.definitions import defs
+from platform_assets.flights.streams import delay_by_hour, flight_delays
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -121,26 +122,21 @@ def test_the_second_stream_has_a_watermark_and_a_sink_of_its_own(config, brokers
     """With the first stream's sink id as its default it would fence that one."""
     job = defs.resolve_job_def("delay_by_hour_stream")
     found = dg.validate_run_config(job, {"ops": {"stream_delay_by_hour": {"config": config}}})
-    assert found["ops"]["stream_delay_by_hour"]["config"]["sink_id"] == "delay-by-hour"
+    assert found["ops"]["stream_delay_by_hour"]["config"]["watermark_delay_h"] == config.get("watermark_delay_h", 168.0)
+    assert flight_delays.sink_id == "flight-delays" and delay_by_hour.sink_id == "delay-by-hour"
     with pytest.raises(dg.DagsterInvalidConfigError):
         dg.validate_run_config(defs.resolve_job_def("flight_delays_stream"), stream(watermark_delay_h=1.0))
 
 
 def test_the_streams_and_the_backfill_are_watched() -> None:
     """A killed backfill holds back the readers of the live topic; without a sensor on its sink, it does so for long."""
-    from platform_assets.definitions import defs
-
     repository = defs.get_repository_def()
     watching = {s.name for s in repository.sensor_defs}
-    assert watching == {
-        "checkpoint_progress",
-        "stale_transactions",
-        "stale_backfill_transactions",
-        "run_failure",
-        "liveness",
-        "delay_by_hour_progress",
-        "delay_by_hour_stale_transactions",
-        "delay_by_hour_run_failure",
-        "delay_by_hour_liveness",
-    }
-    assert "flight-delays-backfill" in repository.get_sensor_def("stale_backfill_transactions").description
+    assert watching == {"checkpoint_progress", "stale_transactions", "run_failure", "liveness"}
+    assert "and their backfills" in repository.get_sensor_def("stale_transactions").description
+
+
+def test_a_recovery_names_its_sink(brokers_in_environment):
+    """A sink by default would be the wrong one of two, at the worst moment."""
+    with pytest.raises(dg.DagsterInvalidConfigError, match="sink_id"):
+        dg.validate_run_config(defs.resolve_job_def("recovery"), {"ops": {"inspect": {"config": {}}}})

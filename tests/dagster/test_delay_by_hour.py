@@ -5,13 +5,13 @@ from itertools import islice
 
 import pytest
 
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from exactly_once.demo.departures import departures, events
 from exactly_once.kafka.commit_log import read_log
-from platform_assets.assets.delay_by_hour import DELAY_BY_HOUR_OP
-from platform_assets.constants import DELAY_BY_HOUR, DELAY_BY_HOUR_JOB, DELAY_BY_HOUR_SINK_ID, FLIGHTS
-from platform_assets.flights.departures import departures, events
+from platform_assets.constants import DELAY_BY_HOUR, FLIGHTS
 from platform_assets.flights.expected import expected_hours
-from resources.checkpoints import CheckpointReader
-from resources.kafka import KafkaTransactionalProducerFactory
+from platform_assets.flights.names import DELAY_BY_HOUR_JOB, DELAY_BY_HOUR_OP, DELAY_BY_HOUR_SINK_ID
 from tests.support import oracle
 from tests.support.flights import Feed
 from tests.support.processes import kill_session, until

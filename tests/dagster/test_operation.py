@@ -6,19 +6,13 @@ One story on one cluster, told in order; each test leaves the stream where the n
 
 import pytest
 
+from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.checkpoint import read_checkpoint
 from exactly_once.kafka.commit_log import read_log
-from platform_assets.constants import (
-    CHECKS_JOB,
-    FLIGHT_DELAYS,
-    FLIGHT_DELAYS_BY_DAY,
-    RECOVERY_JOB,
-    SINK_ID,
-    STREAM_JOB,
-    TRANSACTIONS,
-)
-from resources.transactions import TransactionAdmin
-from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
+from platform_assets.constants import FLIGHT_DELAYS
+from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, SINK_ID, STREAM_JOB, TRANSACTIONS
 from tests.dagster.story import BEFORE, PATIENCE_S, Story
 from tests.dagster.webserver import Dagster
 from tests.support.processes import until
@@ -44,7 +38,7 @@ def story(site, dagster):
 def restarted(story, dagster):
     """A stream that was launched by a person, killed, recovered and started again: the ids of these three runs."""
     run = story.start()
-    until("a report", lambda: dagster.materialized(run, FLIGHT_DELAYS), PATIENCE_S, every_s=0.5)
+    until("a report", lambda: dagster.reported(run, FLIGHT_DELAYS), PATIENCE_S, every_s=0.5)
     dagster.kill_run(run)
     return run, *story.await_restart(run)
 
@@ -68,7 +62,7 @@ def test_a_killed_run_is_recovered_and_started_again_by_the_sensors(story, dagst
     assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and recovery[:8] in tags[TAG_CAUSE]
     assert len(story.recoveries(killed)) == 1
     story.assert_one_stream(new)
-    ended = [o for o in dagster.observations(TRANSACTIONS) if o.get("recovery") == "ended"]
+    ended = dagster.recoveries(TRANSACTIONS)
     assert [o["recovery_by"] for o in ended] == ["sensor run_failure"] and ended[0]["recovery_at_rest"] is True
     story.assert_exactly_once()
 
@@ -127,7 +121,7 @@ def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dag
 def test_a_second_recovery_finds_nothing(dagster, at_rest):
     run = dagster.launch(RECOVERY_JOB)
     dagster.wait_for(run, "SUCCESS", PATIENCE_S)
-    assert "already at rest" in dagster.observations(TRANSACTIONS)[0]["recovery_sentence"]
+    assert "already at rest" in dagster.recoveries(TRANSACTIONS)[0]["recovery_sentence"]
 
 
 def test_a_recovery_leaves_a_live_stream_alone_unless_it_is_told_to_take_over(story, dagster, at_rest):
@@ -155,7 +149,7 @@ def test_the_reports_of_runs_add_up_to_what_was_decided(site, story, dagster, at
         runs.append(story.start())
         story.terminate(runs[-1])
     after = read_checkpoint(story.checkpoint).last_commit
-    told = [m for run in runs for m in dagster.materialized(run, FLIGHT_DELAYS)]
+    told = [m for run in runs for m in dagster.reported(run, FLIGHT_DELAYS)]
     settled = [d.records for d in read_log(site.connection, SINK_ID).decisions if before < d.batch_id <= after]
     assert sum(m["records_committed"] for m in told) == sum(settled) > 0
     assert any(m.get("commit_duration_ms", 0) > 0 for m in told)

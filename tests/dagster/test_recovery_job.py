@@ -13,18 +13,24 @@ import pytest
 import yaml
 from dagster._core.test_utils import create_run_for_test
 
+from dagster_exactly_once.names import MEMORY, RECOVERY_OP
+from dagster_exactly_once.recovery import steps
+from dagster_exactly_once.recovery.job import recovery_job
+from dagster_exactly_once.recovery.work import UNKNOWN_SINKS, Registry
+from dagster_exactly_once.resources.operator import operator_of
+from dagster_exactly_once.resources.run_process import TAG_SINK, tag_run
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.sensors.gate import Wish, recovery_request
+from dagster_exactly_once.sensors.history import History, classify
+from dagster_exactly_once.sensors.stream import TAG_RESTART_OF, TAG_STREAM
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.transactions import describe, end_one, end_txn_version
 from exactly_once.ops.inspection import inspect_sink
-from platform_assets.constants import RECOVERY_OP, SINK_ID, STREAM_JOB, TRANSACTIONS
 from platform_assets.definitions import defs
-from platform_assets.recovery import steps
-from platform_assets.watch import STREAM
-from resources.run_process import TAG_SINK, tag_run
-from sensors.history import classify
-from sensors.stream import TAG_RESTART_OF
-from tests.support.dead_sink import DeadSink
+from platform_assets.flights.names import SINK_ID, STREAM_JOB
+from platform_assets.flights.streams import flight_delays
+from tests.support.dead_sink import DEAD, DeadSink
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = (RECOVERY_OP, "complete", "sweep", "verify", "restart")
@@ -46,11 +52,11 @@ def instance(storage, bootstrap_servers, monkeypatch):
 
 @pytest.fixture
 def dead(connection, topic):
-    return DeadSink(connection, topic)
+    return DeadSink(connection, topic, socket.gethostname(), DEAD)
 
 
-def recover(instance, sink_id, tags=None, **config):
-    return defs.resolve_job_def("recovery").execute_in_process(
+def recover(instance, sink_id, tags=None, job=None, **config):
+    return (job or defs.resolve_job_def("recovery")).execute_in_process(
         instance=instance,
         run_config={"ops": {RECOVERY_OP: {"config": {"sink_id": sink_id, **config}}}},
         tags=tags,
@@ -73,7 +79,8 @@ def rows(table):
 def observed(result):
     """What the run wrote into the audit trail: metadata of each observation."""
     found = [e.asset_observation_data.asset_observation for e in result.all_events if e.is_asset_observation]
-    assert {o.asset_key for o in found} <= {dg.AssetKey(TRANSACTIONS)}
+    found += [e.materialization for e in result.get_asset_materialization_events()]
+    assert {o.asset_key for o in found} <= {dg.AssetKey(UNKNOWN_SINKS)}
     return [{k: v.value for k, v in o.metadata.items()} for o in found]
 
 
@@ -194,7 +201,34 @@ def test_nothing_is_changed_while_an_owner_lives_that_dagster_does_not_know(inst
     result = recover(instance, alive.sink_id)
     assert not result.success and classify(instance, result.run_id).code == "EO-SINK-BUSY"
     assert len(inspect_sink(connection, alive.sink_id).open) == 1
-    assert recover(instance, alive.sink_id, take_over=True).success
+    assert not recover(instance, alive.sink_id, take_over=True).success
+    assert recover(instance, alive.sink_id, take_over=True, fence=f"fence the driver {alive_claim(alive)}").success
+
+
+def alive_claim(sink):
+    return sink.read().owner.process
+
+
+def test_the_sink_of_another_dagster_instance_is_recovered_only_with_the_typed_consequence(instance, connection, topic):
+    """Launch on the wrong instance, with everything ticked: production must go on."""
+    theirs = DeadSink(connection, topic, operator="dagster/production/run-1")
+    theirs.open_part(0)
+    for config in ({}, {"take_over": True}, {"take_over": True, "fence": "fence the driver"}):
+        result = recover(instance, theirs.sink_id, **config)
+        why = classify(instance, result.run_id)
+        assert not result.success and why.code == "EO-SINK-OPERATED"
+        assert "fence the driver 1 on elsewhere (operated by dagster/production/run-1)" in why.way_out
+        assert len(inspect_sink(connection, theirs.sink_id).open) == 1
+    phrase = "fence the driver 1 on elsewhere (operated by dagster/production/run-1)"
+    assert recover(instance, theirs.sink_id, take_over=True, fence=phrase).success
+    assert inspect_sink(connection, theirs.sink_id).quiet
+
+
+def test_a_recovery_says_which_instance_and_run_it_works_for(instance, dead, connection):
+    """Whoever finds the claim must know whom to ask."""
+    dead.open_part(0)
+    result = recover(instance, dead.sink_id)
+    assert dead.read().owner.operator == operator_of(instance, result.run_id)
 
 
 def test_a_stream_that_is_launched_after_the_inspection_is_not_fenced(instance, dead, connection, monkeypatch):
@@ -241,27 +275,32 @@ def test_a_recovery_whose_claim_is_taken_by_another_one_steps_back(instance, dea
 
 
 @pytest.mark.long
-def test_a_wish_for_a_restart_is_left_for_the_sensor(instance, monkeypatch, dead):
+def test_a_wish_for_a_restart_is_left_for_the_sensor(instance, dead):
     """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
-    monkeypatch.setattr(steps, "stream_of", lambda sink_id: replace(STREAM, sink_id=sink_id))
+    spec = replace(flight_delays.spec, sink_id=dead.sink_id)
+    resources = {"transactions": TransactionAdmin.from_environment(), MEMORY: dg.mem_io_manager}
+    job = dg.Definitions(jobs=[recovery_job(Registry([spec]))], resources=resources).resolve_job_def("recovery")
     failed = create_run_for_test(
-        instance, job_name=STREAM_JOB, status=dg.DagsterRunStatus.FAILURE, tags={TAG_SINK: dead.sink_id}
+        instance,
+        job_name=STREAM_JOB,
+        status=dg.DagsterRunStatus.FAILURE,
+        tags={TAG_SINK: dead.sink_id, TAG_STREAM: spec.name},
     )
-    result = recover(instance, dead.sink_id, restart=True)
+    result = recover(instance, dead.sink_id, job=job, restart=True)
     assert result.success
     assert instance.get_run_by_id(result.run_id).tags[TAG_RESTART_OF] == failed.run_id
     assert len(instance.get_runs(dg.RunsFilter(job_name=STREAM_JOB))) == 1
     sentence = output(result, "restart")["sentence"].value
     assert "liveness starts it" in sentence and "by hand" in sentence
 
-    without = recover(instance, dead.sink_id)
+    without = recover(instance, dead.sink_id, job=job)
     assert TAG_RESTART_OF not in instance.get_run_by_id(without.run_id).tags
 
 
 def test_one_recovery_at_a_time_is_a_limit_of_the_queue():
-    """dagster.yaml limits the tag; without it on the job the limit would limit nothing."""
+    """dagster.yaml limits the tag; without it on what a sensor asks for the limit would limit nothing."""
     settings = yaml.safe_load((ROOT / "dagster.yaml").read_text())
     limits = {limit["key"]: limit["limit"] for limit in settings["concurrency"]["runs"]["tag_concurrency_limits"]}
-    tags = defs.resolve_job_def("recovery").tags
-    assert limits["exactly_once/recovers"] == 1 and tags["exactly_once/recovers"] == SINK_ID
+    request = recovery_request(flight_delays.spec, History(0.0), Wish("incident", "cause"))
+    assert limits["exactly_once/recovers"] == 1 and request.tags["exactly_once/recovers"] == SINK_ID
     assert settings["run_coordinator"]["config"]["dequeue_interval_seconds"] == 1

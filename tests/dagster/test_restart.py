@@ -4,10 +4,12 @@ stream again. What a run leaves that is killed in the middle of its work is in t
 
 import pytest
 
-from platform_assets.constants import STREAM_JOB, TRANSACTIONS
-from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
-from tests.dagster.story import PATIENCE_S, Story
+from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
+from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
+from platform_assets.flights.names import STREAM_JOB, TRANSACTIONS
+from tests.dagster.story import PATIENCE_S, Story, stream_config
 from tests.dagster.webserver import Dagster
+from tests.support.processes import until
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,40 @@ def test_a_run_that_is_killed_at_its_start_is_recovered_and_started_again_by_the
     tags = dagster.tags(new)
     assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and recovery[:8] in tags[TAG_CAUSE]
     story.assert_one_stream(new)
-    ended = [o for o in dagster.observations(TRANSACTIONS) if o.get("recovery") == "ended"]
+    ended = dagster.recoveries(TRANSACTIONS)
     assert [o["recovery_by"] for o in ended] == ["sensor run_failure"] and ended[0]["recovery_at_rest"] is True
     story.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_run_that_materialize_started_is_recovered_and_started_again_too(story, dagster):
+    """The most natural button starts Dagster's own job: a stream that nobody supervises would be down until morning."""
+    for run in dagster.live(STREAM_JOB):
+        story.terminate(run["runId"])
+    clicked = dagster.materialize(FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED)
+    story.await_work(clicked)
+    dagster.kill_run(clicked)
+
+    recovery, new = story.await_restart(clicked)
+
+    dagster.wait_for(recovery, "SUCCESS", PATIENCE_S)
+    assert dagster.tags(new)[TAG_RESTART_OF] == clicked
+    story.assert_one_stream(new)
+    story.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_run_that_is_rotated_ends_well_and_the_next_one_continues(story, dagster):
+    """A run that lives for months fills its page with events, and never sees the code that is deployed meanwhile."""
+    for run in dagster.live(STREAM_JOB):
+        story.terminate(run["runId"])
+    old = dagster.launch(STREAM_JOB, stream_config(rotate_after_h=90 / 3600))
+    story.feed.trickle()
+    dagster.wait_for(old, "SUCCESS", PATIENCE_S)
+    until("the next run", lambda: dagster.runs(STREAM_JOB)[0]["runId"] != old, PATIENCE_S, every_s=0.3)
+    new = dagster.runs(STREAM_JOB)[0]["runId"]
+    story.await_work(new)
+    assert "ended for this one to continue" in dagster.tags(new)[TAG_CAUSE]
+    story.assert_exactly_once()
+    for run in dagster.live(STREAM_JOB):
+        story.terminate(run["runId"])

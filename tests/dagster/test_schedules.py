@@ -5,16 +5,17 @@ import socket
 import dagster as dg
 import pytest
 
-from platform_assets import schedules
-from platform_assets.assets.flight_delays import STREAM_OP
-from platform_assets.assets.flight_delays_by_day import BACKFILL_OP
-from platform_assets.backfill.days import NoBoundary
-from platform_assets.checks.definitions import CHECKS
-from platform_assets.constants import BACKFILL_JOB, BACKFILL_POOL, CHECKS_JOB, FLIGHT_DELAYS_BY_DAY, STREAM_JOB
+from dagster_exactly_once.backfill import schedule as schedules
+from dagster_exactly_once.backfill.asset import days_of
+from dagster_exactly_once.backfill.days import NoBoundary
+from dagster_exactly_once.checks.definitions import checks_of
+from dagster_exactly_once.names import CHECKS_JOB
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID
 from platform_assets.definitions import defs
-from resources.checkpoints import CheckpointReader
-from resources.kafka import KafkaTransactionalProducerFactory
-from resources.run_process import TAG_HOST, TAG_PID
+from platform_assets.flights.names import BACKFILL_JOB, BACKFILL_OP, FLIGHT_DELAYS_BY_DAY, STREAM_JOB, STREAM_OP
+from platform_assets.flights.streams import delay_by_hour, flight_delays
 
 MONTH = {"dagster/asset_partition_range_start": "2013-01-01", "dagster/asset_partition_range_end": "2013-01-31"}
 
@@ -28,12 +29,12 @@ def instance():
 @pytest.fixture(autouse=True)
 def input_to_fill(monkeypatch):
     """There is input before the stream's start, whatever the day."""
-    monkeypatch.setattr(schedules, "_nothing_before_the_stream", lambda kafka, checkpoints, day: False)
+    monkeypatch.setattr(schedules, "_nothing_before_the_stream", lambda stream, kafka, checkpoints, day: False)
 
 
 def tick(instance):
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers="127.0.0.1:1")
-    return schedules.missing_days(instance, kafka, CheckpointReader(root="/nowhere"))
+    return schedules.missing_days(flight_delays, instance, kafka, CheckpointReader(root="/nowhere"))
 
 
 def materialize(instance, *days):
@@ -57,7 +58,7 @@ def test_the_oldest_missing_days_are_requested_as_one_run(instance):
 
 
 def test_nothing_is_requested_when_no_day_is_missing(instance):
-    materialize(instance, *schedules.DAYS.get_partition_keys())
+    materialize(instance, *days_of(flight_delays).get_partition_keys())
     assert tick(instance).skip_message == "No day is missing."
 
 
@@ -97,12 +98,12 @@ def test_a_range_that_failed_three_times_in_a_row_waits_for_a_person(instance):
 
 
 def test_days_that_the_stream_owns_are_not_requested(instance, monkeypatch):
-    monkeypatch.setattr(schedules, "_nothing_before_the_stream", lambda kafka, checkpoints, day: True)
+    monkeypatch.setattr(schedules, "_nothing_before_the_stream", lambda stream, kafka, checkpoints, day: True)
     assert "The live stream owns all input since 2013-01-01" in tick(instance).skip_message
 
 
 def test_before_the_streams_first_start_the_tick_says_so(instance, monkeypatch):
-    def refuse(kafka, checkpoints, day):
+    def refuse(stream, kafka, checkpoints, day):
         raise NoBoundary("the stream has not started yet", "Start it once")
 
     monkeypatch.setattr(schedules, "_nothing_before_the_stream", refuse)
@@ -113,7 +114,7 @@ def test_brokers_that_do_not_answer_are_named_by_the_tick(instance, monkeypatch)
     """A tick that raises turns red and says nothing; one that skips says what is wrong and tries again."""
     monkeypatch.undo()
     monkeypatch.setattr(schedules, "TICK_BUDGET_S", 1.0)
-    monkeypatch.setattr("platform_assets.streaming.location.LOOK_BUDGET_S", 1.0)
+    monkeypatch.setattr("dagster_exactly_once.streaming.location.LOOK_BUDGET_S", 1.0)
     assert tick(instance).skip_message.startswith("EO-UNREACHABLE")
 
 
@@ -121,8 +122,8 @@ def test_the_checks_run_by_themselves_and_filling_days_is_for_a_person_to_turn_o
     repository = defs.get_repository_def()
     found = {s.name: s for s in repository.schedule_defs}
     assert found["checks_every_ten_minutes"].default_status is dg.DefaultScheduleStatus.RUNNING
-    assert found["fill_missing_days"].default_status is dg.DefaultScheduleStatus.STOPPED
-    assert repository.get_job(BACKFILL_JOB).partitions_def == schedules.DAYS
+    assert found["flight_delays_fill_missing_days"].default_status is dg.DefaultScheduleStatus.STOPPED
+    assert repository.get_job(BACKFILL_JOB).partitions_def == days_of(flight_delays)
 
 
 @pytest.mark.parametrize("job", [BACKFILL_JOB, CHECKS_JOB])
@@ -132,11 +133,14 @@ def test_both_jobs_run_in_one_process(job):
 
 def test_one_backfill_at_a_time():
     """The engine would fence one of two; the pool spares both the trouble."""
-    assert {node.definition.pool for node in defs.resolve_job_def(BACKFILL_JOB).nodes} == {BACKFILL_POOL}
+    assert {node.definition.pool for node in defs.resolve_job_def(BACKFILL_JOB).nodes} == {
+        "backfill_flight_delays_by_day"
+    }
 
 
 def test_only_the_job_of_the_checks_evaluates_them():
     """A stream that is stopped must end within seconds, not compare 100,000 records first."""
     ops = {job: {node.name for node in defs.resolve_job_def(job).nodes} for job in (STREAM_JOB, BACKFILL_JOB)}
     assert ops == {STREAM_JOB: {STREAM_OP}, BACKFILL_JOB: {BACKFILL_OP}}
-    assert len(defs.resolve_job_def(CHECKS_JOB).nodes) == len(CHECKS)
+    checks = [check for stream in (flight_delays, delay_by_hour) for check in checks_of(stream)]
+    assert len(defs.resolve_job_def(CHECKS_JOB).nodes) == len(checks) == 9

@@ -13,22 +13,25 @@ import pytest
 from confluent_kafka import Producer
 from dagster._core.test_utils import create_run_for_test
 
+from dagster_exactly_once.names import NOTIFY
+from dagster_exactly_once.notify import Notifier
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.operator import operator_of
+from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
+from dagster_exactly_once.sensors import checkpoint_progress
+from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
+from dagster_exactly_once.sensors.history import classify
+from dagster_exactly_once.sensors.liveness import liveness_sensor
+from dagster_exactly_once.sensors.run_failure import run_failure_sensor
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
+from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
+from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, TAG_STREAM, StreamSpec
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.transactions import describe
-from resources.checkpoints import CheckpointReader
-from resources.kafka import KafkaTransactionalProducerFactory
-from resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
-from sensors import checkpoint_progress
-from sensors.checkpoint_progress import checkpoint_progress_sensor
-from sensors.history import classify
-from sensors.liveness import liveness_sensor
-from sensors.run_failure import run_failure_sensor
-from sensors.settings import RestartPolicy, WatchPolicy
-from sensors.stale_transactions import stale_transactions_sensor
-from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, StreamSpec
 from tests.support import broker as brokers
 from tests.support.daemon import Daemon
-from tests.support.dead_sink import DeadSink
+from tests.support.dead_sink import DEAD, DeadSink
 
 S = dg.DagsterRunStatus
 AT_ONCE = RestartPolicy(strategy="fixed-delay", attempts=3, delay_s=0.0)
@@ -49,27 +52,44 @@ def instance(storage):
 
 
 def spec(sink_id="s", topic="in", outputs=("out",)):
-    return StreamSpec("stream", "recovery", "inspect", sink_id, topic, outputs, "transactions")
+    return StreamSpec(
+        name="stream",
+        job="stream",
+        op="x",
+        sink_id=sink_id,
+        topic=topic,
+        outputs=outputs,
+        asset_keys=outputs,
+        asset="transactions",
+    )
+
+
+@dg.job(name="stream")
+def stream_job():
+    """The job that the sensor liveness may request."""
 
 
 def daemon(instance, stream=None, bootstrap_servers="127.0.0.1:1", **policy):
     stream = stream or spec()
     made = {
-        "checkpoint_progress": (checkpoint_progress_sensor(stream), stream.recovery_job),
-        "stale_transactions": (stale_transactions_sensor(stream), stream.recovery_job),
-        "run_failure": (run_failure_sensor(stream), stream.recovery_job),
-        "liveness": (liveness_sensor(stream), stream.job),
+        "checkpoint_progress": checkpoint_progress_sensor([stream]),
+        "stale_transactions": stale_transactions_sensor([stream]),
+        "run_failure": run_failure_sensor([stream]),
+        "liveness": liveness_sensor([stream], [stream_job]),
     }
     resources = {
         "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=bootstrap_servers),
         "checkpoints": CheckpointReader(root="/nowhere"),
         "restart_policy": policy.pop("restart", AT_ONCE),
         "watch_policy": WatchPolicy(**policy),
+        NOTIFY: Notifier(),
     }
     return Daemon(instance, made, resources)
 
 
 def new_run(instance, job="stream", status=S.STARTED, **rest):
+    if job == "stream":
+        rest["tags"] = {TAG_STREAM: "stream", **rest.get("tags", {})}
     run = create_run_for_test(instance, job_name=job, status=S.NOT_STARTED, **rest)
     return to(instance, run.run_id, status)
 
@@ -208,7 +228,7 @@ def fails_with(error):
     def step():
         raise error
 
-    @dg.job(name="stream", executor_def=dg.in_process_executor)
+    @dg.job(name="stream", executor_def=dg.in_process_executor, tags={TAG_STREAM: "stream"})
     def job():
         step()
 
@@ -296,7 +316,7 @@ def test_a_run_that_ended_by_itself_in_the_meantime_keeps_its_status(instance, m
     """Its last words are in the storage before its process is gone; a tick that read them earlier must not overrule
     them.
     """
-    from sensors import liveness
+    from dagster_exactly_once.sensors import liveness
 
     d = daemon(instance)
     run = new_run(instance, tags=process(gone()))
@@ -312,7 +332,7 @@ def test_a_run_that_ended_by_itself_in_the_meantime_keeps_its_status(instance, m
 
 @pytest.fixture
 def dead(connection, topic):
-    return DeadSink(connection, topic)
+    return DeadSink(connection, topic, socket.gethostname(), DEAD)
 
 
 def on_broker(instance, dead, bootstrap_servers, **policy):
@@ -332,7 +352,8 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
         "reason": request.tags[TAG_CAUSE],
         "restart": False,
     }
-    (observation,) = result.asset_events
+    observation, health, _ = result.asset_events
+    assert health.check_name == "health" and not health.passed and health.severity is dg.AssetCheckSeverity.ERROR
     numbers = {k: v.value for k, v in observation.metadata.items()}
     assert numbers["state"] == "in doubt" and numbers["open_transactions"] == 3 and numbers["decided_not_proven"] == 1
     rows = {r["transactional_id"]: r for r in (record.data for record in observation.metadata["open"].records)}
@@ -366,6 +387,35 @@ def test_a_living_owner_is_left_alone_by_all_sensors(instance, connection, topic
     alive.decide(alive.open_part(0))
     for name in ("checkpoint_progress", "stale_transactions"):
         assert "the sink's owner is alive" in d.said(name)
+
+
+def test_an_owner_that_nobody_here_can_judge_is_left_alone_by_all_sensors(
+    instance, connection, topic, bootstrap_servers, monkeypatch
+):
+    """Another Dagster instance on the same cluster (a laptop, staging) must not fence production because it cannot see
+    its processes.
+    """
+    monkeypatch.setattr(checkpoint_progress, "COMPLETING_S", -60.0)
+    theirs = DeadSink(connection, topic, operator="dagster/production/run-1")
+    d = on_broker(instance, theirs, bootstrap_servers, stale_after_s=0.001)
+    theirs.decide(theirs.open_part(0))
+    for name in ("checkpoint_progress", "stale_transactions"):
+        said = d.said(name)
+        assert "operated by dagster/production/run-1" in said and "left alone" in said
+
+
+def test_a_run_on_another_host_lives_as_long_as_its_status_says(
+    instance, connection, topic, bootstrap_servers, monkeypatch
+):
+    """With a launcher that starts each run in a container, no process of a run is ever on this host."""
+    monkeypatch.setattr(checkpoint_progress, "COMPLETING_S", -60.0)
+    run = new_run(instance, tags={TAG_HOST: "a-pod", TAG_PID: "7@1.00", TAG_SINK: "another"})
+    ours = DeadSink(connection, topic, operator=operator_of(instance, run))
+    d = on_broker(instance, ours, bootstrap_servers)
+    ours.decide(ours.open_part(0))
+    assert "the sink's owner is alive" in d.said("checkpoint_progress")
+    to(instance, run, S.SUCCESS)
+    assert d.tick("checkpoint_progress").run_requests
 
 
 def test_stale_transactions_of_a_dead_driver_are_recovered(instance, dead, bootstrap_servers):

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from platform_assets.constants import RECOVERY_JOB, STREAM_JOB
+from dagster_exactly_once.names import RECOVERY_JOB
+from platform_assets.flights.names import STREAM_JOB
 from tests.dagster.conftest import Site
 from tests.dagster.story import BACK_S, Story
 from tests.dagster.webserver import Dagster

@@ -7,11 +7,11 @@ import time
 import psutil
 import pytest
 
+from dagster_exactly_once.resources.transactions import Refused, TransactionAdmin
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.transactions import describe
-from resources.transactions import Refused, TransactionAdmin
 from tests.support import broker as brokers
 from tests.support.dead_sink import DEAD, DeadSink
 

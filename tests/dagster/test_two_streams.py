@@ -15,26 +15,26 @@ import pytest
 import yaml
 from dagster._core.test_utils import create_run_for_test
 
+from dagster_exactly_once.names import NOTIFY, RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.notify import Notifier
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
+from dagster_exactly_once.sensors.history import read_history
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
+from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF
 from exactly_once.kafka.commit_log import read_log
-from platform_assets.assets.delay_by_hour import DELAY_BY_HOUR_OP
-from platform_assets.assets.flight_delays import STREAM_OP
-from platform_assets.constants import (
-    DELAY_BY_HOUR,
+from platform_assets.constants import DELAY_BY_HOUR
+from platform_assets.definitions import defs
+from platform_assets.flights.names import (
     DELAY_BY_HOUR_JOB,
+    DELAY_BY_HOUR_OP,
     DELAY_BY_HOUR_SINK_ID,
     DELAY_BY_HOUR_TRANSACTIONS,
-    RECOVERY_JOB,
-    RECOVERY_OP,
     SINK_ID,
     STREAM_JOB,
+    STREAM_OP,
 )
-from platform_assets.definitions import defs
-from platform_assets.watch import BY_HOUR, SENSORS, STREAM
-from resources.kafka import KafkaTransactionalProducerFactory
-from resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
-from sensors.history import read_history
-from sensors.settings import RestartPolicy, WatchPolicy
-from sensors.stream import TAG_RECOVERS, TAG_RESTART_OF
+from platform_assets.flights.streams import delay_by_hour, flight_delays
 from tests.dagster.story import BACK_S
 from tests.dagster.webserver import Dagster
 from tests.support import oracle
@@ -68,11 +68,13 @@ def daemon(instance):
         "kafka": KafkaTransactionalProducerFactory(bootstrap_servers="127.0.0.1:1"),
         "restart_policy": RestartPolicy(strategy="fixed-delay", attempts=3, delay_s=0.0),
         "watch_policy": WatchPolicy(),
+        NOTIFY: Notifier(),
     }
-    return Daemon(instance, {s.name: (s, s.targets[0].job_name) for s in SENSORS}, resources)
+    return Daemon(instance, {s.name: s for s in defs.get_repository_def().sensor_defs}, resources)
 
 
 def new_run(instance, job, status, **tags):
+    tags = {**defs.resolve_job_def(job).tags, **tags}
     return create_run_for_test(instance, job_name=job, status=status, tags=tags).run_id
 
 
@@ -97,37 +99,24 @@ def test_two_streams_may_run_at_once_and_each_of_them_only_once():
 def test_a_failure_is_recovered_on_the_sink_of_its_own_stream(instance, daemon):
     """A recovery of the other sink would leave readers waiting, and restart what was not down."""
     failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
-    assert "no run yet" in daemon.said("run_failure")
-    (request,) = daemon.tick("delay_by_hour_run_failure").run_requests
+    (request,) = daemon.tick("run_failure").run_requests
     assert request.tags[TAG_RESTART_OF] == failed and request.tags[TAG_RECOVERS] == DELAY_BY_HOUR_SINK_ID
     assert request.run_config["ops"][RECOVERY_OP]["config"]["sink_id"] == DELAY_BY_HOUR_SINK_ID
 
     (recovery,) = instance.get_runs(dg.RunsFilter(job_name=RECOVERY_JOB))
     instance.report_run_failed(recovery)  # any end: whose recovery it was is what is looked at
-    assert read_history(instance, STREAM).recoveries == ()
-    assert [r.run_id for r in read_history(instance, BY_HOUR).recoveries] == [recovery.run_id]
+    assert read_history(instance, flight_delays.spec).recoveries == ()
+    assert [r.run_id for r in read_history(instance, delay_by_hour.spec).recoveries] == [recovery.run_id]
 
 
-def test_a_recovery_that_is_launched_with_its_defaults_is_the_first_stream_s_alone(instance):
-    """Before its first step it has named no sink, neither as a tag nor in its configuration. Taken for the other
-    stream's too, it would hold back that one's own recovery.
-    """
-    tags = defs.resolve_job_def(RECOVERY_JOB).tags
-    new_run(instance, RECOVERY_JOB, S.STARTED, **tags)
-    assert len(read_history(instance, STREAM).recoveries) == 1
-    assert read_history(instance, BY_HOUR).recoveries == ()
-
-
-def test_the_second_liveness_reports_the_dead_of_its_own_stream_alone(instance, daemon):
-    """Two sensors that report one death at the same moment would end a run twice."""
+def test_the_dead_of_both_streams_and_of_none_are_reported_in_one_tick(instance, daemon):
+    """A run whose process is gone holds its pool forever, whichever stream it is of."""
     first = new_run(instance, STREAM_JOB, S.STARTED, **dead(), **{TAG_SINK: SINK_ID})
     second = new_run(instance, DELAY_BY_HOUR_JOB, S.STARTED, **dead(), **{TAG_SINK: DELAY_BY_HOUR_SINK_ID})
     feeding = new_run(instance, "flights_feed", S.STARTED, **dead())
-    said = daemon.said("delay_by_hour_liveness")
-    assert second[:8] in said and first[:8] not in said and feeding[:8] not in said
-    assert [instance.get_run_by_id(r).status for r in (first, second, feeding)] == [S.STARTED, S.FAILURE, S.STARTED]
     said = daemon.said("liveness")
-    assert first[:8] in said and feeding[:8] in said
+    assert all(run[:8] in said for run in (first, second, feeding))
+    assert {instance.get_run_by_id(r).status for r in (first, second, feeding)} == {S.FAILURE}
 
 
 def test_a_stream_that_lives_does_not_hold_back_the_other_one(instance, daemon):
@@ -135,12 +124,12 @@ def test_a_stream_that_lives_does_not_hold_back_the_other_one(instance, daemon):
     me = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}"}
     new_run(instance, STREAM_JOB, S.STARTED, **me, **{TAG_SINK: SINK_ID})
     failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
-    assert daemon.tick("delay_by_hour_run_failure").run_requests
+    assert daemon.tick("run_failure").run_requests
     (recovery,) = instance.get_runs(dg.RunsFilter(job_name=RECOVERY_JOB))
     for kind in (dg.DagsterEventType.PIPELINE_START, dg.DagsterEventType.PIPELINE_SUCCESS):
         event = dg.DagsterEvent(event_type_value=kind.value, job_name=RECOVERY_JOB)
         instance.report_dagster_event(event, run_id=recovery.run_id)
-    (start,) = daemon.tick("delay_by_hour_liveness").run_requests
+    (start,) = daemon.tick("liveness").run_requests
     assert start.tags[TAG_RESTART_OF] == failed
 
 

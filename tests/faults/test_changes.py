@@ -10,7 +10,7 @@ import pytest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import end_one
-from resources.embedded_broker import EmbeddedBroker
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from tests.support import oracle
 from tests.support.broker import create_topic, delete_topic
 from tests.support.fixtures import Bench, StartDriver, make_bench

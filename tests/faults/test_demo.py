@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from demo.__main__ import main
+from exactly_once.ops.cli import main
 
 
 @pytest.mark.long
 def test_a_small_duel_ends_with_exactly_once_on_our_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Guards against a demo that does not run, and against one that would show what is not so."""
-    code = main(["--rate", "200", "--limit", "20000", "--kills", "1", "--seed", "1", "--out", str(tmp_path)])
+    code = main(["demo", "--rate", "200", "--limit", "20000", "--kills", "1", "--seed", "1", "--out", str(tmp_path)])
 
     printed = capsys.readouterr().out
     assert code == 0, printed

@@ -15,9 +15,9 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import end_one
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
-from resources.embedded_broker import EmbeddedBroker
 from tests.support import oracle
 from tests.support.fixtures import Bench, StartDriver, make_bench
 from tests.support.processes import until

@@ -12,7 +12,7 @@ import pytest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import end_txn_version
-from resources.embedded_broker import EmbeddedBroker
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from tests.support.fixtures import Bench, make_bench
 from tests.support.processes import until
 from tests.support.stream import SparkDriver

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.checkpoint import check_whole, read_checkpoint
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.connection import Connection
@@ -22,7 +23,6 @@ from exactly_once.ops import repair
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of
-from platform_assets.streaming.failures import diagnose
 from tests.support.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from tests.support.processes import until
 from tests.support.stream import ROOT, Job, SparkDriver

@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from resources import embedded_broker
-from resources.embedded_broker import BrokerFailed, EmbeddedBroker
+from exactly_once.local import embedded_broker
+from exactly_once.local.embedded_broker import BrokerFailed, EmbeddedBroker
 from tests.support.broker import create_topic, fresh_name
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -186,7 +186,7 @@ def test_three_nodes_elect_a_new_leader_and_serve_when_one_dies(own_broker: Call
 OWNER = """
 import signal, sys, threading, time
 from pathlib import Path
-from resources.embedded_broker import EmbeddedBroker
+from exactly_once.local.embedded_broker import EmbeddedBroker
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit an ignored one
 broker = EmbeddedBroker(Path(sys.argv[1]))
 starter = threading.Thread(target=broker.start)  # ends before the broker: the guard follows the process, not a thread
@@ -232,3 +232,37 @@ def test_ctrl_c_stops_the_broker_in_order(owner, tmp_path: Path) -> None:
     process.wait(30)
     assert gone(pids)
     assert "BrokerServer id=1] shut down completed" in (tmp_path / "b/node-1/server.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        pytest.param(signal.SIGINT, id="ctrl-c"),
+        pytest.param(signal.SIGHUP, id="closed terminal", marks=pytest.mark.long),
+    ],
+)
+def test_the_command_serves_until_it_is_told_to_end_and_finds_its_data_again(tmp_path: Path, wish: int) -> None:
+    """``python -m exactly_once.local``, beside another program at Kafka's usual port."""
+    for n, expected in ((1, ["a"]), (2, ["a", "b"])):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "exactly_once.local", "--folder", str(tmp_path / "b")],
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            servers = (tmp_path / "b" / "bootstrap.servers").read_text().strip()
+            assert servers in line
+            if n == 1:
+                create_topic(servers, "kept")
+            produce(servers, "kept", expected[-1])
+            assert values_in(servers, "kept", n) == expected
+            process.send_signal(wish)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+        assert not (tmp_path / "b" / "bootstrap.servers").exists()

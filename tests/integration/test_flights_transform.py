@@ -8,12 +8,12 @@ from itertools import islice
 
 import pytest
 
+from exactly_once.demo.departures import airline_names, airport_names, events
+from exactly_once.local.spark_home import fast_spark_home
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
 from platform_assets.flights.by_hour import delay_by_hour
-from platform_assets.flights.departures import airline_names, airport_names, events
 from platform_assets.flights.expected import expected_delays, expected_hours
 from platform_assets.flights.transform import flight_delays, lookup, parse
-from resources.spark_home import fast_spark_home
 
 pytestmark = pytest.mark.long  # make test compares what a whole stream wrote with the package: test_restart.py
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 import pytest
 from kafka.admin import KafkaAdminClient
 
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from exactly_once.kafka.commit_log import Offsets
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import offsets_group
-from resources.checkpoints import CheckpointReader
 from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
 from tests.support.processes import until
 from tests.support.stream import PATIENCE_S, Job, SparkDriver

@@ -15,8 +15,8 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from exactly_once.kafka.produce.compression import LEVELS, NUMBERS, Codec
 from exactly_once.kafka.produce.murmur2 import partitions_of
 from exactly_once.kafka.produce.record_batches import encode, encode_by_partition, seal
-from resources.jars import broker_classpath
-from resources.java import find_java
+from exactly_once.local.jars import broker_classpath
+from exactly_once.local.java import find_java
 from tests.support.record_rows import NOW_MS, Row, as_records, random_rows
 
 PRODUCER = (4711, 3, 77)

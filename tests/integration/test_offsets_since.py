@@ -2,8 +2,8 @@
 
 from confluent_kafka import Producer
 
+from dagster_exactly_once.checks.reader import read_committed
 from exactly_once.kafka.admin import Admin
-from platform_assets.report.reader import read_committed
 from tests.support import broker as brokers
 from tests.support import oracle
 from tests.support.processes import until

@@ -20,11 +20,11 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import beginnings, with_places
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import describe, end_one
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.participants.kafka_transactions import commit_transactions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision, PreparedTransaction
-from resources.embedded_broker import EmbeddedBroker
 from tests.support import oracle
 from tests.support.broker import create_topic, fresh_name
 from tests.support.processes import until

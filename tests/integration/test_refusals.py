@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from exactly_once.kafka.admin import Admin
-from resources.embedded_broker import EmbeddedBroker
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from tests.support.fixtures import Bench, StartDriver, make_bench
 from tests.support.stream import Ended, Job, Run, SparkDriver
 

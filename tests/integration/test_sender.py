@@ -11,7 +11,7 @@ from exactly_once.errors import InvalidRecord
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transaction import PartTransaction
-from resources.embedded_broker import EmbeddedBroker
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from tests.support.broker import create_topic, delete_topic, fresh_name
 
 

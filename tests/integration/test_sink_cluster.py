@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from resources.java import find_java
+from exactly_once.local.java import find_java
 from tests.support import processes
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.processes import until

@@ -139,3 +139,20 @@ def test_a_query_that_is_started_again_after_a_recovery_writes_nothing_under_its
     bench.assert_exactly_once()
     owner = bench.log().owner
     assert owner is not None and (owner.token, owner.purpose) == (3, "stream")
+
+
+def test_each_run_of_a_stream_claims_under_its_own_operator(bench: Bench, warm: SparkDriver) -> None:
+    """A driver that serves several runs would go on under the name of the first one: asked about that run, its operator
+    says that it is over, and a recovery fences the stream that works.
+    """
+    owners = []
+    for run in (1, 2, 2):
+        bench.input.add()
+        warm.complete(bench.job.having(sink_operator=f"dagster/prod/run-{run}"))
+        owners.append(bench.log().owner)
+    assert [(o.token, o.operator) for o in owners if o] == [
+        (1, "dagster/prod/run-1"),
+        (2, "dagster/prod/run-2"),
+        (2, "dagster/prod/run-2"),
+    ]
+    bench.assert_exactly_once()

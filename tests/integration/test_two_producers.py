@@ -21,9 +21,9 @@ from exactly_once.kafka.produce.sender import Routes, Settings
 from exactly_once.kafka.produce.transaction import ArrowTransaction
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import end_one, initialise
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import PreparedTransaction
-from resources.embedded_broker import EmbeddedBroker
 from tests.support import oracle
 from tests.support.broker import create_topic, delete_topic, fresh_name
 from tests.support.processes import until

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from exactly_once.kafka.connection import Connection
-from resources.embedded_broker import HOST, EmbeddedBroker, _free_port
+from exactly_once.local.embedded_broker import HOST, EmbeddedBroker, _free_port
 from tests.support.broker import FAST_TIME_OUTS
 from tests.support.processes import until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from resources.embedded_broker import EmbeddedBroker
+from exactly_once.local.embedded_broker import EmbeddedBroker
 
 # A broker whose transactions time out when they should, not up to ten seconds later.
 FAST_TIME_OUTS = {

@@ -10,15 +10,12 @@ from dagster._core.test_utils import create_run_for_test
 
 
 class Daemon:
-    """Ticks sensors by hand, each with the cursor of its last tick.
-
-    ``jobs`` names the job that each sensor's requests are for.
-    """
+    """Ticks sensors by hand, each with the cursor of its last tick."""
 
     def __init__(
         self,
         instance: dg.DagsterInstance,
-        sensors: Mapping[str, tuple[dg.SensorDefinition, str]],
+        sensors: Mapping[str, dg.SensorDefinition],
         resources: Mapping[str, Any],
     ):
         self.instance, self.sensors, self.resources = instance, sensors, resources
@@ -26,7 +23,7 @@ class Daemon:
 
     def tick(self, name: str) -> dg.SensorResult:
         """One tick; the runs that it asks for wait to be started afterwards."""
-        sensor, job = self.sensors[name]
+        sensor = self.sensors[name]
         wanted = {k: v for k, v in self.resources.items() if k in sensor.required_resource_keys}
         with dg.build_sensor_context(
             instance=self.instance, cursor=self.cursors.get(name), resources=wanted, sensor_name=name
@@ -39,7 +36,7 @@ class Daemon:
             if not self.instance.get_runs(dg.RunsFilter(tags={"dagster/run_key": request.run_key})):
                 create_run_for_test(
                     self.instance,
-                    job_name=job,
+                    job_name=request.job_name,
                     status=dg.DagsterRunStatus.NOT_STARTED,
                     run_config=request.run_config,
                     tags={**request.tags, "dagster/run_key": request.run_key, "dagster/sensor_name": name},

@@ -23,10 +23,18 @@ DEAD = 2**22 + 1
 class DeadSink:
     """By default its owner was on another host, so that whether it lives cannot be known from here."""
 
-    def __init__(self, connection: Connection, topic: str, host: str = "elsewhere", pid: int = 1, started: float = 0.0):
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        host: str = "elsewhere",
+        pid: int = 1,
+        started: float = 0.0,
+        operator: str = "",
+    ):
         self.connection, self.topic, self.sink_id = connection, topic, brokers.fresh_name("sink")
         self.log = CommitLog(connection, self.sink_id)
-        claim = Claim(1, "q", 0, "stream", host, pid, "/c", started)
+        claim = Claim(1, "q", 0, "stream", host, pid, "/c", started, operator)
         self.log.claim(lambda state: claim, Deadline(30))
         self.producers: list[Producer] = []
 

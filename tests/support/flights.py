@@ -6,23 +6,18 @@ import threading
 from itertools import islice
 from typing import Self
 
+from dagster_exactly_once.checks.reader import Record
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.deadline import Deadline
+from exactly_once.demo.departures import events
 from exactly_once.errors import PrepareFailed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from platform_assets.constants import (
-    EVENT_TIME_TOPIC,
-    FLIGHT_DELAYS,
-    FLIGHT_DELAYS_REJECTED,
-    FLIGHTS,
-    PARTITIONS,
-    SINK_ID,
-)
-from platform_assets.flights.departures import events
+from platform_assets.constants import EVENT_TIME_TOPIC, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, PARTITIONS
 from platform_assets.flights.expected import expected_delays
-from platform_assets.report.reconcile import Findings, Reconciler, Record
-from resources.checkpoints import CheckpointReader, lag
-from resources.kafka import KafkaTransactionalProducerFactory
+from platform_assets.flights.names import SINK_ID
+from platform_assets.report.reconcile import Findings, Reconciler
 from tests.support import oracle
 from tests.support.oracle import Message
 from tests.support.processes import until

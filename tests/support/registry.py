@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from resources import jars
-from resources.java import find_java
+from exactly_once.local import jars
+from exactly_once.local.java import find_java
 from tests.support.processes import until
 
 if TYPE_CHECKING:

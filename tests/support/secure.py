@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from exactly_once.kafka.connection import Connection
-from resources.embedded_broker import HOST, EmbeddedBroker, _free_port
+from exactly_once.local.embedded_broker import HOST, EmbeddedBroker, _free_port
 from tests.support.broker import FAST_TIME_OUTS
 
 USER, PASSWORD = "writer", "s3cret-\"quoted\"-'one'"

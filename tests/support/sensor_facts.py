@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from sensors.history import Classified, History, Run
-from sensors.stream import TAG_RESTART_OF, StreamSpec
+from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.sensors.history import Classified, History
+from dagster_exactly_once.sensors.runs import Run
+from dagster_exactly_once.sensors.stream import TAG_RESTART_OF, StreamSpec
 
 NOW = 100_000.0
-STREAM = StreamSpec("stream", "recovery", "inspect", "s", "in", ("out",), "transactions")
+
+
+def spec(name: str = "stream", sink_id: str = "s") -> StreamSpec:
+    """A stream; the first one has short names, which the sentences of most tests repeat."""
+    job, op = (name, "x") if name == "stream" else (f"{name}_stream", f"stream_{name}")
+    out = "out" if name == "stream" else name
+    return StreamSpec(
+        name=name,
+        job=job,
+        op=op,
+        sink_id=sink_id,
+        topic="in",
+        outputs=(out,),
+        asset_keys=(f"shop/{out}",),
+        asset=f"{name}_transactions",
+    )
+
+
+STREAM = spec()
 
 HEALS = Classified("EO-UNREACHABLE", "no broker answered")
 HOPELESS = Classified("EO-REWOUND", "the checkpoint was rewound", "Restore it", heals=False)
@@ -34,7 +54,7 @@ def recovery(
     if restart_of:
         tags[TAG_RESTART_OF] = restart_of
     rest = {"at": NOW - 10, "lived": 2.0, **rest}
-    return run(run_id, status, job="recovery", tags=tags, **rest)
+    return run(run_id, status, job=RECOVERY_JOB, tags=tags, **rest)
 
 
 def history(*streams: Run, recoveries: tuple[Run, ...] = (), why: Classified | None = HEALS, **rest: Any) -> History:

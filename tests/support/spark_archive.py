@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from exactly_once.kafka.connection import Connection
-from resources.jars import cache_folder
-from resources.java import find_java
-from resources.spark_home import fast_spark_home
+from exactly_once.local.jars import cache_folder
+from exactly_once.local.java import find_java
+from exactly_once.local.spark_home import fast_spark_home
 from tests.support.broker import running_broker
 from tests.support.fixtures import make_bench
 from tests.support.stream import SparkDriver

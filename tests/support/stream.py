@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from exactly_once.errors import code_in, sentence_in
-from resources.spark_home import fast_spark_home
+from exactly_once.local.spark_home import fast_spark_home
 from tests.support import processes
 from tests.support.processes import Timeout, until
 

@@ -4,11 +4,7 @@ from datetime import date
 
 import pytest
 
-from exactly_once.errors import CheckpointUnusable
-from exactly_once.kafka.admin import Watermarks
-from platform_assets.backfill.days import (
-    FIRST_DAY,
-    LAST_DAY,
+from dagster_exactly_once.backfill.days import (
     Found,
     NoBoundary,
     before_stream,
@@ -18,8 +14,11 @@ from platform_assets.backfill.days import (
     start_ms,
     write_id,
 )
-from platform_assets.flights.departures import departures
-from platform_assets.flights.spans import Span, from_start, worth_reading
+from dagster_exactly_once.streaming.spans import Span, from_start, worth_reading
+from exactly_once.demo.departures import departures
+from exactly_once.errors import CheckpointUnusable
+from exactly_once.kafka.admin import Watermarks
+from platform_assets.flights.streams import flight_delays
 
 
 def marks(**by_partition):
@@ -119,20 +118,22 @@ def test_a_day_without_records_in_a_partition_reads_nothing_of_it():
     found = [Found("2013-01-01", 0, 3, 7, 4)]
     (day,) = days_found(["2013-01-01"], found, {0: Span(0, 40), 1: Span(0, 50)})
     assert day.spans == {0: Span(3, 8), 1: Span(50, 50)}
-    assert (day.records, day.write_id) == (4, "flight_delays_by_day/2013-01-01")
+    assert day.records == 4
 
 
 def test_a_day_begins_at_midnight_utc_and_ends_where_the_next_one_begins():
     assert start_ms("1970-01-02") == 24 * 3600 * 1000
     assert next_day("2013-02-28") == "2013-03-01" and next_day("2013-12-31") == "2014-01-01"
-    assert write_id("2013-01-01") != write_id("2013-01-02")
+    assert write_id("a", "2013-01-01") != write_id("a", "2013-01-02") != write_id("b", "2013-01-02")
 
 
 def test_every_departure_belongs_to_one_of_the_days():
     """The last New York evening of 2013 lies in 2014 by UTC: with the days of 2013 alone it would never be filled."""
+    declared = flight_delays.backfill
     scheduled = departures()["scheduled"]
-    assert (scheduled.min().date(), scheduled.max().date()) == (FIRST_DAY, LAST_DAY)
-    assert date(2014, 1, 1) == LAST_DAY
+    assert (scheduled.min().date(), scheduled.max().date()) == tuple(
+        date.fromisoformat(day) for day in (declared.start, declared.end)
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from platform_assets.backfill import worker as module
-from platform_assets.backfill.worker import SparkWorker
+from dagster_exactly_once.backfill import worker as module
+from dagster_exactly_once.backfill.worker import SparkWorker
 
 
 class Spark:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from exactly_once.errors import CheckpointUnusable
-from resources.checkpoints import CheckpointReader
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import pytest
 
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, compare, lag, parse_offsets
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.admin import Watermarks
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision
-from resources.checkpoints import CheckpointReader, compare, lag, parse_offsets
 
 
 def checkpoint(planned=None, marked=None, query_id="q"):

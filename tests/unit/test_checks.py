@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from dagster_exactly_once.checks import judgements
+from dagster_exactly_once.checks.judgements import Block, Waiting
+from dagster_exactly_once.checks.reader import Record
+from dagster_exactly_once.checks.window import Outputs, Window, compare, newest_window
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.standing import Standing
-from platform_assets.checks import judgements
-from platform_assets.checks.judgements import Block, Waiting
-from platform_assets.checks.window import Outputs, Window, compare, newest_window, place_of
-from platform_assets.report.reconcile import Record
+from platform_assets.flights.origin import origin
 
 NOW = 1_000_000_000_000
 
@@ -62,22 +63,22 @@ def output(partition, offset, at=0):
 
 
 def test_the_source_of_an_output_is_found_in_its_value_or_its_headers():
-    assert place_of(output(3, 17), rejected=False) == (3, 17)
-    assert place_of(Record(0, 0, None, b'{"src": {"partition": 1, "offset": 2}, "x": 1}'), rejected=False) == (1, 2)
+    assert origin("flight_delays", output(3, 17)) == (3, 17)
+    assert origin("flight_delays", Record(0, 0, None, b'{"src": {"partition": 1, "offset": 2}, "x": 1}')) == (1, 2)
     headers = (("source.partition", b"3"), ("source.offset", b"17"))
-    assert place_of(Record(0, 0, None, None, headers), rejected=True) == (3, 17)
+    assert origin("flight_delays_rejected", Record(0, 0, None, None, headers)) == (3, 17)
     for broken in (None, b"", b"{}", b'{"src":5}', b'{"src":{"partition":"x","offset":1}}'):
-        assert place_of(Record(0, 0, None, broken), rejected=False) is None
-    assert place_of(Record(0, 0, None, None), rejected=True) is None
+        assert origin("flight_delays", Record(0, 0, None, broken)) is None
+    assert origin("flight_delays_rejected", Record(0, 0, None, None)) is None
 
 
 WINDOW = Window(first={0: 10}, end={0: 14}, since={0: 10}, batches=(1, 1))
 
 
 def compared(inputs, outputs, began=0, held_back=()):
-    seen = Outputs(WINDOW, {0: began})
+    seen = Outputs(WINDOW, {0: began}, origin)
     for offset in outputs:
-        seen.add("out", output(0, offset), rejected=False)
+        seen.add("out", output(0, offset))
     return compare({(0, o) for o in inputs}, seen, [("out", 0)], held_back)
 
 
@@ -118,8 +119,8 @@ def test_a_partition_where_readers_are_held_back_proves_no_loss_but_a_duplicate(
 
 
 def test_an_output_that_does_not_say_where_it_came_from_is_a_fault():
-    seen = Outputs(WINDOW, {0: 0})
-    seen.add("out", Record(0, 5, None, b"{}"), rejected=False)
+    seen = Outputs(WINDOW, {0: 0}, origin)
+    seen.add("out", Record(0, 5, None, b"{}"))
     seen.read_from_the_start("out", 0)
     found = compare(set(), seen, [("out", 0)], ())
     assert found.faults == {"unplaced": 1} and "out-0 at 5" in found.examples()[0]

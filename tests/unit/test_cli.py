@@ -4,11 +4,15 @@ import json
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
+import exactly_once
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops import cli
 from exactly_once.ops.cli.arguments import parse
+from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain, trouble
+from exactly_once.ops.cli.tables import show_list
 from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.findings import Inspection, Owner, PendingDecision, PendingPart, judge
 from exactly_once.protocol.log_state import LogState
@@ -79,6 +83,75 @@ def test_a_bug_is_told_without_a_traceback(run, monkeypatch):
     monkeypatch.setattr("exactly_once.ops.cli.run", lambda args: 1 / 0)
     code, _, err = run("transactions", "list")
     assert code == 1 and err.startswith("EO-INTERNAL: ZeroDivisionError") and err.count("\n") == 1
+
+
+# -- the cluster, and arguments of every verb --------------------------------------------------------------------------
+
+VERBS = [
+    ["transactions", "list"],
+    ["transactions", "explain", ID],
+    ["transactions", "commit", ID],
+    ["transactions", "abort", ID],
+    ["checkpoint", "inspect", "/c"],
+    ["checkpoint", "repair", "/c", "--sink", "s"],
+    ["recover", "s"],
+    ["doctor"],
+]
+NAMED = ["--bootstrap-servers", "b:1", "--command-config", "/f", "--json"]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_the_cluster_and_json_are_taken_before_and_after_the_verb(verb):
+    """Outage: minutes spent on the order of arguments, or a flag that is silently ignored in one of the places."""
+    for arguments in ([*NAMED, *verb], [*verb, *NAMED], [verb[0], *NAMED, *verb[1:]]):
+        args = parse(arguments)
+        assert (args.bootstrap_servers, args.command_config, args.json) == ("b:1", "/f", True), arguments
+    args = parse(verb)
+    assert (args.bootstrap_servers, args.command_config, args.json) == (None, None, False)
+
+
+def test_the_place_nearest_to_the_verb_wins():
+    """Loss: a command that ends transactions on the cluster of an alias, and not on the one that was typed."""
+    args = parse(["--bootstrap-servers", "alias:1", "transactions", "list", "--bootstrap-servers", "typed:1"])
+    assert args.bootstrap_servers == "typed:1"
+
+
+def test_the_observer_takes_the_cluster_in_both_places_and_refuses_json(capsys):
+    """Outage: a script waits for a JSON document that the observer never prints."""
+    for arguments in ([*NAMED[:4], "metrics"], ["metrics", *NAMED[:4]]):
+        args = parse(arguments)
+        assert (args.bootstrap_servers, args.command_config, args.json) == ("b:1", "/f", False)
+    for arguments in (["--json", "metrics"], ["metrics", "--json"]):
+        with pytest.raises(SystemExit) as exit:
+            parse(arguments)
+        assert exit.value.code == 2 and "--json" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    """Outage: a report of a bug that was mended long ago."""
+    with pytest.raises(SystemExit) as exit:
+        parse(["--version"])
+    assert exit.value.code == 0 and capsys.readouterr().out == f"exactly-once {exactly_once.__version__}\n"
+
+
+def test_a_wrong_file_is_refused_before_anything_connects_and_shows_no_secret(run, tmp_path):
+    """Outage: minutes of connection attempts for a typing error; and a password in the log of a build."""
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:1\nsasl.pasword=s3cret\n")
+    for arguments in (["--command-config", str(file), "transactions", "list"], ["recover", "s", "--command-config"]):
+        code, out, err = run(*arguments, *([str(file)] if arguments[0] == "recover" else []))
+        assert code == 2 and out == "" and err.startswith("EO-OPTION: ") and "line 2: sasl.pasword" in err
+        assert "s3cret" not in err
+
+
+def test_the_commands_to_copy_name_the_cluster_in_the_same_way(run, tmp_path):
+    """Loss: advice that is followed on the cluster of the environment."""
+    file = tmp_path / "my client.properties"
+    file.write_text("bootstrap.servers=file:1\n")
+    args = parse(["transactions", "list", "--command-config", str(file), "--bootstrap-servers", "flag:1"])
+    assert program(args) == f"exactly-once --bootstrap-servers flag:1 --command-config '{file}'"
+    assert connection_of(args).bootstrap_servers == "flag:1"
+    assert connection_of(parse(["--command-config", str(file), "transactions", "list"])).bootstrap_servers == "file:1"
 
 
 # -- checkpoint --------------------------------------------------------------------------------------------------------
@@ -186,6 +259,18 @@ def test_commands_that_would_fence_a_driver_say_so_and_carry_the_phrase(alive, s
     wait = ["wait"] if alive else []
     assert commands(found) == [f"exactly-once transactions abort {ID}{force}", *wait, f"exactly-once recover s{force}"]
     assert "EO-FENCED" in found.options[-1].effect
+
+
+def test_tables_and_explanations_name_who_operates_the_owner(capsys):
+    """Mishap: at night, nobody knows what "process 1 on worker-0" is, or whom to wake."""
+    found = inspection(None)
+    found = replace(found, owner=Owner(replace(found.owner.claim, operator="dagster/prod/0a1b"), None))
+    explained = explain(described(), found)
+    assert "process 4711 on host-a (operated by dagster/prod/0a1b), claim 3" in explained.owner
+    assert " --force 'fence the driver 4711 on host-a (operated by dagster/prod/0a1b)'" in commands(explained)[0]
+    show_list([found], [], None, [], Console())
+    shown = "Owner: stream, process 4711 on host-a (operated by dagster/prod/0a1b), state unknown from this host."
+    assert shown in capsys.readouterr().out
 
 
 def test_what_is_not_under_way_or_not_ours_offers_nothing_to_do():

@@ -13,11 +13,16 @@ from kafka.admin import KafkaAdminClient
 from exactly_once.errors import BrokerUnreachable, InvalidOption
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.oauth import OAuth, tokens_of
 
 SERVERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
 PEM = {"kafka.ssl.truststore.location": "/ca.pem", "kafka.ssl.truststore.type": "PEM"}
 JAAS = 'org.apache.kafka.common.security.{module} required\n  username="alice" password="s3cret";'
 PLAIN, SCRAM = "plain.PlainLoginModule", "scram.ScramLoginModule"
+
+JAVA = "org.apache.kafka.common.security.oauthbearer"
+ENDPOINT = "https://id.example/oauth2/token"
+FUNCTION = OAuth(provider="time:time", java_handler="com.example.Handler")
 
 CASES: dict[str, tuple[dict[str, str], dict[str, object], dict[str, object], dict[str, str]]] = {
     # what: (options, librdkafka, kafka-python, Spark)
@@ -131,7 +136,82 @@ CASES: dict[str, tuple[dict[str, str], dict[str, object], dict[str, object], dic
         },
     ),
 }
+CASES |= {
+    "OAUTHBEARER with a token endpoint": (
+        {
+            **SERVERS,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "oauthbearer",
+            "kafka.sasl.oauthbearer.token.endpoint.url": ENDPOINT,
+            "kafka.sasl.oauthbearer.client.id": "alice",
+            "kafka.sasl.oauthbearer.client.secret": 's3cret"',
+            "kafka.sasl.oauthbearer.scope": "kafka",
+        },
+        {
+            "bootstrap.servers": "a:9092,b:9092",
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": ENDPOINT,
+            "sasl.oauthbearer.client.id": "alice",
+            "sasl.oauthbearer.client.secret": 's3cret"',
+            "sasl.oauthbearer.scope": "kafka",
+        },
+        {
+            "bootstrap_servers": "a:9092,b:9092",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": tokens_of(OAuth(ENDPOINT, "alice", 's3cret"', "kafka")),
+            "ssl_check_hostname": True,
+        },
+        {
+            "kafka.bootstrap.servers": "a:9092,b:9092",
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": ENDPOINT,
+            "kafka.sasl.login.callback.handler.class": f"{JAVA}.OAuthBearerLoginCallbackHandler",
+            "kafka.sasl.jaas.config": f"{JAVA}.OAuthBearerLoginModule required "
+            'clientId="alice" clientSecret="s3cret\\"" scope="kafka";',
+        },
+    ),
+    "OAUTHBEARER with a function": (
+        {
+            **SERVERS,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.provider": "time:time",
+            "kafka.sasl.login.callback.handler.class": "com.example.Handler",
+        },
+        {
+            "bootstrap.servers": "a:9092,b:9092",
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "OAUTHBEARER",
+            "oauth_cb": tokens_of(FUNCTION).refresh,
+        },
+        {
+            "bootstrap_servers": "a:9092,b:9092",
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": tokens_of(FUNCTION),
+            "ssl_check_hostname": True,
+        },
+        {
+            "kafka.bootstrap.servers": "a:9092,b:9092",
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.provider": "time:time",
+            "kafka.sasl.login.callback.handler.class": "com.example.Handler",
+            "kafka.sasl.jaas.config": f"{JAVA}.OAuthBearerLoginModule required;",
+        },
+    ),
+}
 EACH = pytest.mark.parametrize(("options", "librdkafka", "python", "spark"), CASES.values(), ids=CASES)
+
+
+@pytest.fixture(autouse=True)
+def logged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No token is asked for here."""
+    monkeypatch.setattr(Connection, "check_login", lambda connection: None)
 
 
 @EACH
@@ -216,6 +296,65 @@ def test_what_not_all_three_clients_can_follow_is_refused(options: dict[str, str
         Connection.from_options({**SERVERS, **options})
     assert says in str(refusal.value)
     assert "s3cret" not in str(refusal.value)
+
+
+OAUTH = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+OIDC = {
+    "kafka.sasl.oauthbearer.token.endpoint.url": ENDPOINT,
+    "kafka.sasl.oauthbearer.client.id": "alice",
+    "kafka.sasl.oauthbearer.client.secret": "s3cret",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "needs one source of tokens, and there is none"),
+        ({**OIDC, "kafka.sasl.oauthbearer.token.provider": "time:time"}, "there are two"),
+        ({**OIDC, "kafka.sasl.oauthbearer.client.id": ""}, "the client id or the client secret"),
+        ({**OIDC, "kafka.sasl.oauthbearer.client.secret": ""}, "the client id or the client secret"),
+        ({**OIDC, "kafka.sasl.oauthbearer.token.endpoint.url": "id.example/token"}, "not the URL of a token endpoint"),
+        ({**OIDC, "kafka.sasl.oauthbearer.token.endpoint.url": "https://u:s3cret@h/t"}, "not the URL"),
+        ({**OIDC, "kafka.sasl.oauthbearer.token.endpoint.url": "file:///etc/passwd"}, "not the URL"),
+        ({"kafka.sasl.oauthbearer.token.provider": "time.time"}, "does not name a function"),
+        ({"kafka.sasl.oauthbearer.token.provider": "no_such_module:token"}, "cannot be imported"),
+        ({"kafka.sasl.oauthbearer.token.provider": "time:token"}, "cannot be imported"),
+        ({"kafka.sasl.oauthbearer.token.provider": "time:timezone"}, "is not a function"),
+    ],
+)
+def test_a_source_of_tokens_that_cannot_work_is_refused_before_anything_connects(
+    options: dict[str, str], says: str
+) -> None:
+    """Outage: a start that tries to log in until its budget is spent, and then blames the brokers."""
+    with pytest.raises(InvalidOption) as refusal:
+        Connection.from_options({**SERVERS, **OAUTH, **options})
+    assert says in str(refusal.value) and "What to do: " in str(refusal.value)
+    assert "s3cret" not in str(refusal.value)
+
+
+def test_a_secret_that_changed_is_another_connection() -> None:
+    """Outage: a worker process that is reused keeps the secret that was rotated."""
+    one = Connection.from_options({**SERVERS, **OAUTH, **OIDC})
+    other = Connection.from_options({**SERVERS, **OAUTH, **OIDC, "kafka.sasl.oauthbearer.client.secret": "new"})
+    assert one != other and one.secrets != other.secrets and repr(one) == repr(other)
+
+
+def test_the_environment_says_where_tokens_come_from(clean: pytest.MonkeyPatch) -> None:
+    """Outage: the command line, which reads nothing else, cannot log in where the stream can."""
+    for name, value in {
+        "KAFKA_BOOTSTRAP_SERVERS": "a:9092",
+        "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "KAFKA_SASL_MECHANISM": "OAUTHBEARER",
+        "KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": ENDPOINT,
+        "KAFKA_SASL_OAUTHBEARER_CLIENT_ID": "alice",
+        "KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET": "s3cret",
+        "KAFKA_SASL_OAUTHBEARER_SCOPE": "kafka",
+        "KAFKA_SASL_LOGIN_CALLBACK_HANDLER_CLASS": "com.example.Handler",
+    }.items():
+        clean.setenv(name, value)
+    found = Connection.from_environment()
+    assert found.oauth == OAuth(ENDPOINT, "alice", "s3cret", "kafka", "", "com.example.Handler")
+    assert (found.sasl_username, found.sasl_password) == (None, None)
 
 
 ENVIRONMENT = {

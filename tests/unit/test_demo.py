@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from demo import feed, picture, reader
-from demo.kills import LONGEST_S, SHORTEST_S, Kills, draw
-from demo.score import Score, Story, Tally, markdown, number_of, rows
-from demo.sinks import OURS, SPARKS, DuelFailed
-from demo.supervisor import _kill_session, _of_session
-from platform_assets.flights.departures import FlightEvent
+from exactly_once.demo import feed, picture, reader
+from exactly_once.demo.departures import FlightEvent
+from exactly_once.demo.kills import LONGEST_S, SHORTEST_S, Kills, draw
+from exactly_once.demo.score import Score, Story, Tally, markdown, number_of, rows
+from exactly_once.demo.sinks import OURS, SPARKS, DuelFailed
+from exactly_once.demo.supervisor import _kill_session, _of_session
 
 CLEAN = Score(OURS, flights=10, records=10, distinct=10, kills=3, seconds=61.4)
 TWICE = replace(CLEAN, sink=SPARKS, records=13, seconds=50.0)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from dagster_exactly_once.resources.spark import SparkSessionResource
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from exactly_once import options
 from exactly_once.errors import ExactlyOnceError, all_errors
 from exactly_once.kafka import connection, schema_options
 from exactly_once.protocol.names import commit_log_topic, namespace
-from sensors.settings import RestartPolicy, WatchPolicy
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-PACKAGES = ("exactly_once", "resources", "sensors", "platform_assets")
-PREFIXES = {"EXACTLY_ONCE_RESTART_": RestartPolicy, "EXACTLY_ONCE_WATCH_": WatchPolicy}
+PACKAGES = ("exactly_once", "dagster_exactly_once", "resources", "sensors", "platform_assets")
+PREFIXES = {
+    "EXACTLY_ONCE_RESTART_": RestartPolicy,
+    "EXACTLY_ONCE_SPARK_": SparkSessionResource,
+    "EXACTLY_ONCE_WATCH_": WatchPolicy,
+}
 
 #: Of our own, of Kafka's and of OpenTelemetry's variables, which the code also keeps in tables.
 VARIABLE = re.compile(r"(EXACTLY_ONCE|KAFKA|OTEL)_[A-Z_]+")
@@ -113,6 +120,31 @@ def test_every_environment_variable_is_explained_and_no_other() -> None:
     """Guards against a setting that nobody can find, and against one that has no effect."""
     named = re.findall(r"`([A-Z]+(?:_[A-Z]+)*)`", section("Environment variables"))
     assert set(named) == variables() | OF_LIBRARIES
+
+
+@pytest.fixture
+def tool() -> ModuleType:
+    """The script that writes the generated parts."""
+    spec = importlib.util.spec_from_file_location("config_reference", ROOT / "tools" / "config_reference.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_generated_parts_are_those_of_the_models(tool: ModuleType) -> None:
+    """Guards against a field that a person types as it was called in another version."""
+    assert sorted(tool.parts(REFERENCE)) == sorted(tool.PARTS)
+    assert tool.generated(REFERENCE) == REFERENCE, "run: .venv/bin/python tools/config_reference.py"
+
+
+def test_every_configuration_of_an_op_has_its_part(tool: ModuleType) -> None:
+    """Guards against a launchpad that asks for something that no page explains."""
+    tree = ast.parse((ROOT / "dagster_exactly_once" / "config.py").read_text(encoding="utf-8"))
+    configs = {
+        n.name for n in tree.body if isinstance(n, ast.ClassDef) and [ast.unparse(b) for b in n.bases] == ["dg.Config"]
+    }
+    assert configs <= set(tool.PARTS)
 
 
 def named_options(prefix: str) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from exactly_once.coordinator import driver_state
-from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.coordinator import driver_state, micro_batch, weaker
+from exactly_once.coordinator.driver_state import DriverState, MemoryStore
+from exactly_once.options import SinkOptions
 from exactly_once.protocol.planning import Batch
 
 STATE = DriverState(7, "q", 5, 900_000, -12, 41, "ab" * 32, "e1", True, 1_700_000_000_000)
@@ -96,3 +98,28 @@ def test_a_planned_execution_is_unfinished_until_somebody_says_so() -> None:
 def test_a_state_that_was_never_written_is_none(local_dir: Path) -> None:
     """A new driver has to claim."""
     assert driver_state.load("job", "/c") is None
+
+
+@pytest.mark.parametrize(("operator", "claims"), [("dagster/prod/run-1", 0), ("dagster/prod/run-2", 1), ("", 1)])
+@pytest.mark.parametrize("module", [micro_batch, weaker])
+def test_a_run_of_another_operator_in_the_same_application_claims_under_its_own_name(
+    module: Any, operator: str, claims: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim would go on to name a run that is over: whoever asks about that run hears that the driver is gone, and
+    a recovery fences a stream that works.
+    """
+    claimed: list[str] = []
+
+    def claim(options: SinkOptions, *others: object, **more: object) -> DriverState:
+        claimed.append(options.operator)
+        return replace(STATE, operator=options.operator)
+
+    monkeypatch.setattr(module, "batch_in_flight", lambda *where: Batch("q", 42, "cd" * 32))
+    monkeypatch.setattr(micro_batch, "claim_for_stream", claim)
+    monkeypatch.setattr(weaker, "_settled", claim)
+    options = {"sink.id": "job", "checkpointLocation": "/c", "kafka.bootstrap.servers": "h:1"}
+    store = MemoryStore(replace(STATE, operator="dagster/prod/run-1"))
+    run = micro_batch.plan if module is micro_batch else weaker.plan_delivery
+    run(SinkOptions.parse({**options, "sink.operator": operator}), store)
+    assert claimed == [operator] * claims
+    assert store.state is not None and store.state.operator == operator

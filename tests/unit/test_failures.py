@@ -2,8 +2,8 @@
 
 import pytest
 
+from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.errors import BrokerUnreachable, CheckpointRewound, Expired, Fenced, all_errors
-from platform_assets.streaming.failures import diagnose
 
 
 class StreamingQueryException(Exception):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from platform_assets.report.reconcile import Reconciler, Record
+from dagster_exactly_once.checks.reader import Record
+from platform_assets.report.reconcile import Reconciler
 
 KEYS = ["N1", "N2", None, "N1", "N2", "N1"]
 

@@ -106,3 +106,11 @@ def test_an_inspection_is_plain_values_for_scripts():
     plain = json.loads(json.dumps(found.as_json()))
     assert plain["open"][0]["partitions"] == ["out-1"] and plain["owner"]["alive"] is None
     assert found.oldest_s == 30.0 and not found.quiet and Inspection("s").quiet
+
+
+def test_an_owner_names_its_operator_for_scripts_too():
+    """Mishap: a script that finds out that a sink is fenced, and not by whom."""
+    owner = Owner(Claim(1, "q", 0, "stream", "h", 1, operator="dagster/prod/0a1b"), None)
+    assert owner.operator == "dagster/prod/0a1b" and Owner(Claim(1, "q", 0, "stream", "h", 1), None).operator == ""
+    plain = json.loads(json.dumps(Inspection("s", owner).as_json()))["owner"]
+    assert (plain["operator"], plain["machine"], plain["alive"]) == ("dagster/prod/0a1b", "", None)

@@ -27,6 +27,7 @@ from kafka.errors import (
     UnknownBrokerIdError,
 )
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer.produce import ProduceRequest
@@ -101,6 +102,9 @@ BEHIND_IT: dict[str, Callable[[KafkaConnectionManager], bool]] = {
 #: What kafka-python publishes, as the engine calls it.
 PUBLISHED: dict[str, Callable[[Any], bool]] = {
     "describe_topics": lambda client: takes(client.describe_topics, ["t"]),
+    "describe_cluster": lambda client: takes(client.describe_cluster),
+    "describe_metadata_quorum": lambda client: takes(client.describe_metadata_quorum),
+    "get_broker_version_data": lambda client: takes(client.get_broker_version_data, 1),
     "describe_features": lambda client: takes(client.describe_features),
     "describe_configs": lambda client: takes(client.describe_configs, [], config_filter="all"),
     "create_topics": lambda client: takes(client.create_topics, []),
@@ -172,6 +176,13 @@ def test_record_batches_travel_as_they_are_in_the_versions_that_the_engine_asks_
     passing = (NotLeaderForPartitionError, NotEnoughReplicasError, ConcurrentTransactionsError, NotCoordinatorError)
     assert all(kind().retriable for kind in passing) and DuplicateSequenceNumberError.errno == 46
     assert not InvalidProducerEpochError().retriable and not OutOfOrderSequenceNumberError().retriable
+
+
+def test_a_token_provider_is_what_the_engine_registers() -> None:
+    """Mishap: a release that moves the class, or asks a provider for more, stops every client that logs in by token."""
+    assert AbstractTokenProvider.__abstractmethods__ == {"token"}
+    assert {name for name in vars(AbstractTokenProvider) if not name.startswith("_")} == {"token", "extensions"}
+    assert KafkaAdminClient.DEFAULT_CONFIG["sasl_oauth_token_provider"] is None
 
 
 # -- who may use it ---------------------------------------------------------------------------------------------------

@@ -5,14 +5,19 @@ import signal
 import dagster as dg
 import pytest
 
+from dagster_exactly_once.streaming import managed
+from dagster_exactly_once.streaming.managed import ManagedStream, interrupts_deferred
+from dagster_exactly_once.streaming.windows import Batch, Window
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.errors import BrokerUnreachable, Fenced
-from platform_assets.streaming import managed
-from platform_assets.streaming.managed import ManagedStream, interrupts_deferred
-from platform_assets.streaming.windows import Batch, Window
 
-WINDOW = Window((Batch(3, 100, 2, 0, 500, 450, 20),), 0, 0, 1.0)
+WINDOW = Window((Batch(3, 100, 2, 500, 450, 20),), 0, 0, 1.0)
 IDLE = Window((), 0, 0, 1.0)
+
+
+@pytest.fixture(autouse=True)
+def reports_at_each_tick(monkeypatch):
+    monkeypatch.setattr(managed, "REPORTS_PER_AGE", float("inf"))
 
 
 class Story:
@@ -80,7 +85,7 @@ class Story:
     def list(self, sink_id):
         return self.open_ids
 
-    def recover(self, sink_id):
+    def recover(self, sink_id, operator=""):
         self.done.append("sweep")
         if self.sweep_fails:
             raise self.sweep_fails
@@ -171,3 +176,24 @@ def test_an_interrupt_in_the_middle_of_a_report_waits_for_its_end():
 
 def test_terminate_fits_into_what_is_promised():
     assert managed.STOP_BUDGET_S + managed.KILL_BUDGET_S <= 15 - 3
+
+
+def test_a_run_of_a_day_reports_a_few_hundred_times_and_a_run_of_a_month_fits_on_its_page(monkeypatch):
+    """Dagster keeps each report of each output as an event: 2,880 a day make the page of a run unreadable in a week."""
+    monkeypatch.setattr(managed, "REPORTS_PER_AGE", 20)
+    clock = [0.0]
+    monkeypatch.setattr(managed.time, "monotonic", lambda: clock[0])
+
+    def reports(days):
+        story, clock[0] = Story(windows=[WINDOW]), 0.0
+
+        def wait(timeout_s):
+            clock[0] += 10.0  # twenty ticks at once: half a second of virtual time each would take minutes
+            return clock[0] >= days * 86_400
+
+        story.wait = wait
+        ManagedStream(story, story, story, story, "s", story.kill, story.report, 30.0).run()
+        return story.done.count("report")
+
+    assert reports(1) == 163
+    assert reports(30) < 3_000

@@ -104,7 +104,7 @@ def test_a_port_that_is_taken_is_said_in_a_sentence():
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "exactly_once.ops.metrics.export")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
-    with pytest.raises(InvalidOption, match=r"EO-OPTION: .*opentelemetry.*\[platform\]"):
+    with pytest.raises(InvalidOption, match=r"EO-OPTION: .*opentelemetry.*\[metrics\]"):
         observe(NOWHERE, (), "localhost", 0, 15, threading.Event())
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.protocol.names import (
+    LONGEST_OPERATOR,
     SLOTS,
     VARIANTS,
     PartId,
     attempt_of,
+    check_operator,
     check_sink_id,
     commit_log_id,
     commit_log_topic,
@@ -133,3 +135,34 @@ def test_a_sink_id_with_anything_else_is_refused_with_its_name(bad: str) -> None
     ) as refusal:
         check_sink_id(bad)
     assert repr(bad) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "operator"),
+    [
+        ("", ""),
+        ("  ", ""),
+        (" dagster/prod/0a1b\n", "dagster/prod/0a1b"),
+        ("Zoë's laptop", "Zoë's laptop"),
+        ("x" * LONGEST_OPERATOR, "x" * LONGEST_OPERATOR),
+    ],
+)
+def test_an_operator_is_any_short_line_of_text(text: str, operator: str) -> None:
+    """A stream must not fail to start for what is only said to people."""
+    assert check_operator(text) == operator
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("x" * (LONGEST_OPERATOR + 1), "sink.operator has 201 characters"),
+        ("prod\nEO-FENCED: all is well", "sink.operator contains '\\n'"),
+        ("prod\x1b[2J", "sink.operator contains '\\x1b'"),
+        ("prod\udc80", "sink.operator contains '\\udc80'"),
+    ],
+)
+def test_an_operator_that_would_garble_a_message_is_refused(text: str, what: str) -> None:
+    """It is shown in errors, in Spark's log and on terminals, and a phrase that names it has to be typed out."""
+    with pytest.raises(InvalidOption, match=re.escape(what)) as refusal:
+        check_operator(text)
+    assert "at most 200 printable characters" in refusal.value.way_out

@@ -2,8 +2,11 @@
 consequence is typed out.
 """
 
+import shlex
+
 import pytest
 
+from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import Hanging
 from exactly_once.kafka.transactions import Description
@@ -21,7 +24,6 @@ from exactly_once.ops.transactions import (
 )
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
-from resources.transactions import TransactionAdmin
 
 ID = "eo:s:3:1:0.0"
 NOBODY = "127.0.0.1:1"
@@ -115,8 +117,8 @@ def test_any_other_phrase_overrules_nothing(typed):
     assert refusal(check_abort, transaction(), DECIDED, force=typed).phrase == "lose batch 4, 50 records"
 
 
-def owner(alive, purpose="stream"):
-    return Owner(Claim(1, "q", 0, purpose, "host-a", 4711), alive)
+def owner(alive, purpose="stream", operator=""):
+    return Owner(Claim(1, "q", 0, purpose, "host-a", 4711, operator=operator), alive)
 
 
 def test_nobody_acts_while_an_owner_lives():
@@ -129,6 +131,23 @@ def test_nobody_acts_while_an_owner_lives():
 def test_an_owner_on_another_host_is_not_taken_for_dead():
     refused = refusal(check_owner, "s", owner(None))
     assert "cannot tell" in refused.what and refused.phrase == "fence the driver 4711 on host-a"
+
+
+@pytest.mark.parametrize("alive", [True, None])
+def test_a_refusal_names_who_operates_the_driver(alive):
+    """Mishap: production, fenced from a laptop by somebody who took the driver for a container of their own."""
+    refused = refusal(check_owner, "s", owner(alive, operator="dagster/prod/0a1b"))
+    driver = "the driver 4711 on host-a (operated by dagster/prod/0a1b)"
+    assert refused.what.startswith(f"{driver} owns sink 's'") and refused.phrase == f"fence {driver}"
+    assert refusal(check_owner, "s", owner(alive, operator="dagster/prod/0a1b"), "fence the driver 4711 on host-a")
+    check_owner("s", owner(alive, operator="dagster/prod/0a1b"), refused.phrase)
+
+
+def test_a_phrase_can_be_typed_whatever_blanks_the_operator_has():
+    """Mishap: a sink that nobody can recover, since the message shows one blank where the claim has two."""
+    odd = owner(None, operator="team  a\tb")
+    shown = refusal(check_owner, "s", odd).way_out.partition("--force ")[2]
+    check_owner("s", odd, shlex.split(shown)[0])
 
 
 @pytest.mark.parametrize("free", [None, owner(False), owner(True, "recovery"), owner(None, "recovery")])

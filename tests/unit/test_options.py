@@ -65,6 +65,9 @@ def test_without_a_topic_the_column_says_it(topic: str | None) -> None:
         ({"sink.accept.lost": "0@1700000000001"}, "accept_lost", "0@1700000000001"),
         ({"sink.accept.lost": "orders/2026-01-31@17"}, "accept_lost", "orders/2026-01-31@17"),
         ({"sink.accept.lost": ""}, "accept_lost", None),
+        ({}, "operator", ""),
+        ({"sink.operator": ""}, "operator", ""),
+        ({"sink.operator": " dagster/prod/0a1b "}, "operator", "dagster/prod/0a1b"),
         ({"kafka.transaction.timeout.ms": "60000"}, "timeout_ms", 60_000),
         ({"kafka.delivery.timeout.ms": "30000"}, "delivery_timeout_s", 30.0),
     ],
@@ -241,6 +244,13 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         "sink.adopt=true does not name anything to adopt",
         "EO-REWOUND or EO-TOPIC-RECREATED names it",
     ),
+    "operator too long": (
+        {"sink.operator": "x" * 201},
+        InvalidOption,
+        "sink.operator has 201 characters",
+        "at most 200",
+    ),
+    "operator of two lines": ({"sink.operator": "a\nb"}, InvalidOption, "sink.operator contains '\\n'", "at most 200"),
     "JKS trust store": (
         {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/t.jks"},
         InvalidOption,
@@ -346,3 +356,9 @@ def test_a_java_key_store_with_its_password_is_answered_with_how_to_export_it(st
     """Nobody sets the location without the password, so this is what users of Spark's sink really meet first."""
     with pytest.raises(InvalidOption, match="PEM"):
         parse({f"kafka.ssl.{store}.location": "/s.jks", f"kafka.ssl.{store}.password": "hunter2"})
+
+
+def test_a_batch_write_has_an_operator_too() -> None:
+    """Its claim fences a driver as a stream's does."""
+    write = {"sink.id": "s", "write.id": "w", "kafka.bootstrap.servers": "h:1", "sink.operator": "dagster/prod/0a1b"}
+    assert SinkOptions.parse(write, batch=True).operator == "dagster/prod/0a1b"

@@ -7,8 +7,12 @@ import sys
 from dataclasses import replace
 
 import psutil
+import pytest
 
+from exactly_once.coordinator import machine
 from exactly_once.coordinator.claim import make_claim
+from exactly_once.coordinator.machine import identity, this_machine
+from exactly_once.ops.inspection import owner_of
 from exactly_once.ops.processes import owner_alive, process_alive
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
@@ -33,6 +37,72 @@ def test_a_claim_of_an_older_version_is_not_called_dead_while_there_is_such_a_pr
     """An upgrade beside a running driver must not let a command fence it unasked."""
     claim = replace(make_claim(LogState(), None, 0, "recovery"), pid_started=0.0)
     assert owner_alive(claim) is None
+
+
+def test_a_claim_says_who_operates_the_sink_and_on_which_machine() -> None:
+    """A recovery by the wrong Dagster instance must be told from one by the right one, after the fact."""
+    before = Claim(6, "q", 0, "stream", "h", 1, operator="dagster/prod/old")
+    claim = make_claim(LogState(before), "q", 5, "recovery", operator="dagster/prod/new")
+    assert (claim.operator, claim.machine) == ("dagster/prod/new", this_machine())
+    assert make_claim(LogState(before), "q", 5, "recovery").operator == "", "an operator is not passed on"
+
+
+def test_containers_with_one_host_name_cannot_see_each_others_processes() -> None:
+    """Each has a process 1. "Gone" would let a recovery fence a stream that works in the container beside it."""
+    claim = make_claim(LogState(), None, 0, "recovery")
+    for pid_started in (claim.pid_started, claim.pid_started - 60):
+        assert owner_alive(replace(claim, machine="another", pid_started=pid_started)) is None
+
+
+def test_a_machine_without_an_identity_is_told_by_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older version's claim, or a system other than Linux: a driver that died there must still be found gone."""
+    claim = make_claim(LogState(), None, 0, "recovery")
+    gone = replace(claim, pid_started=claim.pid_started - 60)
+    assert owner_alive(replace(claim, machine="")) is True
+    assert owner_alive(replace(gone, machine="")) is False
+    monkeypatch.setattr(machine, "_BOOT_ID", "/proc/no/such/file")
+    assert this_machine() == ""
+    assert owner_alive(replace(gone, machine="")) is False
+    assert owner_alive(gone) is None, "a claim with an identity may come from another machine"
+
+
+def test_two_boots_and_two_process_namespaces_are_two_machines() -> None:
+    """A reused host name after a restart elsewhere, or a container started anew: nobody here saw the process end."""
+    places = [(boot, namespace) for boot in ("b1", "b2") for namespace in ("pid:[1]", "pid:[2]")]
+    identities = {identity(*place) for place in places}
+    assert len(identities) == 4 and all(len(i) == 16 for i in identities)
+    assert identity("b1", "pid:[1]") == identity("b1", "pid:[1]")
+    assert this_machine() == this_machine()
+
+
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("host", ["here", "somewhere-else"])
+def test_who_operates_the_driver_is_asked_first_whether_it_lives(answer: bool, host: str) -> None:
+    """On Kubernetes only the operator knows; a recovery that waits for a dead driver never comes."""
+    claim = make_claim(LogState(), None, 0, "stream", operator="dagster/prod/0a1b")
+    claim = claim if host == "here" else replace(claim, host=host)
+    asked: list[str] = []
+
+    def alive_of(claim: Claim) -> bool | None:
+        asked.append(claim.operator)
+        return answer
+
+    owner = owner_of(LogState(claim), alive_of)
+    assert owner is not None and owner.alive is answer
+    assert asked == ["dagster/prod/0a1b"]
+
+
+def test_an_operator_that_cannot_tell_leaves_it_to_what_this_host_sees() -> None:
+    """An instance is asked about the run of another one: its "no such run" is no death."""
+    claim = make_claim(LogState(), None, 0, "recovery", operator="dagster/prod/0a1b")
+    gone = replace(claim, pid_started=claim.pid_started - 60)
+    seen = [owner_alive(c, lambda _: None) for c in (claim, gone, replace(gone, host="somewhere-else"))]
+    assert seen == [True, False, None]
+
+
+def test_a_sink_that_was_never_claimed_has_no_owner_to_ask_about() -> None:
+    """Guards against a question about nobody."""
+    assert owner_of(LogState(), lambda claim: True) is None
 
 
 def test_a_process_id_that_is_used_again_is_not_the_owner() -> None:

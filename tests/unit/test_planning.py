@@ -91,6 +91,15 @@ def test_a_sink_of_another_query_is_refused_with_both_names(takeover: str | None
     assert "sink.takeover=old" in text
 
 
+@pytest.mark.parametrize("bound", ["old", WRITE])
+def test_a_refused_sink_says_who_operated_it_last(bound: str) -> None:
+    """Two teams on one cluster chose one sink id: each has to know whom to talk to."""
+    with pytest.raises(
+        SinkOwned, match=r"EO-SINK-OWNED: sink 'job' \(last operated by dagster/prod/0a1b\) belongs to "
+    ):
+        check_binding("job", bound, "q", "/data/c", None, "dagster/prod/0a1b")
+
+
 # -- right before the decision is written ---------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from exactly_once.errors import CommitLogDamaged
-from exactly_once.protocol.encoding import FORMAT, decode, encode
+from exactly_once.protocol.encoding import FORMAT, decode, encode, headers_of
 from exactly_once.protocol.records import (
     KAFKA,
     KEPT_DECISIONS,
@@ -38,6 +38,7 @@ WRITTEN = replace(DECISION, query_id=f"{WRITE}orders/2026-01-31", batch_id=0, be
 
 RECORDS: dict[str, Record] = {
     "claim": CLAIM,
+    "claim with its operator": replace(CLAIM, operator="dagster/prod-ä/0a1b", machine="0123456789abcdef"),
     "claim of a recovery of a sink without query": replace(CLAIM, query_id=None, purpose="recovery", checkpoint=""),
     "decision": DECISION,
     "decision over several outputs": replace(
@@ -60,7 +61,49 @@ RECORDS: dict[str, Record] = {
 def test_a_record_is_read_back_as_it_was_written(record: Record) -> None:
     """Equal to the last field: an append that got no answer looks for its own record by equality before it writes it
     again, and a handle that changed on the way would end another transaction, or none."""
-    assert decode(encode(record)) == record
+    assert decode(encode(record), headers_of(record)) == record
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_an_older_version_finds_no_field_that_it_does_not_know(record: Record) -> None:
+    """It refuses an unknown field (EO-LOG): during an upgrade, one new driver would stop every observer of its sink,
+    and after it, nobody could return to the version before."""
+    known = {
+        "claim": {"token", "query_id", "claimed_ms", "purpose", "host", "pid", "checkpoint", "pid_started"},
+        "completed": {"query_id", "batch_id", "token", "completed_ms", "prepare_ms", "decide_ms", "complete_ms"},
+        "tally": {"token", "completed", "aborted", "drained", "rewritten"},
+    }
+    body = json.loads(encode(record))
+    assert body.pop("format") == 5
+    fields = known.get(body.pop("kind"))
+    assert fields is None or set(body) == fields
+
+
+def test_a_claim_of_an_older_version_has_no_operator() -> None:
+    """An upgrade beside a running driver: its claim has no headers, and must stay readable."""
+    claim = replace(CLAIM, operator="dagster/prod/0a1b", machine="0123456789abcdef")
+    for headers in (None, {}, {"traceparent": b"00-1"}, {"operator": None}):
+        assert decode(encode(claim), headers) == CLAIM
+
+
+def test_headers_that_are_no_text_do_not_make_the_log_unreadable() -> None:
+    """Information for people must never stop a stream."""
+    found = decode(encode(CLAIM), {"operator": b"\xff\xfe", "machine": b"m"})
+    assert isinstance(found, Claim)
+    assert (found.token, found.machine) == (7, "m") and "\ufffd" in found.operator
+
+
+def test_only_a_claim_has_headers() -> None:
+    """Guards against decisions that grow by what they do not need."""
+    assert [name for name, record in RECORDS.items() if headers_of(record)] == ["claim with its operator"]
+
+
+def test_a_claim_names_its_operator_where_it_has_one() -> None:
+    """Whoever reads "process 1 on worker-0" in a container's log does not know whom to ask."""
+    claim = replace(CLAIM, operator="dagster/prod/0a1b")
+    assert claim.title == "claim 7 (stream on host-1, process 4711, operated by dagster/prod/0a1b)"
+    assert claim.process == "4711 on host-1 (operated by dagster/prod/0a1b)"
+    assert (CLAIM.title, CLAIM.process) == ("claim 7 (stream on host-1, process 4711)", "4711 on host-1")
 
 
 def test_a_decision_counts_the_records_of_all_its_parts() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sensors.circuit import Circuit, open_circuit
-from sensors.restart import (
+from dagster_exactly_once.sensors.circuit import Circuit, open_circuit
+from dagster_exactly_once.sensors.restart import (
     ExponentialDelay,
     Failure,
     FailureRate,
@@ -15,7 +15,7 @@ from sensors.restart import (
     Restart,
     next_restart,
 )
-from sensors.settings import RestartPolicy, WatchPolicy
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 
 NOW = 10_000.0
 EXPONENTIAL = ExponentialDelay(initial_s=1.0, max_s=60.0, multiplier=2.0, jitter=0.0, reset_after_s=600.0, attempts=10)

@@ -10,7 +10,15 @@ import psutil
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
-from resources.run_process import TAG_HOST, TAG_PID, TAG_SINK, fail_dead_runs, runs_on, tag_run
+from dagster_exactly_once.resources.run_process import (
+    TAG_HOST,
+    TAG_PID,
+    TAG_SINK,
+    fail_dead_runs,
+    process_of,
+    runs_on,
+    tag_run,
+)
 
 HERE = socket.gethostname()
 
@@ -52,6 +60,18 @@ def test_an_id_that_was_given_to_another_process_is_not_the_run(instance):
 def test_of_another_machine_nothing_is_known(instance):
     started(instance, of_this_process(**{TAG_HOST: "elsewhere"}))
     assert [r.alive for r in runs_on(instance, "s")] == [None]
+
+
+def test_a_re_execution_is_not_taken_for_the_dead_process_that_it_repeats(instance):
+    """Dagster copies the tags: a person who starts a killed run again would see it reported dead within seconds."""
+    killed = started(instance, {})
+    tag_run(instance, killed, "s")
+    instance.add_run_tags(killed, {TAG_PID: f"{gone()}@1000.00"})
+    again = started(instance, instance.get_run_by_id(killed).tags)
+    found = {r.run_id: r.alive for r in runs_on(instance, "s")}
+    assert found == {killed: False, again: None}
+    tag_run(instance, again, "s")
+    assert process_of(instance.get_run_by_id(again)).alive is True
 
 
 def test_dead_runs_are_reported_and_all_others_left_alone(instance):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sensors.liveness import SIGN_IN_S, Facts, Working, verdict
-from sensors.restart import FixedDelay, NoRestart
-from sensors.stream import TAG_ATTEMPT, TAG_RESTART_OF
+from dagster_exactly_once.sensors.liveness import SIGN_IN_S, Facts, Working, restart_config, verdict
+from dagster_exactly_once.sensors.restart import FixedDelay, NoRestart
+from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, TAG_STREAM
 from tests.support.sensor_facts import NOW, STREAM, history, recovery, restarted, run
 
 SOON = FixedDelay(3, 1.0)
@@ -59,6 +59,36 @@ def test_a_recovered_stream_is_started_with_its_own_configuration():
     assert found.start is not None and found.start.config == {"ops": {"x": 1}}
     assert found.start.tags[TAG_RESTART_OF] == "r1" and found.start.tags[TAG_ATTEMPT] == "1"
     assert found.start.key == "restart/c"
+
+
+def test_a_consent_is_not_repeated_by_a_restart():
+    """A person gave it for what an error said at that start; given again, it would accept a later loss unseen."""
+    config = {"mode": "until_stopped", "once": {"accept_lost": "batch 3", "adopt": ""}}
+    newest = run("r1", "FAILURE", config={"ops": {"x": {"config": config}}, "execution": {"y": 1}})
+    found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
+    assert found.start.config == {"ops": {"x": {"config": {"mode": "until_stopped"}}}, "execution": {"y": 1}}
+    assert "not repeated: accept_lost=batch 3." in found.start.tags[TAG_CAUSE]
+    assert newest.config["ops"]["x"]["config"] is config and "once" in config  # what Dagster has read stays as it is
+
+
+def test_a_restart_without_consents_speaks_of_none():
+    """A person who reads the cause would look for a consent that nobody gave."""
+    newest = run("r1", "FAILURE", config={"ops": {"x": {"config": {"once": {"adopt": ""}}}}})
+    found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
+    assert found.start.config == {"ops": {"x": {"config": {}}}}
+    assert "consent" not in found.start.tags[TAG_CAUSE]
+
+
+@pytest.mark.parametrize("config", [{}, {"ops": {}}, {"ops": {"report": {"config": {"once": {"adopt": "x"}}}}}])
+def test_a_materialize_run_without_a_configuration_of_the_stream_restarts_with_none(config):
+    """Dagster refuses a run whose configuration names ops that the job does not have: the stream would stay down."""
+    assert restart_config(run("r1", "FAILURE", job="__ASSET_JOB", config=config), STREAM) == ({"ops": {}}, "")
+
+
+def test_a_restart_carries_the_tag_of_its_stream():
+    """The next tick must know whose run it is, while it is still queued."""
+    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
+    assert found.start.tags[TAG_STREAM] == "stream"
 
 
 def test_the_attempts_go_on_over_restarts():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from dagster_exactly_once.sensors.circuit import Circuit
+from dagster_exactly_once.sensors.gate import HANDOVER_S, Wish, recovery_request, refusal
+from dagster_exactly_once.sensors.history import Classified
+from dagster_exactly_once.sensors.restart import ExponentialDelay, FixedDelay, NoRestart
+from dagster_exactly_once.sensors.run_failure import verdict
+from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.ops.findings import Owner
 from exactly_once.protocol.records import Claim
-from sensors.circuit import Circuit
-from sensors.gate import HANDOVER_S, Wish, recovery_request, refusal
-from sensors.history import Classified
-from sensors.restart import ExponentialDelay, FixedDelay, NoRestart
-from sensors.run_failure import verdict
-from sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
 from tests.support.sensor_facts import HOPELESS, NOW, STREAM, history, recovery, restarted, run
 
 CIRCUIT = Circuit(3, 900.0, 120.0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dagster_exactly_once.sensors.settings import WatchPolicy
+from dagster_exactly_once.sensors.stale_transactions import Facts, verdict
 from exactly_once.ops.findings import OpenTransaction
-from sensors.settings import WatchPolicy
-from sensors.stale_transactions import Facts, verdict
 
 POLICY = WatchPolicy(stale_after_s=300.0)
 

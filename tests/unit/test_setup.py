@@ -70,8 +70,8 @@ def test_a_python_without_venv_is_told_apart(checkout, tmp_path) -> None:
 def test_without_a_new_enough_java_one_sentence_says_what_to_install(
     checkout, tmp_path, release: str | None, says: str
 ) -> None:
-    for package in ("exactly_once", "resources"):
-        shutil.copytree(PROJECT / package, checkout / package, ignore=shutil.ignore_patterns("__pycache__"))
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(PROJECT / "exactly_once", checkout / "exactly_once", ignore=ignored)
     (checkout / ".venv" / "bin").mkdir(parents=True)
     (checkout / ".venv" / "bin" / "python").symlink_to(Path(sys.executable).resolve())
     (tmp_path / "bin").mkdir()

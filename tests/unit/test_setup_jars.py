@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from resources import jars
-from resources.jars import JarsUnusable
+from exactly_once.local import jars
+from exactly_once.local.jars import JarsUnusable
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -125,7 +125,7 @@ def test_what_a_killed_process_left_is_cleared_away(repository) -> None:
 
 def test_two_processes_at_once_resolve_once(repository) -> None:
     code = (
-        "import pathlib; from resources import jars\n"
+        "import pathlib; from exactly_once.local import jars\n"
         f"jars._file = lambda name: pathlib.Path({str(repository / 'project')!r}) / name\n"
         "said = []; jars.resolve(said.append); print(len([s for s in said if s.startswith('looking up')]))"
     )

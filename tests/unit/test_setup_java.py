@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.java import JavaUnusable, find_java
+from exactly_once.local.java import JavaUnusable, find_java
 
 
 def a_java(home: Path, *, release: str | None = None, says: str | None = None) -> Path:
@@ -52,6 +52,6 @@ def test_a_java_home_that_is_none_is_named(tmp_path, monkeypatch) -> None:
 def test_without_any_java_the_error_says_what_to_install(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("resources.java._macos_java_home", lambda: None)
+    monkeypatch.setattr("exactly_once.local.java._macos_java_home", lambda: None)
     with pytest.raises(JavaUnusable, match=r"No Java was found.*apt-get install openjdk-17-jre-headless.*brew"):
         find_java()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from platform_assets.flights.start import StartNotATime, start_time_ms
+from dagster_exactly_once.streaming.start import StartNotATime, start_time_ms
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from platform_assets.streaming.supervisor import Supervisor
+from dagster_exactly_once.streaming.supervisor import Supervisor
 
 
 class FakeQuery:

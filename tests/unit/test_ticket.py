@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from exactly_once.protocol.log_state import LogState, fold
@@ -58,3 +60,10 @@ def test_a_task_is_told_that_its_execution_is_over(records: list[Record], code: 
 def test_a_task_in_time_goes_on_whatever_else_stands_in_the_log(records: list[Record]) -> None:
     """Guards against a healthy batch, or a replay, that its own commit log stops."""
     assert too_late("job", TICKET, log(*records)) is None
+
+
+def test_a_task_that_is_too_late_is_told_who_operates_the_new_owner() -> None:
+    """Guards against a search for the laptop that fenced production."""
+    fencing = replace(claim(5), operator="dagster/staging/77")
+    error = too_late("job", TICKET, log(claim(4), fencing))
+    assert "claim 5 (recovery on host, process 123, operated by dagster/staging/77) has taken the sink" in str(error)

@@ -1,9 +1,10 @@
 """Reports of a stream: by the commit log, each batch once, under names that plots can rely on."""
 
 import pytest
+from pyspark.sql import Row
 
+from dagster_exactly_once.streaming.windows import OUTPUTS_OBSERVATION, Window, committed_batches
 from exactly_once.protocol.records import Decision, PreparedTransaction
-from platform_assets.streaming.windows import OBSERVATION, REJECTED, Window, committed_batches
 
 
 def decision(batch_id, records=100, decided_ms=1_000):
@@ -11,17 +12,20 @@ def decision(batch_id, records=100, decided_ms=1_000):
     return Decision("q", batch_id, 1, handles, "digest", 5, decided_ms)
 
 
-def progress(batch_id, rejected=0, batch_ms=500):
+def progress(batch_id, rejected=0, batch_ms=500, others=()):
     return {
         "batchId": batch_id,
         "durationMs": {"triggerExecution": batch_ms, "addBatch": batch_ms - 50},
-        "observedMetrics": {OBSERVATION: {REJECTED: rejected}},
+        "observedMetrics": {
+            "input": Row(rejected=rejected, note="not a number"),
+            **({OUTPUTS_OBSERVATION: Row(*others)} if others else {}),
+        },
     }
 
 
 def test_a_batch_counts_what_was_decided_and_knows_its_durations():
     (batch,) = committed_batches([decision(4)], {4: 1_060}, {4: progress(4, rejected=3)})
-    assert (batch.records, batch.transactions, batch.rejected) == (100, 2, 3)
+    assert (batch.records, batch.transactions, batch.observed) == (100, 2, {"rejected": 3})
     assert (batch.batch_ms, batch.sink_ms, batch.commit_ms) == (500, 450, 60)
 
 
@@ -45,7 +49,14 @@ def test_rows_behind_the_watermark_are_counted_over_all_stateful_operators():
 
 def test_a_batch_without_progress_has_no_durations():
     (batch,) = committed_batches([decision(4)], {4: 1_060}, {})
-    assert (batch.batch_ms, batch.commit_ms, batch.rejected) == (None, None, 0)
+    assert (batch.batch_ms, batch.commit_ms, batch.observed) == (None, None, {})
+
+
+def test_the_records_of_several_outputs_add_up_to_what_the_commit_log_says():
+    """Spark counts all outputs but the first; a batch that an earlier run decided has no counts, and is not lost."""
+    told = {4: progress(4, others=(30, 5))}
+    window = Window(committed_batches([decision(4), decision(5)], {4: 1_060, 5: 1_060}, told), 0, 0, 1.0)
+    assert window.records_of(3) == [165, 30, 5] and window.records_of(1) == [200]
 
 
 PLOTS = {"records_committed", "records_per_second", "lag_offsets", "batches", "open_transactions"}

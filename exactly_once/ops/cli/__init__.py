@@ -41,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = parse(argv)
     try:
+        if args.group == "demo":
+            from exactly_once.demo.command import run as run_demo
+
+            return run_demo(args)
         with _quiet():
             result = run(args)
         if args.json:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
+from exactly_once.demo import arguments as demo
 from exactly_once.kafka.leaders import OLDER_THAN_S
 from exactly_once.ops.cli import metrics
 
 _ENVIRONMENT = (
-    "The cluster is taken from KAFKA_BOOTSTRAP_SERVERS and, with security, KAFKA_SECURITY_PROTOCOL, "
-    "KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD, KAFKA_SSL_CA_LOCATION, "
-    "KAFKA_SSL_IDENTITY_LOCATION, KAFKA_SSL_KEY_PASSWORD."
+    "The cluster is that of --bootstrap-servers; else of --command-config, a file as Kafka's own tools read it; else "
+    "of KAFKA_BOOTSTRAP_SERVERS and, with security, of the other KAFKA_* variables that docs/reference.md lists."
 )
 _CODES = "Exit codes: 0 all is well, 1 something is wrong or was refused, 2 wrong usage."
 _LOCATION = "a path, or a URI (file, hdfs, s3, gs, abfs)"
+_WITHOUT_JSON = ("metrics",)
 _FORCE = "the phrase that the refusal prints, which states what will be lost, duplicated or stopped"
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the arguments; ``args.command`` names the command. Exits with 2 on wrong usage, with 0 after ``--help``."""
-    return _parser().parse_args(argv)
+    """Parse the arguments; ``args.command`` names the command. Exits with 2 on wrong usage, with 0 after ``--help`` and
+    ``--version``.
+    """
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.json and args.command in _WITHOUT_JSON:
+        parser.error(f"{args.command} does not take --json")
+    return args
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -29,10 +37,16 @@ def _parser() -> argparse.ArgumentParser:
         description="Inspect the transactions and checkpoints of exactly-once sinks, and recover a sink.",
         epilog=f"{_ENVIRONMENT} {_CODES}",
     )
-    parser.add_argument("--bootstrap-servers", metavar="S", help="host:port,...; instead of KAFKA_BOOTSTRAP_SERVERS")
-    groups = parser.add_subparsers(dest="group", required=True, metavar="transactions | checkpoint | recover | metrics")
+    parser.add_argument("--version", action="version", version=f"exactly-once {_version()}")
+    _everywhere(parser)
+    _json(parser)
+    # a flag that is not given behind the verb must not undo the one before it
+    parser.set_defaults(bootstrap_servers=None, command_config=None, json=False)
+    groups = parser.add_subparsers(
+        dest="group", required=True, metavar="transactions | checkpoint | recover | doctor | metrics | demo"
+    )
 
-    transactions = groups.add_parser("transactions", help="list, explain, commit, abort")
+    transactions = _group(groups, "transactions", "list, explain, commit, abort")
     verbs = transactions.add_subparsers(dest="verb", required=True, metavar="list | explain | commit | abort")
     listing = _verb(
         verbs, "list", "transactions.list", "list open transactions, each with its sink, its age and its verdict"
@@ -59,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     abort.add_argument("--force", metavar="PHRASE", help=_FORCE)
     _older_than(abort)
 
-    checkpoint = groups.add_parser("checkpoint", help="inspect, repair")
+    checkpoint = _group(groups, "checkpoint", "inspect, repair")
     looks = checkpoint.add_subparsers(dest="verb", required=True, metavar="inspect | repair")
     inspect = _verb(looks, "inspect", "checkpoint.inspect", "show the progress of a stream, by its checkpoint")
     inspect.add_argument("location", metavar="LOCATION", help=_LOCATION)
@@ -80,17 +94,69 @@ def _parser() -> argparse.ArgumentParser:
     recover.add_argument("--dry-run", action="store_true", help="only show what a recovery would do")
     recover.add_argument("--force", metavar="PHRASE", help=_FORCE)
 
-    metrics.add_arguments(groups)
+    doctor = _verb(groups, "doctor", "doctor", "check this host, a checkpoint and the cluster; changes nothing")
+    doctor.add_argument("--sink", metavar="S", help="also check the rights, the commit log and the ids of this sink")
+    doctor.add_argument("--checkpoint", metavar="LOCATION", help=f"also check this checkpoint: {_LOCATION}")
+    doctor.add_argument(
+        "--topic",
+        metavar="T",
+        action="append",
+        default=[],
+        help="also check this output topic; repeatable; with --sink, those of its decisions are checked anyway",
+    )
+
+    _everywhere(metrics.add_arguments(groups))
+    demo.add_arguments(groups)
     return parser
+
+
+def _version() -> str:
+    """Return the version of the package, which names Spark's half and so is not imported from here."""
+    return str(sys.modules["exactly_once"].__version__)
+
+
+def _group(
+    groups: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    group: argparse.ArgumentParser = groups.add_parser(name, help=text)
+    _everywhere(group)
+    _json(group)
+    return group
 
 
 def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: str, text: str
 ) -> argparse.ArgumentParser:
     verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text.capitalize()}.")
-    verb.add_argument("--json", action="store_true", help="print one JSON document to standard output")
+    _everywhere(verb)
+    _json(verb)
     verb.set_defaults(command=command)
     return verb
+
+
+def _everywhere(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that name the cluster: before and behind the verb."""
+    parser.add_argument(
+        "--bootstrap-servers",
+        metavar="S",
+        default=argparse.SUPPRESS,
+        help="host:port,...; instead of those of the file or of KAFKA_BOOTSTRAP_SERVERS",
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="a client.properties with bootstrap.servers, security.protocol, sasl.* and ssl.* (PEM files)",
+    )
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="print one JSON document to standard output",
+    )
 
 
 def _older_than(verb: argparse.ArgumentParser) -> None:

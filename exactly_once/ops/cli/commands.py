@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -18,8 +17,10 @@ from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import Description, describe, list_transactions
 from exactly_once.ops import transactions as operations
-from exactly_once.ops.cli import metrics, tables
+from exactly_once.ops.cli import doctor, metrics, tables
+from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain, trouble
+from exactly_once.ops.doctor import Verdict, worst
 from exactly_once.ops.findings import Inspection, sink_of
 from exactly_once.ops.inspection import inspect_sink, owner_of, sinks
 from exactly_once.ops.repair import examine, repair
@@ -49,19 +50,6 @@ def run(args: argparse.Namespace) -> Result:
     """
     result: Result = _COMMANDS[args.command](args)
     return result
-
-
-def connection_of(args: argparse.Namespace) -> Connection:
-    """Return the connection from the environment, with the command line's servers if it names any."""
-    servers = args.bootstrap_servers
-    found = Connection.from_environment(servers)
-    return replace(found, bootstrap_servers=servers) if servers else found
-
-
-def _program(args: argparse.Namespace) -> str:
-    """Return the beginning of a command that the user can copy."""
-    servers = f" --bootstrap-servers {shlex.quote(args.bootstrap_servers)}" if args.bootstrap_servers else ""
-    return f"exactly-once{servers}"
 
 
 def _list(args: argparse.Namespace) -> Result:
@@ -108,7 +96,7 @@ def _explain(args: argparse.Namespace) -> Result:
     )
     with Admin(connection, BUDGET_S) as admin:
         described = describe(admin, [args.id])[args.id]
-    explanation = explain(described, found, _program(args))
+    explanation = explain(described, found, program(args))
     return Result(explanation.as_json(), partial(tables.show_explanation, explanation), 0 if described.state else 1)
 
 
@@ -189,7 +177,7 @@ def _repair_checkpoint(args: argparse.Namespace) -> Result:
         "refused": refusal.what if refusal else None,
         "force": refusal.phrase if refusal else None,
     }
-    command = _program(args) + repair_command(args.location, sink_id).removeprefix("exactly-once")
+    command = program(args) + repair_command(args.location, sink_id).removeprefix("exactly-once")
     command += f"{' --plan-anew' if args.plan_anew else ''} --apply"
     return Result(document, partial(tables.show_repair, found, refusal, command), 0 if found.whole else 1)
 
@@ -218,9 +206,15 @@ def _recover(args: argparse.Namespace) -> Result:
         "force": refusal.phrase if refusal else None,
         **found.as_json(),
     }
-    command = f"{_program(args)} recover {sink_id}"
+    command = f"{program(args)} recover {sink_id}"
     show = partial(tables.show_plan, found, undecided, refusal, command)
     return Result(document, show, 1 if refusal else 0)
+
+
+def _doctor(args: argparse.Namespace) -> Result:
+    sink_id = check_sink_id(args.sink) if args.sink else None
+    lines = doctor.look(connection_of(args), sink_id, args.topic, args.checkpoint, BUDGET_S)
+    return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is Verdict.WRONG else 0)
 
 
 def _metrics(args: argparse.Namespace) -> Result:
@@ -236,5 +230,6 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
     "checkpoint.inspect": _inspect_checkpoint,
     "checkpoint.repair": _repair_checkpoint,
     "recover": _recover,
+    "doctor": _doctor,
     "metrics": _metrics,
 }

@@ -19,8 +19,8 @@ _OTLP = (
 )
 
 
-def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand ``metrics``."""
+def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Add the subcommand ``metrics``, and return its parser."""
     text = "observe sinks, read-only, and serve their metrics to Prometheus until stopped"
     metrics: argparse.ArgumentParser = groups.add_parser(
         "metrics", help=text, description=f"{text.capitalize()}.", epilog=_OTLP
@@ -47,7 +47,8 @@ def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="time between observations; the log holds the last 64 batches, so a stream of more than 4 batches a "
         "second needs less than the default (default: %(default)g)",
     )
-    metrics.set_defaults(command="metrics", json=False)
+    metrics.set_defaults(command="metrics")
+    return metrics
 
 
 def run(args: argparse.Namespace, connection: Connection) -> None:

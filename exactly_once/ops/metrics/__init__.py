@@ -1,7 +1,7 @@
 """Metrics of sinks, taken from outside by an observer: OpenTelemetry instruments, for Prometheus and over OTLP.
 
 The observer reads the commit logs, asks the brokers, and writes nothing. The packages of OpenTelemetry are in the extra
-``platform``; only :func:`observe` imports them.
+``metrics``; only :func:`observe` imports them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def observe(
     except ImportError as e:
         raise InvalidOption(
             f"metrics need the package {e.name!r}, which is not installed",
-            "Install the extra: pip install 'pyspark-kafka-exactly-once[platform]'",
+            "Install the extra: pip install 'pyspark-kafka-exactly-once[metrics]'",
         ) from e
     observer = Observer(connection, sink_ids, interval_s)
     with Exporter(observer.points, host, port, interval_s) as exporter:

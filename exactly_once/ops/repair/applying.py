@@ -23,6 +23,7 @@ from exactly_once.failpoints import reach
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.inspection import owner_of
+from exactly_once.ops.processes import AliveOf
 from exactly_once.ops.repair.files import REPAIRS, checksum_of, content_of, read_files
 from exactly_once.ops.repair.verdicts import Action, Finding, judge
 from exactly_once.ops.rules import check_owner
@@ -113,6 +114,8 @@ def repair(
     force: str | None = None,
     by: str = "",
     budget_s: float = CLAIM_BUDGET_S,
+    operator: str = "",
+    alive_of: AliveOf | None = None,
 ) -> Repair:
     """Repair the checkpoint at ``location`` as far as the commit log allows; all of it, or nothing. Idempotent.
 
@@ -130,29 +133,33 @@ def repair(
         The phrase that overrules the refusal to fence a driver.
     by : str, optional
         The person who requested the repair; default: the user of this process.
+    operator : str
+        Who operates the repair, for its claim and its audit record.
+    alive_of : callable, optional
+        Is asked first whether the driver is alive (:func:`~exactly_once.ops.inspection.owner_of`).
 
     Raises
     ------
     Refused
-        When the owner of the sink is alive, or when this host cannot tell.
+        When the owner of the sink is alive, or when nobody can tell.
     Fenced
         When another process claims the sink meanwhile. The changes made so far are safe; the next call makes the rest.
-    CheckpointUnusable, BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    CheckpointUnusable, InvalidOption, BrokerUnreachable, CommitLogDamaged, NotAuthorized
     """
     deadline = Deadline(budget_s)
     log = read_log(connection, check_sink_id(sink_id), min(LOOK_BUDGET_S, budget_s))
     found = _judged(log, sink_id, location, plan_anew)
     if not found.to_do:
         return found
-    check_owner(sink_id, owner_of(log), force)
-    claim = claim_sink(connection, sink_id, deadline.left)
+    check_owner(sink_id, owner_of(log, alive_of), force)
+    claim = claim_sink(connection, sink_id, deadline.left, operator)
     assert claim is not None  # a log that can judge a checkpoint has an owner
     commit_log = CommitLog(connection, sink_id)
     try:
         found = _judged(commit_log.own(claim.token, deadline), sink_id, location, plan_anew)
         if not found.to_do:
             return found
-        work = _Work(found, claim.token, by or _user())
+        work = _Work(found, claim.token, by or _user(), claim.operator)
         work.keep()
         reach("repair-kept")
         for finding in work.findings:
@@ -171,8 +178,9 @@ def _judged(log: LogState, sink_id: str, location: str, plan_anew: bool) -> Repa
 
 def _check_owned(log: LogState, sink_id: str, token: int) -> None:
     if log.owner is None or log.owner.token != token:
+        who = log.owner.title if log.owner else "another process"
         raise Fenced(
-            f"another process claimed sink {sink_id!r} while its checkpoint was being repaired",
+            f"{who} has taken sink {sink_id!r} while its checkpoint was being repaired",
             "Stop the stream and run the repair again: the changes already made stay made",
             safe="The copies are kept, and each change made is safe on its own",
         )
@@ -181,8 +189,8 @@ def _check_owned(log: LogState, sink_id: str, token: int) -> None:
 class _Work:
     """One repair under way."""
 
-    def __init__(self, found: Repair, claim: int, by: str):
-        self._found, self._claim, self._by = found, claim, by
+    def __init__(self, found: Repair, claim: int, by: str, operator: str = ""):
+        self._found, self._claim, self._by, self._operator = found, claim, by, operator
         self._fs, self._root = file_system(found.location)
         self._began = datetime.now(UTC)
         self.folder = f"{REPAIRS}/{self._began:%Y%m%dT%H%M%S.%fZ}"
@@ -218,7 +226,12 @@ class _Work:
         record = {
             "sink_id": self._found.sink_id,
             "location": self._found.location,
-            "by": {"who": self._by, "host": socket.gethostname(), "pid": os.getpid()},
+            "by": {
+                "who": self._by,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "operator": self._operator,
+            },
             "began_at": self._began.isoformat(),
             "ended_at": datetime.now(UTC).isoformat() if done else None,
             "claim": self._claim,

@@ -1,0 +1,33 @@
+"""Streams of PySpark with exactly-once output to Kafka, operated by Dagster: one declaration for each stream."""
+
+from dagster_exactly_once.component import ExactlyOnceStreams
+from dagster_exactly_once.config import StreamConfig
+from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
+from dagster_exactly_once.stream import (
+    Backfill,
+    BadDeclaration,
+    Checks,
+    KafkaTopic,
+    Stream,
+    exactly_once_stream,
+    observed_stream,
+)
+from dagster_exactly_once.streaming.complete import Complete
+
+__all__ = [
+    "exactly_once_stream",
+    "observed_stream",
+    "exactly_once_definitions",
+    "exactly_once_resources",
+    "Stream",
+    "ExactlyOnceStreams",
+    "StreamConfig",
+    "KafkaTopic",
+    "Checks",
+    "Backfill",
+    "Complete",
+    "RestartPolicy",
+    "WatchPolicy",
+    "BadDeclaration",
+]

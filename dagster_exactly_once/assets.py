@@ -1,0 +1,116 @@
+"""The assets and jobs of a declared stream."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from dagster_exactly_once.names import ALL_STREAMS
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.spark import opener
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.sensors.stream import TAG_STREAM
+from dagster_exactly_once.stream import Stream
+from dagster_exactly_once.streaming.run import Tools, run_stream
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+
+def stream_asset(stream: Stream) -> dg.AssetsDefinition:
+    """Make the asset of the stream's outputs; materializing it runs the stream."""
+    config_class = stream.config
+
+    @dg.multi_asset(specs=stream.outputs, name=stream.spec.op, pool=f"stream_{stream.spec.job}")
+    def run(
+        context: dg.AssetExecutionContext,
+        config: config_class,  # type: ignore[valid-type]
+        spark: dg.ResourceParam[Any],
+        kafka: KafkaTransactionalProducerFactory,
+        transactions: TransactionAdmin,
+        checkpoints: CheckpointReader,
+    ) -> Iterator[dg.MaterializeResult]:
+        """Run the stream until it is stopped or has caught up."""
+        yield from run_stream(context, config, Tools(opener(spark), kafka, transactions, checkpoints), stream)
+
+    return run
+
+
+def transactions_asset(stream: Stream) -> dg.AssetSpec:
+    """Make the asset that shows the stream's transactions, and keeps the audit trail of recoveries."""
+    first = stream.outputs[0]
+    return dg.AssetSpec(
+        stream.spec.asset,
+        deps=[spec.key for spec in stream.outputs],
+        group_name=first.group_name,
+        owners=first.owners,
+        kinds={"kafka"},
+        description=(
+            f"The transactions of the sink {stream.sink_id}. Observed by the sensor checkpoint_progress (plots; tables "
+            "of open transactions with their age against their timeout, and of recent ones) and by every recovery: who "
+            "launched it, when and why, and the sink before and after."
+        ),
+    )
+
+
+def streams_asset(streams: Sequence[Stream]) -> dg.AssetSpec:
+    """Make the asset that shows all streams of the code location on one page."""
+    return dg.AssetSpec(
+        ALL_STREAMS,
+        deps=[stream.spec.asset for stream in streams],
+        kinds={"kafka"},
+        description=(
+            "All streams with exactly-once output in one table: state, lag, open transactions and the oldest of them, "
+            "and who holds the sink. The sensor checkpoint_progress observes it when a stream changes its state, and "
+            "every ten minutes."
+        ),
+    )
+
+
+def completed_asset(stream: Stream) -> dg.AssetSpec:
+    """Make the asset of the windows of event time that the stream has completed; the stream's runs materialize them."""
+    assert stream.complete is not None
+    first = stream.outputs[0]
+    kind = dg.HourlyPartitionsDefinition if stream.complete.every == "hour" else dg.DailyPartitionsDefinition
+    start = f"{stream.complete.start}-00:00" if stream.complete.every == "hour" else stream.complete.start
+    return dg.AssetSpec(
+        stream.completed,
+        deps=[spec.key for spec in stream.outputs],
+        group_name=first.group_name,
+        owners=first.owners,
+        kinds={"kafka"},
+        partitions_def=kind(start_date=start),
+        description=(
+            f"The {stream.complete.every}s (UTC) of event time whose records are completely in "
+            f"{', '.join(stream.topics)}: the stream materializes each when the watermark has passed it and the batch "
+            "is committed. Build on this asset what needs complete data."
+        ),
+    )
+
+
+def stream_job(stream: Stream) -> "UnresolvedAssetJobDefinition":
+    """Make the job that runs the stream in one process: one less to start, and interrupts reach the op directly."""
+    return dg.define_asset_job(
+        stream.spec.job,
+        # the checks have their own job: a stream should not compare 100,000 records when it ends
+        selection=dg.AssetSelection.assets(*(spec.key for spec in stream.outputs)).without_checks(),
+        executor_def=dg.in_process_executor,
+        # a re-execution runs every step, and the restart strategy, not Dagster, decides on retries
+        tags={"dagster/max_retries": "0", "streaming/job": stream.spec.job, TAG_STREAM: stream.name},
+        description=(
+            f"Reads {stream.source.name}, writes {', '.join(stream.topics)} exactly once. Terminate stops it "
+            "gracefully; the next start continues where it stopped."
+        ),
+    )
+
+
+def backfill_job(stream: Stream) -> "UnresolvedAssetJobDefinition":
+    """Make the job that writes days from before the stream's start."""
+    return dg.define_asset_job(
+        stream.backfill_spec.job,
+        selection=dg.AssetSelection.assets(stream.by_day).without_checks(),
+        executor_def=dg.in_process_executor,
+        tags={TAG_STREAM: stream.backfill_spec.name},
+        description=f"Writes days of {', '.join(stream.topics)} from before the stream began, each exactly once.",
+    )

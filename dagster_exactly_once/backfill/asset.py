@@ -1,0 +1,249 @@
+"""The outputs of a stream filled for days before the stream began, one exactly-once write for each day."""
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from pydantic import Field, create_model
+
+from dagster_exactly_once.backfill import spark as in_spark
+from dagster_exactly_once.backfill.days import Day, before_stream, days_found, next_day, start_ms, write_id
+from dagster_exactly_once.backfill.worker import SparkWorker
+from dagster_exactly_once.classified import as_failure, classified
+from dagster_exactly_once.config import BackfillConfig, StreamConfig
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.operator import alive_of, operator_of
+from dagster_exactly_once.resources.run_process import tag_run
+from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, opener
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.sensors.stream import TAG_STREAM
+from dagster_exactly_once.stream import Stream
+from dagster_exactly_once.streaming.failures import diagnose
+from dagster_exactly_once.streaming.location import checkpoint_of
+from dagster_exactly_once.streaming.source import LOOK_BUDGET_S
+from dagster_exactly_once.streaming.spans import Spans, worth_reading
+from exactly_once.coordinator.batch_write import written
+from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, ProtocolViolation
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops.processes import belongs_to, owner_alive
+from exactly_once.protocol.records import Claim, Decision
+
+
+def days_of(stream: Stream) -> dg.DailyPartitionsDefinition:
+    """Return the days that the stream's backfill covers."""
+    assert stream.backfill is not None
+    end = next_day(stream.backfill.end) if stream.backfill.end else None
+    return dg.DailyPartitionsDefinition(start_date=stream.backfill.start, end_date=end)
+
+
+def backfill_asset(stream: Stream) -> dg.AssetsDefinition:
+    """Make the asset of the days; its key is ``<name>_by_day``."""
+    spec = dg.AssetSpec(
+        stream.by_day,
+        deps=[dg.AssetKey(stream.source.name.split("/"))],
+        group_name=stream.outputs[0].group_name,
+        owners=stream.outputs[0].owners,
+        tags=stream.outputs[0].tags,
+        kinds={"kafka", "spark"},
+        partitions_def=days_of(stream),
+        skippable=True,  # the op reports each day when it is done, not all of them at its end
+        description=(
+            f"The records of a UTC day in {', '.join(stream.topics)}, up to where the stream {stream.name} first "
+            "started; the stream writes the rest. Each day is written exactly once, however many attempts it takes. A "
+            "range of days is one run."
+        ),
+    )
+    config_class = _config_class(stream)
+
+    @dg.multi_asset(
+        specs=[spec],
+        name=stream.backfill_spec.op,
+        pool=f"backfill_{stream.by_day}",
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def backfill(
+        context: dg.AssetExecutionContext,
+        config: config_class,  # type: ignore[valid-type]
+        spark: dg.ResourceParam[Any],
+        kafka: KafkaTransactionalProducerFactory,
+        transactions: TransactionAdmin,
+        checkpoints: CheckpointReader,
+    ) -> Iterator[dg.MaterializeResult]:
+        with classified():
+            connection = kafka.connection()
+        work = _Backfill(context, stream, config.stream, connection, kafka, opener(spark), transactions)  # type: ignore[attr-defined]
+        work.run(checkpoints, config.checkpoint)  # type: ignore[attr-defined]
+        yield from ()  # Dagster would take a function that only returns to have made all of its days
+
+    return backfill
+
+
+def _config_class(stream: Stream) -> type[BackfillConfig]:
+    """The backfill's own fields, and those of the stream that its transformation reads."""
+    described = Field(default=stream.config(), description="What the stream's transformation reads.")
+    return create_model(f"{stream.name}_backfill", __base__=BackfillConfig, stream=(stream.config, described))
+
+
+def backfill_share(
+    stream: Stream, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader, checkpoint: str
+) -> Spans:
+    """Return the backfill's share of the input, given the stream's checkpoint ("": the one that it last used).
+
+    Raises
+    ------
+    NoBoundary, CheckpointUnusable, BrokerUnreachable, UnknownTopic
+    """
+    connection, topic = kafka.connection(), stream.source.name
+    location = checkpoint or checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
+    began = checkpoints.first_offsets(location).get(topic, {})
+    if not began and read_log(connection, stream.sink_id, LOOK_BUDGET_S).owner is not None:
+        raise CheckpointUnusable(
+            f"the stream has run, but its checkpoint {location} is missing, so where the stream began is unknown",
+            "Run the backfill where the checkpoint can be read, or restore the checkpoint",
+        )
+    with Admin(connection, LOOK_BUDGET_S) as admin:
+        return before_stream(began, admin.watermarks(topic))
+
+
+@dataclass(frozen=True)
+class _Backfill:
+    """One run: writes the days of the run that are not written yet; :mod:`.days` defines the shares.
+
+    1. Skip the days in the commit log; if it has all of them, do not start Spark.
+    2. Find the records of the other days in the backfill's share of the input, in one pass.
+    3. Write day by day, and report each day when it is committed.
+    """
+
+    context: dg.AssetExecutionContext
+    stream: Stream
+    config: StreamConfig
+    connection: Connection
+    kafka: KafkaTransactionalProducerFactory
+    spark: SparkSessionResource | BorrowedSession
+    transactions: TransactionAdmin
+
+    @property
+    def sink_id(self) -> str:
+        return self.stream.backfill_spec.sink_id
+
+    @property
+    def _operator(self) -> str:
+        return operator_of(self.context.instance, self.context.run.run_id)
+
+    def run(self, checkpoints: CheckpointReader, checkpoint: str) -> None:
+        context = self.context
+        tag_run(context.instance, context.run.run_id, self.sink_id, {TAG_STREAM: self.stream.backfill_spec.name})
+        try:
+            share = backfill_share(self.stream, self.kafka, checkpoints, checkpoint)
+            if self.stream.output_partitions is not None:
+                self.kafka.create_topics(dict.fromkeys(self.stream.topics, self.stream.output_partitions))
+            self._bring_to_rest()
+            self._fill(share)
+        except Exception as error:  # not an interrupt: Dagster must see that one unchanged
+            diagnosis = diagnose(error)
+            context.log.error(f"The backfill failed: {error}")
+            self._bring_to_rest()
+            raise as_failure(diagnosis) from error
+        except BaseException:
+            self._bring_to_rest()
+            raise
+
+    def _fill(self, share: Spans) -> None:
+        keys = sorted(self.context.partition_keys)
+        log = read_log(self.connection, self.sink_id, LOOK_BUDGET_S)
+        before = {key: decision for key in keys if (decision := log.write(self._write_id(key))) is not None}
+        for key, decision in before.items():
+            self._report(key, decision.records, f"{key} was written before, {decision.records:,} records.", decision)
+        todo = [key for key in keys if key not in before]
+        if not todo:
+            return
+        spans = self._worth_reading(share, todo[0])
+        if all(span.empty for span in spans.values()):
+            for key in todo:
+                self._report(key, 0, f"{key}: the live stream owns all input from that day on; nothing to write.")
+            return
+        self._write(todo, spans, share)
+
+    def _write(self, todo: Sequence[str], spans: Spans, share: Spans) -> None:
+        topic = self.stream.source.name
+        with SparkWorker(self.spark.session, self.spark.kill) as worker:
+            found = worker.call(lambda session: in_spark.find_days(session, self.connection, topic, todo, spans))
+            for day in days_found(todo, found, share):
+                if day.records:
+                    worker.call(lambda session, day=day: self._write_day(session, day))  # type: ignore[misc]
+                    said = f"{day.key}: wrote {day.records:,} records."
+                    self._report(day.key, day.records, said, self._proven(day))
+                else:
+                    said = f"{day.key}: no record of that day lies before the live stream's start; nothing to write."
+                    self._report(day.key, 0, said)
+
+    def _write_day(self, session: object, day: Day) -> None:
+        stream, config = self.stream, self.config
+        options = {**stream.options, **config.sink_options}
+        options |= {"sink.id": self.sink_id, "write.id": self._write_id(day.key), "sink.operator": self._operator}
+        in_spark.write_day(
+            session,  # type: ignore[arg-type]
+            self.connection,
+            stream.source.name,
+            stream.topics,
+            day,
+            lambda events: stream.records(events, config),
+            options,
+        )
+
+    def _write_id(self, day: str) -> str:
+        return write_id(self.stream.by_day, day)
+
+    def _worth_reading(self, share: Spans, first_day: str) -> Spans:
+        with Admin(self.connection, LOOK_BUDGET_S) as admin:
+            return worth_reading(share, admin.offsets_since(self.stream.source.name, start_ms(first_day)))
+
+    def _proven(self, day: Day) -> Decision:
+        """Return the decision of a day that was just written."""
+        decision = written(self.connection, self.sink_id, self._write_id(day.key), LOOK_BUDGET_S)
+        if decision is None or (self.stream.one_to_one and decision.records != day.records):
+            have = "nothing" if decision is None else f"{decision.records:,} records"
+            raise ProtocolViolation(
+                f"{day.key} has {day.records:,} records in the input, but the commit log says that {have} was written",
+                "Report this as a bug, with this message",
+                "Days reported earlier are complete",
+            )
+        return decision
+
+    def _report(self, day: str, records: int, said: str, decision: Decision | None = None) -> None:
+        self.context.log.info(said)
+        metadata: dict[str, int | str] = {"records_written": records, "said": said}
+        if decision is not None:
+            metadata |= {
+                "records_written": decision.records,
+                "transactions": decision.part_count,
+                "write_id": decision.write_id,
+            }
+        self.context.log_event(dg.AssetMaterialization(self.stream.by_day, partition=day, metadata=metadata))
+
+    def _bring_to_rest(self) -> None:
+        """Commit the decided days of this run and abort its open transactions, unless another process still writes.
+
+        Readers of the live stream's output wait for an open transaction of the backfill too.
+        """
+        try:
+            log = read_log(self.connection, self.sink_id, LOOK_BUDGET_S)
+            alive = alive_of(self.context.instance)
+            if log.owner is None or not (self._is_ours(log.owner) or owner_alive(log.owner, alive) is False):
+                return
+            if log.open_decisions or self.transactions.list(self.sink_id):
+                report = self.transactions.recover(self.sink_id, self._operator)
+                self.context.log.info(f"At rest: {report.as_metadata()}")
+        except ExactlyOnceError as error:
+            self.context.log.warning(f"Could not bring the sink to rest; the next run does. {error}")
+
+    def _is_ours(self, owner: Claim) -> bool:
+        """Return whether this run made the claim: its JVM stays until the process ends."""
+        mine = owner.host == socket.gethostname() and belongs_to(owner.pid, os.getpid())
+        return owner.operator == self._operator if owner.operator else bool(mine)

@@ -1,0 +1,209 @@
+"""The asset checks of a stream: each reads brokers, checkpoint and commit log within bounds, and leaves the verdict to
+:mod:`dagster_exactly_once.checks.judgements`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import dagster as dg
+
+from dagster_exactly_once.checks import judgements
+from dagster_exactly_once.checks.judgements import Block, Verdict, Waiting
+from dagster_exactly_once.checks.sampling import LOOK_BUDGET_S, compare_window, record_time_ms, stream_window
+from dagster_exactly_once.checks.window import Outputs
+from dagster_exactly_once.classified import classified
+from dagster_exactly_once.config import FreshnessConfig, PolicyConfig, ReconcileConfig
+from dagster_exactly_once.names import UNDER_WAY_POLICY_S
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, compare, lag
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.stream import Checks, Stream
+from dagster_exactly_once.streaming.location import checkpoint_of
+from exactly_once.deadline import now_ms
+from exactly_once.errors import UnknownTopic
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+
+FRESHNESS = "freshness"
+_POLICY = f"{UNDER_WAY_POLICY_S:g} s unless configured"
+
+#: The search for the last finished evaluation of a check looks at this many evaluations.
+EARLIER = 10
+
+
+def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
+    """Make the checks of a stream, on the asset of its first output; none when it declares none."""
+    if stream.checks is None:
+        return []
+    made = [
+        _no_old_open_transaction(stream),
+        _last_stable_offset(stream),
+        _checkpoint_equals_commit_log(stream),
+        _freshness(stream, stream.checks),
+    ]
+    return [_no_duplicates_and_no_loss(stream), *made] if stream.checks.origin is not None else made
+
+
+def _check(
+    stream: Stream, name: str, description: str
+) -> Callable[[Callable[..., dg.AssetCheckResult]], dg.AssetChecksDefinition]:
+    """The decorator of one check, on the asset of the stream's first output."""
+    return dg.asset_check(asset=stream.outputs[0].key, name=name, description=description)
+
+
+def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
+    origin = stream.checks.origin if stream.checks else None
+    assert origin is not None
+
+    @_check(
+        stream,
+        "no_duplicates_and_no_loss",
+        f"Each record of {stream.source.name} appears exactly once across {', '.join(stream.topics)}, by source "
+        "partition and offset. Compares the newest committed part of the input (100,000 offsets unless configured) "
+        "with the outputs, and reports what it sampled.",
+    )
+    def no_duplicates_and_no_loss(
+        config: ReconcileConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
+    ) -> dg.AssetCheckResult:
+        topic = stream.source.name
+        with classified():
+            connection = kafka.connection()
+            location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
+            window = stream_window(connection, checkpoints, location, topic, config.offsets)
+            if window is None:
+                return _result(judgements.no_duplicates_and_no_loss(None, None, 0))
+            outputs = Outputs(window, checkpoints.first_offsets(location).get(topic, {}), origin)
+            found, read = compare_window(connection, window, topic, stream.topics, outputs, config.offsets)
+        return _result(judgements.no_duplicates_and_no_loss(window, found, read))
+
+    return no_duplicates_and_no_loss
+
+
+def _no_old_open_transaction(stream: Stream) -> dg.AssetChecksDefinition:
+    sinks = [stream.sink_id, *([stream.backfill_spec.sink_id] if stream.backfill else [])]
+
+    @_check(
+        stream,
+        "no_old_open_transaction",
+        f"No transaction of the stream or of its backfill has been under way for longer than the policy ({_POLICY}), "
+        "according to the coordinators. Covers all of them.",
+    )
+    def no_old_open_transaction(config: PolicyConfig, transactions: TransactionAdmin) -> dg.AssetCheckResult:
+        with classified():
+            under_way = [t for sink_id in sinks for t in transactions.open_transactions(sink_id)]
+        return _result(judgements.no_old_open_transaction(under_way, now_ms(), config.policy_s))
+
+    return no_old_open_transaction
+
+
+def _last_stable_offset(stream: Stream) -> dg.AssetChecksDefinition:
+    @_check(
+        stream,
+        "last_stable_offset_is_high_watermark",
+        "read_committed readers reach the end of every partition of the outputs; a batch in flight may hold them back "
+        f"for as long as the policy allows ({_POLICY}). Covers all partitions.",
+    )
+    def last_stable_offset_is_high_watermark(
+        config: PolicyConfig, kafka: KafkaTransactionalProducerFactory
+    ) -> dg.AssetCheckResult:
+        with classified():
+            blocks, partitions = _blocks(kafka.connection(), stream.topics)
+        return _result(judgements.last_stable_is_high_watermark(blocks, partitions, now_ms(), config.policy_s))
+
+    return last_stable_offset_is_high_watermark
+
+
+def _checkpoint_equals_commit_log(stream: Stream) -> dg.AssetChecksDefinition:
+    @_check(
+        stream,
+        "checkpoint_equals_commit_log",
+        "The checkpoint and the commit log agree: the checkpoint knows every decided batch, and no batch stays between "
+        f"the two for longer than the policy ({_POLICY}).",
+    )
+    def checkpoint_equals_commit_log(
+        config: PolicyConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
+    ) -> dg.AssetCheckResult:
+        with classified():
+            connection = kafka.connection()
+            # in this order: a stream that continues meanwhile can only plan batches that the log does not know yet
+            log = read_log(connection, stream.sink_id, LOOK_BUDGET_S)
+            location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
+            standing = compare(checkpoints.read(location), log)
+        verdict = judgements.checkpoint_equals_commit_log(standing, now_ms(), config.policy_s)
+        return _result(verdict, {"checkpoint": location})
+
+    return checkpoint_equals_commit_log
+
+
+def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
+    @_check(
+        stream,
+        FRESHNESS,
+        f"Input does not wait for longer than the limit ({declared.freshness_s:g} s unless configured) without a "
+        "commit. A stream without input is fresh. The wait counts from the first evaluation that saw the input "
+        "waiting.",
+    )
+    def freshness(
+        context: dg.AssetCheckExecutionContext,
+        config: FreshnessConfig,
+        kafka: KafkaTransactionalProducerFactory,
+        checkpoints: CheckpointReader,
+    ) -> dg.AssetCheckResult:
+        topic = stream.source.name
+        with classified():
+            connection = kafka.connection()
+            location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
+            committed = checkpoints.committed_offsets(location)
+            last = checkpoints.read(location).last_commit
+            marked = checkpoints.marked_ms(location, after=last - 1) if last is not None else {}
+            waiting = 0
+            if committed:
+                with Admin(connection, LOOK_BUDGET_S) as admin:
+                    waiting = lag(committed, topic, admin.watermarks(topic))
+        verdict = judgements.freshness(
+            committed.get(topic) if committed else None,
+            waiting,
+            max(marked.values(), default=None),
+            _earlier(context.instance, stream.outputs[0].key),
+            now_ms(),
+            config.limit_s or declared.freshness_s,
+        )
+        return _result(verdict)
+
+    return freshness
+
+
+def _result(verdict: Verdict, more: Mapping[str, Any] | None = None) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        passed=verdict.passed,
+        severity=dg.AssetCheckSeverity.ERROR if verdict.grave else dg.AssetCheckSeverity.WARN,
+        description=verdict.said,
+        metadata={**verdict.metadata, **(more or {})},
+    )
+
+
+def _blocks(connection: Connection, topics: Sequence[str]) -> tuple[list[Block], int]:
+    """Return the output partitions that hold readers back now, and the number of all partitions."""
+    marks = []
+    with Admin(connection, LOOK_BUDGET_S) as admin:
+        for topic in topics:
+            with suppress(UnknownTopic):  # the first start makes it
+                marks += [(topic, p, w) for p, w in admin.watermarks(topic).items()]
+    return [
+        Block(topic, p, w.last_stable, w.high, record_time_ms(connection, topic, p, w.last_stable))
+        for topic, p, w in marks
+        if w.last_stable < w.high
+    ], len(marks)
+
+
+def _earlier(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Waiting | None:
+    """Return the notes of the newest finished evaluation of the freshness."""
+    key = dg.AssetCheckKey(asset, FRESHNESS)
+    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=EARLIER):
+        event = record.event.dagster_event if record.event else None
+        data = event.event_specific_data if event else None
+        if isinstance(data, dg.AssetCheckEvaluation):
+            return judgements.waiting_of({name: value.value for name, value in data.metadata.items()})
+    return None

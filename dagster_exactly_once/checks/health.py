@@ -1,0 +1,60 @@
+"""The check ``health``: the sensor evaluates it every few seconds; a person may, from the asset's page."""
+
+import dagster as dg
+
+from dagster_exactly_once.classified import classified
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.operator import alive_of
+from dagster_exactly_once.sensors.checkpoint_progress import facts, verdict
+from dagster_exactly_once.sensors.health import HEALTH, evaluation
+from dagster_exactly_once.sensors.history import Histories
+from dagster_exactly_once.sensors.settings import WatchPolicy
+from dagster_exactly_once.sensors.situation import situations
+from dagster_exactly_once.sensors.tick import BUDGET_S
+from dagster_exactly_once.stream import Stream
+from exactly_once.deadline import Deadline
+from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
+
+
+def health_check(stream: Stream) -> dg.AssetChecksDefinition:
+    """Make the check, on the asset of the stream's first output."""
+
+    @dg.asset_check(
+        asset=stream.outputs[0].key,
+        name=HEALTH,
+        description=(
+            f"The state of the stream {stream.name}; the sensor checkpoint_progress evaluates it, so it is up to date "
+            "without a run. Passed while the stream is healthy, idle or catching up; a warning while it lags or no run "
+            "is in progress; failed when it is stalled, in doubt or has lost its sink, or when its last run failed in "
+            "a way that needs a person."
+        ),
+    )
+    def health(
+        context: dg.AssetCheckExecutionContext,
+        kafka: KafkaTransactionalProducerFactory,
+        checkpoints: CheckpointReader,
+        watch_policy: WatchPolicy,
+    ) -> dg.AssetCheckResult:
+        with classified():
+            found = situations(kafka, checkpoints, [stream.spec], Deadline(BUDGET_S), alive_of(context.instance))
+            situation = found.get(stream.sink_id, _late(stream))
+            if isinstance(situation, ExactlyOnceError):
+                raise situation
+        if situation is None:
+            return dg.AssetCheckResult(passed=True, description=f"The sink {stream.sink_id} was never used.")
+        history = Histories(context.instance).whole(stream.spec)
+        judged = verdict(facts(situation, history, None, 0.0), watch_policy)
+        e = evaluation(stream.spec, judged.state, f"{judged.message}.", history)
+        return dg.AssetCheckResult(
+            passed=e.passed, severity=e.severity, description=e.description, metadata=dict(e.metadata)
+        )
+
+    return health
+
+
+def _late(stream: Stream) -> BrokerUnreachable:
+    return BrokerUnreachable(
+        f"the brokers did not answer for sink {stream.sink_id} within {BUDGET_S:g} s",
+        "Check the brokers, then try again",
+    )

@@ -1,0 +1,213 @@
+"""The verdicts of the checks. Pure: facts in, a verdict out, with every number in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagster_exactly_once.checks.window import Comparison, Positions, Window
+from dagster_exactly_once.resources.checkpoints import Standing
+from exactly_once.kafka.transactions import Description
+
+Metadata = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a check.
+
+    Attributes
+    ----------
+    grave : bool
+        Whether a failure means that the guarantee is broken or work has stopped (ERROR), or that a person should look
+        (WARN).
+    said : str
+        The sample and the finding, for a person.
+    """
+
+    passed: bool
+    said: str
+    grave: bool = False
+    metadata: Metadata = field(default_factory=dict)
+
+
+def no_duplicates_and_no_loss(window: Window | None, found: Comparison | None, outputs_read: int) -> Verdict:
+    """Judge whether each input record of the window appears once across the outputs."""
+    if window is None or found is None:
+        return Verdict(True, "The stream has committed no batch yet: there is nothing to compare.")
+    oldest, newest = window.batches
+    sample = (
+        f"{found.compared:,} input records in {window.offsets:,} offsets (batches {oldest} to {newest}) against "
+        f"{outputs_read:,} output records read back from the end"
+    ) + (f"; the window was cut: {window.cut}" if window.cut else "")
+    metadata = {
+        "sampled": sample,
+        "input_records_compared": found.compared,
+        "input_offsets": window.offsets,
+        "output_records_read": outputs_read,
+        **{kind: len(getattr(found, kind)) for kind in ("lost", "duplicated", "invented", "unplaced")},
+        **({"window_cut": window.cut} if window.cut else {}),
+    }
+    if found.faults:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in found.faults.items())
+        examples = found.examples()
+        said = f"NOT exactly once: {counts}, for example {examples[0]}. Sampled: {sample}."
+        return Verdict(False, said, True, {**metadata, "examples": examples})
+    if found.unproven:
+        named = ", ".join(found.unproven)
+        said = (
+            f"No duplicate was found, but loss could not be ruled out: {named} could not be read back from the end to "
+            f"before the window (readers are held back, or a backfill wrote more than the limit). Sampled: {sample}."
+        )
+        return Verdict(False, said, False, {**metadata, "unproven": list(found.unproven)})
+    said = f"Every input record appears exactly once across the outputs. Sampled: {sample}."
+    return Verdict(True, said, False, metadata)
+
+
+def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, policy_s: float) -> Verdict:
+    """Judge, by the coordinators, whether one of the sinks' transactions has been open for longer than ``policy_s``."""
+    ages = {d.transactional_id: max(0.0, (now_ms - d.started_ms) / 1000) for d in under_way if d.started_ms >= 0}
+    old = [d for d in under_way if ages.get(d.transactional_id, 0.0) > policy_s]
+    metadata = {
+        "open_transactions": len(under_way),
+        "oldest_age_s": round(max(ages.values(), default=0.0), 1),
+        "policy_s": policy_s,
+        "old": [f"{d.transactional_id} ({d.state}, {ages[d.transactional_id]:.0f} s)" for d in old],
+    }
+    if not old:
+        said = f"{len(under_way)} transactions of the sinks are under way, none for longer than {policy_s:g} s."
+        return Verdict(True, said, False, metadata)
+    oldest = max(old, key=lambda d: ages[d.transactional_id])
+    blocked = ", ".join(f"{t}-{p}" for t, p in oldest.partitions) or "no partition yet"
+    said = (
+        f"{len(old)} transactions have been under way for longer than {policy_s:g} s; the oldest, "
+        f"{oldest.transactional_id}, for {ages[oldest.transactional_id]:.0f} s of its "
+        f"{oldest.timeout_ms / 1000:.0f} s, holds readers back on {blocked}. "
+        "Run the recovery job if no run is working on the sink."
+    )
+    return Verdict(False, said, True, metadata)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A partition with a last stable offset below its high watermark. ``since_ms`` is the time stamp of the record at
+    the last stable offset, None when that could not be read.
+    """
+
+    topic: str
+    partition: int
+    last_stable: int
+    high: int
+    since_ms: int | None
+
+    def age_s(self, now_ms: int) -> float | None:
+        """How long it has held readers back."""
+        return None if self.since_ms is None else max(0.0, (now_ms - self.since_ms) / 1000)
+
+
+def last_stable_is_high_watermark(blocks: Sequence[Block], partitions: int, now_ms: int, policy_s: float) -> Verdict:
+    """Judge whether readers reach the end of every output partition, except for a batch younger than ``policy_s``."""
+    old = [b for b in blocks if (age := b.age_s(now_ms)) is None or age > policy_s]
+    shown = [
+        f"{b.topic}-{b.partition}: {b.last_stable} of {b.high}"
+        + ("" if (age := b.age_s(now_ms)) is None else f" for {age:.0f} s")
+        for b in blocks
+    ]
+    metadata = {"partitions": partitions, "blocked_now": shown, "blocked_too_long": len(old), "policy_s": policy_s}
+    if old:
+        said = (
+            f"read_committed readers have been held back for more than {policy_s:g} s on {len(old)} of {partitions} "
+            f"partitions ({'; '.join(shown)}). Look at the open transactions; run the recovery job if no run is "
+            "working on the sink."
+        )
+        return Verdict(False, said, True, metadata)
+    if blocks:
+        said = f"A batch is in flight on {len(blocks)} of {partitions} partitions, none for more than {policy_s:g} s."
+    else:
+        said = f"Readers reach the end of all {partitions} partitions."
+    return Verdict(True, said, False, metadata)
+
+
+def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: float) -> Verdict:
+    """Judge whether the checkpoint and the commit log agree; a young batch may be between the two."""
+    # a point in time is not a figure to plot; the sentence says how long ago it was
+    metadata = {name: value for name, value in standing.as_metadata().items() if name != "batch_started_ms"}
+    if standing.state in ("checkpoint lost", "foreign", "torn"):
+        said = {
+            "checkpoint lost": "The commit log holds decisions that the checkpoint does not know: the checkpoint was "
+            "deleted, restored or rewound. The sink refuses to start; see EO-REWOUND in docs/reference.md",
+            "foreign": "The sink and the checkpoint belong to different queries. The sink refuses to start; see "
+            "EO-SINK-OWNED",
+            "torn": f"Torn: {', '.join(standing.torn)}. The sink refuses to start (EO-CHECKPOINT): run the job "
+            "checkpoint_repair",
+        }[standing.state]
+        return Verdict(False, f"{said}.", True, metadata)
+    started = standing.batch_started_ms
+    age = None if started is None else (now_ms - started) / 1000
+    batch = standing.last_planned
+    if standing.state in ("in doubt", "in flight") and age is not None and age > policy_s:
+        what = {
+            "in doubt": "is decided, but Spark has not marked it; the next start drains it",
+            "in flight": "is planned but not decided; the next start writes it",
+        }[standing.state]
+        said = f"Batch {batch} {what}. It began {age:.0f} s ago: start the stream if it is not running."
+        return Verdict(False, said, False, metadata)
+    if standing.open_decisions and (age is None or age > policy_s):
+        said = f"Batches {list(standing.open_decisions)} are decided but not proven committed: run the recovery job."
+        return Verdict(False, said, True, metadata)
+    said = {
+        "unused": "Neither the checkpoint nor the commit log has a batch yet",
+        "settled": f"Both end with batch {batch}",
+        "in flight": f"Batch {batch} is being written",
+        "in doubt": f"Batch {batch} is decided and about to be marked by Spark",
+    }[standing.state]
+    return Verdict(True, f"{said}.", False, metadata)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The notes of an earlier evaluation of the freshness: the stream's position, and since when input waits."""
+
+    position: int
+    since_ms: int
+
+
+def freshness(
+    committed: Positions | None,
+    waiting: int,
+    last_commit_ms: int | None,
+    earlier: Waiting | None,
+    now_ms: int,
+    limit_s: float,
+) -> Verdict:
+    """Judge whether input has waited for longer than ``limit_s`` without a commit. Without input, everything is fresh.
+
+    The arrival of the waiting input is unknown, since its time stamps are event times. So the wait counts from the
+    first evaluation that saw input waiting at this position, or from the last commit if that is later.
+    """
+    if committed is None:
+        return Verdict(True, "The stream has committed no batch yet: nothing can be stale.")
+    position = sum(committed.values())
+    metadata: Metadata = {"position": position, "waiting_offsets": waiting, "limit_s": limit_s}
+    if waiting == 0:
+        return Verdict(True, "All input is committed; an idle stream is fresh.", False, metadata)
+    since = earlier.since_ms if earlier is not None and earlier.position == position else now_ms
+    since = max(since, last_commit_ms or 0)
+    waited_s = max(0.0, (now_ms - since) / 1000)
+    metadata |= {"waiting_since_ms": since, "waited_s": round(waited_s, 1)}
+    if waited_s > limit_s:
+        said = (
+            f"{waiting:,} offsets of input are waiting, and nothing has been committed for at least {waited_s:.0f} s. "
+            "Start the stream, or look at its run."
+        )
+        return Verdict(False, said, False, metadata)
+    said = f"{waiting:,} offsets of input have been waiting for {waited_s:.0f} s so far."
+    return Verdict(True, said, False, metadata)
+
+
+def waiting_of(metadata: Mapping[str, Any]) -> Waiting | None:
+    """Return the notes in an earlier evaluation's metadata; None when no input was waiting then."""
+    if metadata.get("waiting_since_ms") is None:
+        return None
+    return Waiting(int(metadata["position"]), int(metadata["waiting_since_ms"]))

@@ -1,0 +1,186 @@
+"""The configuration of ops: typed, checked before a run starts, explained in the launchpad."""
+
+from enum import Enum
+
+import dagster as dg
+from pydantic import Field
+
+from dagster_exactly_once.names import UNDER_WAY_POLICY_S
+
+
+class Mode(Enum):
+    """When a run of a stream ends. Dagster shows the members' names, so a person types these."""
+
+    until_stopped = "until_stopped"
+    caught_up = "caught_up"
+
+
+class Once(dg.Config):
+    """Consents for one start, each with the word that an error named. A restart by a sensor drops them."""
+
+    accept_lost: str = Field(
+        default="",
+        description=(
+            "Records of a decided batch are lost for readers, and the stream continues without them: the value that "
+            "EO-EXPIRED names."
+        ),
+    )
+    adopt: str = Field(
+        default="",
+        description=(
+            "The stream continues on a history or a topic that the commit log does not know; records may appear twice "
+            "or be missing: the value that EO-REWOUND or EO-TOPIC-RECREATED names."
+        ),
+    )
+    takeover: str = Field(
+        default="",
+        description="Another query owns the sink, and cannot continue after this: the id that EO-SINK-OWNED names.",
+    )
+
+    fence: str = Field(
+        default="",
+        description=(
+            "A driver that somebody else operates loses the sink and stops with EO-FENCED: the consequence that "
+            "EO-SINK-OPERATED names."
+        ),
+    )
+
+    def options(self) -> dict[str, str]:
+        """The consents as options of the sink."""
+        given = {"sink.accept.lost": self.accept_lost, "sink.adopt": self.adopt, "sink.takeover": self.takeover}
+        return {option: word for option, word in given.items() if word}
+
+
+class StreamConfig(dg.Config):
+    """How a stream runs. Subclass it to give a stream fields of its own."""
+
+    mode: Mode = Field(
+        default=Mode.until_stopped,
+        description="until_stopped: until Terminate. caught_up: until the input present at the start is processed.",
+    )
+    trigger_interval_s: float = Field(
+        default=1.0,
+        ge=0.0,
+        description="Seconds between the starts of two batches (until_stopped); 0: without a pause.",
+    )
+    max_offsets_per_trigger: int = Field(
+        default=100_000, ge=1, description="An upper limit for one batch; bounds how long its transactions stay open."
+    )
+    start_from: str = Field(
+        default="",
+        description=(
+            "Where a stream without a checkpoint begins: earliest, latest, or a date or time like 2026-07-01 or "
+            "2026-07-01T12:00:00Z (UTC unless it says otherwise): then at the first record since. Empty: as the stream "
+            "declares. No effect once a checkpoint exists. A backfill writes what comes before."
+        ),
+    )
+    checkpoint: str = Field(
+        default="", description="Checkpoint location; empty: the stream's own, where checkpoints are."
+    )
+    sink_id: str = Field(
+        default="",
+        description=(
+            "Identity of the stream on the cluster; empty: as the stream declares. With a new id, the stream starts "
+            "over, and no sensor watches it."
+        ),
+    )
+    sink_options: dict[str, str] = Field(
+        default={}, description="More options of format(kafka_exactly_once), such as kafka.compression.type."
+    )
+    once: Once = Field(default=Once(), description="Consents for this start alone.")
+    report_interval_s: float = Field(
+        default=30.0,
+        ge=1.0,
+        description="Seconds between two reports to Dagster; a run reports less often as it ages, at last each 15 min.",
+    )
+    rotate_after_h: float = Field(
+        default=0.0,
+        ge=0.0,
+        description=(
+            "Hours until the run ends for the sensor liveness to start the next one, with the code that is deployed "
+            "then; 0: never."
+        ),
+    )
+
+
+class ReconcileConfig(dg.Config):
+    """How much the check ``no_duplicates_and_no_loss`` compares."""
+
+    offsets: int = Field(
+        default=100_000, ge=1, description="The newest committed offsets of the input, over all its partitions."
+    )
+
+
+class PolicyConfig(dg.Config):
+    """How long something may be under way before a check fails."""
+
+    policy_s: float = Field(default=UNDER_WAY_POLICY_S, gt=0, description="Seconds.")
+
+
+class FreshnessConfig(dg.Config):
+    """How long input may wait."""
+
+    limit_s: float = Field(default=0.0, ge=0, description="Seconds without a commit, with input there; 0: as declared.")
+
+
+class BackfillConfig(dg.Config):
+    """How days are filled."""
+
+    checkpoint: str = Field(
+        default="",
+        description="Checkpoint of the live stream, which says where the stream began; empty: the one it last used.",
+    )
+
+
+class RecoveryConfig(dg.Config):
+    """What a recovery works on."""
+
+    sink_id: str = Field(description="The sink to bring to rest.")
+    take_over: bool = Field(
+        default=False,
+        description="Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost.",
+    )
+    fence: str = Field(
+        default="",
+        description=(
+            "For take_over, when the driver is no run of this Dagster instance: what that does, typed out as "
+            "EO-SINK-OPERATED names it."
+        ),
+    )
+    dry_run: bool = Field(default=False, description="Only inspect: show what a recovery would find, change nothing.")
+    reason: str = Field(default="", description="Why, for the audit trail; a sensor says what it saw.")
+    restart: bool = Field(
+        default=False, description="Start the stream again: the sensor liveness does so when this run has succeeded."
+    )
+
+
+class RepairConfig(dg.Config):
+    """What ``checkpoint_repair`` works on."""
+
+    sink_id: str = Field(description="The sink of the stream.")
+    checkpoint: str = Field(
+        default="", description="Checkpoint location; empty: the location for which the sink was last claimed."
+    )
+    dry_run: bool = Field(default=True, description="Only show what is torn and how to repair it; change nothing.")
+    plan_anew: bool = Field(
+        default=False,
+        description=(
+            "Also make Spark plan the batch in flight again: the way out when a batch takes too long (EO-TOO-LONG). "
+            "Lower max_offsets_per_trigger for the next start. Refused if the batch is decided."
+        ),
+    )
+    consequence: str = Field(
+        default="", description="For plan_anew without dry_run: its consequence, typed out as the dry run prints it."
+    )
+    fence: str = Field(
+        default="",
+        description=(
+            "For take_over, when the driver is no run of this Dagster instance: what that does, typed out as "
+            "EO-SINK-OPERATED names it."
+        ),
+    )
+    take_over: bool = Field(
+        default=False,
+        description="Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",
+    )
+    reason: str = Field(default="", description="Why, for the audit trail.")

@@ -1,0 +1,141 @@
+"""Tells people when a stream needs one: by a webhook (Slack, PagerDuty, any) or by e-mail."""
+
+from __future__ import annotations
+
+import json
+import smtplib
+import urllib.error
+import urllib.request
+from dataclasses import asdict, dataclass
+from email.message import EmailMessage
+from enum import Enum
+
+import dagster as dg
+from pydantic import Field
+
+#: A tick sends the notice, and a slow receiver must not delay the daemon.
+SEND_BUDGET_S = 5.0
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a person should know.
+
+    Attributes
+    ----------
+    stream, sink_id : str
+        What it is about.
+    what : str
+        What happened, and the next step.
+    code : str
+        The error's stable code.
+    incident : str
+        The same for every notice of one incident, so that a receiver can join them.
+    run_id : str
+        The failed run; empty without one.
+    """
+
+    stream: str
+    sink_id: str
+    what: str
+    code: str
+    incident: str
+    run_id: str = ""
+
+
+class NotSent(Exception):
+    """The receiver did not take the notice; the next tick tries again."""
+
+
+class Notifier(dg.ConfigurableResource):
+    """Sends nothing: the sensors only record that a person is needed. Subclasses send."""
+
+    def send(self, notice: Notice) -> None:
+        """Send one notice.
+
+        Raises
+        ------
+        NotSent
+        """
+
+
+class Format(Enum):
+    """What a webhook's receiver expects."""
+
+    json = "json"
+    slack = "slack"
+    pagerduty = "pagerduty"
+
+
+class WebhookNotifier(Notifier):
+    """Posts each notice as JSON: as it is, or as Slack's incoming webhooks or PagerDuty's Events API v2 take it."""
+
+    url: str = Field(description='Address of the receiver: EnvVar("...").')
+    format: str = Field(
+        default=Format.json.value, pattern="^(json|slack|pagerduty)$", description="The receiver's kind."
+    )
+    routing_key: str | None = Field(default=None, description='PagerDuty\'s integration key: EnvVar("...").')
+
+    def send(self, notice: Notice) -> None:
+        """Post the notice; see :meth:`Notifier.send`."""
+        body = json.dumps(payload(notice, Format(self.format), self.routing_key)).encode()
+        request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=SEND_BUDGET_S):
+                return
+        except (OSError, ValueError) as error:
+            raise NotSent(f"the webhook did not take the notice ({_said(error)})") from error
+
+
+class EmailNotifier(Notifier):
+    """Sends each notice as an e-mail, by STARTTLS where the server offers it."""
+
+    host: str = Field(description="The mail server.")
+    port: int = Field(default=587, description="Its port.")
+    sender: str = Field(description="From.")
+    recipients: list[str] = Field(description="To.")
+    user: str | None = Field(default=None, description="For servers that ask for it.")
+    password: str | None = Field(default=None, description='EnvVar("...").')
+
+    def send(self, notice: Notice) -> None:
+        """Send the e-mail; see :meth:`Notifier.send`."""
+        message = EmailMessage()
+        message["Subject"] = f"{notice.code}: the stream {notice.stream} needs a person"
+        message["From"], message["To"] = self.sender, ", ".join(self.recipients)
+        message.set_content(f"{notice.what}\n\nSink {notice.sink_id}, run {notice.run_id or 'none'}.\n")
+        try:
+            with smtplib.SMTP(self.host, self.port, timeout=SEND_BUDGET_S) as server:
+                server.ehlo()
+                if server.has_extn("starttls"):
+                    server.starttls()
+                if self.user is not None:
+                    server.login(self.user, self.password or "")
+                server.send_message(message)
+        except (OSError, smtplib.SMTPException) as error:
+            raise NotSent(f"the mail server {self.host} did not take the notice ({_said(error)})") from error
+
+
+def payload(notice: Notice, kind: Format, routing_key: str | None = None) -> dict[str, object]:
+    """Return the body of a webhook's request."""
+    if kind is Format.slack:
+        return {"text": f"*{notice.stream}* ({notice.code}): {notice.what}"}
+    if kind is Format.pagerduty:
+        return {
+            "routing_key": routing_key or "",
+            "event_action": "trigger",
+            "dedup_key": notice.incident,
+            "payload": {
+                "summary": f"{notice.stream}: {notice.what}"[:1024],
+                "source": notice.sink_id,
+                "severity": "critical",
+                "custom_details": asdict(notice),
+            },
+        }
+    return asdict(notice)
+
+
+def _said(error: Exception) -> str:
+    """Name the error without the address, which is a secret of many webhooks."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP {error.code}"
+    return type(error).__name__

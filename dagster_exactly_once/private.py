@@ -1,0 +1,26 @@
+"""What this package uses of Dagster without a public name: all of it, so that an upgrade has one file to look at."""
+
+import os
+
+from dagster import DagsterInstance
+
+# The type of what dg.define_asset_job returns; Dagster exports no name for it.
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+# Tells a step whose process was asked to end from one whose code failed: the first heals by a restart.
+from dagster._core.execution.plan.objects import ErrorSource
+
+# Dagster's own reason of a failure outside any step, which no event says.
+from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
+
+__all__ = ["RUN_FAILURE_REASON_TAG", "ErrorSource", "UnresolvedAssetJobDefinition", "instance_id"]
+
+
+def instance_id(instance: DagsterInstance) -> str:
+    """Return what tells an instance from every other one: the id that its run storage made for itself.
+
+    ``EXACTLY_ONCE_INSTANCE`` names an instance whose storage has no such id.
+    """
+    storage = instance.run_storage
+    made = storage.get_run_storage_id() if hasattr(storage, "get_run_storage_id") else ""
+    return os.environ.get("EXACTLY_ONCE_INSTANCE") or str(made)

@@ -1,0 +1,228 @@
+"""The job ``checkpoint_repair``: finds the torn files of a checkpoint, and repairs them as the commit log allows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_exactly_once.classified import classified
+from dagster_exactly_once.config import RepairConfig
+from dagster_exactly_once.names import MEMORY, REPAIR_JOB, REPAIR_OP
+from dagster_exactly_once.recovery.steps import looked_at, owner_answers, refuse_when_busy, who
+from dagster_exactly_once.recovery.work import Registry
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.operator import alive_of, operator_of
+from dagster_exactly_once.resources.run_process import tag_run
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.sensors.observation import table
+from dagster_exactly_once.streaming.location import checkpoint_of
+from exactly_once.errors import CheckpointUnusable
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.ops import repair as engine
+from exactly_once.ops.inspection import owner_of
+from exactly_once.ops.repair import Action, Repair
+from exactly_once.ops.rules import Refused, check_owner
+
+
+@dataclass(frozen=True)
+class Torn:
+    """The task of a repair; ``asset`` keeps its audit trail, with ``by`` and ``reason``."""
+
+    sink_id: str
+    asset: str
+    location: str
+    plan_anew: bool
+    take_over: bool
+    by: str
+    reason: str
+
+
+def examine_op(registry: Registry) -> dg.OpDefinition:
+    """Make the first step, which knows the streams of the code location."""
+
+    @dg.op(
+        name=REPAIR_OP,
+        out={
+            "examined": dg.Out(dict, io_manager_key=MEMORY, description="The checkpoint as it was found."),
+            "torn": dg.Out(
+                Torn,
+                io_manager_key=MEMORY,
+                is_required=False,
+                description="The repair to make; no output on a dry run.",
+            ),
+        },
+        description=(
+            "Finds what is torn in the checkpoint, and what the commit log allows to do about it. Refuses to continue "
+            "while a live process works on the sink, unless take_over is set; a dry run ends here. "
+            f"{registry.sentence()}"
+        ),
+    )
+    def examine(
+        context: dg.OpExecutionContext,
+        config: RepairConfig,
+        transactions: TransactionAdmin,
+        kafka: KafkaTransactionalProducerFactory,
+        checkpoints: CheckpointReader,
+    ) -> Iterator[dg.Output[Any]]:
+        tag_run(context.instance, context.run_id, config.sink_id)
+        with classified():
+            found = _examined(context, config, transactions, kafka, checkpoints)
+        by, reason = who(context.run), config.reason or "no reason was given"
+        context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
+        metadata, asset = _metadata(found, config.plan_anew), registry.asset(config.sink_id)
+        _observe(context, found, asset, "dry run" if config.dry_run else "began", by, reason, metadata)
+        yield dg.Output(found.as_json(), "examined", metadata=metadata)
+        if config.dry_run:
+            return
+        with classified():
+            _check(found, config)
+        if found.to_do:
+            torn = Torn(config.sink_id, asset, found.location, config.plan_anew, config.take_over, by, reason)
+            yield dg.Output(torn, "torn")
+
+    return examine
+
+
+def _examined(
+    context: dg.OpExecutionContext,
+    config: RepairConfig,
+    transactions: TransactionAdmin,
+    kafka: KafkaTransactionalProducerFactory,
+    checkpoints: CheckpointReader,
+) -> Repair:
+    connection, budget_s = transactions.connection(), transactions.budget_s
+    if not config.dry_run:
+        sink = looked_at(context, transactions, config.sink_id)
+        owner_answers(context, transactions, config.sink_id, sink, config.take_over, config.fence)
+    location = config.checkpoint or checkpoint_of(connection, config.sink_id, kafka, checkpoints)
+    return engine.examine(connection, config.sink_id, location, config.plan_anew, budget_s)
+
+
+@dg.op(
+    description=(
+        "Claims the sink, examines the checkpoint again, keeps a copy of each changed file below "
+        "<checkpoint>/_repairs, and makes the repair. The next start of the stream takes the sink back and continues."
+    )
+)
+def put_right(context: dg.OpExecutionContext, torn: Torn, transactions: TransactionAdmin) -> None:
+    connection = transactions.connection()
+    with classified():
+        if not torn.take_over:
+            refuse_when_busy(context, torn.sink_id)  # a stream may have been launched since
+        force = _phrase(context, transactions, torn)
+        done = engine.repair(
+            connection,
+            torn.sink_id,
+            torn.location,
+            torn.plan_anew,
+            force,
+            f"{torn.by}, run {context.run_id} of {REPAIR_JOB}: {torn.reason}",
+            transactions.recovery_budget_s,
+            operator_of(context.instance, context.run_id),
+            alive_of(context.instance),
+        )
+    context.log.info(_sentence(done))
+    metadata = {**_metadata(done), "claim": done.claim, "kept_in": f"{done.location}/{done.kept_in}"}
+    _observe(context, done, torn.asset, "ended", torn.by, torn.reason, metadata)
+    context.add_output_metadata(metadata)
+
+
+def repair_job(registry: Registry) -> dg.JobDefinition:
+    """Make the job that repairs the checkpoint of any sink."""
+    examine = examine_op(registry)
+
+    @dg.job(
+        name=REPAIR_JOB,
+        executor_def=dg.in_process_executor,
+        tags={"dagster/max_retries": "0"},
+        description=(
+            "Repairs a checkpoint with torn files (after a full disk or a power failure), as far as the commit log "
+            "allows; with plan_anew, also makes Spark plan a batch again that takes too long. A dry run unless dry_run "
+            "is switched off; repairs everything or nothing; keeps a copy of every changed file. Safe to run twice."
+        ),
+    )
+    def checkpoint_repair() -> None:
+        _, torn = examine()
+        put_right(torn)
+
+    return checkpoint_repair
+
+
+def consequence(found: Repair) -> str:
+    """Return the phrase that a person must type out before Spark plans a batch anew."""
+    batch = next((f.name.rpartition("/")[2] for f in found.findings if f.action is Action.REMOVE and _is_plan(f)), "")
+    return f"plan batch {batch} of {found.sink_id} anew" if batch else ""
+
+
+def _is_plan(finding: engine.Finding) -> bool:
+    return finding.name.startswith("offsets/") and not finding.name.endswith(".crc")
+
+
+def _check(found: Repair, config: RepairConfig) -> None:
+    """Stop if a person must act first."""
+    if found.refused:
+        raise CheckpointUnusable(
+            f"the checkpoint {found.location} cannot be repaired: {'; '.join(_said(f) for f in found.refused)}",
+            "Resolve the refused findings, then run this job again",
+            safe="Nothing was changed",
+        )
+    wanted = consequence(found)
+    if config.plan_anew and wanted and " ".join(config.consequence.split()) != wanted:
+        raise Refused(f"plan_anew makes Spark forget its plan: {wanted}", f"Set consequence to: {wanted}")
+
+
+def _phrase(context: dg.OpExecutionContext, transactions: TransactionAdmin, torn: Torn) -> str | None:
+    """Return, with take_over, the phrase that overrules the refusal to fence a driver: a person consented before."""
+    log = read_log(transactions.connection(), torn.sink_id, transactions.budget_s)
+    owner = owner_of(log, alive_of(context.instance))
+    try:
+        check_owner(torn.sink_id, owner)
+    except Refused as refused:
+        return refused.phrase if torn.take_over else None
+    return None
+
+
+def _metadata(found: Repair, plan_anew: bool = False) -> dict[str, Any]:
+    rows: list[tuple[str, ...]] = [(f.name or "-", f.action.value, f.why, str(len(f.also))) for f in found.findings]
+    metadata: dict[str, Any] = {
+        "checkpoint": found.location,
+        "whole": found.whole,
+        "sentence": _sentence(found),
+        "findings": table(("file", "action", "why", "files_with_it"), rows),
+    }
+    if plan_anew and consequence(found):
+        metadata["consequence"] = consequence(found)
+    return metadata
+
+
+def _sentence(found: Repair) -> str:
+    if not found.findings:
+        return f"Checkpoint {found.location}: nothing is torn."
+    done = "done" if found.applied else "refused" if found.refused else "to do" if found.to_do else "nothing to do"
+    return f"Checkpoint {found.location}, {done}: {'; '.join(_said(f) for f in found.findings)}."
+
+
+def _said(finding: engine.Finding) -> str:
+    return f"{finding.name or 'the whole checkpoint'}: {finding.action.value}, {finding.why}"
+
+
+def _observe(
+    context: dg.OpExecutionContext,
+    found: Repair,
+    asset: str,
+    stage: str,
+    by: str,
+    reason: str,
+    metadata: dict[str, Any],
+) -> None:
+    """Write the audit trail, where recoveries write theirs: what ended is a materialization, easy to find."""
+    event = dg.AssetMaterialization if stage == "ended" else dg.AssetObservation
+    context.log_event(
+        event(
+            asset,
+            description=_sentence(found),
+            metadata={"checkpoint_repair": stage, "repair_by": by, "repair_reason": reason, **metadata},
+        )
+    )

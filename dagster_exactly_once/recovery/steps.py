@@ -1,0 +1,348 @@
+"""The steps of a recovery: inspect, complete, sweep, verify, restart. Each checks again before it acts."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from dagster_exactly_once.classified import classified
+from dagster_exactly_once.config import RecoveryConfig
+from dagster_exactly_once.names import MEMORY, RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB
+from dagster_exactly_once.recovery import tables
+from dagster_exactly_once.recovery.work import NotAtRest, Registry, SinkBusy, Work, consented, counts
+from dagster_exactly_once.resources.operator import alive_of, is_ours, operator_of
+from dagster_exactly_once.resources.run_process import RunProcess, runs_on, tag_run
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.sensors.history import read_history
+from dagster_exactly_once.sensors.observation import owner_sentence
+from dagster_exactly_once.sensors.stream import TAG_CAUSE, TAG_RESTART_OF
+from exactly_once.coordinator import recover as engine
+from exactly_once.errors import ExactlyOnceError, Fenced
+from exactly_once.ops.findings import Inspection
+from exactly_once.ops.inspection import inspect_sink
+from exactly_once.protocol.loss import lost_parts
+
+#: A driver that failed ends its JVM within seconds of the end of its run.
+LEAVING_S = 15.0
+
+
+def inspect_op(registry: Registry) -> dg.OpDefinition:
+    """Make the first step, which knows the streams of the code location."""
+
+    @dg.op(
+        name=RECOVERY_OP,
+        out={
+            "inspected": dg.Out(dict, io_manager_key=MEMORY, description="The sink as it was found."),
+            "work": dg.Out(
+                Work, io_manager_key=MEMORY, is_required=False, description="The work to do; no output on a dry run."
+            ),
+        },
+        description=(
+            "Lists what is decided, prepared, undecided or lost, by which owner, since when, and which readers it "
+            "blocks. Refuses to continue while a live process works on the sink, unless take_over is set; a dry run "
+            f"ends here. {registry.sentence()}"
+        ),
+    )
+    def inspect(
+        context: dg.OpExecutionContext, config: RecoveryConfig, transactions: TransactionAdmin
+    ) -> Iterator[dg.Output[Any]]:
+        yield from _inspect(context, config, transactions, registry)
+
+    return inspect
+
+
+def _inspect(
+    context: dg.OpExecutionContext, config: RecoveryConfig, transactions: TransactionAdmin, registry: Registry
+) -> Iterator[dg.Output[Any]]:
+    tag_run(context.instance, context.run_id, config.sink_id)
+    with classified():
+        found = looked_at(context, transactions, config.sink_id, readers=True)
+        if not config.dry_run:
+            found = owner_answers(context, transactions, config.sink_id, found, config.take_over, config.fence)
+    by = who(context.run)
+    reason = config.reason or context.run.tags.get(TAG_CAUSE, "") or "no reason was given"
+    context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
+    before = counts(found)
+    context.log_event(
+        dg.AssetObservation(
+            registry.asset(config.sink_id),
+            description=f"Recovery of {config.sink_id} by {by}: {'a dry run' if config.dry_run else 'it begins'}.",
+            metadata={
+                "recovery": "dry run" if config.dry_run else "began",
+                "recovery_by": by,
+                "recovery_reason": reason,
+                "recovery_found": _sentence(found),
+                **{f"before_{name}": count for name, count in before.items()},
+                **tables.inspected(found),
+            },
+        )
+    )
+    metadata: dict[str, Any] = {
+        **before,
+        "owner": owner_sentence(found),
+        "sentence": _sentence(found),
+        **tables.inspected(found),
+    }
+    yield dg.Output(found.as_json(), "inspected", metadata=metadata)
+    if not config.dry_run:
+        stream, asset = registry.stream(config.sink_id), registry.asset(config.sink_id)
+        yield dg.Output(
+            Work(config.sink_id, stream, asset, by, reason, config.take_over, config.restart, before), "work"
+        )
+
+
+@dg.op(
+    out=dg.Out(Work, io_manager_key=MEMORY),
+    description="Claims the sink, which fences a live driver, and commits decided batches not yet proven committed.",
+)
+def complete(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
+    connection, budget_s = transactions.connection(), transactions.recovery_budget_s
+    with classified():
+        if not work.take_over:
+            refuse_when_busy(context, work.sink_id)  # a stream may have been launched since the inspection
+        operator = operator_of(context.instance, context.run_id)
+        claim = engine.claim_sink(connection, work.sink_id, budget_s, operator)
+        if claim is None:
+            context.log.info(f"Sink {work.sink_id} was never used: nothing to do.")
+            return dg.Output(work, metadata={"completed": tables.completed([])})
+        try:
+            found = engine.complete_decided(connection, work.sink_id, claim.token, budget_s)
+        except Fenced:
+            return _superseded(context, work, claim.token)
+        except ExactlyOnceError:
+            _sweep_anyway(context, transactions, work.sink_id, claim.token)
+            raise
+    done = found.completed
+    batches = tuple(d.write_id or str(d.batch_id) for d in done)
+    for loss in found.losses:
+        context.log.warning(str(lost_parts(work.sink_id, loss.decision, loss.handles)))
+    awaited = tuple(x.decision.write_id or str(x.decision.batch_id) for x in found.losses)
+    if not awaited:
+        context.log.info(f"Completed {_batches(batches)}." if done else "Nothing decided was open.")
+    return dg.Output(
+        Work(**{**vars(work), "token": claim.token, "completed": batches, "awaited": awaited}),
+        metadata={"claim": claim.token, "completed_batches": len(done), "completed": tables.completed(done)},
+    )
+
+
+@dg.op(
+    out=dg.Out(Work, io_manager_key=MEMORY),
+    description="Aborts the undecided transactions of earlier owners: the stream writes their rows again.",
+)
+def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
+    if work.token is None or work.superseded:
+        return dg.Output(work, metadata={"aborted": tables.rolled_back([])})
+    connection, budget_s = transactions.connection(), transactions.recovery_budget_s
+    end = time.monotonic() + (LEAVING_S if work.take_over else 0.0)
+    with classified():
+        try:
+            aborted = _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s))
+            # a driver that was fenced a moment ago opens transactions for its last batch until it meets the fence
+            while time.monotonic() < end and (
+                _others(context, work.sink_id)
+                or engine.verify(connection, work.sink_id, transactions.budget_s).left_open
+            ):
+                time.sleep(1.0)
+                aborted += _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s))
+        except Fenced:
+            return _superseded(context, work, work.token)
+    context.log.info(f"Aborted {len(aborted)} undecided transactions." if aborted else "Nothing undecided was left.")
+    return dg.Output(
+        Work(**{**vars(work), "aborted": tuple(name for _, name in aborted)}),
+        metadata={"aborted_transactions": len(aborted), "aborted": tables.rolled_back(aborted)},
+    )
+
+
+@dg.op(
+    out=dg.Out(Work, io_manager_key=MEMORY),
+    description="Verifies that the sink has nothing open and no reader waits for it, and writes the audit trail.",
+)
+def verify(context: dg.OpExecutionContext, work: Work, transactions: TransactionAdmin) -> dg.Output[Work]:
+    connection = transactions.connection()
+    with classified():
+        found = engine.verify(connection, work.sink_id, transactions.budget_s)
+        after = looked_at(context, transactions, work.sink_id)
+    open_decisions = [d for d in found.open_decisions if (d.write_id or str(d.batch_id)) not in work.awaited]
+    at_rest = not (found.left_open or open_decisions)
+    said = [
+        f"completed {_batches(work.completed)}" if work.completed else "there was no batch to complete",
+        f"aborted {len(work.aborted)} undecided transactions",
+    ]
+    if work.awaited:
+        said.append(f"the next start writes the lost parts of {_batches(work.awaited)} again")
+    if work.superseded:
+        said.append("a newer owner took the sink and continues")
+    if found.blocked:
+        said.append(f"readers wait on {', '.join(f'{t}-{p}' for t, p in found.blocked)}")
+    if not (work.completed or work.aborted or work.awaited or work.superseded) and at_rest:
+        said = ["already at rest: nothing decided was open, nothing undecided was left", *said[2:]]
+    sentence = f"Sink {work.sink_id}: {'; '.join(said)}."
+    context.log.info(sentence)
+    metadata: dict[str, Any] = {
+        "at_rest": at_rest,
+        "sentence": sentence,
+        "left_open": tables.described(found.left_open),
+        **tables.inspected(after),
+    }
+    context.log_event(
+        dg.AssetMaterialization(  # few among the observations of a stream's progress, and easy to find
+            work.asset,
+            description=sentence,
+            metadata={
+                "recovery": "ended",
+                "recovery_by": work.by,
+                "recovery_reason": work.reason,
+                "recovery_sentence": sentence,
+                "recovery_claim": work.token or 0,
+                "recovery_completed_batches": len(work.completed),
+                "recovery_aborted_transactions": len(work.aborted),
+                "recovery_at_rest": at_rest,
+                **{f"before_{name}": count for name, count in work.before.items()},
+                **{f"after_{name}": count for name, count in counts(after).items()},
+            },
+        )
+    )
+    if not at_rest and not work.superseded:
+        ids = ", ".join(d.transactional_id for d in found.left_open) or "decided batches"
+        with classified():
+            raise NotAtRest(
+                f"sink {work.sink_id} still has open transactions after the recovery: {ids}",
+                "A task of the old driver is probably still running; run the recovery again",
+            )
+    return dg.Output(work, metadata=metadata)
+
+
+@dg.op(
+    description=(
+        "Records whether the stream should start again. It does not launch the stream: the sensor liveness does, by "
+        "the restart policy, so that the request survives this process and a second recovery causes no second start."
+    )
+)
+def restart(context: dg.OpExecutionContext, work: Work) -> None:
+    stream = work.stream
+    newest = read_history(context.instance, stream).stream if stream else None
+    job = stream.job if stream else "the job that writes it"
+    if not work.restart:
+        sentence = f"No restart was requested. Launch {job} when its output is wanted."
+    elif newest is None:
+        sentence = f"Sink {work.sink_id} has no earlier run whose configuration a restart could use; launch {job}."
+    else:
+        run_id = context.run.tags.get(TAG_RESTART_OF, newest.run_id)
+        context.instance.add_run_tags(context.run_id, {TAG_RESTART_OF: run_id})
+        sentence = (
+            f"{job} should start again with the configuration of run {run_id[:8]}: its sensor liveness starts it "
+            "within seconds, or when the restart policy says so. If that sensor is off, launch the job by hand."
+        )
+    context.log.info(sentence)
+    context.add_output_metadata({"restart": work.restart, "sentence": sentence})
+
+
+def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
+    """Stop while a run other than a recovery is alive. Two recoveries at once are safe: the later one continues."""
+    for run in _others(context, sink_id):
+        raise SinkBusy(
+            f"Run {run.run_id} of {run.job} (process {run.pid} on {run.host}) works on sink {sink_id}",
+            "Terminate that run, or set take_over, which fences it",
+        )
+
+
+def _others(context: dg.OpExecutionContext, sink_id: str) -> list[RunProcess]:
+    """Return the runs on the sink, except recoveries and repairs, that may be alive."""
+    found = runs_on(context.instance, sink_id)
+    harmless = (RECOVERY_JOB, REPAIR_JOB)
+    return [r for r in found if r.run_id != context.run_id and r.job not in harmless and r.alive is not False]
+
+
+def owner_gone(
+    context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, found: Inspection
+) -> Inspection:
+    """Wait until the sink's owner, a driver that is not a Dagster run or is about to end, is gone; return the sink."""
+    end = time.monotonic() + LEAVING_S
+    while found.owner is not None and found.owner.works:
+        claim = found.owner.claim
+        if time.monotonic() >= end:
+            raise SinkBusy(
+                f"process {claim.pid} on {claim.host}, which is alive but is not a Dagster run, owns sink {sink_id}",
+                "End that process, or set take_over and fence, which fence it",
+            )
+        context.log.info(f"The owner of the sink, process {claim.pid}, is still alive; waiting for it to end.")
+        time.sleep(1.0)
+        found = looked_at(context, transactions, sink_id, readers=True)
+    if found.owner is not None and found.owner.works is None:
+        consented(sink_id, found.owner, "", "take_over, and with fence")
+    return found
+
+
+def owner_answers(
+    context: dg.OpExecutionContext,
+    transactions: TransactionAdmin,
+    sink_id: str,
+    found: Inspection,
+    take_over: bool,
+    fence: str,
+) -> Inspection:
+    """Make sure that the sink may be claimed: its owner is gone, or a person takes it over; return the sink as it is
+    then.
+
+    ``take_over`` alone fences a run of this instance; the driver of anybody else needs the typed consequence too.
+    """
+    if not take_over:
+        refuse_when_busy(context, sink_id)
+        return owner_gone(context, transactions, sink_id, found)
+    owner = found.owner
+    if owner is not None and owner.works is not False and not is_ours(context.instance, owner.claim):
+        consented(sink_id, owner, fence, "fence")
+    return found
+
+
+def looked_at(
+    context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, readers: bool = False
+) -> Inspection:
+    """Inspect a sink; runs of this instance live as long as their status says."""
+    connection, alive = transactions.connection(), alive_of(context.instance)
+    return inspect_sink(connection, sink_id, transactions.budget_s, readers=readers, alive_of=alive)
+
+
+def _superseded(context: dg.OpExecutionContext, work: Work, token: int) -> dg.Output[Work]:
+    context.log.info("A newer owner claimed the sink after this recovery, and continues with what is left.")
+    return dg.Output(Work(**{**vars(work), "token": token, "superseded": True}), metadata={"superseded": True})
+
+
+def _sweep_anyway(context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, token: int) -> None:
+    """Abort undecided transactions although a batch cannot be completed: readers wait for these too."""
+    try:
+        swept = engine.sweep_undecided(transactions.connection(), sink_id, token, transactions.recovery_budget_s)
+        context.log.warning(f"A batch could not be completed. Aborted {len(_swept(swept))} undecided transactions.")
+    except ExactlyOnceError as error:
+        context.log.warning(f"Could not abort the undecided transactions either: {error}")
+
+
+def _swept(rolled_back: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """(participant, name) of every part that was rolled back."""
+    return [(participant, name) for participant, names in rolled_back.items() for name in names]
+
+
+def _batches(names: Sequence[str]) -> str:
+    return f"batch{'es' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def who(run: dg.DagsterRun) -> str:
+    """Return the person or sensor that launched a run."""
+    sensor = run.tags.get("dagster/sensor_name")
+    if sensor and run.parent_run_id is None:
+        return f"sensor {sensor}"
+    return f"{run.tags['user']}" if "user" in run.tags else "a person"
+
+
+def _sentence(found: Inspection) -> str:
+    if found.owner is None:
+        return f"Sink {found.sink_id} was never used."
+    if found.quiet:
+        return f"Sink {found.sink_id} is at rest. Owner: {owner_sentence(found)}."
+    n = counts(found)
+    return (
+        f"Sink {found.sink_id}: {n['open']} transactions open ({n['undecided']} undecided, the oldest "
+        f"{found.oldest_s:.0f} s), {n['decided_not_proven']} batches decided but not proven ({n['lost_parts']} parts "
+        f"lost), {n['blocked_partitions']} partitions blocked. Owner: {owner_sentence(found)}."
+    )

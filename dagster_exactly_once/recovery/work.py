@@ -1,0 +1,137 @@
+"""The data that the steps of a recovery pass on, and their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dagster_exactly_once.sensors.stream import StreamSpec
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.ops.findings import Inspection, Owner
+from exactly_once.ops.rules import Refused, check_owner
+from exactly_once.protocol.life import Life
+
+#: Keeps the audit trail of sinks that this code location does not declare.
+UNKNOWN_SINKS = "exactly_once_other_sinks"
+
+
+class SinkBusy(ExactlyOnceError):
+    """A live process works on the sink."""
+
+    code = "EO-SINK-BUSY"
+    restart_heals = True
+    default_safe = "Nothing was changed"
+
+
+class SinkOperated(ExactlyOnceError):
+    """Somebody else operates the driver that holds the sink."""
+
+    code = "EO-SINK-OPERATED"
+    default_safe = "Nothing was changed"
+
+
+def consented(sink_id: str, owner: Owner, fence: str, field: str) -> None:
+    """Make sure that a person typed out what fencing the owner does.
+
+    Raises
+    ------
+    SinkOperated
+        Names the phrase, and the ``field`` of the configuration that takes it.
+    """
+    try:
+        check_owner(sink_id, owner, fence or None)
+    except Refused as refused:
+        raise SinkOperated(
+            f"{owner.claim.title} holds sink {sink_id}, and this Dagster instance does not operate that driver",
+            f"Stop that driver first. To fence it anyway, launch with {field} set to: {refused.phrase}",
+        ) from None
+
+
+class NotAtRest(ExactlyOnceError):
+    """The recovery finished, but the sink is not at rest."""
+
+    code = "EO-NOT-AT-REST"
+    restart_heals = True
+    default_safe = "Decided batches will be committed, and nothing else is visible to a read_committed reader"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A recovery under way.
+
+    Attributes
+    ----------
+    stream : StreamSpec or None
+        The stream that writes through the sink; None for a sink that this code location does not know.
+    asset : str
+        Key of the asset that keeps the audit trail.
+    by : str
+        The person or sensor that launched it.
+    before : mapping
+        The counts of the inspection.
+    token : int or None
+        The token of its own claim; None for a sink that was never used.
+    superseded : bool
+        Whether a newer owner claimed the sink meanwhile; that owner continues the work.
+    completed, aborted : tuple of str
+        Completed batches by number (a write by its id); aborted transactional ids.
+    awaited : tuple of str
+        Decided batches with lost parts: they stay open until the next start of the stream has written the parts again.
+    """
+
+    sink_id: str
+    stream: StreamSpec | None
+    asset: str
+    by: str
+    reason: str
+    take_over: bool
+    restart: bool
+    before: Mapping[str, int] = field(default_factory=dict)
+    token: int | None = None
+    superseded: bool = False
+    completed: tuple[str, ...] = ()
+    aborted: tuple[str, ...] = ()
+    awaited: tuple[str, ...] = ()
+
+
+class Registry:
+    """The sinks that the streams of a code location and their backfills write through.
+
+    Parameters
+    ----------
+    streams : iterable of StreamSpec
+        A job can run each of them that is managed, so a recovery can request its restart.
+    backfills : iterable of StreamSpec
+        Nothing restarts these.
+    """
+
+    def __init__(self, streams: Iterable[StreamSpec], backfills: Iterable[StreamSpec] = ()):
+        self._streams = {s.sink_id: s for s in streams}
+        self._backfills = {s.sink_id: s for s in backfills}
+
+    def stream(self, sink_id: str) -> StreamSpec | None:
+        """Return the stream of a sink that this code location can start again; None without one."""
+        spec = self._streams.get(sink_id)
+        return spec if spec is not None and spec.managed else None
+
+    def asset(self, sink_id: str) -> str:
+        """Return the asset with the audit trail of a sink."""
+        spec = self._streams.get(sink_id) or self._backfills.get(sink_id)
+        return spec.asset if spec else UNKNOWN_SINKS
+
+    def sentence(self) -> str:
+        """The sinks, for the description of a configuration."""
+        known = [*self._streams, *self._backfills]
+        return f"The sinks of this code location: {', '.join(known)}." if known else "No sink is declared here."
+
+
+def counts(found: Inspection) -> dict[str, int]:
+    """Return the numbers of an inspection, for the audit trail."""
+    return {
+        "open": len(found.open),
+        "undecided": sum(t.verdict == "undecided" for t in found.open),
+        "decided_not_proven": len(found.decided),
+        "lost_parts": sum(d.count(Life.LOST) for d in found.decided),
+        "blocked_partitions": len(found.blocked),
+        "waiting_offsets": sum(b.waiting for b in found.blocked),
+    }

@@ -1,0 +1,274 @@
+"""Kafka for ops: the connection as typed fields, topics, and transactional producers made on demand.
+
+A resource never keeps a client as state: librdkafka survives neither pickling nor fork, and each transactional id has
+one writer. A resource holds configuration, and secrets as references to environment variables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Self
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from dagster import ConfigurableResource, EnvVar
+from pydantic import Field
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import (
+    BrokerUnreachable,
+    ExactlyOnceError,
+    InvalidTransactionTimeout,
+    NotAuthorized,
+    PrepareFailed,
+    UnknownTopic,
+)
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import VARIABLES, Connection
+from exactly_once.kafka.errors import Cause, cause_of
+
+#: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of
+#: its topic at most this long, or until it starts again.
+TRANSACTION_TIMEOUT_MS = 60_000
+
+#: For each step that waits for the brokers: initialise, commit, abort. Above librdkafka's own retries, below the
+#: timeout.
+STEP_BUDGET_S = 30.0
+
+
+class KafkaResource(ConfigurableResource):
+    """Base of the resources that reach a Kafka cluster: servers and security, given once for all clients."""
+
+    bootstrap_servers: str = Field(description="host:port of the brokers, separated by commas.")
+    security_protocol: str = Field(default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.")
+    sasl_mechanism: str | None = Field(default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.")
+    sasl_username: str | None = Field(default=None, description="User name for SASL.")
+    sasl_password: str | None = Field(default=None, description='Password for SASL: EnvVar("...").')
+    sasl_oauthbearer_token_endpoint_url: str | None = Field(
+        default=None, description="Where clients fetch their token."
+    )
+    sasl_oauthbearer_client_id: str | None = Field(default=None, description="Who asks for the token.")
+    sasl_oauthbearer_client_secret: str | None = Field(default=None, description='Its secret: EnvVar("...").')
+    sasl_oauthbearer_scope: str | None = Field(default=None, description="The scope of the token.")
+    sasl_oauthbearer_token_provider: str | None = Field(
+        default=None, description="Instead of an endpoint: module:function, which returns a token and its expiry."
+    )
+    sasl_login_callback_handler_class: str | None = Field(
+        default=None, description="With a token provider: the Java class that does the same for Spark's source."
+    )
+    ssl_ca_location: str | None = Field(default=None, description="PEM file of the certificates to trust.")
+    ssl_identity_location: str | None = Field(default=None, description="PEM file: the client's chain and private key.")
+    ssl_key_password: str | None = Field(default=None, description='Password of the private key: EnvVar("...").')
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Return all fields as references to the environment variables that the command line also reads.
+
+        Refers only to variables that are set now, and always to ``KAFKA_BOOTSTRAP_SERVERS``, which every run needs.
+        Dagster looks up their values when a run starts, and the UI shows only their names.
+        """
+        fields = {
+            _field(name): EnvVar(name)
+            for name in VARIABLES
+            if name == "KAFKA_BOOTSTRAP_SERVERS" or os.environ.get(name)
+        }
+        return cls(**fields)
+
+    def cluster_id(self) -> str:
+        """The id of the cluster, under which state that belongs to one cluster (a checkpoint) is kept.
+
+        Raises
+        ------
+        BrokerUnreachable
+        """
+        try:
+            # The client prints its connection attempts unless told otherwise; the exception says it all.
+            admin = AdminClient({**self.connection().librdkafka(), "log_level": 0})
+            return str(admin.list_topics(timeout=STEP_BUDGET_S).cluster_id)
+        except KafkaException as e:
+            raise BrokerUnreachable(
+                f"{self.bootstrap_servers}: {e.args[0].str()}", "Check the brokers and KAFKA_BOOTSTRAP_SERVERS"
+            ) from e
+
+    def connection(self) -> Connection:
+        """Return the connection in the form that every client of the project accepts.
+
+        Raises
+        ------
+        InvalidOption
+            A field has a value that not every client supports.
+        """
+        pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
+        options = {f"kafka.{option}": getattr(self, _field(name)) for name, option in VARIABLES.items()}
+        return Connection.from_options({**pem, **{k: v for k, v in options.items() if v is not None}})
+
+
+def _field(variable: str) -> str:
+    """Return the field that an environment variable sets."""
+    return variable.removeprefix("KAFKA_").lower()
+
+
+class KafkaTransactionalProducerFactory(KafkaResource):
+    """Makes transactional producers, one for each ``with`` block.
+
+    Examples
+    --------
+    >>> with factory.producer("orders-feed") as producer:  # doctest: +SKIP
+    ...     with producer.transaction():
+    ...         producer.send("orders", value=b"...", key=b"o-17")
+    """
+
+    @contextmanager
+    def producer(
+        self, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    ) -> Iterator[TransactionalProducer]:
+        """A producer that owns ``transactional_id`` until the block ends.
+
+        On entry the brokers fence every earlier producer of that id, and abort its open transaction (or finish a commit
+        that was under way). After that, nothing more of the earlier producers can become visible.
+
+        Raises
+        ------
+        BrokerUnreachable, NotAuthorized, InvalidTransactionTimeout
+        """
+        producer = TransactionalProducer(self.connection(), transactional_id, timeout_ms)
+        try:
+            yield producer
+        finally:
+            producer.close()
+
+    def create_topics(self, partitions: Mapping[str, int], configs: Mapping[str, str] | None = None) -> list[str]:
+        """Create the topics that do not exist yet, with the brokers' default replication.
+
+        Returns
+        -------
+        list of str
+            The names of the created topics. Existing topics are left as they are.
+        """
+        with Admin(self.connection(), STEP_BUDGET_S) as admin:
+            created = []
+            for topic, count in partitions.items():
+                try:
+                    admin.topic_partitions([topic])
+                except UnknownTopic:
+                    admin.create_topic(topic, count, -1, dict(configs or {}))
+                    created.append(topic)
+            for topic in created:  # the answer to a creation comes before every broker knows the topic and leads it
+                for _ in Deadline(STEP_BUDGET_S).tries():
+                    with suppress(UnknownTopic):
+                        admin.watermarks(topic)
+                        break
+            return created
+
+
+class TransactionalProducer:
+    """One writer of one transactional id; made by :class:`KafkaTransactionalProducerFactory`."""
+
+    def __init__(self, connection: Connection, transactional_id: str, timeout_ms: int):
+        self.transactional_id = transactional_id
+        self._in_transaction = False
+        self._producer = Producer(
+            {
+                **connection.librdkafka(),
+                "client.id": transactional_id,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "partitioner": "murmur2_random",  # as the Java clients: a key goes where they would send it
+                "linger.ms": 20,
+                "log_level": 2,
+            }
+        )
+        try:
+            self._producer.init_transactions(STEP_BUDGET_S)
+        except KafkaException as e:
+            raise self._named(e) from e
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make all records of the block visible at its end, or none: any exception aborts.
+
+        Raises
+        ------
+        PrepareFailed
+            A record was not delivered, or another producer took over the transactional id. Nothing of the block is
+            visible.
+        BrokerUnreachable
+            No answer came in time. After a commit without an answer, only the topic shows whether it happened.
+        """
+        try:
+            self._producer.begin_transaction()
+            self._in_transaction = True
+            yield
+            self._commit()
+        except KafkaException as e:
+            self._abort()
+            raise self._named(e) from e
+        except BaseException:
+            self._abort()
+            raise
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Queue one record of the open transaction; its delivery is checked by the commit.
+
+        ``timestamp_ms`` 0 means now.
+        """
+        while True:
+            try:
+                self._producer.produce(topic, value, key, headers=headers or [], timestamp=timestamp_ms)  # type: ignore[arg-type]
+                return
+            except BufferError:  # the queue is full: let the brokers take some
+                self._producer.poll(0.05)
+
+    def close(self) -> None:
+        """Abort the open transaction and drop the producer. Does nothing the second time."""
+        self._abort()
+
+    def _commit(self) -> None:
+        deadline = Deadline(STEP_BUDGET_S)
+        while True:
+            try:
+                self._producer.commit_transaction(max(deadline.left, 0.1))
+                self._in_transaction = False
+                return
+            except KafkaException as e:
+                if not e.args[0].retriable() or deadline.over:
+                    raise
+
+    def _abort(self) -> None:
+        if not self._in_transaction:
+            return
+        self._in_transaction = False
+        try:
+            self._producer.abort_transaction(STEP_BUDGET_S)
+        except KafkaException:
+            # Fenced or cut off: the broker aborts it at the next init of the id, or when it times out. The exception
+            # that brought us here says more than this one.
+            self._producer.purge()
+
+    def _named(self, e: KafkaException) -> ExactlyOnceError:
+        what = f"transactional id {self.transactional_id!r}: {e.args[0].str()}"
+        match cause_of(e):
+            case Cause.TIMEOUT:
+                return InvalidTransactionTimeout(what, "Use a timeout below the brokers' transaction.max.timeout.ms")
+            case Cause.DENIED:
+                return NotAuthorized(
+                    what, "Grant WRITE on the topic and on the transactional id, or correct the credentials"
+                )
+            case Cause.SILENT:
+                return BrokerUnreachable(what, "Check the brokers and the network, then start again")
+            case Cause.FENCED:
+                return PrepareFailed(
+                    f"another producer took over the transactional id {self.transactional_id!r}",
+                    "Leave the newer producer running; start this one again only if the newer one is gone",
+                    "Nothing of the open transaction is visible",
+                )
+        return PrepareFailed(what, "Start again", "Nothing of the open transaction is visible")

@@ -1,0 +1,104 @@
+"""Tags a run with its process, so that Dagster's view of a run can be checked against a live process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import dagster as dg
+import psutil
+
+from exactly_once.ops.processes import process_alive
+
+#: Tags on a run that works on a sink. The process tags tell a live run from one whose process died.
+TAG_SINK = "exactly_once/sink_id"
+TAG_PID = "exactly_once/pid"
+TAG_HOST = "exactly_once/host"
+#: The run that these tags were set for: Dagster copies all tags to a re-execution, whose process is another one.
+TAG_SIGNED = "exactly_once/signed"
+
+#: The statuses of a run that has ended, ...
+FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+#: ... of one that has not, ...
+UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED]
+#: ... and those that Dagster may show for a run with a live process.
+WORKING = [
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+@dataclass(frozen=True)
+class RunProcess:
+    """A run that Dagster shows as in progress. ``alive`` is None when its process is on another machine."""
+
+    run_id: str
+    job: str
+    host: str
+    pid: int
+    alive: bool | None
+
+
+def tag_run(
+    instance: dg.DagsterInstance, run_id: str, sink_id: str | None = None, more: Mapping[str, str] | None = None
+) -> None:
+    """Tag the run with this process, the sink, and ``more``."""
+    started = psutil.Process().create_time()
+    tags = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{started:.2f}", TAG_SIGNED: run_id}
+    instance.add_run_tags(run_id, {**tags, **(more or {}), **({TAG_SINK: sink_id} if sink_id else {})})
+
+
+def own_tag(run: dg.DagsterRun, tag: str) -> str | None:
+    """Return a tag that the run's own process has set; None before that, also where the run it repeats had one."""
+    return run.tags.get(tag) if run.tags.get(TAG_SIGNED, run.run_id) == run.run_id else None
+
+
+def signed(run: dg.DagsterRun) -> bool:
+    """Return whether the run's process has tagged it."""
+    return own_tag(run, TAG_PID) is not None
+
+
+def runs_on(instance: dg.DagsterInstance, sink_id: str) -> list[RunProcess]:
+    """Return the runs in progress on ``sink_id``, newest first."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=WORKING, tags={TAG_SINK: sink_id}))
+    return [process_of(run) for run in runs]
+
+
+def process_of(run: dg.DagsterRun) -> RunProcess:
+    """Return the process that the tags of ``run`` name; ``alive`` is also None before a process has tagged it."""
+    pid, _, started = (own_tag(run, TAG_PID) or "-1@0").partition("@")
+    host = own_tag(run, TAG_HOST) or ""
+    alive = None if host != socket.gethostname() else process_alive(int(pid), float(started or 0))
+    return RunProcess(run.run_id, run.job_name, host, int(pid), alive)
+
+
+def report_dead(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Report a run in progress whose process is gone; returns whether that was needed.
+
+    A run that a person had asked to end becomes CANCELED, any other FAILURE. The process may have written its status
+    just before its end, so this reads the status again first.
+    """
+    run = instance.get_run_by_id(run_id)
+    if run is None or run.status not in WORKING:
+        return False
+    if run.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, "The process of this run is gone, after it was asked to end.")
+    else:
+        instance.report_run_failed(run, "The process of this run is gone: it was killed.")
+    return True
+
+
+def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Report the runs whose process and launcher are both gone; returns their ids.
+
+    Dagster notices the death of a run's process only while the process that launched it lives; otherwise the run would
+    hold its pool forever. For an instance that no other command uses: a run without a process counts as dead.
+    """
+    return [
+        run.run_id
+        for run in instance.get_runs(dg.RunsFilter(statuses=WORKING))
+        if (not signed(run) or process_of(run).alive is False) and report_dead(instance, run.run_id)
+    ]

@@ -1,0 +1,282 @@
+"""``checkpoint_progress``: the progress of a stream, by its checkpoint, its commit log and its input."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.operator import alive_of
+from dagster_exactly_once.sensors.gate import Wish, ask
+from dagster_exactly_once.sensors.health import evaluation
+from dagster_exactly_once.sensors.history import Histories, History
+from dagster_exactly_once.sensors.observation import all_streams, stream_row, transactions
+from dagster_exactly_once.sensors.runs import Run
+from dagster_exactly_once.sensors.settings import WatchPolicy
+from dagster_exactly_once.sensors.situation import Situation, situations, works_for
+from dagster_exactly_once.sensors.stream import StreamSpec
+from dagster_exactly_once.sensors.tick import EVERY_10_S, Judged, Memory, Tick, default_status
+from exactly_once.errors import ExactlyOnceError
+
+#: The interval between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
+OBSERVE_EVERY_S = 600.0
+
+#: A decided batch is completed within milliseconds. Until this age, a decision without its mark counts as work under
+#: way, perhaps of a recovery that is not a Dagster run.
+COMPLETING_S = 10.0
+
+#: The states of streams that a person should look at first.
+NEED_ATTENTION = ("in doubt", "owner lost", "stalled", "lagging")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of a tick.
+
+    Attributes
+    ----------
+    run : str or None
+        Name of the run of the stream that Dagster shows as in progress.
+    run_age_s : float
+        Since it started.
+    run_alive : bool or None
+        Whether its process lives.
+    owner_alive : bool or None
+        Whether the process of the latest claim lives.
+    owner_is_run : bool or None
+        Whether that claim is the run's own. None when unknown, and until the run's first batch, at which it claims.
+    undecided : int
+        Open transactions without a decision.
+    unproven : tuple of int
+        Batches that are decided but not marked as completed, oldest first.
+    unproven_age_s, idle_s : float
+        Seconds since the oldest of them was decided; since the newest decision, None without one.
+    waited_s : float
+        For how long ticks have seen waiting input while no batch was decided or marked.
+    lag, last_lag : int, int or None
+        Now, and at the last tick.
+    elsewhere : str
+        The driver that holds the sink without being a run of this instance, for people; empty without one.
+    """
+
+    run: str | None = None
+    run_age_s: float = 0.0
+    run_alive: bool | None = True
+    owner_alive: bool | None = None
+    owner_is_run: bool | None = None
+    undecided: int = 0
+    unproven: tuple[int, ...] = ()
+    unproven_age_s: float = 0.0
+    idle_s: float | None = None
+    waited_s: float = 0.0
+    lag: int = 0
+    last_lag: int | None = None
+    in_flight: int | None = None
+    elsewhere: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A state, the sentence of the tick, and the name of the incident if a recovery is needed."""
+
+    state: str
+    message: str
+    incident: str | None = None
+
+
+def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
+    """Judge a stream whose sink is in use."""
+    works = f.run is not None and f.run_alive is not False
+    if f.unproven and f.unproven_age_s > COMPLETING_S and not works:
+        return Verdict(
+            "in doubt",
+            f"In doubt: {_batches(f.unproven)} decided {f.unproven_age_s:.0f} s ago but not marked as completed, and "
+            "no run is working on it. Readers may see only part of it",
+            f"in-doubt/{f.unproven[0]}",
+        )
+    if f.run is None and f.elsewhere:
+        if f.lag == 0:
+            return Verdict("idle", f"Idle: {f.elsewhere}; it has read all its input, {_newest(f)}")
+        if f.waited_s > policy.stall_after_s:
+            return Verdict(
+                "stalled",
+                f"Stalled: {_progress(f)}; input has been waiting for {f.waited_s:.0f} s. Look at the driver where it "
+                f"runs: {f.elsewhere}",
+            )
+        return _moving(f, policy)
+    if f.run is None:
+        waits = f", {f.lag:,} offsets of input are waiting" if f.lag else ""
+        held = f", {f.undecided} undecided transactions are open" if f.undecided else ""
+        return Verdict("stopped", f"Stopped: no run of the stream is in progress{waits}{held}")
+    if f.run_alive is False or f.owner_is_run is False:
+        why = "its process is gone" if f.run_alive is False else "the sink has another owner, which fences it"
+        stuck = f.run_alive is False and f.waited_s > policy.stall_after_s
+        return Verdict(
+            "owner lost",
+            f"Owner lost: Dagster shows run {f.run}, but {why}",
+            f"owner-lost/{f.run}" if stuck else None,
+        )
+    if f.lag == 0:
+        return Verdict("idle", f"Idle: run {f.run} has read all its input, {_newest(f)}")
+    if min(f.waited_s, f.run_age_s) > policy.stall_after_s:
+        batch = f", batch {f.in_flight} is in flight" if f.in_flight is not None else ""
+        return Verdict(
+            "stalled",
+            f"Stalled: {_progress(f)}{batch}; input has been waiting for {f.waited_s:.0f} s, and run {f.run} is alive "
+            "but commits nothing. See the run's log and Spark's UI; Terminate stops the run gracefully, and the next "
+            "start continues",
+        )
+    return _moving(f, policy)
+
+
+def _moving(f: Facts, policy: WatchPolicy) -> Verdict:
+    """Judge a stream that commits, by its lag."""
+    progress = f"{_progress(f)}; {f.elsewhere}" if f.elsewhere else _progress(f)
+    if f.lag <= policy.lag_limit:
+        return Verdict("healthy", f"Healthy: {progress}")
+    if f.last_lag is not None and f.lag < f.last_lag:
+        return Verdict("catching up", f"Catching up: {progress} ({f.last_lag - f.lag:,} fewer than at the last tick)")
+    return Verdict("lagging", f"Lagging: {progress}, above the limit of {policy.lag_limit:,}, and not shrinking")
+
+
+def _newest(f: Facts) -> str:
+    return "no batch is decided yet" if f.idle_s is None else f"last batch decided {f.idle_s:.0f} s ago"
+
+
+def _progress(f: Facts) -> str:
+    return f"{f.lag:,} offsets behind, {_newest(f)}"
+
+
+def checkpoint_progress_sensor(
+    streams: Sequence[StreamSpec], name: str = "checkpoint_progress", interval_s: int = EVERY_10_S
+) -> dg.SensorDefinition:
+    """Make the sensor over :func:`verdict` for all streams."""
+
+    @dg.sensor(
+        name=name,
+        job_name=RECOVERY_JOB,
+        minimum_interval_seconds=interval_s,
+        default_status=default_status(),
+        description=(
+            "Reports the state of each stream (healthy, idle, catching up, lagging, stalled, in doubt, owner lost, "
+            "stopped), as the check health and as an observation of the stream's transactions. Requests a recovery "
+            "when a batch is in doubt, or a stream has stopped moving, and no run is working on the sink."
+        ),
+    )
+    def checkpoint_progress(
+        context: dg.SensorEvaluationContext,
+        kafka: KafkaTransactionalProducerFactory,
+        checkpoints: CheckpointReader,
+        watch_policy: WatchPolicy,
+    ) -> dg.SensorResult:
+        tick = Tick(context, streams)
+        found = situations(kafka, checkpoints, tick.streams, tick.deadline, alive_of(context.instance))
+        histories = Histories(context.instance)  # after the looks: a run that began meanwhile must be seen
+        glances = histories.glances(tick.streams)
+        for stream in tick.streams:
+            if stream.sink_id not in found:
+                tick.missed(stream)
+                continue
+            situation = found[stream.sink_id]
+            if isinstance(situation, ExactlyOnceError):
+                tick.failed(stream, situation)
+            elif situation is None:
+                tick.add(stream, Judged(f"The sink {stream.sink_id} was never used."))
+            else:
+                glance, last = glances[stream.sink_id], tick.memory(stream)
+                tick.add(stream, judge(stream, situation, glance, histories, watch_policy, last))
+        return tick.result(events=overview(tick, streams, found))
+
+    return checkpoint_progress
+
+
+def judge(
+    stream: StreamSpec,
+    situation: Situation,
+    glance: History,
+    histories: Histories,
+    policy: WatchPolicy,
+    last: Memory,
+) -> Judged:
+    """Judge one stream, and ask for a recovery if it needs one. ``last`` is what the last tick kept of it."""
+    mark = f"{situation.checkpoint.last_commit}/{situation.standing.last_decided}"
+    waits = situation.lag > 0 and mark == last.get("mark")
+    since = last.get("waits_since", glance.now) if waits else glance.now
+    found = verdict(facts(situation, glance, last.get("lag"), glance.now - since), policy)
+    request, message = None, f"{found.message}."
+    if found.incident is not None:
+        wish, owner = Wish(found.incident, message), situation.inspection.owner
+        evidence = {"state": found.state, "lag_offsets": str(situation.lag)}
+        request, answer = ask(stream, histories.whole(stream), wish, policy, owner, **evidence)
+        message += answer
+    observed, now = last.get("observed", 0.0), time.time()
+    due = found.state != last.get("state") or now - observed >= OBSERVE_EVERY_S
+    memory = {
+        "lag": situation.lag,
+        "state": found.state,
+        "observed": now if due else observed,
+        "mark": mark,
+        "waits_since": since,
+    }
+    events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
+    if due:
+        events.append(transactions(stream.asset, situation, found.state, message))
+        failed = glance.stream is not None and glance.stream.status == "FAILURE"
+        history = histories.whole(stream) if failed else glance  # why it failed takes a look at its events
+        events.append(evaluation(stream, found.state, message, history))
+    return Judged(message, found.state in NEED_ATTENTION, request, events, memory)
+
+
+def overview(
+    tick: Tick, streams: Sequence[StreamSpec], found: Mapping[str, Situation | ExactlyOnceError | None]
+) -> list[dg.AssetObservation]:
+    """Observe all streams in one table, when one of them changed its state or it is the first one's turn."""
+    if not any(tick.observed(stream) for stream in streams[:1]) and not any(map(tick.changed, streams)):
+        return []
+    rows = [
+        stream_row(stream.name, stream.sink_id, str(tick.memory(stream).get("state", "not looked at")), situation)
+        for stream in streams
+        if not isinstance(situation := found.get(stream.sink_id), ExactlyOnceError)
+    ]
+    return [all_streams(rows)]
+
+
+def facts(situation: Situation, history: History, last_lag: int | None, waited_s: float) -> Facts:
+    """Collect the facts of one tick."""
+    found, now = situation.inspection, history.now
+    run = next((r for r in history.streams if r.in_progress and not r.waits), None)
+    owner = found.owner
+    return Facts(
+        run.name if run else None,
+        now - (run.started or now) if run else 0.0,
+        run.alive if run else None,
+        owner.alive if owner else None,
+        _owner_is_run(situation, run),
+        sum(t.verdict == "undecided" for t in found.open),
+        tuple(d.batch_id for d in found.decided),
+        max(0.0, now - found.decided[0].decided_ms / 1000) if found.decided else 0.0,
+        max(0.0, now - situation.last_progress) if situation.last_progress else None,
+        waited_s,
+        situation.lag,
+        last_lag,
+        situation.checkpoint.in_flight,
+        ""
+        if run is not None or owner is None or owner.works is False
+        else f"process {owner.claim.process} holds the sink",
+    )
+
+
+def _owner_is_run(situation: Situation, run: Run | None) -> bool | None:
+    owner = situation.inspection.owner
+    if run is None or owner is None or run.started is None or owner.claim.claimed_ms / 1000 < run.started:
+        return None
+    if owner.alive is None or run.alive is None:
+        return None
+    return owner.alive and works_for(owner.claim, run)
+
+
+def _batches(numbers: tuple[int, ...]) -> str:
+    return f"batch {numbers[0]}" if len(numbers) == 1 else f"batches {', '.join(map(str, numbers))}"

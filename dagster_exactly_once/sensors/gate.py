@@ -1,0 +1,116 @@
+"""The gate in front of every recovery: it decides whether a sensor may request one now, and builds the request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.sensors.circuit import Circuit, open_circuit
+from dagster_exactly_once.sensors.history import History
+from dagster_exactly_once.sensors.runs import Run
+from dagster_exactly_once.sensors.settings import WatchPolicy
+from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RECOVERS, TAG_RESTART_OF, StreamSpec
+from exactly_once.ops.findings import Owner
+
+#: For this long, only the sensor run_failure acts on a failed run; after that the others do, should it be switched off.
+HANDOVER_S = 60.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A recovery that a sensor needs.
+
+    Attributes
+    ----------
+    incident : str
+        The name of the incident, the same at every tick that sees it.
+    cause : str
+        The reason, in one sentence for people.
+    restart_of : Run or None
+        The failed run of the stream to restart; None: only bring the sink to rest.
+    attempt : int
+        The number of the restart.
+    """
+
+    incident: str
+    cause: str
+    restart_of: Run | None = None
+    attempt: int = 0
+
+
+def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | None) -> str | None:
+    """Say why no recovery may be launched now; None when one may.
+
+    Parameters
+    ----------
+    owner_works : bool or None
+        Whether the process of the sink's owner lives and writes; None when unknown. It matters for drivers that are not
+        Dagster runs.
+    """
+    for run in (*history.recoveries, *history.streams, *history.others):
+        if run.waits:
+            return f"run {run.name} of {run.job} is {run.status} and will bring the sink to rest when it starts"
+        if run.works and run.job == RECOVERY_JOB:
+            return f"recovery {run.name} is under way"
+        if run.works:
+            return f"run {run.name} of {run.job} is working on the sink ({run.status})"
+    if owner_works:
+        return "the sink's owner is alive but is not a Dagster run; it will end its own transactions"
+    last, stream = history.recovery, history.stream
+    since = last is not None and (stream is None or last.created > stream.created)
+    if last is not None and since and last.status == "CANCELED":
+        return f"a person cancelled recovery {last.name}; to recover the sink, launch the recovery by hand"
+    why = history.recovery_failure
+    if last is not None and since and why is not None and not why.heals:
+        return f"recovery {last.name} failed with {why.code}, which a retry will not fix. {_end(why.way_out)}"
+    if wish.restart_of is not None:  # the restart strategy has its own limit
+        return None
+    failed = history.stream_failure
+    if stream is not None and failed is not None and failed.heals and not failed.unwanted and not since:
+        age_s = history.now - (stream.ended or stream.created)
+        if age_s < HANDOVER_S:
+            return f"run {stream.name} failed {age_s:.0f} s ago; the sensor run_failure handles that"
+    return open_circuit(
+        circuit,
+        [r.created for r in history.recoveries if not r.by_person and r.restart_of is None],
+        history.lives(),
+        history.now,
+    )
+
+
+def ask(
+    stream: StreamSpec, history: History, wish: Wish, policy: WatchPolicy, owner: Owner | None, **evidence: str
+) -> tuple[dg.RunRequest | None, str]:
+    """Request a recovery if the gate allows one; return the request and what the tick adds to its sentence."""
+    refused = refusal(history, wish, policy.circuit(), owner.works if owner else None)
+    if refused is None and owner is not None and owner.works is None:
+        refused = (
+            f"process {owner.claim.process} holds the sink, nobody here can tell whether it is alive, and it is left "
+            "alone. If it is gone, launch the recovery by hand with take_over and fence"
+        )
+    if refused is not None:
+        return None, f" No recovery now: {refused}."
+    return recovery_request(stream, history, wish, **evidence), " Requested a recovery."
+
+
+def recovery_request(stream: StreamSpec, history: History, wish: Wish, **evidence: str) -> dg.RunRequest:
+    """Make the request. Its key names the sink, the incident and the recovery before it, so a later incident and one of
+    another stream get through, and the same one at the next tick does not.
+    """
+    before = history.recovery.run_id if history.recovery else "none"
+    tags = {TAG_CAUSE: wish.cause, TAG_RECOVERS: stream.sink_id}
+    if wish.restart_of is not None:
+        tags |= {TAG_RESTART_OF: wish.restart_of.run_id, TAG_ATTEMPT: str(wish.attempt)}
+    config = {"sink_id": stream.sink_id, "reason": wish.cause, "restart": wish.restart_of is not None}
+    return dg.RunRequest(
+        run_key=f"{stream.sink_id}/{wish.incident}/after {before}",
+        job_name=RECOVERY_JOB,
+        run_config={"ops": {RECOVERY_OP: {"config": config}}},
+        tags={**tags, **{f"exactly_once/{k}": v for k, v in evidence.items()}},
+    )
+
+
+def _end(text: str) -> str:
+    return text.rstrip(". ") + "." if text else ""

@@ -1,0 +1,43 @@
+"""The health of a stream as an asset check, which the sensor evaluates: red on the asset graph, without a run."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from dagster_exactly_once.sensors.history import History
+from dagster_exactly_once.sensors.stream import StreamSpec
+
+#: The name of the check, on the asset of the stream's first output.
+HEALTH = "health"
+
+#: The states in which nothing is wrong; those in which a person should look soon. Any other is an error.
+_WELL = ("healthy", "idle", "catching up")
+_SOON = ("stopped", "lagging")
+
+
+def evaluation(stream: StreamSpec, state: str, sentence: str, history: History) -> dg.AssetCheckEvaluation:
+    """Judge the health: the state of the stream's sink, and why its last run failed."""
+    failed = needs_a_person(history)
+    run, why = history.stream, history.stream_failure
+    said, passed = sentence, state in _WELL
+    metadata: dict[str, dg.MetadataValue] = {"state": dg.MetadataValue.text(state)}
+    if failed and run is not None and why is not None:
+        said, passed = f"{sentence} Run {run.name} failed ({why.code}): {why.cause} {why.way_out}".strip(), False
+        metadata |= {"code": dg.MetadataValue.text(why.code), "way_out": dg.MetadataValue.text(why.way_out)}
+    if run is not None:
+        metadata["run"] = dg.MetadataValue.dagster_run(run.run_id)
+    metadata["transactions"] = dg.MetadataValue.asset(dg.AssetKey.from_user_string(stream.asset))
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey.from_user_string(stream.asset_keys[0]),
+        check_name=HEALTH,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN if state in _SOON and not failed else dg.AssetCheckSeverity.ERROR,
+        description=said,
+        metadata=metadata,
+    )
+
+
+def needs_a_person(history: History) -> bool:
+    """Return whether the stream's newest run failed, and neither a restart nor a person's own wish explains it."""
+    why = history.stream_failure
+    return why is not None and not why.heals and not why.unwanted

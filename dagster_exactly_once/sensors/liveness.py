@@ -1,0 +1,278 @@
+"""``liveness``: runs that Dagster shows as running but whose process is gone; a stream that should run but does not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.private import UnresolvedAssetJobDefinition
+from dagster_exactly_once.resources.run_process import WORKING, process_of, report_dead, signed
+from dagster_exactly_once.sensors.history import Histories, History
+from dagster_exactly_once.sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
+from dagster_exactly_once.sensors.runs import Run, op_config
+from dagster_exactly_once.sensors.settings import RestartPolicy
+from dagster_exactly_once.sensors.stream import (
+    TAG_ATTEMPT,
+    TAG_CAUSE,
+    TAG_RESTART_OF,
+    TAG_ROTATED,
+    TAG_STREAM,
+    StreamSpec,
+)
+from dagster_exactly_once.sensors.tick import EVERY_5_S, Judged, Tick, default_status
+
+#: A run of this project first tags itself with its process; loading the code takes seconds.
+SIGN_IN_S = 120.0
+
+#: In place of a sink id, for runs that are of no stream: recoveries, feeds.
+NO_STREAM = ""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run of the stream to launch."""
+
+    key: str
+    config: dict[str, Any]
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The sentence and the actions of a tick; ``dead`` are the runs to report."""
+
+    message: str
+    dead: tuple[str, ...] = ()
+    start: Start | None = None
+
+
+@dataclass(frozen=True)
+class Working:
+    """A run that Dagster shows as in progress; ``alive`` is None when this host cannot see the run's process."""
+
+    run_id: str
+    job: str
+    status: str
+    host: str
+    alive: bool | None
+    signed: bool = True
+    age_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The beginning of its id, as in the UI."""
+        return self.run_id[:8]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The runs of the instance that have or should have a process of this project, and the history of the stream."""
+
+    history: History
+    working: tuple[Working, ...] = field(default=())
+
+
+def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verdict:
+    """Decide which runs are dead, and whether to start the stream."""
+    dead = tuple(w for w in facts.working if _dead(w))
+    if dead:
+        return Verdict(_reported(dead), tuple(w.run_id for w in dead))
+    start = _wanted(facts.history, strategy, stream)
+    if isinstance(start, Start):
+        return Verdict(f"The stream should run but does not: starting it. {start.tags[TAG_CAUSE]}", start=start)
+    return Verdict("; ".join([*_alive(facts.working), start]) + ".")
+
+
+def liveness_sensor(
+    streams: Sequence[StreamSpec],
+    jobs: Sequence[dg.JobDefinition | UnresolvedAssetJobDefinition],
+    name: str = "liveness",
+    interval_s: int = EVERY_5_S,
+) -> dg.SensorDefinition:
+    """Make the sensor over :func:`verdict` for all streams. A tick may change the instance: it reports dead runs.
+
+    Parameters
+    ----------
+    jobs : sequence of job definitions
+        The jobs of all streams: Dagster lets a sensor request only runs of jobs that it was given.
+
+    Raises
+    ------
+    DagsterInvalidDefinitionError
+        The job of a stream is not among ``jobs``.
+    """
+    if missing := sorted({s.job for s in streams} - {job.name for job in jobs}):
+        raise dg.DagsterInvalidDefinitionError(f"liveness cannot start {', '.join(missing)}: pass each stream's job")
+
+    @dg.sensor(
+        name=name,
+        jobs=list(jobs),
+        minimum_interval_seconds=interval_s,
+        default_status=default_status(),
+        description=(
+            "Reports runs whose process is gone while Dagster still shows them as running (their code server died with "
+            "them), and starts a stream again after a recovery that asks for a restart. Leaves runs on other hosts "
+            "alone."
+        ),
+    )
+    def liveness(context: dg.SensorEvaluationContext, restart_policy: RestartPolicy) -> dg.SensorResult:
+        tick, histories = Tick(context, streams), Histories(context.instance)
+        working, glances = _working(histories, streams), histories.glances(streams)
+        for stream in tick.streams:
+            if tick.deadline.over:
+                tick.missed(stream)
+                continue
+            glance = glances[stream.sink_id]
+            history = histories.whole(stream) if _restarting(glance) else glance
+            found = verdict(Facts(history, working[stream.sink_id]), restart_policy.chosen(), stream)
+            tick.add(stream, _reaction(context.instance, stream, found))
+        return tick.result(_others(context.instance, working[NO_STREAM]))
+
+    return liveness
+
+
+def _restarting(glance: History) -> bool:
+    """Return whether a recovery has requested a restart of the stream's newest run."""
+    return glance.stream is not None and any(r.restart_of == glance.stream.run_id for r in glance.recoveries)
+
+
+def _reaction(instance: dg.DagsterInstance, stream: StreamSpec, found: Verdict) -> Judged:
+    """Do what a verdict says."""
+    reported = [run_id for run_id in found.dead if report_dead(instance, run_id)]
+    if found.dead and not reported:
+        return Judged("A run ended while this tick was checking it.")
+    start = found.start
+    request = dg.RunRequest(start.key, start.config, start.tags, stream.job) if start else None
+    return Judged(found.message, bool(found.dead or start), request)
+
+
+def _others(instance: dg.DagsterInstance, working: Sequence[Working]) -> list[str]:
+    """Report the dead among the runs of no stream; return what the tick says about these runs."""
+    dead = [w for w in working if _dead(w) and report_dead(instance, w.run_id)]
+    if dead:
+        return [_reported(dead)]
+    return [f"Of no stream: {'; '.join(_alive(working))}."] if working else []
+
+
+def _dead(w: Working) -> bool:
+    return w.alive is False or (not w.signed and w.status == "STARTED" and w.age_s > SIGN_IN_S)
+
+
+def _reported(dead: Sequence[Working]) -> str:
+    names = ", ".join(f"{w.name} of {w.job} ({w.status})" for w in dead)
+    return f"The process is gone; reported: {names}."
+
+
+def _alive(working: Sequence[Working]) -> list[str]:
+    alive = sum(w.alive is True for w in working)
+    return [
+        "1 run has its process" if alive == 1 else f"{alive} runs have their process",
+        *(f"{w.name} of {w.job} is on {w.host} and is left alone" for w in working if w.signed and w.alive is None),
+    ]
+
+
+def _working(histories: Histories, streams: Sequence[StreamSpec]) -> dict[str, tuple[Working, ...]]:
+    """Return the runs that have or should have a process of this project, by the sink of their stream. A single stream
+    has them all.
+    """
+    found: dict[str, list[Working]] = {NO_STREAM: [], **{s.sink_id: [] for s in streams}}
+    for record in histories.runs.unfinished:
+        run = record.dagster_run
+        its = _stream_of(run, streams)
+        if run.status not in WORKING or not (signed(run) or its is not None or run.job_name == RECOVERY_JOB):
+            continue  # a foreign run: only its launcher knows whether its process lives
+        process = process_of(run)
+        age_s = histories.now - (record.start_time or histories.now)
+        w = Working(run.run_id, run.job_name, run.status.value, process.host or "?", process.alive, signed(run), age_s)
+        stream = streams[0] if len(streams) == 1 else its
+        found[stream.sink_id if stream is not None else NO_STREAM].append(w)
+    return {sink_id: tuple(some) for sink_id, some in found.items()}
+
+
+def _stream_of(run: dg.DagsterRun, streams: Sequence[StreamSpec]) -> StreamSpec | None:
+    """Return the stream of a run: by its tag; without one by its job, or because it was launched over that stream's
+    assets alone.
+
+    A run over more assets may work on others for hours before it begins with the stream and tags itself.
+    """
+    if run.job_name == RECOVERY_JOB:
+        return None
+    if TAG_STREAM in run.tags:
+        return next((s for s in streams if s.name == run.tags[TAG_STREAM]), None)
+    selected = {key.to_user_string() for key in run.asset_selection or ()}
+    return next((s for s in streams if run.job_name == s.job or (selected and selected <= set(s.asset_keys))), None)
+
+
+def _wanted(history: History, strategy: RestartStrategy, stream: StreamSpec) -> Start | str:
+    """Return the run to launch, or, for people, why there is none."""
+    recovery, newest = history.recovery, history.stream
+    busy = next((r for r in (*history.streams, *history.recoveries, *history.others) if r.in_progress), None)
+    if busy is not None:
+        return f"run {busy.name} of {busy.job} is {busy.status}"
+    if newest is None:
+        return "the stream has no run yet"
+    if newest.status == "SUCCESS" and newest.tags.get(TAG_ROTATED) == newest.run_id:
+        return _rotated(newest, stream)
+    if recovery is None or recovery.status != "SUCCESS" or recovery.restart_of != newest.run_id:
+        return f"no restart is requested (the newest run {newest.name} is {newest.status})"
+    if newest.status == "CANCELED" and newest.ended is not None and newest.ended > recovery.created:
+        return f"a person cancelled run {newest.name}, so it is not started again"
+    attempt = 1
+    if not recovery.by_person:  # a person who asks for a restart gets it at once
+        decision = _decision(strategy, history)
+        if isinstance(decision, GiveUp):
+            return f"run {newest.name} is not started again: {decision.reason}"
+        if decision.at > history.now:
+            return f"restart {decision.attempt} in a row of run {newest.name} in {decision.at - history.now:.0f} s"
+        attempt = decision.attempt
+    return _start(newest, recovery, attempt, stream)
+
+
+def _decision(strategy: RestartStrategy, history: History) -> Restart | GiveUp:
+    failures = history.failures()
+    return next_restart(strategy, failures, history.now) if failures else Restart(history.now, 1)
+
+
+def _rotated(newest: Run, stream: StreamSpec) -> Start:
+    """Return the run that continues a run that ended for its rotation."""
+    config, _ = restart_config(newest, stream)
+    cause = f"Run {newest.name} ended for this one to continue, with the code that is deployed now."
+    return Start(f"rotated/{newest.run_id}", config, {TAG_STREAM: stream.name, TAG_CAUSE: cause})
+
+
+def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Start:
+    who = "a person requested the restart" if recovery.by_person else f"restart {attempt} in a row"
+    cause = f"Run {newest.name} ended as {newest.status}, recovery {recovery.name} brought the sink to rest; {who}."
+    config, dropped = restart_config(newest, stream)
+    if dropped:
+        cause += f" Run {newest.name} had a consent for its own start alone, which is not repeated: {dropped}."
+    return Start(
+        f"restart/{recovery.run_id}",
+        config,
+        {
+            TAG_STREAM: stream.name,
+            TAG_CAUSE: cause,
+            TAG_RESTART_OF: newest.run_id,
+            TAG_ATTEMPT: str(attempt),
+        },
+    )
+
+
+def restart_config(run: Run, stream: StreamSpec) -> tuple[dict[str, Any], str]:
+    """Return the configuration with which a run of the stream's job replaces ``run``, and the consents that it leaves
+    out, as text: a person gave them for one start.
+
+    Of a run of another job (the button Materialize), only the configuration of the stream's op fits the stream's job.
+    """
+    ops = run.config.get("ops", {})
+    mine = ops.get(stream.op) if isinstance(ops, Mapping) else None
+    config = dict(run.config) if run.job == stream.job else {"ops": {stream.op: mine} if mine is not None else {}}
+    once = op_config(run.config, stream.op).get("once")
+    if once is None or not isinstance(mine, Mapping):
+        return config, ""
+    kept = {key: value for key, value in mine["config"].items() if key != "once"}
+    config["ops"] = {**config["ops"], stream.op: {**mine, "config": kept}}
+    given = once if isinstance(once, Mapping) else {"once": once}
+    return config, ", ".join(f"{name}={word}" for name, word in given.items() if word)

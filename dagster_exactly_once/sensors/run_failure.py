@@ -1,0 +1,230 @@
+"""``run_failure``: a stream whose newest run failed is recovered at once, and started again by the restart strategy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.notify import Notice, Notifier, NotSent
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.operator import alive_of
+from dagster_exactly_once.sensors.circuit import Circuit
+from dagster_exactly_once.sensors.gate import Wish, recovery_request, refusal
+from dagster_exactly_once.sensors.history import Classified, Histories, History, attempt_of
+from dagster_exactly_once.sensors.looking import look_at
+from dagster_exactly_once.sensors.restart import GiveUp, RestartStrategy, next_restart
+from dagster_exactly_once.sensors.runs import Run
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
+from dagster_exactly_once.sensors.stream import StreamSpec
+from dagster_exactly_once.sensors.tick import EVERY_5_S, Judged, Memory, Tick, default_status
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.ops.findings import Owner
+from exactly_once.ops.inspection import owner_of
+
+#: The errors of a driver whose sink a newer one has taken: not always EO-FENCED, since its transactions vanish first.
+SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The sentence and the actions of a tick.
+
+    Attributes
+    ----------
+    raised : str or None
+        The failed run that needs a person.
+    """
+
+    message: str
+    wish: Wish | None = None
+    raised: str | None = None
+
+
+def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner: Owner | None = None) -> Verdict:
+    """Judge the newest run of the stream.
+
+    Parameters
+    ----------
+    owner : Owner or None
+        The sink's owner; matters only for failures that a superseded driver has.
+    """
+    run, why = history.stream, history.stream_failure
+    if run is None:
+        return Verdict("The stream has no run yet.")
+    if run.in_progress:
+        attempt = attempt_of(run)
+        return Verdict(f"Run {run.name} is {run.status}{f' (restart {attempt} in a row)' if attempt else ''}.")
+    if run.status != "FAILURE" or why is None:
+        return Verdict(f"The newest run {run.name} ended as {run.status}: there is nothing to recover.")
+    failed = f"Run {run.name} failed ({why.code})"
+    if why.unwanted:
+        return Verdict(f"{failed} after a person had asked it to end; the stream is not started again.")
+    recovery, since = history.recovery, history.recovery_since(run)
+    retried = False
+    if since is not None and recovery is not None:
+        settled = _settled(failed, since)
+        if settled is not None:
+            return settled
+        problem = history.recovery_failure
+        if since.status == "FAILURE" and problem is not None:
+            if not problem.heals:
+                return _raise(f"{failed}, and its recovery {since.name} failed too", problem, since)
+            retried = since.restart_of is not None
+    if not _heals(why, owner):
+        return _raise(failed, why, run)
+    decision = next_restart(strategy, history.failures(), history.now)
+    if isinstance(decision, GiveUp):
+        return Verdict(
+            f"{failed} and is not started again: {decision.reason}. {why.cause} Fix the cause, then launch the job.",
+            raised=run.run_id,
+        )
+    wait_s = decision.at - history.now
+    if retried and wait_s > 0:
+        return Verdict(f"{failed}; the recovery is retried in {wait_s:.0f} s (attempt {decision.attempt}).")
+    wish = Wish(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision.attempt)
+    refused = refusal(history, wish, circuit, _works(owner))
+    if refused is not None:
+        return Verdict(f"{failed}; no recovery now: {refused}.")
+    return Verdict(f"{failed}. Recovery now, then restart {decision.attempt} in a row.", wish)
+
+
+def run_failure_sensor(
+    streams: Sequence[StreamSpec], name: str = "run_failure", interval_s: int = EVERY_5_S
+) -> dg.SensorDefinition:
+    """Make the sensor over :func:`verdict` for all streams."""
+
+    @dg.sensor(
+        name=name,
+        job_name=RECOVERY_JOB,
+        minimum_interval_seconds=interval_s,
+        default_status=default_status(),
+        description=(
+            "When the newest run of a stream fails, requests a recovery of its sink at once; the restart policy "
+            "decides when and how often the stream is started again. CANCELED is a person's decision and restarts "
+            "nothing; a failure that a restart cannot fix is reported and left to a person."
+        ),
+    )
+    def run_failure(
+        context: dg.SensorEvaluationContext,
+        kafka: KafkaTransactionalProducerFactory,
+        restart_policy: RestartPolicy,
+        watch_policy: WatchPolicy,
+        exactly_once_notify: Notifier,
+    ) -> dg.SensorResult:
+        tick, histories = Tick(context, streams), Histories(context.instance)
+        found = _histories(tick, histories)
+        doubtful = [s for s in tick.streams if s.sink_id in found and _superseded(found[s.sink_id].stream_failure)]
+        owners = look_at(doubtful, lambda stream, left: _owner(context.instance, kafka, stream, left), tick.deadline)
+        for stream in tick.streams:
+            owner = owners.get(stream.sink_id)
+            if isinstance(owner, ExactlyOnceError):
+                tick.failed(stream, owner, ": it cannot tell whether the sink has a new owner")
+            elif stream.sink_id not in found or (stream in doubtful and stream.sink_id not in owners):
+                tick.missed(stream)
+            else:
+                history = found[stream.sink_id]
+                judged = verdict(history, restart_policy.chosen(), watch_policy.circuit(), owner)
+                tick.add(stream, _reaction(stream, history, judged, tick.memory(stream), exactly_once_notify))
+        return tick.result()
+
+    return run_failure
+
+
+def _histories(tick: Tick, histories: Histories) -> dict[str, History]:
+    """Read as much of each history as its newest run makes necessary, as far as the time goes; by sink id."""
+    found = histories.glances(tick.streams)
+    for stream in tick.streams:
+        newest = found[stream.sink_id].stream
+        if newest is not None and newest.status == "FAILURE":
+            if tick.deadline.over:
+                del found[stream.sink_id]
+            else:
+                found[stream.sink_id] = histories.whole(stream)
+    return found
+
+
+def _superseded(why: Classified | None) -> bool:
+    return why is not None and why.code in SUPERSEDED
+
+
+def _owner(
+    instance: dg.DagsterInstance, kafka: KafkaTransactionalProducerFactory, stream: StreamSpec, budget_s: float
+) -> Owner | None:
+    return owner_of(read_log(kafka.connection(), stream.sink_id, budget_s), alive_of(instance))
+
+
+def _reaction(stream: StreamSpec, history: History, found: Verdict, last: Memory, notifier: Notifier) -> Judged:
+    """Turn a verdict into what the tick does. A failure that needs a person is recorded once on the asset, and that
+    person is told once.
+    """
+    told, notified, message = last.get("raised"), last.get("notified"), found.message
+    events = []
+    if found.raised is not None and found.raised != told:
+        events.append(_observation(stream, found.raised, found.message, history.stream_failure))
+    if found.raised is not None and found.raised != notified:
+        try:
+            notifier.send(_notice(stream, found.raised, found.message, history.stream_failure))
+            notified = found.raised
+        except NotSent as error:
+            message += f" Nobody was told: {error}; the next tick tries again."
+    request = recovery_request(stream, history, found.wish) if found.wish else None
+    attention = found.raised is not None or found.wish is not None
+    memory = {"raised": found.raised or told, "notified": notified}
+    return Judged(message, attention, request, events, memory)
+
+
+def _settled(failed: str, recovery: Run) -> Verdict | None:
+    """Make the sentence of a tick after a recovery, when nothing is left to request."""
+    if recovery.in_progress:
+        return Verdict(f"{failed}; recovery {recovery.name} is {recovery.status}.")
+    if recovery.status == "CANCELED":
+        return Verdict(f"{failed}; a person cancelled its recovery {recovery.name}, so nothing is started again.")
+    if recovery.by_person and recovery.restart_of is None:
+        theirs = f"a person launched recovery {recovery.name} without a restart"
+        return Verdict(f"{failed}; {theirs}: starting the stream is up to that person.")
+    if recovery.status == "SUCCESS" and recovery.restart_of is not None:
+        return Verdict(f"{failed} and was recovered by {recovery.name}; the sensor liveness starts the stream again.")
+    return None
+
+
+def _heals(why: Classified, owner: Owner | None) -> bool:
+    """Return whether a restart is right. A superseded driver must not take the sink back from a live successor."""
+    if why.code not in SUPERSEDED or owner is None:
+        return why.heals
+    works = owner.works
+    if why.code == "EO-FENCED":  # a driver on another host? then both would fence each other forever
+        return works is False
+    return why.heals and not works
+
+
+def _works(owner: Owner | None) -> bool | None:
+    return owner.works if owner is not None else None
+
+
+def _raise(failed: str, why: Classified, run: Run) -> Verdict:
+    way_out = f" {why.way_out}" if why.way_out and why.way_out.rstrip(". ") not in why.cause else ""
+    return Verdict(
+        f"{failed}: a restart does not fix {why.code}. {why.cause.rstrip('. ')}.{way_out.rstrip('. ')}"
+        f"{'.' if way_out else ''} Then launch the job.",
+        raised=run.run_id,
+    )
+
+
+def _notice(stream: StreamSpec, run_id: str, message: str, why: Classified | None) -> Notice:
+    code = why.code if why else "UNCLASSIFIED"
+    return Notice(stream.name, stream.sink_id, message, code, f"{stream.sink_id}/{run_id}", run_id)
+
+
+def _observation(stream: StreamSpec, run_id: str, message: str, why: Classified | None) -> dg.AssetObservation:
+    return dg.AssetObservation(
+        stream.asset,
+        description=message,
+        metadata={
+            "needs_a_person": message,
+            "failed_run": dg.MetadataValue.dagster_run(run_id),
+            "code": why.code if why else "UNCLASSIFIED",
+            "way_out": why.way_out if why else "",
+        },
+    )

@@ -1,0 +1,108 @@
+"""The sensors' settings as resources: typed, on the Resources page of the UI, and changed by environment variables."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import Any, Self
+
+import dagster as dg
+from pydantic import Field
+
+from dagster_exactly_once.sensors.circuit import Circuit
+from dagster_exactly_once.sensors.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+
+
+class Strategy(Enum):
+    """The restart strategies, under Flink's names."""
+
+    none = "none"
+    fixed_delay = "fixed-delay"
+    exponential_delay = "exponential-delay"
+    failure_rate = "failure-rate"
+
+
+class _FromEnvironment(dg.ConfigurableResource):
+    """Fields that environment variables may set: the prefix, then the field's name in capitals."""
+
+    @classmethod
+    def from_environment(cls, prefix: str) -> Self:
+        """Return the defaults, with the fields that ``<prefix><FIELD>`` variables set.
+
+        Raises
+        ------
+        pydantic.ValidationError
+            A variable has a value that its field cannot hold: the code location then says so instead of loading.
+        """
+        found: dict[str, Any] = {
+            name: os.environ[prefix + name.upper()]
+            for name in cls.model_fields
+            if os.environ.get(prefix + name.upper())
+        }
+        return cls(**found)
+
+
+class RestartPolicy(_FromEnvironment):
+    """How a failed stream restarts. The chosen strategy ignores fields that do not name it."""
+
+    strategy: str = Field(
+        default=Strategy.exponential_delay.value,
+        pattern="^(none|fixed-delay|exponential-delay|failure-rate)$",
+        description="none, fixed-delay, exponential-delay or failure-rate.",
+    )
+    attempts: int = Field(default=10, ge=1, description="fixed-delay, exponential-delay: restarts in a row.")
+    delay_s: float = Field(default=10.0, ge=0, description="fixed-delay, failure-rate: the pause before a restart.")
+    initial_s: float = Field(default=1.0, gt=0, description="exponential-delay: the first pause.")
+    max_s: float = Field(default=60.0, gt=0, description="exponential-delay: the longest pause.")
+    multiplier: float = Field(default=2.0, ge=1, description="exponential-delay: how a pause grows.")
+    jitter: float = Field(default=0.1, ge=0, lt=1, description="exponential-delay: the random share of a pause.")
+    reset_after_s: float = Field(
+        default=600.0, gt=0, description="exponential-delay: a run that lived this long resets the count."
+    )
+    max_failures: int = Field(default=3, ge=1, description="failure-rate: failures within one interval.")
+    interval_s: float = Field(default=300.0, gt=0, description="failure-rate: the interval.")
+
+    def chosen(self) -> RestartStrategy:
+        """The strategy."""
+        match Strategy(self.strategy):
+            case Strategy.none:
+                return NoRestart()
+            case Strategy.fixed_delay:
+                return FixedDelay(self.attempts, self.delay_s)
+            case Strategy.failure_rate:
+                return FailureRate(self.max_failures, self.interval_s, self.delay_s)
+            case Strategy.exponential_delay:
+                return ExponentialDelay(
+                    self.initial_s, self.max_s, self.multiplier, self.jitter, self.reset_after_s, self.attempts
+                )
+
+
+class WatchPolicy(_FromEnvironment):
+    """What counts as normal for the sensors."""
+
+    stall_after_s: float = Field(
+        default=120.0, gt=0, description="Stalled: input has waited this long without a commit."
+    )
+    lag_limit: int = Field(
+        default=200_000, ge=0, description="A stream more offsets behind than this is catching up or lagging."
+    )
+    stale_after_s: float = Field(
+        default=300.0,
+        gt=0,
+        description="A transaction open for longer is stale; set it well above the longest batch, below the timeout.",
+    )
+    hanging_older_than_s: float = Field(
+        default=900.0,
+        gt=0,
+        description="Only older transactions can hang; set it to the brokers' transaction.max.timeout.ms, or more.",
+    )
+    hanging_every_s: float = Field(
+        default=300.0, ge=0, description="How often to ask the partition leaders, which costs more than the rest."
+    )
+    max_recoveries: int = Field(default=3, ge=1, description="Circuit: recoveries without effect within the window.")
+    window_s: float = Field(default=900.0, gt=0, description="Circuit: the window.")
+    healthy_s: float = Field(default=120.0, gt=0, description="Circuit: a run that lived this long closes it.")
+
+    def circuit(self) -> Circuit:
+        """The circuit breaker."""
+        return Circuit(self.max_recoveries, self.window_s, self.healthy_s)

@@ -1,0 +1,54 @@
+"""The description of a stream for its sensors; tags that link runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: The stream that a run works for: on each run of its job, and on a run that Materialize started once it is at work.
+TAG_STREAM = "exactly_once/stream"
+#: Why a run was launched: a sentence.
+TAG_CAUSE = "exactly_once/cause"
+#: On a recovery and on the stream run that follows it: the run of the stream that failed. On a recovery it requests a
+#: restart of the stream.
+TAG_RESTART_OF = "exactly_once/restart_of"
+#: Restarts in a row, from 1.
+TAG_ATTEMPT = "exactly_once/attempt"
+#: On a run that ended for the next one to continue.
+TAG_ROTATED = "exactly_once/rotated"
+#: On every recovery that a sensor requests: its sink. dagster.yaml lets one of them run at a time for each sink.
+TAG_RECOVERS = "exactly_once/recovers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSpec:
+    """A stream, by names.
+
+    Attributes
+    ----------
+    name : str
+        The stream's own name, unique in the code location.
+    job, op : str
+        The job that runs it, and the op of that job.
+    sink_id : str
+        The identity of its sink on the cluster.
+    topic : str
+        The input, for the lag.
+    outputs : tuple of str
+        The topics that the sink writes.
+    asset_keys : tuple of str
+        The keys of the outputs' assets, each as text like ``shop/orders``.
+    managed : bool
+        Whether this code location runs it; False for a stream that runs elsewhere and is only observed.
+    asset : str
+        Key of the asset on which observations of the sink's transactions are kept.
+    """
+
+    name: str
+    job: str
+    op: str
+    sink_id: str
+    topic: str
+    outputs: tuple[str, ...]
+    asset_keys: tuple[str, ...] = ()
+    asset: str
+    managed: bool = True

@@ -1,0 +1,238 @@
+"""The managed op: runs a streaming query until its end, Terminate or its failure, and leaves the sink at rest."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+
+from dagster_exactly_once.classified import as_failure
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.streaming.failures import Diagnosis, diagnose
+from dagster_exactly_once.streaming.observer import StreamObserver
+from dagster_exactly_once.streaming.supervisor import Supervisor
+from dagster_exactly_once.streaming.windows import Window
+from exactly_once.errors import ExactlyOnceError
+
+#: Terminate promises CANCELED within 15 s: this much for the batch in flight, the query and the session, ...
+STOP_BUDGET_S = 10.0
+#: ... this much for a killed JVM to end; the rest is for the recovery (1 s on a healthy cluster).
+KILL_BUDGET_S = 2.0
+
+#: A person who has just pressed "Launch" looks for a sign of life.
+FIRST_REPORT_S = 10.0
+#: The interval between reports of a stream without input: the event log keeps every report.
+IDLE_REPORT_S = 300.0
+
+#: A run reports after each further 20th of its age, so that months of it fill neither its page nor the event table:
+#: after an hour each 3 minutes, after a day each 15.
+REPORTS_PER_AGE = 20
+LONGEST_REPORT_S = 900.0
+
+#: How often the main thread wakes up to see whether it is time for a report.
+TICK_S = 0.5
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
+
+class ManagedStream:
+    """One run of a stream, for the main thread of an op.
+
+    Parameters
+    ----------
+    supervisor : Supervisor
+        Runs the query on its own thread; not started yet.
+    kill : callable
+        Ends the JVM at once, when the query does not stop within its budget.
+    report : callable
+        Takes each window, for Dagster's event log; called on the main thread.
+    report_interval_s : float
+        Between two reports of a young run; an older one reports less often.
+    rotate_after_s : float or None
+        End the run after this long, for another one to continue; None: never.
+    operator : str
+        Who this run works for, for the claim of its recovery.
+
+    Attributes
+    ----------
+    rotated : bool
+        Whether the run ended for another one to continue.
+    """
+
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        supervisor: Supervisor[Any],
+        observer: StreamObserver,
+        transactions: TransactionAdmin,
+        sink_id: str,
+        kill: Callable[[], None],
+        report: Callable[[Window], None],
+        report_interval_s: float,
+        rotate_after_s: float | None = None,
+        operator: str = "",
+    ):
+        self._log = context.log
+        self._supervisor = supervisor
+        self._observer = observer
+        self._transactions = transactions
+        self._sink_id = sink_id
+        self._kill = kill
+        self._report = report
+        self._interval_s = report_interval_s
+        self._operator = operator
+        self._began = time.monotonic()
+        self._rotate_after_s = rotate_after_s
+        self.rotated = False
+        self._killed = False
+        self._records = 0
+
+    def run(self) -> Window:
+        """Run until the query ends.
+
+        1. Start the query on its thread; report a window now and then.
+        2. After its end, an interrupt, a failure or the time of its rotation: stop the query, then the session.
+        3. Bring the sink to rest: no open transaction holds readers back.
+        4. Report the last window.
+
+        Returns
+        -------
+        Window
+            The last one, not yet reported.
+
+        Raises
+        ------
+        dagster.DagsterExecutionInterruptedError
+            After Terminate and a graceful stop: Dagster makes the run CANCELED.
+        dagster.Failure
+            With code, cause and way out in its metadata.
+        """
+        self._supervisor.start()
+        try:
+            self._watch()
+        except BaseException as interrupt:
+            self._log.info("Stopping: the batch in flight finishes, then the query and its Spark session end.")
+            self._end()
+            self._settle(None)
+            last = self._last_window()
+            if last is not None:
+                self._tell(last)
+            raise interrupt
+        self._end()
+        return self._finish()
+
+    def totals(self) -> dict[str, int | float]:
+        """Return the figures of the whole run, after its end."""
+        seconds = self._supervisor.query_seconds
+        return {
+            "run_records_committed": self._records,
+            "run_seconds": round(seconds, 1),
+            "run_records_per_second": round(self._records / seconds, 1) if seconds > 0 else 0.0,
+        }
+
+    def _watch(self) -> None:
+        due = idle_due = time.monotonic() + min(self._interval_s, FIRST_REPORT_S)
+        while not self._supervisor.wait(TICK_S):
+            if self._rotate_after_s is not None and self._age_s() >= self._rotate_after_s:
+                self._log.info("This run ends after the batch in flight; the sensor liveness starts the next one.")
+                self.rotated = True
+                return
+            if time.monotonic() >= due:
+                window = self._look()
+                due = time.monotonic() + self._pause_s()
+                if window is not None and (window.batches or window.lag or time.monotonic() >= idle_due):
+                    self._tell(window)
+                    idle_due = time.monotonic() + IDLE_REPORT_S
+                elif window is not None:
+                    self._observer.told()  # nothing happened, and the next window need not say so
+
+    def _age_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def _pause_s(self) -> float:
+        """Until the next report."""
+        return min(max(self._interval_s, self._age_s() / REPORTS_PER_AGE), max(LONGEST_REPORT_S, self._interval_s))
+
+    def _end(self) -> None:
+        if self._supervisor.stop(STOP_BUDGET_S):
+            return
+        self._log.warning(f"The query did not stop within {STOP_BUDGET_S:.0f} s; ending its JVM.")
+        self._killed = True
+        self._kill()
+        if not self._supervisor.stop(KILL_BUDGET_S):
+            self._log.warning("The query's thread does not end. The recovery fences anything it may still write.")
+
+    def _finish(self) -> Window:
+        diagnosis = None
+        try:
+            self._supervisor.raise_failure()
+        except Exception as failure:
+            diagnosis = diagnose(failure)
+            self._log.error(f"The query failed: {failure}")
+        self._settle(diagnosis)
+        window = self._last_window()
+        if diagnosis is not None:
+            if window is not None:
+                self._tell(window)
+            raise as_failure(diagnosis)
+        if window is None:
+            raise dg.Failure("The query ended, but the reason could not be determined; see the log of this run.")
+        self._records += window.records
+        return window
+
+    def _settle(self, diagnosis: Diagnosis | None) -> None:
+        """Commit decided batches and abort undecided transactions, unless a newer driver owns the sink."""
+        if diagnosis is None and not self._anything_open():
+            return
+        try:
+            if self._observer.superseded():
+                self._log.warning("A newer driver owns the sink and will end the open transactions.")
+                return
+            report = self._transactions.recover(self._sink_id, self._operator)
+            self._log.info(f"At rest: {report.as_metadata()}")
+        except ExactlyOnceError as error:
+            self._log.warning(f"Could not bring the sink to rest; the next start will. {error}")
+
+    def _anything_open(self) -> bool:
+        try:
+            return self._killed or bool(self._transactions.list(self._sink_id)) or self._observer.unproven()
+        except ExactlyOnceError as error:
+            self._log.warning(f"Could not list the open transactions: {error}")
+            return True
+
+    def _tell(self, window: Window) -> None:
+        """Report a window without interruption: an interrupt between its events would report half of it, or twice."""
+        with interrupts_deferred():
+            self._report(window)
+            self._observer.told()
+            self._records += window.records
+
+    def _look(self, final: bool = False) -> Window | None:
+        try:
+            return self._observer.look(self._supervisor.take_progress(), final)
+        except ExactlyOnceError as error:
+            self._log.warning(f"No report this time: {error}")
+            return None
+
+    def _last_window(self) -> Window | None:
+        return self._look(final=True)
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Hold back SIGINT and SIGTERM until the block is done, which must be short."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread is ever interrupted
+        yield
+        return
+    caught: list[int] = []
+    handlers = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in _INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if caught:
+            signal.raise_signal(caught[0])

@@ -1,0 +1,92 @@
+"""Observes a running stream from outside: checkpoint, commit log and brokers. It never talks to Spark's JVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
+from dagster_exactly_once.resources.transactions import UNDER_WAY
+from dagster_exactly_once.streaming.supervisor import Progress
+from dagster_exactly_once.streaming.windows import Window, committed_batches
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.transactions import list_transactions
+from exactly_once.protocol.names import namespace
+
+#: A look takes two connections and some ten requests; with a broker that does not answer, it takes at most this long.
+LOOK_BUDGET_S = 5.0
+
+
+class StreamObserver:
+    """Makes the windows of one run of a stream; each begins where the last reported one ended.
+
+    Parameters
+    ----------
+    topic : str
+        The input, for the lag.
+    checkpoint : str
+        The checkpoint location. Earlier runs have reported its present batches.
+    """
+
+    def __init__(
+        self, connection: Connection, sink_id: str, topic: str, checkpoint: str, checkpoints: CheckpointReader
+    ):
+        self._connection = connection
+        self._sink_id = sink_id
+        self._topic = topic
+        self._checkpoint = checkpoint
+        self._checkpoints = checkpoints
+        self._progress: dict[int, Progress] = {}
+        before = checkpoints.read(checkpoint).last_commit
+        self._reported = -1 if before is None else before
+        owner = read_log(connection, sink_id, LOOK_BUDGET_S).owner
+        self._first_token = owner.token if owner else 0
+        self._window_began = time.monotonic()
+        self._looked = (self._reported, self._window_began)
+
+    def look(self, progress: Iterable[Progress], final: bool = False) -> Window:
+        """The window since the last one that was :meth:`told`.
+
+        Spark reports the progress of a batch a moment after it committed the batch. Leaves a batch without progress to
+        the next window, unless this is the ``final`` one.
+
+        Raises
+        ------
+        BrokerUnreachable, NotAuthorized, CheckpointUnusable
+            The next window then covers this one too.
+        """
+        self._progress |= {p["batchId"]: p for p in progress}
+        query_id = self._checkpoints.read(self._checkpoint).query_id
+        marked = self._checkpoints.marked_ms(self._checkpoint, self._reported)
+        log = read_log(self._connection, self._sink_id, LOOK_BUDGET_S)
+        if not final:
+            told = max(self._progress, default=self._reported)
+            marked = {batch_id: ms for batch_id, ms in marked.items() if batch_id <= told}
+        decisions = [d for d in log.decisions if d.query_id == query_id]
+        batches = committed_batches(decisions, marked, self._progress)
+        with Admin(self._connection, LOOK_BUDGET_S) as admin:
+            committed = self._checkpoints.committed_offsets(self._checkpoint)
+            behind = lag(committed, self._topic, admin.watermarks(self._topic))
+            under_way = list_transactions(admin, namespace(self._sink_id), UNDER_WAY)
+        now = time.monotonic()
+        self._looked = (max(marked, default=self._reported), now)
+        return Window(batches, behind, len(under_way), now - self._window_began)
+
+    def told(self) -> None:
+        """Note that the window of the last :meth:`look` has reached Dagster; the next one begins where it ended."""
+        self._reported, self._window_began = self._looked
+        self._progress = {b: p for b, p in self._progress.items() if b > self._reported}
+
+    def superseded(self) -> bool:
+        """Return whether another driver took the sink after this run's query.
+
+        A query claims once, when it starts; a second claim since then is not its own.
+        """
+        owner = read_log(self._connection, self._sink_id, LOOK_BUDGET_S).owner
+        return owner is not None and owner.token > self._first_token + 1
+
+    def unproven(self) -> bool:
+        """Return whether the commit log holds a decision that is not proven committed."""
+        return bool(read_log(self._connection, self._sink_id, LOOK_BUDGET_S).open_decisions)

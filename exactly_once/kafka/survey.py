@@ -1,0 +1,152 @@
+"""What brokers tell of themselves, of a topic's replicas and of a principal's rights. The questions change nothing.
+
+They go over an :class:`~exactly_once.kafka.admin.Admin`, whose budget and errors each function has.
+
+Sources: KIP-430 (authorized operations), KIP-584 (features), KIP-836 (the quorum's time stamps).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kafka.errors import KafkaError, TopicAuthorizationFailedError
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer.transaction import EndTxnRequest
+
+from exactly_once.kafka.admin import Admin
+
+
+class Member(NamedTuple):
+    """A broker that is alive, and the address that it gives to clients."""
+
+    node: int
+    host: str
+    port: int
+
+
+class Level(NamedTuple):
+    """What brokers can do.
+
+    Attributes
+    ----------
+    version : tuple of int
+        The release that their requests are those of.
+    features : mapping
+        Finalized feature -> level.
+    end_txn : int
+        The highest EndTxn that client and brokers know; -1 without one.
+    describes : bool
+        Whether they know DescribeTransactions.
+    """
+
+    version: tuple[int, ...]
+    features: Mapping[str, int]
+    end_txn: int
+    describes: bool
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the brokers describe it to this principal.
+
+    Attributes
+    ----------
+    exists : bool
+    hidden : bool
+        True if the principal may not describe it.
+    replicas, in_sync : int
+        The smallest numbers of all partitions.
+    leaderless : int
+        Partitions without a leader.
+    rights : collection of str or None
+        READ, WRITE, ...; None when the brokers do not tell.
+    config : mapping
+        Empty when the principal may not read it.
+    """
+
+    name: str
+    exists: bool = True
+    hidden: bool = False
+    partitions: int = 1
+    replicas: int = 1
+    in_sync: int = 1
+    leaderless: int = 0
+    rights: Collection[str] | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+def members(admin: Admin) -> tuple[list[Member], Collection[str] | None]:
+    """Return the brokers that are alive, and the principal's rights on the cluster (None: the brokers do not tell)."""
+    found = admin.call(admin.client.describe_cluster)
+    alive = [b for b in found["brokers"] if not b.get("is_fenced")]
+    return sorted(Member(int(b["broker_id"]), b["host"], int(b["port"])) for b in alive), _rights(found)
+
+
+def answer_ms(admin: Admin, node: int, timeout_ms: int) -> float | str:
+    """Return how long a broker takes to answer over a connection that is open, or why it does not answer."""
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    took_ms = 0.0
+    for _ in range(2):  # the first includes the connection and the log-in
+        began = time.monotonic()
+        try:
+            admin.run(lambda: admin.send(request, node, timeout_ms))
+        except KafkaError as e:
+            return str(e)
+        took_ms = (time.monotonic() - began) * 1000
+    return took_ms
+
+
+def level(admin: Admin) -> Level:
+    """Return what the brokers can do."""
+    levels = admin.call(admin.client.describe_features)
+    [node, *_] = admin.ask(admin.brokers)
+    version = admin.call(lambda: admin.client.get_broker_version_data(node)).broker_version
+    return Level(
+        tuple(version),
+        {name: known["finalized"][1] for name, known in levels.items() if "finalized" in known},
+        admin.api_version(EndTxnRequest()),
+        admin.api_version(DescribeTransactionsRequest()) >= 0,
+    )
+
+
+def controllers_clock(admin: Admin) -> int | None:
+    """Return the active controller's time in ms; None when these brokers do not tell it.
+
+    The quorum's description says when each voter had caught up with the leader, by the leader's clock. The leader
+    itself has at the moment of the answer.
+    """
+    for topic in admin.call(admin.client.describe_metadata_quorum)["topics"]:
+        for partition in topic["partitions"]:
+            for voter in partition["current_voters"]:
+                if voter["replica_id"] == partition["leader_id"] and voter.get("last_caught_up_timestamp", -1) > 0:
+                    return int(voter["last_caught_up_timestamp"])
+    return None
+
+
+def topics(admin: Admin, names: list[str]) -> list[Topic]:
+    """Return what the brokers tell of these topics, those included that do not exist."""
+    return [_topic(admin, found) for found in admin.call(lambda: admin.client.describe_topics(names))]
+
+
+def _topic(admin: Admin, found: Mapping[str, Any]) -> Topic:
+    name, partitions = str(found["name"]), found["partitions"]
+    if found["error_code"]:
+        return Topic(name, exists=False, hidden=found["error_code"] == TopicAuthorizationFailedError.errno)
+    return Topic(
+        name,
+        partitions=len(partitions),
+        replicas=min(len(p["replica_nodes"]) for p in partitions),
+        in_sync=min(len(p["isr_nodes"]) for p in partitions),
+        leaderless=sum(1 for p in partitions if p["leader_id"] < 0),
+        rights=_rights(found),
+        config=admin.topic_config(name),
+    )
+
+
+def _rights(found: Mapping[str, Any]) -> Collection[str] | None:
+    rights = found.get("authorized_operations")
+    return None if rights is None else frozenset(rights)

@@ -1,0 +1,27 @@
+"""Which cluster a command works on: by its flags, by the file that they name, by the environment, in this order."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+from exactly_once.kafka.connection import Connection, environment_options
+from exactly_once.ops.cli.client_properties import merge, read
+
+
+def connection_of(args: argparse.Namespace) -> Connection:
+    """Return the connection that ``args`` and the environment name.
+
+    Raises
+    ------
+    InvalidOption
+        With the variable, or with the line of the file; before anything connects.
+    """
+    file = read(args.command_config) if args.command_config else {}
+    return Connection.from_options(merge(environment_options(), file, args.bootstrap_servers))
+
+
+def program(args: argparse.Namespace) -> str:
+    """Return the beginning of a command that the user can copy: it names the same cluster in the same way."""
+    flags = {"--bootstrap-servers": args.bootstrap_servers, "--command-config": args.command_config}
+    return "".join(["exactly-once", *(f" {flag} {shlex.quote(value)}" for flag, value in flags.items() if value)])

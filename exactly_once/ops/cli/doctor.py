@@ -1,0 +1,44 @@
+"""``exactly-once doctor``: one table of what a stream needs of this host, of its checkpoint and of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops.doctor import Line, Verdict, worst
+from exactly_once.ops.doctor_looks import examine_checkpoint, examine_cluster, examine_host
+
+_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.WRONG: "bold red"}
+
+
+def look(
+    connection: Connection, sink_id: str | None, topics: Sequence[str], checkpoint: str | None, budget_s: float
+) -> list[Line]:
+    """Look at this host, at the checkpoint if there is one, and at the cluster."""
+    lines = examine_host()
+    if checkpoint is not None:
+        lines += examine_checkpoint(checkpoint, sink_id)
+    return lines + examine_cluster(connection, sink_id, topics, budget_s)
+
+
+def as_json(lines: Sequence[Line]) -> dict[str, Any]:
+    """Return the document for scripts."""
+    return {"verdict": worst(lines).value, "checks": [line.as_json() for line in lines]}
+
+
+def show(lines: Sequence[Line], console: Console) -> None:
+    """Print the table, and how many lines ask for somebody."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("", "check", "found", "what to do"):
+        table.add_column(column, overflow="fold")
+    for line in lines:
+        mark = Text(line.verdict.value, style=_STYLES[line.verdict])
+        table.add_row(mark, line.check, Text(f"{line.sentence}."), Text(f"{line.way_out}." if line.way_out else ""))
+    console.print(table)
+    counts = ", ".join(f"{sum(1 for line in lines if line.verdict is v)} {v.value}" for v in Verdict)
+    console.print(Text(f"{counts}."))

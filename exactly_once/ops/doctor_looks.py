@@ -1,0 +1,287 @@
+"""What the doctor looks at: this host, a checkpoint, a cluster. Asks only what changes nothing.
+
+One look that fails is one line of the table, and the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from exactly_once.checkpoint import file_system, read_checkpoint
+from exactly_once.deadline import now_ms
+from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, NotAuthorized
+from exactly_once.kafka import survey
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.survey import Member, Topic
+from exactly_once.kafka.transactions import describe, list_transactions
+from exactly_once.ops import doctor_cluster as cluster
+from exactly_once.ops.doctor import (
+    Line,
+    Place,
+    java_major,
+    judge_checkpoint,
+    judge_java,
+    judge_packages,
+    judge_python,
+    wrong,
+)
+from exactly_once.ops.doctor_cluster import Broker, Clock
+from exactly_once.ops.inspection import UNDER_WAY
+from exactly_once.protocol.names import commit_log_topic, namespace
+
+#: The name of this package in an index.
+_DISTRIBUTION = "pyspark-kafka-exactly-once"
+
+#: Brokers keep every transactional id's state in this topic.
+_STATE = "__transaction_state"
+
+#: A broker that is up answers within milliseconds; the first request to it includes a connection and a log-in.
+_ANSWER_MS = 3_000
+
+#: The clock is asked for so often, and the fastest round trip counts.
+_CLOCK_TRIES = 5
+
+
+def examine_host() -> list[Line]:
+    """Look at the versions on this host."""
+    executable = _java()
+    python = sys.version_info
+    return [
+        judge_python((python.major, python.minor, python.micro)),
+        judge_java(executable, java_major(_says(executable)) if executable else None),
+        *judge_packages(_requirements(), _version),
+    ]
+
+
+def examine_checkpoint(location: str, sink_id: str | None) -> list[Line]:
+    """Look at a checkpoint and its place."""
+    try:
+        return judge_checkpoint(read_checkpoint(location), _place(location), sink_id)
+    except CheckpointUnusable as e:
+        return [_failed("checkpoint", e)]
+
+
+def examine_cluster(connection: Connection, sink_id: str | None, topics: Iterable[str], budget_s: float) -> list[Line]:
+    """Look at a cluster; ``budget_s`` holds for each look."""
+    try:
+        with Admin(connection, budget_s) as admin:
+            return _Cluster(admin, sink_id, topics, budget_s).lines()
+    except ExactlyOnceError as e:
+        return [_failed("cluster", e)]
+
+
+def _failed(check: str, e: ExactlyOnceError) -> Line:
+    return wrong(check, f"{e.code}: {e.what}", e.way_out)
+
+
+# -- this host ---------------------------------------------------------------------------------------------------------
+
+
+def _requirements() -> list[str]:
+    try:
+        return metadata.requires(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # a checkout on the path
+        return []
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+
+
+def _says(executable: str) -> str:
+    try:
+        return subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _place(location: str) -> Place:
+    files, path = file_system(location)
+    if files.type_name != "local":
+        return Place(files.type_name)
+    there = Path(path).absolute()
+    while not there.exists():
+        there = there.parent
+    mounts = [p for p in psutil.disk_partitions(all=True) if there.is_relative_to(p.mountpoint)]
+    mount = max(mounts, key=lambda p: len(p.mountpoint), default=None)
+    return Place(
+        "local", mount.fstype if mount else "", os.access(there, os.W_OK | os.X_OK), psutil.disk_usage(str(there)).free
+    )
+
+
+# -- the cluster -------------------------------------------------------------------------------------------------------
+
+
+class _Cluster:
+    """The looks at one cluster, over one connection."""
+
+    def __init__(self, admin: Admin, sink_id: str | None, topics: Iterable[str], budget_s: float):
+        self._admin = admin
+        self._sink_id = sink_id
+        self._outputs = list(dict.fromkeys(topics))
+        self._budget_s = budget_s
+        self._alive = 1
+        self._config: Mapping[str, str] = {}
+        self._rights: Collection[str] | None = None
+
+    def lines(self) -> list[Line]:
+        """Do all looks, in the order of the table."""
+        looks: list[tuple[str, Callable[[], list[Line]]]] = [
+            ("broker", self._brokers),
+            ("broker's level", self._level),
+            ("clock", self._clock),
+            ("transaction timeout", self._timeout),
+            ("transaction state", self._state),
+            ("commit log", self._log),
+            ("output topics", self._topics),
+            ("transactions", self._transactions),
+        ]
+        return [line for check, look in looks for line in self._guarded(check, look)]
+
+    def _guarded(self, check: str, look: Callable[[], list[Line]]) -> list[Line]:
+        self._admin.renew(self._budget_s)
+        try:
+            return look()
+        except ExactlyOnceError as e:
+            return [_failed(check, e)]
+
+    def _brokers(self) -> list[Line]:
+        members, self._rights = survey.members(self._admin)
+        self._alive = len(members)
+        self._config = self._admin.broker_config()
+        answers = [self._answer(member) for member in members]
+        doors = [_knock(address) for address in self._admin.connection.bootstrap_servers.split(",")]
+        return [*cluster.judge_brokers(answers, doors), cluster.judge_cluster_rights(self._rights)]
+
+    def _answer(self, member: Member) -> Broker:
+        name = f"broker {member.node} at {member.host}:{member.port}"
+        found = survey.answer_ms(self._admin, member.node, _ANSWER_MS)
+        return Broker(name, None, found) if isinstance(found, str) else Broker(name, found)
+
+    def _level(self) -> list[Line]:
+        return [cluster.judge_level(survey.level(self._admin))]
+
+    def _clock(self) -> list[Line]:
+        found: list[Clock] = []
+        for _ in range(_CLOCK_TRIES):
+            began = time.time() * 1000
+            try:
+                there = survey.controllers_clock(self._admin)
+            except ExactlyOnceError as e:
+                return [cluster.judge_clock(None, e.what)]
+            ended = time.time() * 1000
+            if there is None:
+                return [cluster.judge_clock(None, "they have no KRaft quorum with time stamps")]
+            found.append(Clock(there - (began + ended) / 2, (ended - began) / 2))
+        return [cluster.judge_clock(min(found, key=lambda clock: clock.within_ms))]
+
+    def _timeout(self) -> list[Line]:
+        longest = self._number("transaction.max.timeout.ms")
+        in_use: list[int] = []
+        if self._sink_id is not None:
+            ids = [t.transactional_id for t in list_transactions(self._admin, namespace(self._sink_id), ())]
+            log_id = f"{namespace(self._sink_id)}log"
+            in_use = [d.timeout_ms for d in describe(self._admin, ids).values() if d.transactional_id != log_id]
+        return [cluster.judge_timeout(longest, max(in_use, default=0) or None)]
+
+    def _state(self) -> list[Line]:
+        [topic] = survey.topics(self._admin, [_STATE])
+        least = self._number("transaction.state.log.min.isr")
+        if topic.exists and not topic.hidden:
+            return [self._replication(_STATE, topic, least)]
+        replicas = self._number("transaction.state.log.replication.factor")
+        return [] if replicas is None else [cluster.judge_replication(_STATE, replicas, None, least, self._alive)]
+
+    def _log(self) -> list[Line]:
+        if self._sink_id is None:
+            return []
+        [log] = survey.topics(self._admin, [commit_log_topic(self._sink_id)])
+        may_create = None if self._rights is None else "CREATE" in self._rights
+        lines = [cluster.judge_log_rights(log, may_create)]
+        if log.exists and not log.hidden:
+            lines += [*cluster.judge_log_settings(log), *cluster.judge_log_size(log)]
+            lines.append(self._replication("commit log", log))
+        return [*lines, self._ids_rights(self._sink_id)]
+
+    def _ids_rights(self, sink_id: str) -> Line:
+        try:
+            describe(self._admin, [f"{namespace(sink_id)}check"])  # never initialised
+        except NotAuthorized:
+            return cluster.judge_ids_rights(sink_id, False)
+        return cluster.judge_ids_rights(sink_id, True)
+
+    def _topics(self) -> list[Line]:
+        names = list(dict.fromkeys([*self._outputs, *self._written()]))
+        if not names:
+            replicas = self._number("default.replication.factor")
+            least = self._number("min.insync.replicas")
+            if replicas is None:
+                return []
+            return [cluster.judge_replication("new topics", replicas, None, least, self._alive)]
+        return [line for topic in survey.topics(self._admin, names) for line in self._output(topic)]
+
+    def _written(self) -> list[str]:
+        """Return the topics of the sink's decisions."""
+        if self._sink_id is None:
+            return []
+        log = read_log(self._admin.connection, self._sink_id, self._budget_s)
+        return sorted({topic for d in log.decisions for topic in d.topics})
+
+    def _output(self, topic: Topic) -> list[Line]:
+        lines = [cluster.judge_output_rights(topic)]
+        if topic.exists and not topic.hidden:
+            limit = topic.config.get("max.message.bytes")
+            lines.append(self._replication(f"topic {topic.name}", topic))
+            lines += cluster.judge_topic_size(topic.name, int(limit) if limit else None)
+        return lines
+
+    def _transactions(self) -> list[Line]:
+        prefix, whose = "eo:", "All sinks"
+        if self._sink_id is not None:
+            prefix, whose = namespace(self._sink_id), f"Sink {self._sink_id}"
+        ids = list_transactions(self._admin, prefix, ())
+        under_way = [t.transactional_id for t in ids if t.state in UNDER_WAY]
+        described = [d for d in describe(self._admin, under_way).values() if d.state in UNDER_WAY]
+        return [cluster.judge_transactions(whose, len(ids), described, now_ms())]
+
+    def _replication(self, name: str, topic: Topic, least: int | None = None) -> Line:
+        """Judge a topic that exists; ``least`` stands in for a min.insync.replicas that is not readable."""
+        set_to = topic.config.get("min.insync.replicas")
+        least = int(set_to) if set_to else least
+        return cluster.judge_replication(name, topic.replicas, topic.in_sync, least, self._alive, topic.leaderless)
+
+    def _number(self, setting: str) -> int | None:
+        value = self._config.get(setting)
+        return int(value) if value else None
+
+
+def _knock(address: str) -> Broker:
+    """Open a connection to one address of ``bootstrap.servers``, and close it."""
+    address = address.strip()
+    host, _, port = address.rpartition(":")
+    began = time.monotonic()
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_MS / 1000):
+            return Broker(address, (time.monotonic() - began) * 1000)
+    except (OSError, ValueError) as e:
+        return Broker(address, None, str(e))

@@ -1,0 +1,139 @@
+"""The doctor on real brokers: what is well, what is not, and what a principal may not do; and it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.transactions import list_transactions
+from exactly_once.ops import cli
+from exactly_once.ops.cli import doctor
+from exactly_once.ops.doctor import Line, Verdict
+from tests.support import broker as brokers
+from tests.support.authorizing import AuthorizingBroker, Right
+from tests.support.dead_sink import DEAD, DeadSink
+
+Run = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command; (exit code, JSON)."""
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+
+    def run(*arguments: str) -> tuple[int, Any]:
+        code = cli.main(["doctor", "--json", *arguments])
+        return code, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def by_check(found: Any, check: str) -> list[dict[str, str]]:
+    return [line for line in found["checks"] if line["check"] == check]
+
+
+def test_a_healthy_cluster_has_nothing_wrong_and_every_line_a_figure(
+    run: Run, connection: Connection, topic: str, tmp_path: Path
+) -> None:
+    """Outage: a check before every deployment that cries wolf, or that is green for a cluster it never asked."""
+    sink = DeadSink(connection, topic, socket.gethostname(), DEAD)
+    sink.decide(sink.open_part(0))
+    where = ("--bootstrap-servers", connection.bootstrap_servers)
+    code, found = run(*where, "--sink", sink.sink_id, "--topic", topic, "--checkpoint", str(tmp_path))
+    assert code == 0 and found["verdict"] == "warn", found
+    assert [line for line in found["checks"] if line["verdict"] == "wrong"] == []
+    assert by_check(found, "broker")[0]["verdict"] == "ok"
+    assert "transaction.version is 2" in by_check(found, "broker's level")[0]["sentence"]
+    assert by_check(found, "clock")[0]["verdict"] == "ok", "the controller's clock is this host's"
+    assert by_check(found, "transaction timeout")[0]["sentence"].count("900,000") >= 1
+    assert "1 transaction open" in by_check(found, "transactions")[0]["sentence"]
+    assert len(by_check(found, f"topic {topic}")) == 1, "of the decision, and named"
+    assert [line["verdict"] for line in by_check(found, "rights")] == ["ok"] * 4
+    assert by_check(found, "commit log's settings")[0]["verdict"] == "ok"
+
+
+def test_the_doctor_leaves_no_trace(run: Run, connection: Connection) -> None:
+    """Outage: a look that initialises an id fences the producer of a healthy stream."""
+    sink_id = brokers.fresh_name("sink")
+    with Admin(connection) as admin:
+        before = admin.topics(), sorted(t.transactional_id for t in list_transactions(admin, "", ()))
+        code, found = run("--bootstrap-servers", connection.bootstrap_servers, "--sink", sink_id)
+        after = admin.renew(10).topics(), sorted(t.transactional_id for t in list_transactions(admin, "", ()))
+    assert code == 0 and before == after
+    assert "does not exist yet" in by_check(found, "rights")[1]["sentence"]
+
+
+def test_what_cannot_work_is_wrong_with_its_way_out(run: Run, connection: Connection) -> None:
+    """Outage: found by the first batch, and not by the check before the deployment."""
+    log = {"cleanup.policy": "delete", "max.message.bytes": "65000"}
+    sink_id, servers = brokers.fresh_name("sink"), connection.bootstrap_servers
+    brokers.create_topic(servers, f"eo.{sink_id}.commit-log", config=log)
+    small = brokers.create_topic(servers, config={"max.message.bytes": "1000", "min.insync.replicas": "2"})
+    code, found = run("--bootstrap-servers", f"127.0.0.1:1,{servers}", "--sink", sink_id, "--topic", small)
+    assert code == 1 and found["verdict"] == "wrong"
+    said = [line["sentence"] + line["way_out"] for line in found["checks"] if line["verdict"] == "wrong"]
+    assert any("cleanup.policy=delete with retention.ms=" in s for s in said)
+    assert any("no record can be written" in s for s in said)
+    assert "127.0.0.1:1" in by_check(found, "bootstrap.servers")[0]["sentence"]
+    assert [line["verdict"] for line in by_check(found, "message size")] == ["warn", "warn"]
+    assert run("--bootstrap-servers", servers, "--topic", "nowhere")[0] == 1
+
+
+def test_a_cluster_that_is_silent_is_one_line_and_the_host_is_judged_all_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outage: a traceback instead of the versions, which were the cause."""
+    monkeypatch.setattr("exactly_once.ops.cli.commands.BUDGET_S", 0.5)
+    code, found = run("--bootstrap-servers", "127.0.0.1:1")
+    assert code == 1 and by_check(found, "Python")[0]["verdict"] == "ok"
+    [line] = by_check(found, "cluster")
+    assert line["verdict"] == "wrong" and line["sentence"].startswith("EO-UNREACHABLE")
+
+
+@pytest.fixture(scope="module")
+def authorizing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingBroker]:
+    with AuthorizingBroker(tmp_path_factory.mktemp("authorizing")) as running:
+        yield running
+        running.kill()
+
+
+def look(authorizing: AuthorizingBroker, sink_id: str, topic: str, rights: list[Right]) -> list[Line]:
+    authorizing.grant(rights)
+    return doctor.look(authorizing.connection, sink_id, [topic], None, 10)
+
+
+def test_a_principal_learns_which_rights_it_lacks(authorizing: AuthorizingBroker) -> None:
+    """Outage: EO-DENIED at night, one right after the other."""
+    topic = brokers.create_topic(authorizing.bootstrap_servers)
+    sink_id = brokers.fresh_name("sink")
+    log = brokers.create_topic(authorizing.bootstrap_servers, f"eo.{sink_id}.commit-log")
+    ids = Right("WRITE", "TRANSACTIONAL_ID", f"eo:{sink_id}:", True)
+    elsewhere = Right("READ", "TOPIC", "elsewhere")
+    enough = [
+        Right("WRITE", "TOPIC", topic),
+        Right("READ", "TOPIC", topic),
+        Right("READ", "TOPIC", log),
+        Right("WRITE", "TOPIC", log),
+        ids,
+    ]
+    said = {line.sentence: line.verdict for line in look(authorizing, sink_id, topic, enough) if line.check == "rights"}
+    assert Verdict.WRONG not in said.values(), said
+    said_bare = [
+        x for x in look(authorizing, sink_id, topic, [elsewhere]) if x.check == "rights" and x.verdict is Verdict.WRONG
+    ]
+    assert sorted(" ".join(line.sentence.split()[3:6]) for line in said_bare) == [
+        "WRITE on the",
+        "not describe the",
+        "not describe topic",
+    ]
+    for missing, word in ((0, f"lacks WRITE on topic '{topic}'"), (3, f"lacks WRITE on the commit log {log}")):
+        some = [right for n, right in enumerate(enough) if n != missing]
+        found = [line for line in look(authorizing, sink_id, topic, some) if line.verdict is Verdict.WRONG]
+        assert any(word in line.sentence for line in found), found

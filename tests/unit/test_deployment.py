@@ -1,0 +1,47 @@
+"""The resources of the code location, by deployment: what is missing is named when the location loads."""
+
+import pytest
+
+from resources.deployment import resources
+
+
+@pytest.fixture(autouse=True)
+def brokers(monkeypatch):
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    for name in ("EXACTLY_ONCE_DEPLOYMENT", "EXACTLY_ONCE_SPARK_MASTER", "EXACTLY_ONCE_CHECKPOINTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_without_a_word_everything_stays_on_this_machine(tmp_path):
+    found = resources(tmp_path)
+    assert found["spark"].master == "local[*]" and found["checkpoints"].root == str(tmp_path / "checkpoints")
+    assert found["spark"].ui is True
+
+
+def test_on_a_cluster_the_environment_says_where(tmp_path, monkeypatch):
+    """Sensors and checks must look for checkpoints where the runs keep them."""
+    monkeypatch.setenv("EXACTLY_ONCE_DEPLOYMENT", "cluster")
+    monkeypatch.setenv("EXACTLY_ONCE_SPARK_MASTER", "k8s://https://cluster")
+    monkeypatch.setenv("EXACTLY_ONCE_SPARK_CONNECTOR", "false")
+    monkeypatch.setenv("EXACTLY_ONCE_SPARK_CONF", '{"spark.executor.instances": "4"}')
+    monkeypatch.setenv("EXACTLY_ONCE_CHECKPOINTS", "s3://checkpoints/streams")
+    found = resources(tmp_path)
+    spark = found["spark"]
+    assert (spark.master, spark.connector, spark.local_checkpoints) == ("k8s://https://cluster", False, False)
+    assert spark.conf == {"spark.executor.instances": "4"} and "spark.jars" not in spark.settings()
+    assert found["checkpoints"].root == "s3://checkpoints/streams"
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"EXACTLY_ONCE_DEPLOYMENT": "production"}, "use local or cluster"),
+        ({"EXACTLY_ONCE_DEPLOYMENT": "cluster"}, "EXACTLY_ONCE_SPARK_MASTER and EXACTLY_ONCE_CHECKPOINTS"),
+    ],
+)
+def test_a_deployment_that_cannot_work_is_refused_when_the_location_loads(variables, says, tmp_path, monkeypatch):
+    """Checkpoints on the disk of one executor look like a new stream to the next run: everything is written again."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=says):
+        resources(tmp_path)

