@@ -100,7 +100,7 @@ def test_a_backfill_of_three_days_is_launched_from_the_assets_page(ui, dagster, 
 def test_the_checks_are_executed_on_the_assets_page_and_pass(ui, restarted):
     ui.go(f"/assets/{FLIGHT_DELAYS}?view=checks")
     ui.button("Execute all").click()
-    ui.expect(ui.page.get_by_text("Succeeded", exact=True)).to_have_count(5, timeout=120_000)
+    ui.expect(ui.page.get_by_text("Succeeded", exact=True)).to_have_count(6, timeout=120_000)
     ui.page.get_by_text("no_duplicates_and_no_loss").first.click()
     ui.sees("Every input record appears exactly once across the outputs")
     ui.shoot("checks")
