@@ -6,7 +6,7 @@ One story on one cluster, told in order; each test leaves the stream where the n
 
 import pytest
 
-from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB
+from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.checkpoint import read_checkpoint
@@ -118,20 +118,25 @@ def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dag
     until("a new tick to speak", says, 40, every_s=0.3)
 
 
+def recovery(**config):
+    """Run configuration of a recovery by hand, which names its sink."""
+    return {"ops": {RECOVERY_OP: {"config": {"sink_id": SINK_ID, **config}}}}
+
+
 def test_a_second_recovery_finds_nothing(dagster, at_rest):
-    run = dagster.launch(RECOVERY_JOB)
+    run = dagster.launch(RECOVERY_JOB, recovery())
     dagster.wait_for(run, "SUCCESS", PATIENCE_S)
     assert "already at rest" in dagster.recoveries(TRANSACTIONS)[0]["recovery_sentence"]
 
 
 def test_a_recovery_leaves_a_live_stream_alone_unless_it_is_told_to_take_over(story, dagster, at_rest):
     run = story.start()
-    polite = dagster.launch(RECOVERY_JOB)
+    polite = dagster.launch(RECOVERY_JOB, recovery())
     dagster.wait_for(polite, "FAILURE", PATIENCE_S)
     assert f"Run {run}" in str(dagster.events(polite))
     assert dagster.status(run) == "STARTED"
 
-    rude = dagster.launch(RECOVERY_JOB, {"ops": {"inspect": {"config": {"take_over": True}}}})
+    rude = dagster.launch(RECOVERY_JOB, recovery(take_over=True))
     dagster.wait_for(rude, "SUCCESS", PATIENCE_S)
     until("the fenced run's end", lambda: dagster.status(run) == "FAILURE", PATIENCE_S, every_s=0.5)
     (failure,) = [e for e in dagster.events(run) if e["__typename"] == "ExecutionStepFailureEvent"]
