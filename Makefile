@@ -25,7 +25,8 @@ GUARD := 1.5
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup archive run demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka test-librdkafka test-extras tutorial check benchmark guard \
+.PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka \
+	test-librdkafka test-s3 test-extras test-pythons tutorial check docs benchmark guard \
 	clean lock lock-jars
 
 help: ## This list
@@ -36,6 +37,9 @@ setup: ## Install everything into .venv and the cache folder; once
 
 run: setup ## The main job: Kafka -> Spark -> Kafka under Dagster, on real input, with a report at the end
 	@$(PYTHON) -m platform_assets.cli run
+
+cluster: setup ## The main job with its tasks on a Spark standalone cluster of two workers, from the beginning
+	@$(PYTHON) -m platform_assets.cli cluster
 
 demo: setup ## The duel: Spark's own sink and this one, both killed with kill -9; a table and a picture
 	@$(PYTHON) -m exactly_once.ops.cli demo $(DEMO_ARGS)
@@ -79,8 +83,12 @@ test-librdkafka: setup ## Crash points and records with sink.producer=librdkafka
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	TEST_PRODUCER=librdkafka $(PYTHON) -m pytest -m "not long" $(SHARED) $(FALLBACK_TESTS) $(PYTEST_ARGS)
 
-test-extras: setup ## Each extra of the wheel alone, in an environment of its own, on every Python that is found
+test-extras: setup ## Each extra of the wheel alone, in an environment of its own, on the oldest Python that is found
 	@$(PYTHON) tools/extras.py
+
+test-pythons: setup ## The unit tests on every other Python that is found, in an environment of its own
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	@$(PYTHON) tools/pythons.py -m "not long" $(SHARED) $(PYTEST_ARGS)
 
 tutorial: setup ## docs/tutorial.md and docs/from-spark-sink.md, each command, in empty folders; four minutes each
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
@@ -92,17 +100,30 @@ test-newest-kafka: setup ## What the engine leans on in kafka-python, on its new
 		--target $(RUN)/kafka-python kafka-python
 	PYTHONPATH=$(RUN)/kafka-python $(PYTHON) -m pytest -m "not long" $(NEWEST_KAFKA_TESTS) $(PYTEST_ARGS)
 
-check: setup ## Lint, format, types, import contracts
+S3 := $(RUN)/s3
+
+test-s3: setup ## A stream with its checkpoint on a local S3 server, killed; fetches the server and jars the first time
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	@[ -f $(S3)/complete ] || { $(PYTHON) -m pip install --no-input --quiet --disable-pip-version-check \
+		-c constraints.txt --upgrade --target $(S3)/python 'moto[s3]>=5.1,<6' flask flask-cors && touch $(S3)/complete; }
+	$(PYTHON) deploy/preload.py $(S3)/jars
+	TEST_S3=$(S3) $(PYTHON) -m pytest tests/integration/test_object_store.py -rs $(PYTEST_ARGS)
+
+check: setup ## Lint, format, types, import contracts, API reference
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports --no-logo
+	$(PYTHON) tools/api_reference.py
+
+docs: setup ## The API reference, .run/docs, from the docstrings
+	$(PYTHON) tools/api_reference.py
 
 benchmark: setup ## This sink beside Spark's own, Flink and Quix Streams, in one run of 40 minutes; a table and a plot
 	$(PYTHON) -m benchmarks $(BENCHMARK_ARGS)
 
 guard: setup ## Fails when a record takes much more processor time than with Spark's own sink
-	$(PYTHON) -m benchmarks --only throughput --records 1600000 --repeats 3 --at-most $(GUARD)
+	$(PYTHON) -m benchmarks --only throughput --records 2400000 --repeats 5 --at-most $(GUARD)
 
 clean: ## Remove the files of runs and tools from the project folder; keeps .venv and the cache folder
 	rm -rf $(RUN) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log build dist

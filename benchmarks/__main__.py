@@ -67,6 +67,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--all-sinks", action="store_true", help="throughput also at least once, and by librdkafka")
     parser.add_argument("--batches", type=int, default=10_000, help="of the endurance run")
+    parser.add_argument(
+        "--endurance-rate", type=int, help="records a second, in batches of a second; by default ten at full speed"
+    )
     parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
     args = parser.parse_args()
     if args.only and len(args.only) > 1 and (single_ones := set(args.only) & set(single.PARTS)):

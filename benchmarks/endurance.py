@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 from kafka.structs import TopicPartition
@@ -21,6 +22,9 @@ from exactly_once.protocol.names import commit_log_topic, namespace
 
 #: Ten records in two parts: batches matter here, not records.
 ROWS, PARTS = 10, 2
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _MIB = 1024 * 1024
 
@@ -46,17 +50,17 @@ class Sample:
     files: int
 
 
-def measure(bench: Bench, batches: int, samples: int, show: Callable[[Sample], None]) -> list[Sample]:
-    """Run a stream for this many batches at full speed, and look at it now and then."""
+def measure(
+    bench: Bench, batches: int, samples: int, show: Callable[[Sample], None], rate: int | None = None
+) -> list[Sample]:
+    """Run a stream for this many batches and look at it now and then.
+
+    Batches of ten records at full speed; with ``rate``, batches of a second with so many records.
+    """
     topic = bench.topic("endurance", PARTS)
-    rows = (
-        bench.spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", ROWS)
-        .option("numPartitions", PARTS)
-        .load()
-        .selectExpr("cast(value as string) key", "concat('row-', value) value")
-    )
-    query = bench.writer(OURS, rows, topic).queryName("endurance").trigger(processingTime="0 seconds").start()
+    rows = _rows(bench, rate).selectExpr("cast(value as string) key", "concat('row-', value) value")
+    trigger = "0 seconds" if rate is None else "1 second"
+    query = bench.writer(OURS, rows, topic).queryName("endurance").trigger(processingTime=trigger).start()
     checkpoint = max((bench.folder / "checkpoints").iterdir(), key=lambda p: p.stat().st_ctime)
     sink_id = f"bench-{checkpoint.name}"
     begun, found = time.monotonic(), []
@@ -70,6 +74,14 @@ def measure(bench: Bench, batches: int, samples: int, show: Callable[[Sample], N
         show(sample)
     query.stop()
     return found
+
+
+def _rows(bench: Bench, rate: int | None) -> DataFrame:
+    if rate is None:
+        made = bench.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
+    else:
+        made = bench.spark.readStream.format("rate").option("rowsPerSecond", rate)
+    return made.option("numPartitions", PARTS).load()
 
 
 def _targets(batches: int, samples: int) -> Iterator[int]:
@@ -86,12 +98,26 @@ def _last(commits: Path) -> int:
     return max((int(f.name) for f in commits.iterdir() if f.name.isdigit()), default=-1)
 
 
-def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> Sample:
-    me = psutil.Process()
-    children = me.children(recursive=True)
+@dataclass(frozen=True)
+class Processes:
+    """The broker's JVM, the driver's, and the Python processes of the driver."""
+
+    broker: psutil.Process
+    driver: psutil.Process
+    workers: list[psutil.Process]
+
+
+def processes() -> Processes:
+    """Find them among the children of this process."""
+    children = psutil.Process().children(recursive=True)
     broker = next(p for p in children if "kafka.Kafka" in " ".join(_command(p)) and "java" in _name(p))
     driver = next(p for p in children if "SparkSubmit" in " ".join(_command(p)) and "java" in _name(p))
-    workers = [p for p in driver.children(recursive=True) if "python" in _name(p)]
+    return Processes(broker, driver, [p for p in driver.children(recursive=True) if "python" in _name(p)])
+
+
+def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> Sample:
+    found = processes()
+    broker, driver, workers = found.broker, found.driver, found.workers
     with Admin(bench.connection, 30) as admin:
         ids = list_transactions(admin, namespace(sink_id), ())
         log = [TopicPartition(commit_log_topic(sink_id), 0)]

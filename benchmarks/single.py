@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
 
-from benchmarks import commit, endurance, latency, throughput
+from benchmarks import commit, endurance, latency, streams, throughput
 from benchmarks.common import AT_LEAST_ONCE, LIBRDKAFKA, OURS, SINKS, SPARKS, Bench, bench, median, ratio
 
 #: Asked for one at a time, with ``--only``.
-PARTS = ("throughput", "latency", "failover", "endurance", "ticks")
+PARTS = ("throughput", "latency", "failover", "endurance", "ticks", "streams")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -32,7 +32,9 @@ def main(args: argparse.Namespace) -> None:
         return
     with bench(args.folder.absolute(), "local[2]") as b:
         if part == "endurance":
-            _report_endurance(b, args.batches, raw)
+            _report_endurance(b, args.batches, args.endurance_rate, raw)
+        if part == "streams":
+            _report_streams(b, args.seconds, raw)
         if part == "throughput":
             sinks = (*SINKS, AT_LEAST_ONCE, LIBRDKAFKA) if args.all_sinks else SINKS
             runs = throughput.measure(b, args.records or 4_000_000, args.rounds, sinks)
@@ -89,7 +91,21 @@ def commits(folder: Path, large: bool, keep: Callable[[commit.Commit], None]) ->
             )
 
 
-def _report_endurance(b: Bench, batches: int, raw: dict[str, object]) -> None:
+def _report_streams(b: Bench, seconds: float, raw: dict[str, object]) -> None:
+    found = raw["streams"] = []  # type: ignore[var-annotated]
+    print("Several streams in one driver, a batch a second asked of each:")
+    for s in streams.measure(b, seconds):
+        found.append(asdict(s))
+        print(
+            f"  {s.streams:3d} to {s.system}: {s.batches_each:.0f} batches of each in {s.seconds:.0f} s, "
+            f"{s.batch_ms:.0f} ms each ({s.slowest_ms:.0f} the slowest stream), {s.cores:.2f} cores; running after "
+            f"{s.started_s:.0f} s; driver {s.driver_rss_mib:,.0f} MiB, {s.threads} threads, {s.workers} Python "
+            f"processes {s.workers_rss_mib:,.0f} MiB",
+            flush=True,
+        )
+
+
+def _report_endurance(b: Bench, batches: int, rate: int | None, raw: dict[str, object]) -> None:
     print(f"Growth over {batches:,} batches (memory in MiB, heaps after a full collection):")
     names = [f.name for f in fields(endurance.Sample)]
     print("  " + " ".join(f"{name:>12}" for name in names), flush=True)
@@ -97,7 +113,7 @@ def _report_endurance(b: Bench, batches: int, raw: dict[str, object]) -> None:
     def show(s: endurance.Sample) -> None:
         print("  " + " ".join(f"{value:>12,.0f}" for value in astuple(s)), flush=True)
 
-    raw["endurance"] = [asdict(s) for s in endurance.measure(b, batches, 10, show)]
+    raw["endurance"] = [asdict(s) for s in endurance.measure(b, batches, 10, show, rate)]
 
 
 def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> None:

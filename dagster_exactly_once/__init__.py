@@ -3,17 +3,12 @@
 from dagster_exactly_once.component import ExactlyOnceStreams
 from dagster_exactly_once.config import StreamConfig
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources
+from dagster_exactly_once.errors import BadDeclaration
+from dagster_exactly_once.inputs import KafkaTopic
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from dagster_exactly_once.stream import (
-    Backfill,
-    BadDeclaration,
-    Checks,
-    KafkaTopic,
-    Stream,
-    exactly_once_stream,
-    observed_stream,
-)
+from dagster_exactly_once.stream import Backfill, Checks, Stream, exactly_once_stream, observed_stream
 from dagster_exactly_once.streaming.complete import Complete
+from dagster_exactly_once.translator import StreamTopic, StreamTranslator
 
 __all__ = [
     "exactly_once_stream",
@@ -24,6 +19,8 @@ __all__ = [
     "ExactlyOnceStreams",
     "StreamConfig",
     "KafkaTopic",
+    "StreamTranslator",
+    "StreamTopic",
     "Checks",
     "Backfill",
     "Complete",

@@ -10,7 +10,7 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import opener
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.sensors.stream import TAG_STREAM
+from dagster_exactly_once.sensors.stream import TAG_JOB, TAG_STREAM
 from dagster_exactly_once.stream import Stream
 from dagster_exactly_once.streaming.run import Tools, run_stream
 
@@ -22,7 +22,7 @@ def stream_asset(stream: Stream) -> dg.AssetsDefinition:
     """Make the asset of the stream's outputs; materializing it runs the stream."""
     config_class = stream.config
 
-    @dg.multi_asset(specs=stream.outputs, name=stream.spec.op, pool=f"stream_{stream.spec.job}")
+    @dg.multi_asset(specs=stream.outputs, name=stream.spec.op)
     def run(
         context: dg.AssetExecutionContext,
         config: config_class,  # type: ignore[valid-type]
@@ -59,11 +59,12 @@ def streams_asset(streams: Sequence[Stream]) -> dg.AssetSpec:
     return dg.AssetSpec(
         ALL_STREAMS,
         deps=[stream.spec.asset for stream in streams],
+        group_name="exactly_once",  # no stream's: the default group is full of what has none
         kinds={"kafka"},
         description=(
             "All streams with exactly-once output in one table: state, lag, open transactions and the oldest of them, "
-            "and who holds the sink. The sensor checkpoint_progress observes it when a stream changes its state, and "
-            "every ten minutes."
+            "the newest run and the sink; below it what is wrong with a stream that needs somebody. The sensor "
+            "checkpoint_progress observes it when a stream changes its state, and every ten minutes."
         ),
     )
 
@@ -97,10 +98,10 @@ def stream_job(stream: Stream) -> "UnresolvedAssetJobDefinition":
         selection=dg.AssetSelection.assets(*(spec.key for spec in stream.outputs)).without_checks(),
         executor_def=dg.in_process_executor,
         # a re-execution runs every step, and the restart strategy, not Dagster, decides on retries
-        tags={"dagster/max_retries": "0", "streaming/job": stream.spec.job, TAG_STREAM: stream.name},
+        tags={"dagster/max_retries": "0", TAG_JOB: stream.spec.job, TAG_STREAM: stream.name},
         description=(
-            f"Reads {stream.source.name}, writes {', '.join(stream.topics)} exactly once. Terminate stops it "
-            "gracefully; the next start continues where it stopped."
+            f"Reads {', '.join(stream.source_topics)}, writes {', '.join(stream.topics)} exactly once. Terminate stops "
+            "it gracefully; the next start continues where it stopped."
         ),
     )
 

@@ -10,23 +10,23 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources
-from dagster_exactly_once.stream import (
-    TOPIC,
-    Backfill,
-    BadDeclaration,
-    Checks,
-    KafkaTopic,
-    Stream,
-    exactly_once_stream,
-)
+from dagster_exactly_once.errors import BadDeclaration
+from dagster_exactly_once.inputs import KafkaTopic
+from dagster_exactly_once.notify import EmailNotifier, Format, Notifier, WebhookNotifier
+from dagster_exactly_once.outputs import TOPIC
+from dagster_exactly_once.stream import Backfill, Checks, Stream, exactly_once_stream, observed_stream
 from dagster_exactly_once.streaming.complete import Complete
 from dagster_exactly_once.streaming.start import EARLIEST
+from dagster_exactly_once.translator import StreamTranslator
 
 
 class Source(dg.Model, dg.Resolvable):
-    """The input topic of a stream."""
+    """An input topic of a stream."""
 
     topic: str
+    name: str | None = Field(
+        default=None, description="With several sources: the parameter of the function; default: the topic."
+    )
     start_from: str = Field(default=EARLIEST, description="earliest, latest, or a date or time.")
     options: dict[str, str] = Field(default={}, description="More options of Spark's Kafka source.")
 
@@ -66,23 +66,52 @@ class CompleteModel(dg.Model, dg.Resolvable):
     start: str = Field(description="The first day, like 2026-01-31.")
 
 
-class StreamModel(dg.Model, dg.Resolvable):
-    """One stream; the fields are the arguments of ``exactly_once_stream``."""
+class Declared(dg.Model, dg.Resolvable):
+    """What every stream has, wherever it runs."""
 
     name: str
-    transform: str = Field(description="Dotted name of a function from DataFrame to DataFrame.")
-    source: Source
+    source: Source | list[Source]
     outputs: list[Output]
     sink_id: str | None = None
-    options: dict[str, str] = Field(default={})
+    column_schema: str | dict[str, str] | None = Field(
+        default=None, description="DDL of what value holds, like customer STRING, cents INT; or DDL by topic."
+    )
+    participants: str | None = Field(
+        default=None, description="Dotted name of a function that makes the outputs beside Kafka."
+    )
     checks: ChecksModel | None = ChecksModel()
+    group_name: str | None = None
+    owners: list[str] = Field(default=[])
+    tags: dict[str, str] = Field(default={})
+    translator: str | None = Field(default=None, description="Dotted name of a subclass of StreamTranslator.")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that both declarations take."""
+        sources = self.source if isinstance(self.source, list) else [self.source]
+        return {
+            "name": self.name,
+            "source": {s.name or s.topic: KafkaTopic(s.topic, s.start_from, s.options) for s in sources},
+            "outputs": [_spec(output) for output in self.outputs],
+            "sink_id": self.sink_id,
+            "column_schema": self.column_schema,
+            "participants": found(self.participants) if self.participants else None,
+            "checks": self.checks.declared() if self.checks else None,
+            "group_name": self.group_name,
+            "owners": self.owners,
+            "tags": self.tags,
+            "translator": _translator(self.translator) if self.translator else None,
+        }
+
+
+class StreamModel(Declared):
+    """One stream; the fields are the arguments of ``exactly_once_stream``."""
+
+    transform: str = Field(description="Dotted name of a function from DataFrame to DataFrame.")
+    options: dict[str, str] = Field(default={})
     backfill: BackfillModel | None = None
     complete: CompleteModel | None = None
     output_partitions: int | None = None
     state_partitions: int | None = None
-    group_name: str | None = None
-    owners: list[str] = Field(default=[])
-    tags: dict[str, str] = Field(default={})
 
     def stream(self) -> Stream:
         """Return the stream.
@@ -93,26 +122,77 @@ class StreamModel(dg.Model, dg.Resolvable):
             A dotted name leads nowhere, or the declaration is wrong.
         """
         return exactly_once_stream(
-            name=self.name,
-            source=KafkaTopic(self.source.topic, self.source.start_from, self.source.options),
-            outputs=[_spec(output) for output in self.outputs],
-            sink_id=self.sink_id,
+            **self.arguments(),
             options=self.options,
-            checks=self.checks.declared() if self.checks else None,
             backfill=Backfill(self.backfill.start, self.backfill.end) if self.backfill else None,
             complete=Complete(self.complete.every, self.complete.start) if self.complete else None,
             output_partitions=self.output_partitions,
             state_partitions=self.state_partitions,
-            group_name=self.group_name,
-            owners=self.owners,
-            tags=self.tags,
         )(found(self.transform))
+
+
+class ObservedModel(Declared):
+    """One stream that runs elsewhere; the fields are the arguments of ``observed_stream``."""
+
+    description: str = ""
+
+    def stream(self) -> Stream:
+        """Return the stream; raises as :meth:`StreamModel.stream`."""
+        return observed_stream(**self.arguments(), description=self.description)
+
+
+class Secret(dg.Model, dg.Resolvable):
+    """The name of an environment variable: Dagster looks its value up when it is needed, and shows only the name."""
+
+    env: str
+
+
+class WebhookModel(dg.Model, dg.Resolvable):
+    """The fields of ``WebhookNotifier``."""
+
+    url: str | Secret
+    format: str = Field(default=Format.json.value, description="json, slack or pagerduty.")
+    routing_key: str | Secret | None = None
+
+
+class EmailModel(dg.Model, dg.Resolvable):
+    """The fields of ``EmailNotifier``."""
+
+    host: str
+    port: int = 587
+    sender: str
+    recipients: list[str]
+    user: str | Secret | None = None
+    password: str | Secret | None = None
+
+
+class NotifyModel(dg.Model, dg.Resolvable):
+    """Who is told when a stream needs a person: one of the two."""
+
+    webhook: WebhookModel | None = None
+    email: EmailModel | None = None
+
+    def notifier(self) -> Notifier:
+        """Return the notifier.
+
+        Raises
+        ------
+        BadDeclaration
+        """
+        if (self.webhook is None) == (self.email is None):
+            raise BadDeclaration("notify names one receiver: webhook, or email")
+        if self.webhook is not None:
+            return WebhookNotifier(**_fields(self.webhook))
+        assert self.email is not None
+        return EmailNotifier(**_fields(self.email))
 
 
 class ExactlyOnceStreams(dg.Component, dg.Model, dg.Resolvable):
     """All streams of a code location, with the jobs and sensors that they share: one such component for a location."""
 
-    streams: list[StreamModel]
+    streams: list[StreamModel] = Field(default=[])
+    observed: list[ObservedModel] = Field(default=[], description="Streams that run elsewhere.")
+    notify: NotifyModel | None = Field(default=None, description="Who is told when a stream needs a person.")
     work_dir: str | None = Field(
         default=None, description="Folder for Spark's temporary files; without it, bring your own resources."
     )
@@ -120,7 +200,9 @@ class ExactlyOnceStreams(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions of the streams."""
-        return exactly_once_definitions(*(model.stream() for model in self.streams), resources=self.resources())
+        streams = [*(model.stream() for model in self.streams), *(model.stream() for model in self.observed)]
+        notifier = self.notify.notifier() if self.notify else None
+        return exactly_once_definitions(*streams, resources=self.resources(), notify=notifier)
 
     def resources(self) -> Mapping[str, Any] | None:
         """Return the resources that the file declares; None: the code location brings its own.
@@ -137,7 +219,7 @@ class ExactlyOnceStreams(dg.Component, dg.Model, dg.Resolvable):
 
 
 def found(name: str) -> Callable[..., Any]:
-    """Return the function of a dotted name.
+    """Return what a dotted name leads to.
 
     Raises
     ------
@@ -148,7 +230,7 @@ def found(name: str) -> Callable[..., Any]:
         its = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise BadDeclaration(
-            f"{name} leads to no function ({error}). Write it as package.module.function, importable where Dagster runs"
+            f"{name} leads nowhere ({error}). Write it as package.module.name, importable where Dagster runs"
         ) from error
     return its  # type: ignore[no-any-return]
 
@@ -161,3 +243,16 @@ def _spec(output: Output) -> dg.AssetSpec:
         tags=output.tags,
         metadata={TOPIC: output.topic},
     )
+
+
+def _translator(name: str) -> StreamTranslator:
+    kind = found(name)
+    if not (isinstance(kind, type) and issubclass(kind, StreamTranslator)):
+        raise BadDeclaration(f"translator: {name} is no subclass of StreamTranslator. Name the class")
+    return kind()
+
+
+def _fields(model: dg.Model) -> dict[str, Any]:
+    """Return the fields of a notifier, secrets as references to their variables."""
+    said = {name: getattr(model, name) for name in type(model).model_fields}
+    return {name: dg.EnvVar(value.env) if isinstance(value, Secret) else value for name, value in said.items()}

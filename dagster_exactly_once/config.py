@@ -64,7 +64,12 @@ class StreamConfig(dg.Config):
         description="Seconds between the starts of two batches (until_stopped); 0: without a pause.",
     )
     max_offsets_per_trigger: int = Field(
-        default=100_000, ge=1, description="An upper limit for one batch; bounds how long its transactions stay open."
+        default=100_000,
+        ge=1,
+        description=(
+            "An upper limit for one batch; bounds how long its transactions stay open. Several input topics share it "
+            "equally."
+        ),
     )
     start_from: str = Field(
         default="",
@@ -97,8 +102,8 @@ class StreamConfig(dg.Config):
         default=0.0,
         ge=0.0,
         description=(
-            "Hours until the run ends for the sensor liveness to start the next one, with the code that is deployed "
-            "then; 0: never."
+            "Hours until the sensor liveness starts the next run, with the code that is deployed then, and this one "
+            "ends for it; 0: never."
         ),
     )
 
@@ -152,6 +157,24 @@ class RecoveryConfig(dg.Config):
     restart: bool = Field(
         default=False, description="Start the stream again: the sensor liveness does so when this run has succeeded."
     )
+
+
+class HangingConfig(dg.Config):
+    """What ``end_hanging`` works on."""
+
+    sink_id: str = Field(description="The sink whose readers wait.")
+    transaction: str = Field(
+        default="",
+        description="The hanging transaction to end, as the dry run and the sensor name it: topic-partition@offset.",
+    )
+    dry_run: bool = Field(
+        default=True, description="Only list the hanging transactions, each with its consequence; change nothing."
+    )
+    consequence: str = Field(
+        default="",
+        description="What ending the transaction does, typed out as the dry run prints it; empty where it prints none.",
+    )
+    reason: str = Field(default="", description="Why, for the audit trail.")
 
 
 class RepairConfig(dg.Config):

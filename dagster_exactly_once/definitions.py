@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -20,9 +21,11 @@ from dagster_exactly_once.backfill.asset import backfill_asset
 from dagster_exactly_once.backfill.schedule import fill_missing_days
 from dagster_exactly_once.checks.definitions import checks_of
 from dagster_exactly_once.checks.health import health_check
+from dagster_exactly_once.errors import BadDeclaration
 from dagster_exactly_once.names import CHECKS_JOB, MEMORY, NOTIFY
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.recovery.checkpoint import repair_job
+from dagster_exactly_once.recovery.hanging import hanging_job
 from dagster_exactly_once.recovery.job import recovery_job
 from dagster_exactly_once.recovery.work import Registry
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
@@ -34,7 +37,7 @@ from dagster_exactly_once.sensors.liveness import liveness_sensor
 from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
-from dagster_exactly_once.stream import BadDeclaration, Stream
+from dagster_exactly_once.stream import Stream
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -46,8 +49,8 @@ def exactly_once_definitions(
     """Make the assets, jobs, sensors, checks and schedules of ``streams``: call it once for a code location.
 
     For each stream: its outputs and its transactions as assets, the job ``<name>_stream``, its checks, and what its
-    backfill needs. For all together: the jobs ``recovery``, ``checkpoint_repair`` and ``stream_checks`` with its
-    schedule, and one sensor of each kind.
+    backfill needs. For all together: the jobs ``recovery``, ``checkpoint_repair``, ``end_hanging`` and
+    ``stream_checks`` with its schedule, and one sensor of each kind.
 
     Parameters
     ----------
@@ -63,10 +66,12 @@ def exactly_once_definitions(
     BadDeclaration
         Two streams share a name, a sink or an output.
     """
+    servers = _servers(resources)
+    streams = tuple(replace(stream, bootstrap_servers=servers) for stream in streams)
     _check_distinct(streams)
     specs = [s.spec for s in streams]
     backfills = [s for s in streams if s.backfill is not None]
-    registry = Registry(specs, [s.backfill_spec for s in backfills])
+    registry = Registry(specs, [s.backfill_spec for s in backfills], {s.sink_id: s.others for s in streams})
     managed = [s for s in streams if s.managed]
     stream_jobs = [stream_job(s) for s in managed]
     backfill_jobs = [backfill_job(s) for s in backfills]
@@ -83,7 +88,14 @@ def exactly_once_definitions(
             *(backfill_asset(s) for s in backfills),
         ],
         asset_checks=[*checks, *(health_check(s) for s in streams)],
-        jobs=[*stream_jobs, *backfill_jobs, recovery, repair_job(registry), *([_checks_job(checks)] if checks else [])],
+        jobs=[
+            *stream_jobs,
+            *backfill_jobs,
+            recovery,
+            repair_job(registry),
+            hanging_job(registry),
+            *([_checks_job(checks)] if checks else []),
+        ],
         schedules=[
             *([_checks_schedule()] if checks else []),
             *(fill_missing_days(s, job) for s, job in zip(backfills, backfill_jobs, strict=True)),
@@ -135,6 +147,13 @@ def _local_spark(work_dir: str, checkpoints: str) -> SparkSessionResource:
 
 def _kafka(resource: Any, fields: dict[str, Any] | None) -> Any:
     return resource.from_environment() if fields is None else resource(**fields)
+
+
+def _servers(resources: Mapping[str, Any] | None) -> str:
+    """Return the brokers that the assets name; empty where they are not known while the code location loads."""
+    kafka = (resources or {}).get("kafka")
+    told = getattr(kafka, "bootstrap_servers", None) or dg.EnvVar("KAFKA_BOOTSTRAP_SERVERS")
+    return (told.get_value() if isinstance(told, dg.EnvVar) else str(told)) or ""
 
 
 def _checks_job(checks: list[dg.AssetChecksDefinition]) -> UnresolvedAssetJobDefinition:

@@ -8,6 +8,10 @@ RECOVERY_OP = "inspect"
 REPAIR_JOB = "checkpoint_repair"
 #: The op of the repair that takes its configuration.
 REPAIR_OP = "examine"
+#: Ends hanging transactions.
+HANGING_JOB = "end_hanging"
+#: The op of that job that takes its configuration.
+HANGING_OP = "search"
 #: Evaluates the checks of all streams.
 CHECKS_JOB = "stream_checks"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import smtplib
+import ssl
 import urllib.error
 import urllib.request
 from dataclasses import asdict, dataclass
@@ -17,6 +18,10 @@ from pydantic import Field
 SEND_BUDGET_S = 5.0
 
 
+#: How much a notice wants: somebody soon, or somebody now. The words are PagerDuty's.
+WARNING, CRITICAL = "warning", "critical"
+
+
 @dataclass(frozen=True)
 class Notice:
     """What a person should know.
@@ -28,11 +33,15 @@ class Notice:
     what : str
         What happened, and the next step.
     code : str
-        The error's stable code.
+        The error's stable code, or ``HEALTH-`` and the state of the stream.
     incident : str
         The same for every notice of one incident, so that a receiver can join them.
     run_id : str
         The failed run; empty without one.
+    severity : str
+        :data:`WARNING` or :data:`CRITICAL`.
+    resolved : bool
+        The incident is over: the last notice of it.
     """
 
     stream: str
@@ -41,6 +50,15 @@ class Notice:
     code: str
     incident: str
     run_id: str = ""
+    severity: str = CRITICAL
+    resolved: bool = False
+
+    @property
+    def headline(self) -> str:
+        """The notice in a few words, for a subject."""
+        if self.resolved:
+            return f"{self.code} is over: the stream {self.stream}"
+        return f"{self.code}: the stream {self.stream} needs a person"
 
 
 class NotSent(Exception):
@@ -88,7 +106,11 @@ class WebhookNotifier(Notifier):
 
 
 class EmailNotifier(Notifier):
-    """Sends each notice as an e-mail, by STARTTLS where the server offers it."""
+    """Sends each notice as an e-mail, by STARTTLS where the server offers it.
+
+    With a ``user``, the server must offer it and have a certificate that this host trusts: else the password would go
+    to whoever answers.
+    """
 
     host: str = Field(description="The mail server.")
     port: int = Field(default=587, description="Its port.")
@@ -100,14 +122,16 @@ class EmailNotifier(Notifier):
     def send(self, notice: Notice) -> None:
         """Send the e-mail; see :meth:`Notifier.send`."""
         message = EmailMessage()
-        message["Subject"] = f"{notice.code}: the stream {notice.stream} needs a person"
+        message["Subject"] = notice.headline
         message["From"], message["To"] = self.sender, ", ".join(self.recipients)
         message.set_content(f"{notice.what}\n\nSink {notice.sink_id}, run {notice.run_id or 'none'}.\n")
         try:
             with smtplib.SMTP(self.host, self.port, timeout=SEND_BUDGET_S) as server:
                 server.ehlo()
                 if server.has_extn("starttls"):
-                    server.starttls()
+                    server.starttls(context=None if self.user is None else ssl.create_default_context())
+                elif self.user is not None:
+                    raise NotSent(f"the mail server {self.host} offers no STARTTLS, and gets no password without it")
                 if self.user is not None:
                     server.login(self.user, self.password or "")
                 server.send_message(message)
@@ -118,16 +142,17 @@ class EmailNotifier(Notifier):
 def payload(notice: Notice, kind: Format, routing_key: str | None = None) -> dict[str, object]:
     """Return the body of a webhook's request."""
     if kind is Format.slack:
-        return {"text": f"*{notice.stream}* ({notice.code}): {notice.what}"}
+        over = " is over" if notice.resolved else ""
+        return {"text": f"*{notice.stream}* ({notice.code}{over}): {notice.what}"}
     if kind is Format.pagerduty:
         return {
             "routing_key": routing_key or "",
-            "event_action": "trigger",
+            "event_action": "resolve" if notice.resolved else "trigger",
             "dedup_key": notice.incident,
             "payload": {
                 "summary": f"{notice.stream}: {notice.what}"[:1024],
                 "source": notice.sink_id,
-                "severity": "critical",
+                "severity": notice.severity,
                 "custom_details": asdict(notice),
             },
         }

@@ -7,13 +7,22 @@ from dagster import DagsterInstance
 # The type of what dg.define_asset_job returns; Dagster exports no name for it.
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+# What Dagster says of a name that it does not take: asset keys become names of inputs and results of ops.
+from dagster._core.definitions.utils import check_valid_name
+
 # Tells a step whose process was asked to end from one whose code failed: the first heals by a restart.
 from dagster._core.execution.plan.objects import ErrorSource
 
 # Dagster's own reason of a failure outside any step, which no event says.
 from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 
-__all__ = ["RUN_FAILURE_REASON_TAG", "ErrorSource", "UnresolvedAssetJobDefinition", "instance_id"]
+__all__ = [
+    "RUN_FAILURE_REASON_TAG",
+    "ErrorSource",
+    "UnresolvedAssetJobDefinition",
+    "check_valid_name",
+    "instance_id",
+]
 
 
 def instance_id(instance: DagsterInstance) -> str:

@@ -12,60 +12,39 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dagster_exactly_once.checks.reader import Record
+from dagster_exactly_once.checks.window import Place
+from dagster_exactly_once.columns import ColumnSchema
 from dagster_exactly_once.config import StreamConfig
+from dagster_exactly_once.errors import BadDeclaration, check_day
+from dagster_exactly_once.function import Transform, config_of
+from dagster_exactly_once.inputs import KafkaTopic, Source, check_parameters, sources_of
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
+from dagster_exactly_once.outputs import check_keys, outputs_of, topic_of
 from dagster_exactly_once.sensors.stream import StreamSpec
 from dagster_exactly_once.streaming.complete import Complete
-from dagster_exactly_once.streaming.start import EARLIEST, start_time_ms
+from dagster_exactly_once.translator import StreamTopic, StreamTranslator, translated
 from exactly_once.options import SinkOptions
+from exactly_once.participant import Participant
 from exactly_once.protocol.names import check_sink_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: On an output's AssetSpec: its topic, where that is not the last part of the asset's key.
-TOPIC = "exactly_once/topic"
+#: Makes outputs beside Kafka.
+Participants = Callable[[], Sequence[Participant[Any]]]
 
 #: What Dagster accepts as the name of a job or an op.
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 
-#: Partition and offset of an input record.
-Origin = tuple[int, int]
-
-#: ``transform(events)`` or ``transform(events, config)``.
-Transform = Callable[..., "DataFrame"]
-
-
-class BadDeclaration(dg.DagsterInvalidDefinitionError):
-    """A stream is declared in a way that cannot work; the message names the argument."""
-
-
-@dataclass(frozen=True)
-class KafkaTopic:
-    """The input of a stream. Nothing here creates or changes it.
-
-    Attributes
-    ----------
-    start_from : str
-        Where a stream without a checkpoint begins: ``earliest``, ``latest``, or a date or time (UTC unless it says
-        otherwise), then at the first record since.
-    options : mapping
-        More options of Spark's Kafka source; they win over the tuned ones.
-    """
-
-    name: str
-    start_from: str = EARLIEST
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        start_time_ms(self.start_from)
+#: Partition and offset of an input record; with several sources, its topic before them.
+Origin = tuple[int, int] | tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -78,8 +57,9 @@ class Checks:
         Input may wait this long without a commit.
     origin : callable, optional
         ``origin(topic, record)`` returns the partition and offset of the input record that an output record came from,
-        None when it does not say. With it, the check ``no_duplicates_and_no_loss`` compares input and outputs record by
-        record; only for a stream that makes exactly one output record of each input record.
+        with several sources ``(source topic, partition, offset)``; None when it does not say. With it, the check
+        ``no_duplicates_and_no_loss`` compares input and outputs record by record; only for a stream that makes exactly
+        one output record of each input record.
     """
 
     freshness_s: float = FRESHNESS_LIMIT_S
@@ -104,6 +84,11 @@ class Backfill:
         """Return a backfill by day."""
         return cls(start, end)
 
+    def __post_init__(self) -> None:
+        check_day(self.start, "Backfill")
+        if self.end:
+            check_day(self.end, "Backfill")
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Stream:
@@ -111,25 +96,59 @@ class Stream:
 
     transform: Transform
     name: str
-    source: KafkaTopic
-    outputs: tuple[dg.AssetSpec, ...]
+    sources: Mapping[str, KafkaTopic]
+    declared: tuple[dg.AssetSpec, ...]
     sink_id: str
-    config: type[StreamConfig]
-    takes_config: bool
-    options: Mapping[str, str]
     checks: Checks | None
-    backfill: Backfill | None
-    complete: Complete | None
-    output_partitions: int | None
-    state_partitions: int | None
     group_name: str | None
     description: str
+    translator: StreamTranslator
+    config: type[StreamConfig] = StreamConfig
+    config_parameter: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    backfill: Backfill | None = None
+    complete: Complete | None = None
+    output_partitions: int | None = None
+    state_partitions: int | None = None
+    participants: Participants | None = None
+    bootstrap_servers: str = ""
     managed: bool = True
+
+    def others(self) -> tuple[Participant[Any], ...]:
+        """Make the participants other than Kafka: in the process of a run or a recovery, never when the code loads."""
+        return tuple(self.participants()) if self.participants is not None else ()
+
+    @cached_property
+    def outputs(self) -> tuple[dg.AssetSpec, ...]:
+        """The assets of the outputs."""
+        return tuple(
+            translated(
+                self.translator,
+                StreamTopic(self.name, topic_of(spec), False, self.bootstrap_servers, spec),
+                self.source_keys,
+            )
+            for spec in self.declared
+        )
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
         """The output topics."""
-        return tuple(str(spec.metadata.get(TOPIC, spec.key.path[-1])) for spec in self.outputs)
+        return tuple(topic_of(spec) for spec in self.declared)
+
+    @cached_property
+    def source_topics(self) -> tuple[str, ...]:
+        """The input topics."""
+        return tuple(topic.name for topic in self.sources.values())
+
+    @cached_property
+    def source_keys(self) -> tuple[dg.AssetKey, ...]:
+        """The assets of the input topics."""
+        return tuple(
+            self.translator.get_asset_key(
+                StreamTopic(self.name, topic, True, self.bootstrap_servers, dg.AssetSpec(dg.AssetKey([topic])))
+            )
+            for topic in self.source_topics
+        )
 
     @cached_property
     def spec(self) -> StreamSpec:
@@ -139,7 +158,7 @@ class Stream:
             job=f"{self.name}_stream",
             op=f"stream_{self.name}",
             sink_id=self.sink_id,
-            topic=self.source.name,
+            sources=self.source_topics,
             outputs=self.topics,
             asset_keys=tuple(spec.key.to_user_string() for spec in self.outputs),
             asset=f"{self.name}_transactions",
@@ -154,7 +173,7 @@ class Stream:
             job=f"{self.name}_backfill",
             op=f"backfill_{self.name}",
             sink_id=f"{self.sink_id}-backfill",
-            topic=self.source.name,
+            sources=self.source_topics,
             outputs=self.topics,
             asset_keys=(self.by_day,),
             asset=self.spec.asset,
@@ -175,9 +194,33 @@ class Stream:
         """The key of the backfill's asset."""
         return f"{self.name}_by_day"
 
-    def records(self, events: DataFrame, config: StreamConfig) -> DataFrame:
-        """Transform the rows of Spark's Kafka source into rows of the sink."""
-        return self.transform(events, config) if self.takes_config else self.transform(events)
+    def records(self, inputs: Mapping[str, DataFrame], config: StreamConfig) -> DataFrame:
+        """Transform the rows of Spark's Kafka sources, by name, into rows of the sink."""
+        more = {self.config_parameter: config} if self.config_parameter else {}
+        if len(inputs) == 1:
+            [events] = inputs.values()
+            return self.transform(events, **more)
+        return self.transform(**inputs, **more)
+
+    def place_of(self, output: str, record: Record) -> Place | None:
+        """Return the input record that a record of ``output`` came from; None when the record does not say.
+
+        Raises
+        ------
+        BadDeclaration
+            The origin of a stream with several sources names no topic.
+        """
+        origin = self.checks.origin if self.checks else None
+        found = origin(output, record) if origin else None
+        if found is None:
+            return None
+        *topic, partition, offset = found
+        if not topic and len(self.sources) > 1:
+            raise BadDeclaration(
+                f"{self.name}: Checks(origin=...) returned {found}, which names none of the sources. "
+                "Return (source topic, partition, offset)"
+            )
+        return (str(topic[0]) if topic else self.source_topics[0], int(partition)), int(offset)
 
     def definitions(self, **options: Any) -> dg.Definitions:
         """Everything that Dagster needs to operate this one stream; see
@@ -190,11 +233,13 @@ class Stream:
 
 def exactly_once_stream(
     *,
-    source: KafkaTopic | str,
+    source: Source,
     outputs: Sequence[dg.AssetSpec | str],
     name: str | None = None,
     sink_id: str | None = None,
+    column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
     options: Mapping[str, str] | None = None,
+    participants: Participants | None = None,
     checks: Checks | None = Checks(),
     backfill: Backfill | None = None,
     complete: Complete | None = None,
@@ -203,32 +248,43 @@ def exactly_once_stream(
     group_name: str | None = None,
     owners: Sequence[str] | None = None,
     tags: Mapping[str, str] | None = None,
+    translator: StreamTranslator | None = None,
 ) -> Callable[[Transform], Stream]:
     """Declare a stream over one function, ``transform(events)`` or ``transform(events, config)``.
 
-    ``events`` has the columns of Spark's Kafka source. The result has ``value`` and, as needed, ``topic`` (with several
-    outputs), ``key``, ``headers``, ``partition`` and ``timestamp``. ``config``, annotated with a subclass of
-    :class:`StreamConfig` at module level, is what a person gave in the launchpad. The docstring describes the outputs.
+    ``events`` has the columns of Spark's Kafka source. With several sources, the function has a parameter for each of
+    them instead: ``transform(orders, refunds)`` or ``transform(orders, refunds, config)``. The result has ``value``
+    and, as needed, ``topic`` (with several outputs), ``key``, ``headers``, ``partition`` and ``timestamp``. ``config``,
+    annotated with a subclass of :class:`StreamConfig` at module level, is what a person gave in the launchpad. The
+    docstring describes the outputs.
 
     Parameters
     ----------
-    source : KafkaTopic or str
-        The input topic; a name alone begins at ``earliest``.
+    source : KafkaTopic, str, or a sequence or mapping of them
+        The input topic; a name alone begins at ``earliest``. Several: a sequence, and each parameter of the function is
+        called what its topic is; or a mapping from parameter to topic.
     outputs : sequence of AssetSpec or str
-        The topics to write, each an asset. The topic is the last part of the key, unless the metadata
-        ``exactly_once/topic`` names another one.
+        The topics to write, each an asset; a string is its key, like ``orders_clean`` or ``shop/orders_clean``. The
+        topic is the last part of the key, unless the metadata ``exactly_once/topic`` names another one.
     name : str, optional
         Names the job ``<name>_stream``, the op ``stream_<name>`` and the asset ``<name>_transactions``; the function's
         own name by default.
     sink_id : str, optional
         The identity of the sink on the Kafka cluster: it owns the commit log and the transactional ids. Never change it
         for a stream that has run. The name with dashes by default.
+    column_schema : str, StructType, TableSchema, or a mapping from topic to one of them, optional
+        The columns of what ``value`` holds, shown on the output's asset; nothing checks the records against it. A
+        string is DDL, like ``customer STRING NOT NULL, cents INT``.
     options : mapping, optional
         More options of ``format("kafka_exactly_once")``, such as ``kafka.compression.type``.
+    participants : callable, optional
+        Makes outputs beside Kafka, such as ``lambda: [FileParticipant("archive", "/data/orders")]``: every batch is
+        written to all of them under one decision, by :func:`exactly_once.foreach_batch`. Each gets all rows with all
+        columns. Runs and recoveries call it; names of participants stay the same.
     checks : Checks, optional
         None: no asset checks.
     backfill : Backfill, optional
-        Adds the asset ``<name>_by_day``, the job ``<name>_backfill`` and a schedule.
+        Adds the asset ``<name>_by_day``, the job ``<name>_backfill`` and a schedule; for a stream with one source.
     complete : Complete, optional
         Adds the asset ``<name>_complete``: a window of event time is materialized when the watermark of the query has
         passed it and its last batch is committed. Build on it what needs complete data.
@@ -238,6 +294,8 @@ def exactly_once_stream(
         For a query with state: keep it in RocksDB, in this many partitions. Its first start fixes the number.
     group_name, owners, tags
         For all of the stream's assets that do not say otherwise.
+    translator : StreamTranslator, optional
+        Says which asset each topic is: key, group, owners, tags, metadata.
 
     Raises
     ------
@@ -246,32 +304,40 @@ def exactly_once_stream(
 
     def declare(transform: Transform) -> Stream:
         its_name = name or transform.__name__
-        if not _NAME.fullmatch(its_name):
-            raise BadDeclaration(f"name={its_name!r}: Dagster takes letters, digits and underscores. Set name=")
-        topic = KafkaTopic(source) if isinstance(source, str) else source
-        sink = sink_id or its_name.replace("_", "-")
-        _check_options(its_name, sink, options or {})
-        config, takes_config = _config_of(transform, its_name)
+        sources = sources_of(source, its_name)
+        check_parameters(its_name, sources)
+        if backfill is not None and len(sources) > 1:
+            raise BadDeclaration(
+                f"{its_name}: a backfill fills days of one input, and source names {len(sources)}: a day of one topic "
+                "may belong to any day of another. Leave backfill out, or declare a stream for each topic"
+            )
+        if backfill is not None and participants is not None:
+            raise BadDeclaration(
+                f"{its_name}: a backfill writes to Kafka alone, and participants names other outputs. Leave one of the "
+                "two out"
+            )
+        config, config_parameter = config_of(transform, its_name, sources)
         described = inspect.getdoc(transform) or f"Written by the stream {its_name}."
-        specs = tuple(_output(o, topic, described, group_name, owners, tags) for o in outputs)
-        if not specs:
-            raise BadDeclaration(f"{its_name}: outputs is empty. Name the topics that the stream writes")
-        return Stream(
-            transform=transform,
-            name=its_name,
-            source=topic,
-            outputs=specs,
-            sink_id=sink,
-            config=config,
-            takes_config=takes_config,
-            options=dict(options or {}),
-            checks=checks,
-            backfill=backfill,
-            complete=complete,
-            output_partitions=output_partitions,
-            state_partitions=state_partitions,
-            group_name=group_name,
-            description=described,
+        return _checked(
+            Stream(
+                transform=transform,
+                name=its_name,
+                sources=sources,
+                declared=outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema),
+                sink_id=sink_id or its_name.replace("_", "-"),
+                config=config,
+                config_parameter=config_parameter,
+                options=dict(options or {}),
+                participants=participants,
+                checks=checks,
+                backfill=backfill,
+                complete=complete,
+                output_partitions=output_partitions,
+                state_partitions=state_partitions,
+                group_name=group_name,
+                description=described,
+                translator=translator or StreamTranslator(),
+            )
         )
 
     return declare
@@ -280,13 +346,16 @@ def exactly_once_stream(
 def observed_stream(
     name: str,
     *,
-    source: str,
+    source: Source,
     outputs: Sequence[dg.AssetSpec | str],
     sink_id: str | None = None,
+    column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
+    participants: Participants | None = None,
     checks: Checks | None = Checks(),
     group_name: str | None = None,
     owners: Sequence[str] | None = None,
     tags: Mapping[str, str] | None = None,
+    translator: StreamTranslator | None = None,
     description: str = "",
 ) -> Stream:
     """Declare a stream that runs elsewhere: spark-submit, a Spark operator, EMR, Databricks.
@@ -302,74 +371,39 @@ def observed_stream(
     BadDeclaration
     """
 
-    def elsewhere(events: DataFrame) -> DataFrame:
+    def elsewhere(**inputs: DataFrame) -> DataFrame:
         raise BadDeclaration(f"{name} runs elsewhere: this code location cannot start it")
 
     described = description or f"Written by the stream {name}, which runs elsewhere."
-    declared = exactly_once_stream(
-        name=name,
-        source=source,
-        outputs=outputs,
-        sink_id=sink_id,
-        checks=checks,
-        group_name=group_name,
-        owners=owners,
-        tags=tags,
-    )(elsewhere)
-    specs = tuple(spec.replace_attributes(description=described) for spec in declared.outputs)
-    return replace(declared, outputs=specs, description=described, managed=False)
-
-
-def _output(
-    output: dg.AssetSpec | str,
-    source: KafkaTopic,
-    described: str,
-    group_name: str | None,
-    owners: Sequence[str] | None,
-    tags: Mapping[str, str] | None,
-) -> dg.AssetSpec:
-    """Complete the spec of an output with what it does not say itself."""
-    spec = output if isinstance(output, dg.AssetSpec) else dg.AssetSpec(output)
-    topic = str(spec.metadata.get(TOPIC, spec.key.path[-1]))
-    return spec.replace_attributes(
-        deps=[*spec.deps, dg.AssetKey(source.name.split("/"))],
-        group_name=spec.group_name or group_name or ...,
-        owners=spec.owners or owners or ...,
-        tags={**(tags or {}), **spec.tags},
-        kinds=spec.kinds | {"kafka", "spark"},
-        description=spec.description or described,
-        metadata={TOPIC: topic, **spec.metadata},
-        skippable=True,  # a run that is stopped or rotated has completed nothing
+    return _checked(
+        Stream(
+            transform=elsewhere,
+            name=name,
+            sources=sources_of(source, name),
+            declared=outputs_of(outputs, name, described, group_name, owners, tags, column_schema),
+            sink_id=sink_id or name.replace("_", "-"),
+            participants=participants,
+            checks=checks,
+            group_name=group_name,
+            description=described,
+            translator=translator or StreamTranslator(),
+            managed=False,
+        )
     )
 
 
-def _check_options(name: str, sink_id: str, options: Mapping[str, str]) -> None:
-    """Refuse options that the sink does not know when the code location loads, not when the stream starts."""
-    check_sink_id(sink_id)
-    ours = {"kafka.bootstrap.servers": "declared:9092", "sink.id": sink_id, "checkpointLocation": "declared"}
-    if taken := sorted({k.lower() for k in options} & {k.lower() for k in (*ours, "write.id")}):
+def _checked(stream: Stream) -> Stream:
+    """Refuse when the code location loads what could not work when the stream starts."""
+    name = stream.name
+    if not _NAME.fullmatch(name):
+        raise BadDeclaration(f"name={name!r}: Dagster takes letters, digits and underscores. Set name=")
+    check_sink_id(stream.sink_id)
+    # the sink's own options, which the resources and the run bring
+    ours = {"kafka.bootstrap.servers": "declared:9092", "sink.id": stream.sink_id, "checkpointLocation": "declared"}
+    if taken := sorted({k.lower() for k in stream.options} & {k.lower() for k in (*ours, "write.id")}):
         raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from the resources and from sink_id")
-    SinkOptions.parse({**options, **ours})
-
-
-def _config_of(transform: Transform, name: str) -> tuple[type[StreamConfig], bool]:
-    """Return the class of ``transform``'s second parameter, and whether there is one."""
-    parameters = list(inspect.signature(transform).parameters.values())
-    if len(parameters) == 1:
-        return StreamConfig, False
-    if len(parameters) != 2:
-        raise BadDeclaration(f"{name} takes {len(parameters)} parameters. Declare it as f(events) or f(events, config)")
-    said = parameters[1].annotation
-    if isinstance(said, str):
-        try:
-            said = eval(said, getattr(transform, "__globals__", {}))
-        except NameError:
-            said = None
-    if said is inspect.Parameter.empty:
-        return StreamConfig, True
-    if not (isinstance(said, type) and issubclass(said, StreamConfig)):
-        raise BadDeclaration(
-            f"{name}: the annotation of {parameters[1].name} is no subclass of StreamConfig at module level. "
-            "Define the class there"
-        )
-    return said, True
+    SinkOptions.parse({**stream.options, **ours})
+    if both := sorted(set(stream.source_topics) & set(stream.topics)):
+        raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
+    check_keys([*stream.source_keys, *(spec.key for spec in stream.outputs)], name)
+    return stream

@@ -34,12 +34,12 @@ def register(spark: SparkSession) -> None:
     UnsupportedMode
         With spark.speculation: each copy of a task would hold a transaction open.
     """
-    from exactly_once.spark.data_source import KafkaExactlyOnce
     from exactly_once.spark.endings import listen
     from exactly_once.spark.modes import check_session
+    from exactly_once.spark.registration import register_format
 
     check_session(spark)
-    spark.dataSource.register(KafkaExactlyOnce)
+    register_format(spark)
     listen(spark)
 
 

@@ -257,6 +257,13 @@ class DatabaseUnusable(ExactlyOnceError):
     code = "EO-DATABASE"
 
 
+class ExtraMissing(ExactlyOnceError):
+    """A package of an extra is not installed."""
+
+    code = "EO-EXTRA"
+    default_safe = "Nothing was started"
+
+
 def all_errors() -> dict[str, type[ExactlyOnceError]]:
     """Return every error class by its code."""
     return {c.code: c for c in ExactlyOnceError.__subclasses__()}

@@ -4,7 +4,7 @@ nothing.
 The variable names a folder. A point fires when the folder holds a file with the point's name. The process renames the
 file to ``<point>.reached`` first: the point fires once over all processes, and a test can wait for the new name. The
 file's text is the action: ``hang`` (until the test kills the process), ``exit`` (this process alone, at once),
-``raise``, or ``sleep <seconds>``.
+``raise``, or ``sleep <seconds>``. Then it is the id of the process.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def _fire(folder: Path, name: str) -> None:
     except FileNotFoundError:
         return
     action, _, argument = reached.read_text(encoding="utf-8").strip().partition(" ")
+    reached.write_text(str(os.getpid()))
     if action == "raise":
         raise RuntimeError(f"failpoint {name}")
     if action == "exit":

@@ -1,4 +1,4 @@
-"""The command line behind `make run` and `make ui`: ``python -m platform_assets.cli run | ui | recover``."""
+"""The command line of `make run`, `cluster` and `ui`: ``python -m platform_assets.cli run | cluster | ui | recover``"""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="platform_assets.cli", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="feed the flights, run the stream until it has caught up, report")
+    commands.add_parser("cluster", help="run, from the beginning, with the tasks on a Spark standalone cluster")
     ui = commands.add_parser("ui", help="the same as a live stream, with Dagster's web server and daemon")
     ui.add_argument("--no-launch", action="store_true", help="start no job; launch them in the browser")
     commands.add_parser("recover", help="recover the sink: commit decided batches, abort undecided transactions")
@@ -44,7 +45,7 @@ def _run(args: argparse.Namespace, console: Console) -> int:
 
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
     try:
-        with local_environment() as environment:
+        with local_environment("cluster" if args.command == "cluster" else "") as environment:
             where = "embedded broker" if environment.embedded else "brokers"
             console.print(f"Kafka: {where} at {environment.bootstrap_servers}")
             if args.command == "ui":
@@ -55,6 +56,10 @@ def _run(args: argparse.Namespace, console: Console) -> int:
                 from platform_assets.local.recover import run_recovery
 
                 return run_recovery(environment, console)
+            if args.command == "cluster":
+                from platform_assets.local.cluster import run_cluster
+
+                return run_cluster(environment, console)
             from platform_assets.local.main_job import run_main_job
 
             return run_main_job(environment, console)

@@ -14,7 +14,7 @@ import threading
 
 import dagster as dg
 
-from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB, REPAIR_JOB
+from dagster_exactly_once.names import CHECKS_JOB, HANGING_JOB, RECOVERY_JOB, REPAIR_JOB
 from platform_assets.constants import CODE_LOCATION, FEED_JOB
 from platform_assets.flights.streams import delay_by_hour, flight_delays
 
@@ -26,6 +26,7 @@ JOBS = (
     flight_delays.backfill_spec.job,
     RECOVERY_JOB,
     REPAIR_JOB,
+    HANGING_JOB,
     CHECKS_JOB,
 )
 

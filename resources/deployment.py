@@ -2,7 +2,7 @@
 
 ``local`` runs Spark in the run's process and keeps checkpoints on this disk. ``cluster`` takes the master, and all that
 differs between clusters, from ``EXACTLY_ONCE_SPARK_...`` variables, and keeps checkpoints where
-``EXACTLY_ONCE_CHECKPOINTS`` says (``s3://bucket/streams``, ``hdfs://...``): executors on other machines cannot reach
+``EXACTLY_ONCE_CHECKPOINTS`` says (``s3a://bucket/streams``, ``hdfs://...``): executors on other machines cannot reach
 this disk. The brokers are those of the ``KAFKA_...`` variables in both.
 """
 

@@ -1,1 +1,1 @@
-"""What the sensors of this code location take for normal, and how they restart a stream."""
+"""What is this code location's own about the sensors of its streams."""

@@ -1,4 +1,5 @@
-"""Write the generated parts of docs/reference.md: what a person may configure, from the models that Dagster checks.
+"""Write the generated parts of docs/reference.md: what a person may configure, from the models that Dagster checks, and
+the commands, from their parser.
 
 ``python tools/config_reference.py`` rewrites the file. A part begins with ``<!-- generated: NAME -->`` and ends with
 ``<!-- end -->``.
@@ -6,6 +7,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import textwrap
@@ -20,9 +22,15 @@ from pydantic.fields import FieldInfo
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from dagster_exactly_once import config  # noqa: E402
+from dagster_exactly_once import config, notify  # noqa: E402
+from dagster_exactly_once.resources.checkpoints import CheckpointReader  # noqa: E402
+from dagster_exactly_once.resources.kafka import KafkaResource  # noqa: E402
 from dagster_exactly_once.resources.spark import SparkSessionResource  # noqa: E402
+from dagster_exactly_once.resources.transactions import TransactionAdmin  # noqa: E402
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy  # noqa: E402
+from exactly_once.ops.cli import arguments  # noqa: E402
+from platform_assets.flights.asset import FeedConfig  # noqa: E402
+from platform_assets.flights.streams import DelayByHourConfig  # noqa: E402
 
 REFERENCE = PROJECT / "docs" / "reference.md"
 WIDTH = 124
@@ -34,13 +42,27 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "BackfillConfig": (config.BackfillConfig, ""),
     "RecoveryConfig": (config.RecoveryConfig, ""),
     "RepairConfig": (config.RepairConfig, ""),
+    "HangingConfig": (config.HangingConfig, ""),
     "ReconcileConfig": (config.ReconcileConfig, ""),
     "PolicyConfig": (config.PolicyConfig, ""),
     "FreshnessConfig": (config.FreshnessConfig, ""),
     "RestartPolicy": (RestartPolicy, "EXACTLY_ONCE_RESTART_"),
     "WatchPolicy": (WatchPolicy, "EXACTLY_ONCE_WATCH_"),
     "SparkSessionResource": (SparkSessionResource, "EXACTLY_ONCE_SPARK_"),
+    "KafkaResource": (KafkaResource, ""),
+    "TransactionAdmin": (TransactionAdmin, ""),
+    "CheckpointReader": (CheckpointReader, ""),
+    "WebhookNotifier": (notify.WebhookNotifier, ""),
+    "EmailNotifier": (notify.EmailNotifier, ""),
+    "FeedConfig": (FeedConfig, ""),
+    "DelayByHourConfig": (DelayByHourConfig, ""),
 }
+
+#: The part that lists the commands instead.
+COMMANDS = "commands"
+
+#: What "Flags of every command" explains.
+EVERYWHERE = {"help", "version", "bootstrap_servers", "command_config", "json"}
 
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.S)
 
@@ -62,18 +84,59 @@ def parts(text: str) -> list[str]:
 
 
 def part(name: str) -> str:
-    """Return the list of a model's fields."""
-    model, prefix = PARTS[name]
-    return "".join(_items(model, prefix))
+    """Return the list of a model's own fields, or that of the commands."""
+    return "".join(_command(arguments.build()) if name == COMMANDS else _items(*PARTS[name]))
 
 
 def _items(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    inherited = {name for base in model.__bases__ for name in getattr(base, "model_fields", {})}
     for name, field in model.model_fields.items():
+        if name in inherited:
+            continue
         shown = f"{prefix}{name.upper()}" if prefix else name
         value = _default(field)
-        said = " ".join((field.description or "").split())
-        line = f"- `{shown}`{f' ({value})' if value else ''}. {said}"
-        yield textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
+        said = " ".join((field.description or "").split()).replace("<", "\\<")  # Markdown would take it for a tag
+        yield _item(f"- `{shown}`{f' ({value})' if value else ''}. {said}")
+
+
+def _item(line: str, indent: str = "") -> str:
+    broken = textwrap.fill(
+        line,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return f"{broken}\n"
+
+
+def _command(parser: argparse.ArgumentParser, text: str = "") -> Iterator[str]:
+    own = [a for a in parser._actions if a.dest not in EVERYWHERE]
+    groups = [a for a in own if isinstance(a, argparse._SubParsersAction)]
+    for group in groups:
+        texts = {choice.dest: choice.help or "" for choice in group._choices_actions}
+        for name, verb in group.choices.items():
+            yield from _command(verb, texts[name])
+    if not groups:
+        yield _item(f"- `{parser.prog}`: {text}.")
+        for action in own:
+            yield _item(f"- {_usage(action)}: {_help(action)}.", "  ")
+
+
+def _usage(action: argparse.Action) -> str:
+    """Return an argument as a person types it."""
+    value = f"{action.metavar or action.dest.upper()}"
+    if not action.option_strings:
+        return f"`{value}`"
+    flag = action.option_strings[0] if action.nargs == 0 else f"{action.option_strings[0]} {value}"
+    return f"`{flag}` (required)" if action.required else f"`{flag}`"
+
+
+def _help(action: argparse.Action) -> str:
+    said = (action.help or "") % {**vars(action), "prog": ""}
+    shows = isinstance(action.default, int) and not isinstance(action.default, bool) and "default" not in said
+    return f"{said} (default: {action.default})" if shows else said
 
 
 def _default(field: FieldInfo) -> str:

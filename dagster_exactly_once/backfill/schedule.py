@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
-from dagster_exactly_once.backfill.asset import backfill_share, days_of
+from dagster_exactly_once.backfill.asset import backfill_share, days_of, input_of
 from dagster_exactly_once.backfill.days import oldest_missing, start_ms
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -94,7 +94,7 @@ def _nothing_before_the_stream(
     """Return whether the backfill's share can hold no record since ``day``, nor one of a later day."""
     share = backfill_share(stream, kafka, checkpoints, "")
     with Admin(kafka.connection(), TICK_BUDGET_S) as admin:
-        since = admin.offsets_since(stream.source.name, start_ms(day))
+        since = admin.offsets_since(input_of(stream), start_ms(day))
     return all(span.empty for span in worth_reading(share, since).values())
 
 

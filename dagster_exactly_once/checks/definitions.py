@@ -10,7 +10,7 @@ import dagster as dg
 
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.judgements import Block, Verdict, Waiting
-from dagster_exactly_once.checks.sampling import LOOK_BUDGET_S, compare_window, record_time_ms, stream_window
+from dagster_exactly_once.checks.sampling import LOOK_BUDGET_S, compare_window, positions, record_time_ms, stream_window
 from dagster_exactly_once.checks.window import Outputs
 from dagster_exactly_once.classified import classified
 from dagster_exactly_once.config import FreshnessConfig, PolicyConfig, ReconcileConfig
@@ -54,28 +54,25 @@ def _check(
 
 
 def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
-    origin = stream.checks.origin if stream.checks else None
-    assert origin is not None
-
     @_check(
         stream,
         "no_duplicates_and_no_loss",
-        f"Each record of {stream.source.name} appears exactly once across {', '.join(stream.topics)}, by source "
-        "partition and offset. Compares the newest committed part of the input (100,000 offsets unless configured) "
-        "with the outputs, and reports what it sampled.",
+        f"Each record of {', '.join(stream.source_topics)} appears exactly once across {', '.join(stream.topics)}, "
+        "by source partition and offset. Compares the newest committed part of the input (100,000 offsets unless "
+        "configured) with the outputs, and reports what it sampled.",
     )
     def no_duplicates_and_no_loss(
         config: ReconcileConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
     ) -> dg.AssetCheckResult:
-        topic = stream.source.name
         with classified():
             connection = kafka.connection()
             location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
-            window = stream_window(connection, checkpoints, location, topic, config.offsets)
+            window = stream_window(connection, checkpoints, location, stream.source_topics, config.offsets)
             if window is None:
                 return _result(judgements.no_duplicates_and_no_loss(None, None, 0))
-            outputs = Outputs(window, checkpoints.first_offsets(location).get(topic, {}), origin)
-            found, read = compare_window(connection, window, topic, stream.topics, outputs, config.offsets)
+            began = positions(checkpoints.first_offsets(location), stream.source_topics)
+            outputs = Outputs(window, began, stream.place_of)
+            found, read = compare_window(connection, window, stream.topics, outputs, config.offsets)
         return _result(judgements.no_duplicates_and_no_loss(window, found, read))
 
     return no_duplicates_and_no_loss
@@ -151,7 +148,6 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
         kafka: KafkaTransactionalProducerFactory,
         checkpoints: CheckpointReader,
     ) -> dg.AssetCheckResult:
-        topic = stream.source.name
         with classified():
             connection = kafka.connection()
             location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
@@ -161,9 +157,9 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
             waiting = 0
             if committed:
                 with Admin(connection, LOOK_BUDGET_S) as admin:
-                    waiting = lag(committed, topic, admin.watermarks(topic))
+                    waiting = sum(lag(committed, topic, admin.watermarks(topic)) for topic in stream.source_topics)
         verdict = judgements.freshness(
-            committed.get(topic) if committed else None,
+            positions(committed, stream.source_topics) if committed else None,
             waiting,
             max(marked.values(), default=None),
             _earlier(context.instance, stream.outputs[0].key),

@@ -25,9 +25,9 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
         name=HEALTH,
         description=(
             f"The state of the stream {stream.name}; the sensor checkpoint_progress evaluates it, so it is up to date "
-            "without a run. Passed while the stream is healthy, idle or catching up; a warning while it lags or no run "
-            "is in progress; failed when it is stalled, in doubt or has lost its sink, or when its last run failed in "
-            "a way that needs a person."
+            "without a run. Passed while the stream is healthy, idle, catching up or starting; a warning while it "
+            "lags, starts slowly, is operated by another or has no run in progress; failed when it is stalled, in "
+            "doubt or has lost its sink, or when its last run failed in a way that needs a person."
         ),
     )
     def health(
@@ -41,11 +41,14 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
             situation = found.get(stream.sink_id, _late(stream))
             if isinstance(situation, ExactlyOnceError):
                 raise situation
-        if situation is None:
-            return dg.AssetCheckResult(passed=True, description=f"The sink {stream.sink_id} was never used.")
         history = Histories(context.instance).whole(stream.spec)
-        judged = verdict(facts(situation, history, None, 0.0), watch_policy)
-        e = evaluation(stream.spec, judged.state, f"{judged.message}.", history)
+        state, said = "stopped", f"The sink {stream.sink_id} was never used"
+        if situation is not None:
+            judged = verdict(facts(stream.spec, situation, history, None, 0.0), watch_policy)
+            state, said = judged.state, judged.message
+        elif history.stream_failure is None:
+            return dg.AssetCheckResult(passed=True, description=f"{said}.")
+        e = evaluation(stream.spec, state, f"{said}.", history)
         return dg.AssetCheckResult(
             passed=e.passed, severity=e.severity, description=e.description, metadata=dict(e.metadata)
         )

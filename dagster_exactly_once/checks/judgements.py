@@ -136,7 +136,7 @@ def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: floa
     if standing.state in ("checkpoint lost", "foreign", "torn"):
         said = {
             "checkpoint lost": "The commit log holds decisions that the checkpoint does not know: the checkpoint was "
-            "deleted, restored or rewound. The sink refuses to start; see EO-REWOUND in docs/reference.md",
+            "deleted, restored or rewound. The sink refuses to start; see EO-REWOUND in docs/errors.md",
             "foreign": "The sink and the checkpoint belong to different queries. The sink refuses to start; see "
             "EO-SINK-OWNED",
             "torn": f"Torn: {', '.join(standing.torn)}. The sink refuses to start (EO-CHECKPOINT): run the job "

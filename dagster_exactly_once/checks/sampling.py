@@ -8,8 +8,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from dagster_exactly_once.checks.reader import read_committed
-from dagster_exactly_once.checks.window import Comparison, Outputs, Place, Window, compare, newest_window
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.checks.window import Comparison, Outputs, Partition, Place, Window, compare, newest_window
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.connection import Connection
@@ -32,22 +32,29 @@ OUTPUTS_PER_INPUT = 4
 
 
 def stream_window(
-    connection: Connection, checkpoints: CheckpointReader, checkpoint: str, topic: str, limit: int
+    connection: Connection, checkpoints: CheckpointReader, checkpoint: str, sources: Sequence[str], limit: int
 ) -> Window | None:
-    """Return the newest committed part of ``topic``, at most ``limit`` offsets; None before the first batch."""
+    """Return the newest committed part of the topics ``sources``, at most ``limit`` offsets; None before the first
+    batch.
+    """
     if checkpoints.read(checkpoint).last_commit is None:
         return None
     with Admin(connection, LOOK_BUDGET_S) as admin:
-        low = {p: w.low for p, w in admin.watermarks(topic).items()}
-    ends = ((batch_id, topics.get(topic, {})) for batch_id, topics in checkpoints.batch_ends(checkpoint))
-    return newest_window(ends, checkpoints.first_offsets(checkpoint).get(topic, {}), low, limit)
+        low = {(topic, p): w.low for topic in sources for p, w in admin.watermarks(topic).items()}
+    ends = ((batch_id, positions(topics, sources)) for batch_id, topics in checkpoints.batch_ends(checkpoint))
+    return newest_window(ends, positions(checkpoints.first_offsets(checkpoint), sources), low, limit)
+
+
+def positions(offsets: Offsets, sources: Sequence[str]) -> dict[Partition, int]:
+    """Return the offsets of the topics ``sources``, by partition."""
+    return {(topic, p): offset for topic in sources for p, offset in offsets.get(topic, {}).items()}
 
 
 def compare_window(
-    connection: Connection, window: Window, topic: str, topics: Sequence[str], outputs: Outputs, limit: int
+    connection: Connection, window: Window, topics: Sequence[str], outputs: Outputs, limit: int
 ) -> tuple[Comparison, int]:
-    """Compare ``window`` of the input ``topic`` with the tails of the output ``topics``; returns the finding and the
-    number of output records read.
+    """Compare ``window`` of the input with the tails of the output ``topics``; returns the finding and the number of
+    output records read.
 
     Parameters
     ----------
@@ -56,9 +63,13 @@ def compare_window(
     limit : int
         As for the window; bounds the reading of the outputs.
     """
+    slices: dict[str, dict[int, tuple[int, int]]] = {}
+    for source, p in window.end:
+        slices.setdefault(source, {})[p] = window.first[source, p], window.end[source, p]
     inputs: set[Place] = {
-        (r.partition, r.offset)
-        for r in read_committed(connection, topic, only={p: (window.first[p], window.end[p]) for p in window.end})
+        ((source, r.partition), r.offset)
+        for source, only in slices.items()
+        for r in read_committed(connection, source, only=only)
     }
     marks, held_back = _settled(connection, topics)
     left = OUTPUTS_PER_INPUT * max(limit, FIRST_STEP)
@@ -93,6 +104,7 @@ def record_time_ms(connection: Connection, topic: str, partition: int, offset: i
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         allow_auto_create_topics=False,
+        check_crcs=False,  # in pure Python it takes 0.1 s for a large batch, of which one time stamp is wanted
         **connection.kafka_python(),
     )
     try:

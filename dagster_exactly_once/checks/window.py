@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 
 from dagster_exactly_once.checks.reader import Record
 
+#: A partition of the input: its topic and its number.
+Partition = tuple[str, int]
 #: An input record: its partition and offset.
-Place = tuple[int, int]
+Place = tuple[Partition, int]
 #: By partition of the input.
-Positions = Mapping[int, int]
+Positions = Mapping[Partition, int]
 
 #: The finding names this many places for each kind of fault.
 EXAMPLES = 5
@@ -82,7 +84,8 @@ def newest_window(ends: Iterable[tuple[int, Positions]], began: Positions, low: 
         if before is None or before[0] != number - 1:
             cut = f"the checkpoint no longer says where batch {number} began"
             break
-        start = {p: before[1].get(p, 0) for p in end}  # a partition that was added later is read from its first offset
+        # a partition that was added later is read from its first offset
+        start = {p: before[1].get(p, began.get(p, 0)) for p in end}
         fits = sum(end[p] - start[p] for p in end) <= limit
         if since is not None and not fits:
             break
@@ -162,8 +165,8 @@ class Comparison:
 
     def examples(self) -> list[str]:
         """Examples of the faults."""
-        named = [f"{kind}: partition {p} offset {o}" for kind in ("lost", "duplicated", "invented")
-                 for p, o in getattr(self, kind)[:EXAMPLES]]  # fmt: skip
+        named = [f"{kind}: {topic}-{p} at {o}" for kind in ("lost", "duplicated", "invented")
+                 for (topic, p), o in getattr(self, kind)[:EXAMPLES]]  # fmt: skip
         return named + [f"without a source position: {where}" for where in self.unplaced[:EXAMPLES]]
 
 

@@ -88,7 +88,18 @@ def _inspect(
     if not config.dry_run:
         stream, asset = registry.stream(config.sink_id), registry.asset(config.sink_id)
         yield dg.Output(
-            Work(config.sink_id, stream, asset, by, reason, config.take_over, config.restart, before), "work"
+            Work(
+                config.sink_id,
+                stream,
+                asset,
+                by,
+                reason,
+                config.take_over,
+                config.restart,
+                before,
+                others=registry.others(config.sink_id),
+            ),
+            "work",
         )
 
 
@@ -107,11 +118,11 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
             context.log.info(f"Sink {work.sink_id} was never used: nothing to do.")
             return dg.Output(work, metadata={"completed": tables.completed([])})
         try:
-            found = engine.complete_decided(connection, work.sink_id, claim.token, budget_s)
+            found = engine.complete_decided(connection, work.sink_id, claim.token, budget_s, work.others)
         except Fenced:
             return _superseded(context, work, claim.token)
         except ExactlyOnceError:
-            _sweep_anyway(context, transactions, work.sink_id, claim.token)
+            _sweep_anyway(context, transactions, work, claim.token)
             raise
     done = found.completed
     batches = tuple(d.write_id or str(d.batch_id) for d in done)
@@ -137,14 +148,14 @@ def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionA
     end = time.monotonic() + (LEAVING_S if work.take_over else 0.0)
     with classified():
         try:
-            aborted = _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s))
+            aborted = _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s, work.others))
             # a driver that was fenced a moment ago opens transactions for its last batch until it meets the fence
             while time.monotonic() < end and (
                 _others(context, work.sink_id)
                 or engine.verify(connection, work.sink_id, transactions.budget_s).left_open
             ):
                 time.sleep(1.0)
-                aborted += _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s))
+                aborted += _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s, work.others))
         except Fenced:
             return _superseded(context, work, work.token)
     context.log.info(f"Aborted {len(aborted)} undecided transactions." if aborted else "Nothing undecided was left.")
@@ -242,7 +253,7 @@ def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
     """Stop while a run other than a recovery is alive. Two recoveries at once are safe: the later one continues."""
     for run in _others(context, sink_id):
         raise SinkBusy(
-            f"Run {run.run_id} of {run.job} (process {run.pid} on {run.host}) works on sink {sink_id}",
+            f"Run {run.run_id} of {run.job} (Python process {run.pid} on {run.host}) works on sink {sink_id}",
             "Terminate that run, or set take_over, which fences it",
         )
 
@@ -263,10 +274,10 @@ def owner_gone(
         claim = found.owner.claim
         if time.monotonic() >= end:
             raise SinkBusy(
-                f"process {claim.pid} on {claim.host}, which is alive but is not a Dagster run, owns sink {sink_id}",
-                "End that process, or set take_over and fence, which fence it",
+                f"the {claim.process}, which is alive but is not a Dagster run, owns sink {sink_id}",
+                "End that driver, or set take_over and fence, which fence it",
             )
-        context.log.info(f"The owner of the sink, process {claim.pid}, is still alive; waiting for it to end.")
+        context.log.info(f"The owner of the sink, the {claim.process}, is still alive; waiting for it to end.")
         time.sleep(1.0)
         found = looked_at(context, transactions, sink_id, readers=True)
     if found.owner is not None and found.owner.works is None:
@@ -309,10 +320,11 @@ def _superseded(context: dg.OpExecutionContext, work: Work, token: int) -> dg.Ou
     return dg.Output(Work(**{**vars(work), "token": token, "superseded": True}), metadata={"superseded": True})
 
 
-def _sweep_anyway(context: dg.OpExecutionContext, transactions: TransactionAdmin, sink_id: str, token: int) -> None:
+def _sweep_anyway(context: dg.OpExecutionContext, transactions: TransactionAdmin, work: Work, token: int) -> None:
     """Abort undecided transactions although a batch cannot be completed: readers wait for these too."""
     try:
-        swept = engine.sweep_undecided(transactions.connection(), sink_id, token, transactions.recovery_budget_s)
+        budget_s = transactions.recovery_budget_s
+        swept = engine.sweep_undecided(transactions.connection(), work.sink_id, token, budget_s, work.others)
         context.log.warning(f"A batch could not be completed. Aborted {len(_swept(swept))} undecided transactions.")
     except ExactlyOnceError as error:
         context.log.warning(f"Could not abort the undecided transactions either: {error}")

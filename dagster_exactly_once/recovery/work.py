@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dagster_exactly_once.sensors.stream import StreamSpec
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.ops.findings import Inspection, Owner
 from exactly_once.ops.rules import Refused, check_owner
+from exactly_once.participant import Participant
 from exactly_once.protocol.life import Life
 
 #: Keeps the audit trail of sinks that this code location does not declare.
@@ -77,6 +79,8 @@ class Work:
         Completed batches by number (a write by its id); aborted transactional ids.
     awaited : tuple of str
         Decided batches with lost parts: they stay open until the next start of the stream has written the parts again.
+    others : tuple of Participant
+        The sink's outputs beside Kafka.
     """
 
     sink_id: str
@@ -92,6 +96,7 @@ class Work:
     completed: tuple[str, ...] = ()
     aborted: tuple[str, ...] = ()
     awaited: tuple[str, ...] = ()
+    others: tuple[Participant[Any], ...] = ()
 
 
 class Registry:
@@ -103,9 +108,17 @@ class Registry:
         A job can run each of them that is managed, so a recovery can request its restart.
     backfills : iterable of StreamSpec
         Nothing restarts these.
+    others : mapping of str to callable
+        By sink id, what makes its outputs beside Kafka.
     """
 
-    def __init__(self, streams: Iterable[StreamSpec], backfills: Iterable[StreamSpec] = ()):
+    def __init__(
+        self,
+        streams: Iterable[StreamSpec],
+        backfills: Iterable[StreamSpec] = (),
+        others: Mapping[str, Callable[[], tuple[Participant[Any], ...]]] | None = None,
+    ):
+        self._others = others or {}
         self._streams = {s.sink_id: s for s in streams}
         self._backfills = {s.sink_id: s for s in backfills}
 
@@ -118,6 +131,16 @@ class Registry:
         """Return the asset with the audit trail of a sink."""
         spec = self._streams.get(sink_id) or self._backfills.get(sink_id)
         return spec.asset if spec else UNKNOWN_SINKS
+
+    def others(self, sink_id: str) -> tuple[Participant[Any], ...]:
+        """Make the outputs beside Kafka of a sink; none for a sink that this code location does not know."""
+        make = self._others.get(sink_id)
+        return make() if make is not None else ()
+
+    def topics(self, sink_id: str) -> tuple[str, ...]:
+        """Return the topics that the stream of a sink declares as its outputs; none for a sink without one."""
+        spec = self._streams.get(sink_id) or self._backfills.get(sink_id)
+        return spec.outputs if spec else ()
 
     def sentence(self) -> str:
         """The sinks, for the description of a configuration."""

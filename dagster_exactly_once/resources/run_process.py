@@ -15,6 +15,8 @@ from exactly_once.ops.processes import process_alive
 #: Tags on a run that works on a sink. The process tags tell a live run from one whose process died.
 TAG_SINK = "exactly_once/sink_id"
 TAG_PID = "exactly_once/pid"
+#: Spark's JVM, which the sink's claim names: the process of the run itself is Python.
+TAG_DRIVER = "exactly_once/driver"
 TAG_HOST = "exactly_once/host"
 #: The run that these tags were set for: Dagster copies all tags to a re-execution, whose process is another one.
 TAG_SIGNED = "exactly_once/signed"
@@ -49,6 +51,11 @@ def tag_run(
     started = psutil.Process().create_time()
     tags = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{started:.2f}", TAG_SIGNED: run_id}
     instance.add_run_tags(run_id, {**tags, **(more or {}), **({TAG_SINK: sink_id} if sink_id else {})})
+
+
+def tag_driver(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
+    """Tag the run with the driver that works for it, as claims and ``exactly-once transactions list`` name it."""
+    instance.add_run_tags(run_id, {TAG_DRIVER: str(pid)})
 
 
 def own_tag(run: dg.DagsterRun, tag: str) -> str | None:

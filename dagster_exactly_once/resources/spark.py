@@ -203,12 +203,11 @@ class SparkSessionResource(ConfigurableResource):
         # version.
         os.environ["PYSPARK_PYTHON"] = self.worker_python or sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        if self.master.startswith("local") and "SPARK_HOME" not in os.environ:
-            os.environ["SPARK_HOME"] = str(fast_spark_home())
         if self.master.startswith("local"):  # else it looks the host name up, and warns that it is a loopback address
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if not self.master.startswith("yarn"):  # which needs the zipped PySpark that this home lacks
-            os.environ.setdefault("SPARK_HOME", str(fast_spark_home()))
+        # YARN needs the zipped PySpark that the fast home lacks
+        if not self.master.startswith("yarn") and "SPARK_HOME" not in os.environ:
+            os.environ["SPARK_HOME"] = str(fast_spark_home())
         for folder in ("tmp", "local"):
             (Path(self.work_dir).absolute() / folder).mkdir(parents=True, exist_ok=True)
 
@@ -259,6 +258,12 @@ class BorrowedSession:
         yield session
 
     kill = staticmethod(SparkSessionResource.kill)
+
+
+def driver_pid(session: SparkSession) -> int:
+    """Return the process id of the session's JVM, on the JVM's own host; only the session's thread may ask."""
+    jvm: Any = session.sparkContext._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def opener(resource: Any) -> SparkSessionResource | BorrowedSession:

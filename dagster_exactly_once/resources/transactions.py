@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field
 
@@ -14,6 +15,7 @@ from exactly_once.kafka.transactions import Description, Listing, describe, list
 from exactly_once.ops import transactions as operations
 from exactly_once.ops.inspection import UNDER_WAY
 from exactly_once.ops.transactions import Aborted, Ended, Refused
+from exactly_once.participant import Participant
 from exactly_once.protocol.names import namespace
 
 __all__ = ["UNDER_WAY", "Refused", "TransactionAdmin"]
@@ -58,9 +60,10 @@ class TransactionAdmin(KafkaResource):
         """Abort the transaction of ``transactional_id``; see :func:`exactly_once.ops.transactions.abort`."""
         return operations.abort(self.connection(), transactional_id, force, self.budget_s, self.recovery_budget_s)
 
-    def recover(self, sink_id: str, operator: str = "") -> RecoveryReport:
+    def recover(self, sink_id: str, operator: str = "", others: Sequence[Participant[Any]] = ()) -> RecoveryReport:
         """Commit decided batches, abort undecided transactions; see :func:`exactly_once.coordinator.recover.recover`.
 
-        Takes the sink from its owner: callers make sure that no driver is at work. ``operator`` goes into the claim.
+        Takes the sink from its owner: callers make sure that no driver is at work. ``operator`` goes into the claim;
+        ``others`` are the sink's participants other than Kafka.
         """
-        return recovery.recover(self.connection(), sink_id, self.recovery_budget_s, operator=operator)
+        return recovery.recover(self.connection(), sink_id, self.recovery_budget_s, others, operator)

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import alive_of
 from dagster_exactly_once.sensors.gate import Wish, ask
-from dagster_exactly_once.sensors.health import evaluation
+from dagster_exactly_once.sensors.health import evaluation, trouble
 from dagster_exactly_once.sensors.history import Histories, History
-from dagster_exactly_once.sensors.observation import all_streams, stream_row, transactions
+from dagster_exactly_once.sensors.incidents import Teller
+from dagster_exactly_once.sensors.observation import StreamRow, all_streams, transactions
 from dagster_exactly_once.sensors.runs import Run
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.situation import Situation, situations, works_for
@@ -28,8 +30,12 @@ OBSERVE_EVERY_S = 600.0
 #: way, perhaps of a recovery that is not a Dagster run.
 COMPLETING_S = 10.0
 
+#: From the start of a run to its first batch: 30 to 37 s on two shared cores, of which Spark takes 23 s. Executors that
+#: a cluster must find first take longer; beyond this, nobody should call the stream healthy.
+STARTING_S = 90.0
+
 #: The states of streams that a person should look at first.
-NEED_ATTENTION = ("in doubt", "owner lost", "stalled", "lagging")
+NEED_ATTENTION = ("failed", "in doubt", "owner lost", "stalled", "slow start", "lagging", "operated by another")
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,16 @@ class Facts:
         For how long ticks have seen waiting input while no batch was decided or marked.
     lag, last_lag : int, int or None
         Now, and at the last tick.
+    starting : str
+        The run that has not begun its first batch, for people: ``run r1 has been starting``; empty without one.
+    starting_s : float
+        For how long.
     elsewhere : str
         The driver that holds the sink without being a run of this instance, for people; empty without one.
+    owner : str
+        The process of the latest claim, for people.
+    taken : bool
+        Whether this instance has run the stream that is now held elsewhere.
     """
 
     run: str | None = None
@@ -75,7 +89,11 @@ class Facts:
     lag: int = 0
     last_lag: int | None = None
     in_flight: int | None = None
+    starting: str = ""
+    starting_s: float = 0.0
     elsewhere: str = ""
+    owner: str = ""
+    taken: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,27 +116,37 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
             f"in-doubt/{f.unproven[0]}",
         )
     if f.run is None and f.elsewhere:
-        if f.lag == 0:
-            return Verdict("idle", f"Idle: {f.elsewhere}; it has read all its input, {_newest(f)}")
-        if f.waited_s > policy.stall_after_s:
+        if f.lag > 0 and f.waited_s > policy.stall_after_s:
             return Verdict(
                 "stalled",
                 f"Stalled: {_progress(f)}; input has been waiting for {f.waited_s:.0f} s. Look at the driver where it "
                 f"runs: {f.elsewhere}",
             )
+        if f.taken:
+            return Verdict(
+                "operated by another",
+                f"Operated by another: {f.elsewhere}, and is no run of this Dagster instance; {_progress(f)}. If it "
+                "should not run, stop it where it runs, then launch the stream here",
+            )
+        if f.lag == 0:
+            return Verdict("idle", f"Idle: {f.elsewhere}; it has read all its input, {_newest(f)}")
         return _moving(f, policy)
+    if f.run is None and f.starting:
+        return _starting(f, policy)
     if f.run is None:
         waits = f", {f.lag:,} offsets of input are waiting" if f.lag else ""
         held = f", {f.undecided} undecided transactions are open" if f.undecided else ""
         return Verdict("stopped", f"Stopped: no run of the stream is in progress{waits}{held}")
     if f.run_alive is False or f.owner_is_run is False:
-        why = "its process is gone" if f.run_alive is False else "the sink has another owner, which fences it"
+        why = "its process is gone" if f.run_alive is False else f"the {f.owner} has taken its sink"
         stuck = f.run_alive is False and f.waited_s > policy.stall_after_s
         return Verdict(
             "owner lost",
             f"Owner lost: Dagster shows run {f.run}, but {why}",
             f"owner-lost/{f.run}" if stuck else None,
         )
+    if f.starting and (f.lag > 0 or f.starting_s <= STARTING_S):  # without input, no batch begins
+        return _starting(f, policy)
     if f.lag == 0:
         return Verdict("idle", f"Idle: run {f.run} has read all its input, {_newest(f)}")
     if min(f.waited_s, f.run_age_s) > policy.stall_after_s:
@@ -130,6 +158,20 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
             "start continues",
         )
     return _moving(f, policy)
+
+
+def _starting(f: Facts, policy: WatchPolicy) -> Verdict:
+    """Judge a run that has not begun its first batch."""
+    said = f"{f.starting} for {f.starting_s:.0f} s; {_progress(f)}"
+    if f.lag > 0 and min(f.waited_s, f.starting_s) > policy.stall_after_s:
+        return Verdict(
+            "stalled",
+            f"Stalled: {said}, and input has been waiting for {f.waited_s:.0f} s. See the run's page: its queue, its "
+            "log and its compute log. Terminate the run if it hangs, then launch the stream again",
+        )
+    if f.starting_s > STARTING_S:
+        return Verdict("slow start", f"Slow start: {said}. See the run's page: its queue, its log and its compute log")
+    return Verdict("starting", f"Starting: {said}")
 
 
 def _moving(f: Facts, policy: WatchPolicy) -> Verdict:
@@ -161,9 +203,10 @@ def checkpoint_progress_sensor(
         minimum_interval_seconds=interval_s,
         default_status=default_status(),
         description=(
-            "Reports the state of each stream (healthy, idle, catching up, lagging, stalled, in doubt, owner lost, "
-            "stopped), as the check health and as an observation of the stream's transactions. Requests a recovery "
-            "when a batch is in doubt, or a stream has stopped moving, and no run is working on the sink."
+            "Reports the state of each stream (healthy, idle, catching up, starting, slow start, lagging, stalled, in "
+            "doubt, owner lost, operated by another, stopped), as the check health and as an observation of the "
+            "stream's transactions. Requests a recovery when a batch is in doubt, or a stream has stopped moving, and "
+            "no run is working on the sink. Tells a person of trouble that stays."
         ),
     )
     def checkpoint_progress(
@@ -171,8 +214,10 @@ def checkpoint_progress_sensor(
         kafka: KafkaTransactionalProducerFactory,
         checkpoints: CheckpointReader,
         watch_policy: WatchPolicy,
+        exactly_once_notify: Notifier,
     ) -> dg.SensorResult:
         tick = Tick(context, streams)
+        teller = Teller(exactly_once_notify, "health", watch_policy.notice_after_s)
         found = situations(kafka, checkpoints, tick.streams, tick.deadline, alive_of(context.instance))
         histories = Histories(context.instance)  # after the looks: a run that began meanwhile must be seen
         glances = histories.glances(tick.streams)
@@ -184,11 +229,11 @@ def checkpoint_progress_sensor(
             if isinstance(situation, ExactlyOnceError):
                 tick.failed(stream, situation)
             elif situation is None:
-                tick.add(stream, Judged(f"The sink {stream.sink_id} was never used."))
+                tick.add(stream, unused(stream, glances[stream.sink_id], histories, tick.memory(stream)))
             else:
                 glance, last = glances[stream.sink_id], tick.memory(stream)
-                tick.add(stream, judge(stream, situation, glance, histories, watch_policy, last))
-        return tick.result(events=overview(tick, streams, found))
+                tick.add(stream, judge(stream, situation, glance, histories, watch_policy, last, teller))
+        return tick.result(events=overview(tick, streams, found, glances))
 
     return checkpoint_progress
 
@@ -200,61 +245,109 @@ def judge(
     histories: Histories,
     policy: WatchPolicy,
     last: Memory,
+    teller: Teller,
 ) -> Judged:
-    """Judge one stream, and ask for a recovery if it needs one. ``last`` is what the last tick kept of it."""
+    """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays. ``last`` is what the last
+    tick kept of it.
+    """
     mark = f"{situation.checkpoint.last_commit}/{situation.standing.last_decided}"
     waits = situation.lag > 0 and mark == last.get("mark")
     since = last.get("waits_since", glance.now) if waits else glance.now
-    found = verdict(facts(situation, glance, last.get("lag"), glance.now - since), policy)
+    found = verdict(facts(stream, situation, glance, last.get("lag"), glance.now - since), policy)
     request, message = None, f"{found.message}."
     if found.incident is not None:
         wish, owner = Wish(found.incident, message), situation.inspection.owner
         evidence = {"state": found.state, "lag_offsets": str(situation.lag)}
         request, answer = ask(stream, histories.whole(stream), wish, policy, owner, **evidence)
         message += answer
+    wrong = trouble(found.state, situation.lag, policy.lag_limit, stream.managed)
+    incident, unsaid = teller.tell(stream, wrong, message, last.get("incident", {}), glance.now)
+    message += unsaid
     observed, now = last.get("observed", 0.0), time.time()
-    due = found.state != last.get("state") or now - observed >= OBSERVE_EVERY_S
+    failed = _failed(glance, found)
+    state = "failed" if failed else found.state
+    due = (state, failed) != (last.get("state"), last.get("failed", "")) or now - observed >= OBSERVE_EVERY_S
     memory = {
         "lag": situation.lag,
-        "state": found.state,
+        "state": state,
+        "failed": failed,
+        "code": last.get("code", ""),
         "observed": now if due else observed,
         "mark": mark,
         "waits_since": since,
+        "incident": incident,
     }
     events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
     if due:
         events.append(transactions(stream.asset, situation, found.state, message))
-        failed = glance.stream is not None and glance.stream.status == "FAILURE"
-        history = histories.whole(stream) if failed else glance  # why it failed takes a look at its events
+        ended = glance.stream is not None and glance.stream.status == "FAILURE"
+        history = histories.whole(stream) if ended else glance  # why it failed takes a look at its events
+        memory["code"] = history.stream_failure.code if history.stream_failure else ""
         events.append(evaluation(stream, found.state, message, history))
-    return Judged(message, found.state in NEED_ATTENTION, request, events, memory)
+    attention = state in NEED_ATTENTION or bool(unsaid)
+    return Judged(message, attention, request, events, memory)
+
+
+def unused(stream: StreamSpec, glance: History, histories: Histories, last: Memory) -> Judged:
+    """Judge a stream whose sink was never used: a run that fails before its first batch turns the check red too."""
+    message, run = f"The sink {stream.sink_id} was never used.", glance.stream
+    failed = run.run_id if run is not None and run.status == "FAILURE" else ""
+    if failed == last.get("failed", ""):
+        return Judged(message, bool(failed))
+    history = histories.whole(stream)
+    why = history.stream_failure
+    memory = {"state": "failed" if failed else "", "failed": failed, "code": why.code if why else ""}
+    return Judged(message, bool(failed), events=[evaluation(stream, "stopped", message, history)], memory=memory)
 
 
 def overview(
-    tick: Tick, streams: Sequence[StreamSpec], found: Mapping[str, Situation | ExactlyOnceError | None]
+    tick: Tick,
+    streams: Sequence[StreamSpec],
+    found: Mapping[str, Situation | ExactlyOnceError | None],
+    glances: Mapping[str, History],
 ) -> list[dg.AssetObservation]:
     """Observe all streams in one table, when one of them changed its state or it is the first one's turn."""
     if not any(tick.observed(stream) for stream in streams[:1]) and not any(map(tick.changed, streams)):
         return []
-    rows = [
-        stream_row(stream.name, stream.sink_id, str(tick.memory(stream).get("state", "not looked at")), situation)
-        for stream in streams
-        if not isinstance(situation := found.get(stream.sink_id), ExactlyOnceError)
-    ]
+    rows = []
+    for stream in streams:
+        situation, memory, run = found.get(stream.sink_id), tick.memory(stream), glances[stream.sink_id].stream
+        state = str(memory.get("state", ""))
+        if isinstance(situation, ExactlyOnceError) or stream.sink_id not in found:
+            situation, state = None, "not looked at"
+        elif state == "failed":
+            state = f"failed ({memory.get('code') or 'unknown'})"
+        elif situation is None:
+            state = "never used"
+        rows.append(StreamRow(stream, state, situation, f"{run.name} {run.status}" if run else "", tick.said(stream)))
     return [all_streams(rows)]
 
 
-def facts(situation: Situation, history: History, last_lag: int | None, waited_s: float) -> Facts:
+def _failed(glance: History, found: Verdict) -> str:
+    """Return the newest run if it failed and the stream stands still; "" otherwise."""
+    run = glance.stream
+    return run.run_id if found.state == "stopped" and run is not None and run.status == "FAILURE" else ""
+
+
+def facts(stream: StreamSpec, situation: Situation, history: History, last_lag: int | None, waited_s: float) -> Facts:
     """Collect the facts of one tick."""
     found, now = situation.inspection, history.now
-    run = next((r for r in history.streams if r.in_progress and not r.waits), None)
     owner = found.owner
+    working = [r for r in history.streams if r.in_progress and not r.waits]
+    claimed = (r for r in working if owner is not None and r.alive is not False and works_for(owner.claim, r))
+    run = next(claimed, working[0] if working else None)  # the next run may start beside the one at work
+    starts = run or next((r for r in history.streams if r.waits), None)
+    if starts is not None and _claimed(situation, starts):
+        starts = None
+    elsewhere = (
+        "" if run is not None or owner is None or owner.works is False else f"{owner.claim.process} holds the sink"
+    )
     return Facts(
         run.name if run else None,
         now - (run.started or now) if run else 0.0,
         run.alive if run else None,
         owner.alive if owner else None,
-        _owner_is_run(situation, run),
+        _owner_is_run(situation, run, history),
         sum(t.verdict == "undecided" for t in found.open),
         tuple(d.batch_id for d in found.decided),
         max(0.0, now - found.decided[0].decided_ms / 1000) if found.decided else 0.0,
@@ -263,18 +356,33 @@ def facts(situation: Situation, history: History, last_lag: int | None, waited_s
         situation.lag,
         last_lag,
         situation.checkpoint.in_flight,
-        ""
-        if run is not None or owner is None or owner.works is False
-        else f"process {owner.claim.process} holds the sink",
+        f"run {starts.name} has been {starts.status if starts.waits else 'starting'}" if starts else "",
+        max(0.0, now - (starts.started or starts.created)) if starts else 0.0,
+        elsewhere,
+        owner.claim.process if owner else "",
+        bool(elsewhere) and stream.managed and history.stream is not None,
     )
 
 
-def _owner_is_run(situation: Situation, run: Run | None) -> bool | None:
+def _claimed(situation: Situation, run: Run) -> bool:
+    """Return whether a run has claimed the sink, which it does when its first batch begins; or somebody else since."""
+    owner = situation.inspection.owner
+    if owner is None or run.waits:
+        return False
+    claim = owner.claim
+    newer = run.started is not None and claim.claimed_ms / 1000 >= run.started
+    return (newer and claim.purpose != "recovery") or bool(claim.operator and works_for(claim, run))
+
+
+def _owner_is_run(situation: Situation, run: Run | None, history: History) -> bool | None:
     owner = situation.inspection.owner
     if run is None or owner is None or run.started is None or owner.claim.claimed_ms / 1000 < run.started:
         return None
     if owner.alive is None or run.alive is None:
         return None
+    recovering = any(r.in_progress for r in history.recoveries) or history.now - run.started <= STARTING_S
+    if owner.claim.purpose == "recovery" and recovering:
+        return None  # the run may have been started beside it, and claim the sink after it
     return owner.alive and works_for(owner.claim, run)
 
 

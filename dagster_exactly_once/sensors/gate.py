@@ -87,7 +87,7 @@ def ask(
     refused = refusal(history, wish, policy.circuit(), owner.works if owner else None)
     if refused is None and owner is not None and owner.works is None:
         refused = (
-            f"process {owner.claim.process} holds the sink, nobody here can tell whether it is alive, and it is left "
+            f"{owner.claim.process} holds the sink, nobody here can tell whether it is alive, and it is left "
             "alone. If it is gone, launch the recovery by hand with take_over and fence"
         )
     if refused is not None:

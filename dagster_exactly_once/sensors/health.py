@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dagster as dg
 
-from dagster_exactly_once.sensors.history import History
+from dagster_exactly_once.notify import CRITICAL, WARNING
+from dagster_exactly_once.sensors.history import Classified, History
+from dagster_exactly_once.sensors.incidents import Trouble
 from dagster_exactly_once.sensors.stream import StreamSpec
 
 #: The name of the check, on the asset of the stream's first output.
 HEALTH = "health"
 
 #: The states in which nothing is wrong; those in which a person should look soon. Any other is an error.
-_WELL = ("healthy", "idle", "catching up")
-_SOON = ("stopped", "lagging")
+_WELL = ("healthy", "idle", "catching up", "starting")
+_SOON = ("stopped", "lagging", "slow start", "operated by another")
 
 
 def evaluation(stream: StreamSpec, state: str, sentence: str, history: History) -> dg.AssetCheckEvaluation:
@@ -22,7 +24,7 @@ def evaluation(stream: StreamSpec, state: str, sentence: str, history: History) 
     said, passed = sentence, state in _WELL
     metadata: dict[str, dg.MetadataValue] = {"state": dg.MetadataValue.text(state)}
     if failed and run is not None and why is not None:
-        said, passed = f"{sentence} Run {run.name} failed ({why.code}): {why.cause} {why.way_out}".strip(), False
+        said, passed = f"{sentence} Run {run.name} failed. {_why(why)}", False
         metadata |= {"code": dg.MetadataValue.text(why.code), "way_out": dg.MetadataValue.text(why.way_out)}
     if run is not None:
         metadata["run"] = dg.MetadataValue.dagster_run(run.run_id)
@@ -35,6 +37,29 @@ def evaluation(stream: StreamSpec, state: str, sentence: str, history: History) 
         description=said,
         metadata=metadata,
     )
+
+
+def trouble(state: str, lag: int, lag_limit: int, managed: bool = True) -> Trouble | None:
+    """Return what a person must know of a state, should it stay; None when nothing.
+
+    Parameters
+    ----------
+    managed : bool
+        Whether this code location runs the stream.
+    """
+    if state in _WELL or state == "lagging":
+        # by the lag alone: between two batches a stream that falls behind may look as if it caught up
+        return Trouble("HEALTH-LAGGING", WARNING, lag) if lag > lag_limit else None
+    if state == "stopped":  # here a person ended the run, or its failure has a notice of its own; elsewhere, who knows
+        return None if managed or lag == 0 else Trouble("HEALTH-STOPPED")
+    return Trouble(f"HEALTH-{state.upper().replace(' ', '-')}", WARNING if state in _SOON else CRITICAL)
+
+
+def _why(why: Classified) -> str:
+    """Return the code, the cause and the way out, each once: a message of the sink has all three."""
+    cause = why.cause if why.cause.startswith(why.code) else f"{why.code}: {why.cause}"
+    way_out = why.way_out.rstrip(". ")
+    return cause if not way_out or way_out in cause else f"{cause.rstrip('. ')}. {way_out}."
 
 
 def needs_a_person(history: History) -> bool:

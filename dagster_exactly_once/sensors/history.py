@@ -11,7 +11,7 @@ import dagster as dg
 from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG, ErrorSource
 from dagster_exactly_once.sensors.restart import Failure
 from dagster_exactly_once.sensors.runs import Run, Runs
-from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, StreamSpec
+from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_BESIDE, StreamSpec
 
 #: Failure reasons in Dagster after which the same start fails again.
 _HOPELESS = ("JOB_INITIALIZATION_FAILURE", "RUN_EXCEPTION")
@@ -90,10 +90,15 @@ class History:
         if not row:
             return []
         oldest = row[-1]
+        counted = {run.tags.get(TAG_BESIDE) for run in row}  # the run beside a recovery failed of the same cause
         row += [
             r
             for r in self.recoveries
-            if r.status == "FAILURE" and r.restart_of and not r.by_person and r.created > oldest.created
+            if r.status == "FAILURE"
+            and r.restart_of
+            and not r.by_person
+            and r.created > oldest.created
+            and r.run_id not in counted
         ]
         return [
             Failure(r.run_id, r.started or r.created, r.ended or r.created)

@@ -15,9 +15,12 @@ from dagster_exactly_once.sensors.runs import Run, op_config
 from dagster_exactly_once.sensors.settings import RestartPolicy
 from dagster_exactly_once.sensors.stream import (
     TAG_ATTEMPT,
+    TAG_BESIDE,
     TAG_CAUSE,
+    TAG_CONTINUES,
+    TAG_JOB,
     TAG_RESTART_OF,
-    TAG_ROTATED,
+    TAG_ROTATES,
     TAG_STREAM,
     StreamSpec,
 )
@@ -113,8 +116,7 @@ def liveness_sensor(
         default_status=default_status(),
         description=(
             "Reports runs whose process is gone while Dagster still shows them as running (their code server died with "
-            "them), and starts a stream again after a recovery that asks for a restart. Leaves runs on other hosts "
-            "alone."
+            "them), and starts a stream again when a recovery of it requests that. Leaves runs on other hosts alone."
         ),
     )
     def liveness(context: dg.SensorEvaluationContext, restart_policy: RestartPolicy) -> dg.SensorResult:
@@ -208,14 +210,17 @@ def _stream_of(run: dg.DagsterRun, streams: Sequence[StreamSpec]) -> StreamSpec 
 def _wanted(history: History, strategy: RestartStrategy, stream: StreamSpec) -> Start | str:
     """Return the run to launch, or, for people, why there is none."""
     recovery, newest = history.recovery, history.stream
-    busy = next((r for r in (*history.streams, *history.recoveries, *history.others) if r.in_progress), None)
+    rotating = _rotating(history)
+    if rotating is not None:
+        return _successor(rotating, stream)
+    beside = recovery is not None and _requests(recovery, newest) and recovery.in_progress
+    others = history.recoveries[1:] if beside else history.recoveries
+    busy = next((r for r in (*history.streams, *others, *history.others) if r.in_progress), None)
     if busy is not None:
         return f"run {busy.name} of {busy.job} is {busy.status}"
     if newest is None:
         return "the stream has no run yet"
-    if newest.status == "SUCCESS" and newest.tags.get(TAG_ROTATED) == newest.run_id:
-        return _rotated(newest, stream)
-    if recovery is None or recovery.status != "SUCCESS" or recovery.restart_of != newest.run_id:
+    if recovery is None or not (beside or (recovery.status == "SUCCESS" and recovery.restart_of == newest.run_id)):
         return f"no restart is requested (the newest run {newest.name} is {newest.status})"
     if newest.status == "CANCELED" and newest.ended is not None and newest.ended > recovery.created:
         return f"a person cancelled run {newest.name}, so it is not started again"
@@ -230,21 +235,52 @@ def _wanted(history: History, strategy: RestartStrategy, stream: StreamSpec) -> 
     return _start(newest, recovery, attempt, stream)
 
 
+def _requests(recovery: Run, newest: Run | None) -> bool:
+    """Return whether a sensor's recovery is to be followed by a restart of the newest run, which failed.
+
+    A person's recovery says so at its end: until then that person may want to look first.
+    """
+    return newest is not None and newest.status == "FAILURE" and recovery.restart_of == newest.run_id
+
+
 def _decision(strategy: RestartStrategy, history: History) -> Restart | GiveUp:
     failures = history.failures()
     return next_restart(strategy, failures, history.now) if failures else Restart(history.now, 1)
 
 
-def _rotated(newest: Run, stream: StreamSpec) -> Start:
-    """Return the run that continues a run that ended for its rotation."""
-    config, _ = restart_config(newest, stream)
-    cause = f"Run {newest.name} ended for this one to continue, with the code that is deployed now."
-    return Start(f"rotated/{newest.run_id}", config, {TAG_STREAM: stream.name, TAG_CAUSE: cause})
+def _rotating(history: History) -> Run | None:
+    """Return the run in progress that asks for one to continue it, unless that one is in progress too."""
+    alive = [run for run in history.streams if run.in_progress]
+    continued = {run.tags.get(TAG_CONTINUES) for run in alive}
+    return next((r for r in alive if _attempt(r) and r.run_id not in continued), None)
+
+
+def _attempt(run: Run) -> str:
+    """Return the number of the run's attempt to rotate; empty where it made none."""
+    run_id, _, attempt = run.tags.get(TAG_ROTATES, "").partition("/")
+    return attempt if run_id == run.run_id else ""
+
+
+def _successor(rotating: Run, stream: StreamSpec) -> Start:
+    """Return the run that continues a long one. Its value of the job's tag lets the two wait side by side."""
+    config, _ = restart_config(rotating, stream)
+    return Start(
+        f"rotated/{rotating.run_id}/{_attempt(rotating)}",
+        config,
+        {
+            TAG_STREAM: stream.name,
+            TAG_CAUSE: f"Run {rotating.name} ends once this one is ready, with the code that is deployed now.",
+            TAG_CONTINUES: rotating.run_id,
+            TAG_JOB: f"{stream.job}/continues/{rotating.run_id}",
+        },
+    )
 
 
 def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Start:
     who = "a person requested the restart" if recovery.by_person else f"restart {attempt} in a row"
-    cause = f"Run {newest.name} ended as {newest.status}, recovery {recovery.name} brought the sink to rest; {who}."
+    beside = recovery.in_progress
+    does = "is bringing" if beside else "brought"
+    cause = f"Run {newest.name} ended as {newest.status}, recovery {recovery.name} {does} the sink to rest; {who}."
     config, dropped = restart_config(newest, stream)
     if dropped:
         cause += f" Run {newest.name} had a consent for its own start alone, which is not repeated: {dropped}."
@@ -256,6 +292,7 @@ def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Star
             TAG_CAUSE: cause,
             TAG_RESTART_OF: newest.run_id,
             TAG_ATTEMPT: str(attempt),
+            **({TAG_BESIDE: recovery.run_id} if beside else {}),
         },
     )
 

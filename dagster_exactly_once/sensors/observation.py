@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,11 @@ import dagster as dg
 
 from dagster_exactly_once.names import ALL_STREAMS
 from dagster_exactly_once.sensors.situation import Situation
+from dagster_exactly_once.sensors.stream import StreamSpec
 from exactly_once.ops.findings import Inspection, OpenTransaction, RecentDecision
+
+#: The states of streams that a person may skip.
+CALM = ("healthy", "idle", "catching up", "starting", "stopped", "never used")
 
 #: Rows of each table; a sink has an open transaction for each part of its batch.
 ROWS = 30
@@ -40,21 +45,50 @@ def transactions(asset: str, situation: Situation, state: str, sentence: str) ->
     return dg.AssetObservation(asset, description=sentence, metadata=metadata)
 
 
-def stream_row(name: str, sink_id: str, state: str, situation: Situation | None) -> tuple[str, ...]:
-    """Make the row of one stream; without a situation, of a sink that was never used or not reached in time."""
-    if situation is None:
-        return name, sink_id, state, "", "", "", ""
-    found = situation.inspection
-    oldest = f"{found.oldest_s:.0f} s" if found.open else ""
-    return name, sink_id, state, f"{situation.lag:,}", str(len(found.open)), oldest, owner_sentence(found)
+@dataclass(frozen=True)
+class StreamRow:
+    """One stream in the table of all; ``situation`` is None of one that was never used, or could not be looked at.
+
+    Attributes
+    ----------
+    run : str
+        The newest run and its status, for people; empty without one.
+    said : str
+        The sentence of the tick.
+    """
+
+    stream: StreamSpec
+    state: str
+    situation: Situation | None
+    run: str
+    said: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its cells, without the sentence: Dagster shows tables in a narrow column, and the row would fill the page."""
+        found = self.situation.inspection if self.situation else None
+        lag = f"{self.situation.lag:,}" if self.situation else ""
+        count = str(len(found.open)) if found else ""
+        oldest = f"{found.oldest_s:.0f} s" if found and found.open else ""
+        return self.stream.name, self.state, lag, count, oldest, self.run, self.stream.sink_id
 
 
-def all_streams(rows: Sequence[tuple[str, ...]]) -> dg.AssetObservation:
-    """The observation of all streams of the code location, in one table."""
-    columns = ("stream", "sink", "state", "lag_offsets", "open_transactions", "oldest", "owner")
-    states = Counter(row[2] for row in rows)
-    said = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    return dg.AssetObservation(ALL_STREAMS, description=f"{said}.", metadata={"streams": table(columns, list(rows))})
+def all_streams(rows: Sequence[StreamRow]) -> dg.AssetObservation:
+    """The observation of all streams of the code location in one table, those that need somebody first; below it the
+    sentence of each of these, and a link to its transactions.
+    """
+    columns = ("stream", "state", "lag", "open", "oldest", "run", "sink")
+    ordered = sorted(rows, key=lambda row: row.state in CALM)
+    states = Counter(row.state for row in ordered)
+    said = ", ".join(f"{count} {state}" for state, count in states.items())
+    metadata: dict[str, Any] = {"streams": table(columns, [row.cells for row in ordered])}
+    for row in ordered:
+        if row.state not in CALM:
+            metadata[f"{row.stream.name}: says"] = row.said
+            metadata[f"{row.stream.name}: look at"] = dg.MetadataValue.asset(
+                dg.AssetKey.from_user_string(row.stream.asset)
+            )
+    return dg.AssetObservation(ALL_STREAMS, description=f"{said}.", metadata=metadata)
 
 
 def open_table(found: Inspection) -> dg.TableMetadataValue:
@@ -73,7 +107,7 @@ def owner_sentence(found: Inspection) -> str:
         return "none: this sink was never used"
     claim = found.owner.claim
     alive = {True: "alive", False: "gone", None: "on another host, so its state is unknown"}[found.owner.alive]
-    return f"{claim.purpose}, claim {claim.token}, process {claim.process}: {alive}"
+    return f"{claim.purpose}, claim {claim.token}, {claim.process}: {alive}"
 
 
 def when(ms: int | None) -> str:

@@ -1,17 +1,18 @@
 """``run_failure``: a stream whose newest run failed is recovered at once, and started again by the restart strategy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_JOB
-from dagster_exactly_once.notify import Notice, Notifier, NotSent
+from dagster_exactly_once.notify import Notice, Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import alive_of
 from dagster_exactly_once.sensors.circuit import Circuit
 from dagster_exactly_once.sensors.gate import Wish, recovery_request, refusal
 from dagster_exactly_once.sensors.history import Classified, Histories, History, attempt_of
+from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
 from dagster_exactly_once.sensors.looking import look_at
 from dagster_exactly_once.sensors.restart import GiveUp, RestartStrategy, next_restart
 from dagster_exactly_once.sensors.runs import Run
@@ -35,11 +36,14 @@ class Verdict:
     ----------
     raised : str or None
         The failed run that needs a person.
+    why : Classified or None
+        Why that run failed.
     """
 
     message: str
     wish: Wish | None = None
     raised: str | None = None
+    why: Classified | None = None
 
 
 def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner: Owner | None = None) -> Verdict:
@@ -79,6 +83,7 @@ def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner
         return Verdict(
             f"{failed} and is not started again: {decision.reason}. {why.cause} Fix the cause, then launch the job.",
             raised=run.run_id,
+            why=why,
         )
     wait_s = decision.at - history.now
     if retried and wait_s > 0:
@@ -113,7 +118,7 @@ def run_failure_sensor(
         watch_policy: WatchPolicy,
         exactly_once_notify: Notifier,
     ) -> dg.SensorResult:
-        tick, histories = Tick(context, streams), Histories(context.instance)
+        tick, histories, teller = Tick(context, streams), Histories(context.instance), Teller(exactly_once_notify)
         found = _histories(tick, histories)
         doubtful = [s for s in tick.streams if s.sink_id in found and _superseded(found[s.sink_id].stream_failure)]
         owners = look_at(doubtful, lambda stream, left: _owner(context.instance, kafka, stream, left), tick.deadline)
@@ -126,7 +131,7 @@ def run_failure_sensor(
             else:
                 history = found[stream.sink_id]
                 judged = verdict(history, restart_policy.chosen(), watch_policy.circuit(), owner)
-                tick.add(stream, _reaction(stream, history, judged, tick.memory(stream), exactly_once_notify))
+                tick.add(stream, _reaction(stream, history, judged, tick.memory(stream), teller))
         return tick.result()
 
     return run_failure
@@ -155,24 +160,36 @@ def _owner(
     return owner_of(read_log(kafka.connection(), stream.sink_id, budget_s), alive_of(instance))
 
 
-def _reaction(stream: StreamSpec, history: History, found: Verdict, last: Memory, notifier: Notifier) -> Judged:
+def _reaction(stream: StreamSpec, history: History, found: Verdict, last: Memory, teller: Teller) -> Judged:
     """Turn a verdict into what the tick does. A failure that needs a person is recorded once on the asset, and that
-    person is told once.
+    person is told once, and once more when the stream runs again or was stopped.
     """
-    told, notified, message = last.get("raised"), last.get("notified"), found.message
+    told, notified, code, unsaid = last.get("raised"), last.get("notified"), last.get("code", ""), ""
+    incident = last.get("incident") or notified  # a stream that fails again at once is in the same incident
     events = []
     if found.raised is not None and found.raised != told:
-        events.append(_observation(stream, found.raised, found.message, history.stream_failure))
+        events.append(_observation(stream, found.raised, found.message, found.why))
     if found.raised is not None and found.raised != notified:
-        try:
-            notifier.send(_notice(stream, found.raised, found.message, history.stream_failure))
-            notified = found.raised
-        except NotSent as error:
-            message += f" Nobody was told: {error}; the next tick tries again."
+        incident = incident or found.raised
+        notice = _notice(stream, incident, found.raised, found.message, found.why)
+        unsaid = teller.send(notice)
+        notified, code = (notified, code) if unsaid else (found.raised, notice.code)
+    elif notified and incident and (newest := _over(history)) is not None:
+        notice = _notice(stream, incident, newest.run_id, found.message, None)
+        unsaid = teller.send(replace(notice, code=code or notice.code, resolved=True))
+        notified, incident = (notified, incident) if unsaid else (None, None)
     request = recovery_request(stream, history, found.wish) if found.wish else None
-    attention = found.raised is not None or found.wish is not None
-    memory = {"raised": found.raised or told, "notified": notified}
-    return Judged(message, attention, request, events, memory)
+    attention = found.raised is not None or found.wish is not None or bool(unsaid)
+    memory = {"raised": found.raised or told, "notified": notified, "incident": incident, "code": code}
+    return Judged(f"{found.message}{unsaid}", attention, request, events, memory)
+
+
+def _over(history: History) -> Run | None:
+    """Return the newest run if it shows that an earlier failure is over: it did not fail, and has not just begun."""
+    run = history.stream
+    if run is None or run.status == "FAILURE" or run.waits:
+        return None
+    return run if not run.in_progress or history.now - (run.started or history.now) >= OVER_AFTER_S else None
 
 
 def _settled(failed: str, recovery: Run) -> Verdict | None:
@@ -209,12 +226,13 @@ def _raise(failed: str, why: Classified, run: Run) -> Verdict:
         f"{failed}: a restart does not fix {why.code}. {why.cause.rstrip('. ')}.{way_out.rstrip('. ')}"
         f"{'.' if way_out else ''} Then launch the job.",
         raised=run.run_id,
+        why=why,
     )
 
 
-def _notice(stream: StreamSpec, run_id: str, message: str, why: Classified | None) -> Notice:
+def _notice(stream: StreamSpec, incident: str, run_id: str, message: str, why: Classified | None) -> Notice:
     code = why.code if why else "UNCLASSIFIED"
-    return Notice(stream.name, stream.sink_id, message, code, f"{stream.sink_id}/{run_id}", run_id)
+    return Notice(stream.name, stream.sink_id, message, code, f"{stream.sink_id}/{incident}", run_id)
 
 
 def _observation(stream: StreamSpec, run_id: str, message: str, why: Classified | None) -> dg.AssetObservation:

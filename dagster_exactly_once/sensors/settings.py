@@ -99,6 +99,14 @@ class WatchPolicy(_FromEnvironment):
     hanging_every_s: float = Field(
         default=300.0, ge=0, description="How often to ask the partition leaders, which costs more than the rest."
     )
+    notice_after_s: float = Field(
+        default=180.0,
+        ge=0,
+        description=(
+            "Trouble must stay this long before a person is told: longer than a recovery and a restart take, and early "
+            "enough before the brokers abort a decided transaction."
+        ),
+    )
     max_recoveries: int = Field(default=3, ge=1, description="Circuit: recoveries without effect within the window.")
     window_s: float = Field(default=900.0, gt=0, description="Circuit: the window.")
     healthy_s: float = Field(default=120.0, gt=0, description="Circuit: a run that lived this long closes it.")

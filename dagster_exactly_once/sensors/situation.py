@@ -75,7 +75,7 @@ def situations(
         Deadline(deadline.left - ENDS_S),
     )
     # after the committed offsets: a batch that ends in between must not look like input that was never there
-    topics = dict.fromkeys(s.topic for s in streams if isinstance(looks.get(s.sink_id), _Look))
+    topics = dict.fromkeys(t for s in streams if isinstance(looks.get(s.sink_id), _Look) for t in s.sources)
     ends = _ends(kafka, list(topics), deadline)
     found: dict[str, Situation | ExactlyOnceError | None] = {}
     for stream in streams:
@@ -84,8 +84,8 @@ def situations(
         look = looks[stream.sink_id]
         if not isinstance(look, _Look):
             found[stream.sink_id] = look
-        elif stream.topic in ends:
-            found[stream.sink_id] = _situation(stream, look, ends[stream.topic])
+        elif all(topic in ends for topic in stream.sources):
+            found[stream.sink_id] = _situation(stream, look, ends)
     return found
 
 
@@ -136,15 +136,16 @@ def _ends(
     return found
 
 
-def _situation(stream: StreamSpec, look: _Look, ends: Ends | ExactlyOnceError) -> Situation | ExactlyOnceError:
-    if isinstance(ends, ExactlyOnceError):
-        return ends
-    return Situation(
-        look.inspection,
-        look.checkpoint,
-        compare(look.checkpoint, look.inspection.log),
-        lag(look.committed, stream.topic, ends),
-    )
+def _situation(
+    stream: StreamSpec, look: _Look, ends: Mapping[str, Ends | ExactlyOnceError]
+) -> Situation | ExactlyOnceError:
+    behind = 0
+    for topic in stream.sources:
+        end = ends[topic]
+        if isinstance(end, ExactlyOnceError):
+            return end
+        behind += lag(look.committed, topic, end)
+    return Situation(look.inspection, look.checkpoint, compare(look.checkpoint, look.inspection.log), behind)
 
 
 def works_for(claim: Claim, run: Run) -> bool | None:

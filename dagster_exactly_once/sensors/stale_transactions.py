@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import alive_of
 from dagster_exactly_once.sensors.gate import Wish, ask
 from dagster_exactly_once.sensors.history import Histories
+from dagster_exactly_once.sensors.incidents import Teller, Trouble
 from dagster_exactly_once.sensors.looking import look_at
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.stream import StreamSpec
@@ -76,8 +78,8 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
         )
     if f.hanging_ours:
         said.append(
-            f"hanging, and no coordinator will end them: {_some(f.hanging_ours)}. To end them, run `exactly-once "
-            "transactions abort --hanging NAME` and read what it says"
+            f"hanging, and no coordinator will end them: {_some(f.hanging_ours)}. To end one, launch the job "
+            "end_hanging with this name (a dry run first), or run `exactly-once transactions abort --hanging NAME`"
         )
     if f.hanging_foreign:
         said.append(
@@ -92,6 +94,24 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
     incident = f"stale/{oldest.transactional_id}/{oldest.producer_id}.{oldest.producer_epoch}" if oldest else None
     message = "; ".join(said)
     return Verdict(message[0].upper() + message[1:], incident)
+
+
+def trouble(f: Facts, worked_on: bool) -> Trouble | None:
+    """Return what a person must know, should it stay: what nothing here ends by itself.
+
+    Decided transactions are left to ``checkpoint_progress``: they are in doubt, with a notice of its own. Foreign ones
+    have other people.
+
+    Parameters
+    ----------
+    worked_on : bool
+        Whether a run of the stream, or a recovery, is at work on the sink.
+    """
+    if f.hanging_ours:
+        return Trouble("HEALTH-HANGING", at_once=True)
+    if not worked_on and any(t.verdict != "decided" for t in f.stale):
+        return Trouble("HEALTH-STALE-TRANSACTIONS")
+    return None
 
 
 def stale_transactions_sensor(
@@ -109,13 +129,17 @@ def stale_transactions_sensor(
             "Looks for transactions of the streams and their backfills that have been open for longer than the watch "
             "policy allows, by asking the coordinators, and from time to time for hanging ones, by asking the "
             "partition leaders. Requests a recovery when no run is working on the sink. Names foreign transactions, "
-            "and never touches them."
+            "and never touches them. Tells a person of hanging transactions, and of old ones that nobody works on."
         ),
     )
     def stale_transactions(
-        context: dg.SensorEvaluationContext, kafka: KafkaTransactionalProducerFactory, watch_policy: WatchPolicy
+        context: dg.SensorEvaluationContext,
+        kafka: KafkaTransactionalProducerFactory,
+        watch_policy: WatchPolicy,
+        exactly_once_notify: Notifier,
     ) -> dg.SensorResult:
         tick, now = Tick(context, streams), time.time()
+        teller = Teller(exactly_once_notify, "transactions", watch_policy.notice_after_s)
         due = _due(tick, now, watch_policy)
 
         def look(stream: StreamSpec, budget_s: float) -> Look:
@@ -134,7 +158,8 @@ def stale_transactions_sensor(
             elif isinstance(looked, ExactlyOnceError):
                 tick.failed(stream, looked)
             else:
-                tick.add(stream, judge(stream, looked, histories, watch_policy, tick.memory(stream), now))
+                last = tick.memory(stream)
+                tick.add(stream, judge(stream, looked, histories, watch_policy, last, now, teller))
         return tick.result()
 
     return stale_transactions
@@ -151,21 +176,33 @@ class Look:
 
 
 def judge(
-    stream: StreamSpec, look: Look, histories: Histories, policy: WatchPolicy, last: Memory, now: float
+    stream: StreamSpec,
+    look: Look,
+    histories: Histories,
+    policy: WatchPolicy,
+    last: Memory,
+    now: float,
+    teller: Teller,
 ) -> Judged:
-    """Judge one stream, and ask for a recovery if it needs one. ``last`` is what the last tick kept of it."""
+    """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays. ``last`` is what the last
+    tick kept of it.
+    """
     told = last.get("told", {}) if look.told is None else look.told
     checked = last.get("checked", 0.0) if look.told is None else now
     stale = tuple(t for t in look.inspection.open if t.age_s > policy.stale_after_s)
     facts = Facts(stale, len(look.inspection.open), **{kind: tuple(names) for kind, names in told.items()})
     found = verdict(facts, policy)
-    request, message = None, f"{found.message}."
+    request, message, worked_on = None, f"{found.message}.", False
     if found.incident is not None:
         wish, age = Wish(found.incident, message), f"{stale[0].age_s:.0f}"
-        request, answer = ask(stream, histories.whole(stream), wish, policy, look.inspection.owner, oldest_age_s=age)
+        history, owner = histories.whole(stream), look.inspection.owner
+        worked_on = any(run.works for run in (*history.recoveries, *history.streams, *history.others))
+        request, answer = ask(stream, history, wish, policy, owner, oldest_age_s=age)
         message += answer
-    attention = bool(stale) or any(told.values())
-    return Judged(message, attention, request, memory={"checked": checked, "told": told})
+    incident, unsaid = teller.tell(stream, trouble(facts, worked_on), message, last.get("incident", {}), now)
+    attention = bool(stale) or any(told.values()) or bool(unsaid)
+    memory = {"checked": checked, "told": told, "incident": incident}
+    return Judged(f"{message}{unsaid}", attention, request, memory=memory)
 
 
 def _due(tick: Tick, now: float, policy: WatchPolicy) -> set[str]:

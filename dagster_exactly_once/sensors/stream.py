@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 #: The stream that a run works for: on each run of its job, and on a run that Materialize started once it is at work.
 TAG_STREAM = "exactly_once/stream"
+#: On each run of a stream's job: the job. dagster.yaml lets one run at a time begin for each value.
+TAG_JOB = "streaming/job"
 #: Why a run was launched: a sentence.
 TAG_CAUSE = "exactly_once/cause"
 #: On a recovery and on the stream run that follows it: the run of the stream that failed. On a recovery it requests a
@@ -13,6 +15,17 @@ TAG_CAUSE = "exactly_once/cause"
 TAG_RESTART_OF = "exactly_once/restart_of"
 #: Restarts in a row, from 1.
 TAG_ATTEMPT = "exactly_once/attempt"
+#: On a run of the stream that was launched while a recovery of its sink was in progress: that recovery. Spark starts
+#: beside it, the query after it.
+TAG_BESIDE = "exactly_once/beside"
+#: On a long run that wants to be continued by a new one: its own id, and a number that counts its attempts.
+TAG_ROTATES = "exactly_once/rotates"
+#: On the run that continues it: the long run. Spark starts beside that run, the query after it.
+TAG_CONTINUES = "exactly_once/continues"
+#: On that run once its session is open: its own id.
+TAG_READY = "exactly_once/ready"
+#: On a run whose turn has come, which may write: its own id.
+TAG_TURN = "exactly_once/turn"
 #: On a run that ended for the next one to continue.
 TAG_ROTATED = "exactly_once/rotated"
 #: On every recovery that a sensor requests: its sink. dagster.yaml lets one of them run at a time for each sink.
@@ -31,8 +44,8 @@ class StreamSpec:
         The job that runs it, and the op of that job.
     sink_id : str
         The identity of its sink on the cluster.
-    topic : str
-        The input, for the lag.
+    sources : tuple of str
+        The topics of the input, for the lag.
     outputs : tuple of str
         The topics that the sink writes.
     asset_keys : tuple of str
@@ -47,7 +60,7 @@ class StreamSpec:
     job: str
     op: str
     sink_id: str
-    topic: str
+    sources: tuple[str, ...]
     outputs: tuple[str, ...]
     asset_keys: tuple[str, ...] = ()
     asset: str

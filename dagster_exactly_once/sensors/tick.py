@@ -94,6 +94,10 @@ class Tick:
         """Return whether this tick observes something of a stream."""
         return any(judged.events for judged_of, judged in self._judged if judged_of is stream)
 
+    def said(self, stream: StreamSpec) -> str:
+        """Return this tick's sentence about a stream."""
+        return next((judged.message for judged_of, judged in self._judged if judged_of is stream), "")
+
     def changed(self, stream: StreamSpec) -> bool:
         """Return whether this tick found a stream in another state than the one before."""
         return self._before[stream.sink_id].get("state") != self.memory(stream).get("state")

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from dagster_exactly_once.errors import BadDeclaration, check_day
+
 #: How Dagster names the partitions of an hourly and of a daily asset.
 _FORMATS = {"hour": "%Y-%m-%d-%H:%M", "day": "%Y-%m-%d"}
 _LENGTHS = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
@@ -25,6 +27,10 @@ class Complete:
         ``hour`` or ``day``, in UTC.
     start : str
         The first day of the windows, like 2026-01-31.
+
+    Raises
+    ------
+    BadDeclaration
     """
 
     every: str
@@ -42,8 +48,11 @@ class Complete:
 
     def __post_init__(self) -> None:
         if self.every not in _FORMATS:
-            raise ValueError(f"Complete({self.every!r}): use hour or day")
-        _moment(self.start, "day")
+            raise BadDeclaration(
+                f"Complete: {self.every!r} is no window. Use Complete.hourly(...) or Complete.daily(...); in YAML "
+                "every: hour or every: day"
+            )
+        check_day(self.start, "Complete")
 
     @property
     def format(self) -> str:

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +13,11 @@ from dagster_exactly_once.classified import as_failure
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.streaming.failures import Diagnosis, diagnose
 from dagster_exactly_once.streaming.observer import StreamObserver
+from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.supervisor import Supervisor
 from dagster_exactly_once.streaming.windows import Window
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.participant import Participant
 
 #: Terminate promises CANCELED within 15 s: this much for the batch in flight, the query and the session, ...
 STOP_BUDGET_S = 10.0
@@ -51,10 +53,12 @@ class ManagedStream:
         Takes each window, for Dagster's event log; called on the main thread.
     report_interval_s : float
         Between two reports of a young run; an older one reports less often.
-    rotate_after_s : float or None
-        End the run after this long, for another one to continue; None: never.
+    rotation : Rotation or None
+        Says when the run ends for another one to continue; None: never.
     operator : str
         Who this run works for, for the claim of its recovery.
+    participants : sequence of Participant
+        Outputs beside Kafka, which the recovery brings to rest too.
 
     Attributes
     ----------
@@ -72,8 +76,9 @@ class ManagedStream:
         kill: Callable[[], None],
         report: Callable[[Window], None],
         report_interval_s: float,
-        rotate_after_s: float | None = None,
+        rotation: Rotation | None = None,
         operator: str = "",
+        participants: Sequence[Participant[Any]] = (),
     ):
         self._log = context.log
         self._supervisor = supervisor
@@ -83,9 +88,9 @@ class ManagedStream:
         self._kill = kill
         self._report = report
         self._interval_s = report_interval_s
-        self._operator = operator
+        self._operator, self._participants = operator, participants
         self._began = time.monotonic()
-        self._rotate_after_s = rotate_after_s
+        self._rotation = rotation
         self.rotated = False
         self._killed = False
         self._records = 0
@@ -136,8 +141,7 @@ class ManagedStream:
     def _watch(self) -> None:
         due = idle_due = time.monotonic() + min(self._interval_s, FIRST_REPORT_S)
         while not self._supervisor.wait(TICK_S):
-            if self._rotate_after_s is not None and self._age_s() >= self._rotate_after_s:
-                self._log.info("This run ends after the batch in flight; the sensor liveness starts the next one.")
+            if self._rotation is not None and self._rotation.due(self._age_s()):
                 self.rotated = True
                 return
             if time.monotonic() >= due:
@@ -191,7 +195,7 @@ class ManagedStream:
             if self._observer.superseded():
                 self._log.warning("A newer driver owns the sink and will end the open transactions.")
                 return
-            report = self._transactions.recover(self._sink_id, self._operator)
+            report = self._transactions.recover(self._sink_id, self._operator, self._participants)
             self._log.info(f"At rest: {report.as_metadata()}")
         except ExactlyOnceError as error:
             self._log.warning(f"Could not bring the sink to rest; the next start will. {error}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
 from dagster_exactly_once.resources.transactions import UNDER_WAY
@@ -24,18 +24,23 @@ class StreamObserver:
 
     Parameters
     ----------
-    topic : str
-        The input, for the lag.
+    sources : sequence of str
+        The topics of the input, for the lag.
     checkpoint : str
         The checkpoint location. Earlier runs have reported its present batches.
     """
 
     def __init__(
-        self, connection: Connection, sink_id: str, topic: str, checkpoint: str, checkpoints: CheckpointReader
+        self,
+        connection: Connection,
+        sink_id: str,
+        sources: Sequence[str],
+        checkpoint: str,
+        checkpoints: CheckpointReader,
     ):
         self._connection = connection
         self._sink_id = sink_id
-        self._topic = topic
+        self._sources = sources
         self._checkpoint = checkpoint
         self._checkpoints = checkpoints
         self._progress: dict[int, Progress] = {}
@@ -68,7 +73,7 @@ class StreamObserver:
         batches = committed_batches(decisions, marked, self._progress)
         with Admin(self._connection, LOOK_BUDGET_S) as admin:
             committed = self._checkpoints.committed_offsets(self._checkpoint)
-            behind = lag(committed, self._topic, admin.watermarks(self._topic))
+            behind = sum(lag(committed, topic, admin.watermarks(topic)) for topic in self._sources)
             under_way = list_transactions(admin, namespace(self._sink_id), UNDER_WAY)
         now = time.monotonic()
         self._looked = (max(marked, default=self._reported), now)

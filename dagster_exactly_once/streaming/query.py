@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from dagster_exactly_once.inputs import KafkaTopic
 from dagster_exactly_once.resources.spark import kafka_source_options, use_state_store
 from dagster_exactly_once.streaming.source import first_since, offsets_json
 from dagster_exactly_once.streaming.start import start_time_ms
 from dagster_exactly_once.streaming.windows import OUTPUTS_OBSERVATION
 from exactly_once.kafka.connection import Connection
+from exactly_once.participant import Participant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 @dataclass(frozen=True)
@@ -23,58 +26,77 @@ class QueryPlan:
 
     Attributes
     ----------
-    source_options, options : mapping
-        More options of Spark's Kafka source, and of the sink.
+    sources : mapping
+        The input topics, by the names that the transformation gives their rows.
+    max_offsets_per_trigger : int
+        An upper limit for one batch, which the sources share equally.
     trigger_interval_s : float or None
         None: until it has processed the input present now.
-    start_from : str
-        Where a query without a checkpoint begins, see :func:`dagster_exactly_once.streaming.start.start_time_ms`.
+    options : mapping
+        More options of the sink.
     state_partitions : int or None
         None: a query without state.
+    participants : tuple of Participant
+        Outputs beside Kafka, which get every batch under the same decision.
     """
 
     name: str
-    topic: str
+    sources: Mapping[str, KafkaTopic]
     outputs: tuple[str, ...]
     sink_id: str
     checkpoint: str
     max_offsets_per_trigger: int
     trigger_interval_s: float | None
-    start_from: str
-    source_options: Mapping[str, str]
     options: Mapping[str, str]
     state_partitions: int | None = None
+    participants: tuple[Participant[Any], ...] = ()
+
+    @property
+    def share(self) -> int:
+        """What each source may bring to one batch, in offsets: Spark limits each of them on its own."""
+        return max(1, self.max_offsets_per_trigger // len(self.sources))
 
 
 def start_query(
-    spark: SparkSession, connection: Connection, plan: QueryPlan, transform: Callable[[DataFrame], DataFrame]
+    spark: SparkSession,
+    connection: Connection,
+    plan: QueryPlan,
+    transform: Callable[[Mapping[str, DataFrame]], DataFrame],
 ) -> StreamingQuery:
     """Start the query. ``spark`` must know ``format("kafka_exactly_once")`` and work in UTC; with ``state_partitions``,
     its later stateful queries get this one's state store.
     """
     if plan.state_partitions is not None:
         use_state_store(spark, plan.state_partitions)
-    source = (
-        spark.readStream.format("kafka")
-        .options(**kafka_source_options(connection, plan.topic, plan.max_offsets_per_trigger))
-        .option("startingOffsets", _starting_offsets(spark, connection, plan))
-        .options(**plan.source_options)
-        .load()
-    )
-    records = addressed(transform(source), plan.outputs)
-    writer = (
-        _counted(records, plan.outputs)
-        .writeStream.queryName(plan.name)
-        .format("kafka_exactly_once")
-        .outputMode("append")
-        .options(**plan.options)
-        .options(**connection.spark())
-        .option("sink.id", plan.sink_id)
-        .option("checkpointLocation", plan.checkpoint)
-    )
+    inputs = {name: _read(spark, connection, topic, plan.share) for name, topic in plan.sources.items()}
+    writer = _written(_records(transform(inputs), plan), connection, plan).queryName(plan.name).outputMode("append")
     if plan.trigger_interval_s is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{round(plan.trigger_interval_s * 1000)} milliseconds").start()
+
+
+def _records(records: DataFrame, plan: QueryPlan) -> DataFrame:
+    if not plan.participants:  # which would get the topic as a column of theirs
+        records = addressed(records, plan.outputs)
+    return _counted(records, plan.outputs)
+
+
+def _written(records: DataFrame, connection: Connection, plan: QueryPlan) -> DataStreamWriter:
+    """Return the writer of the sink, and of the outputs beside it."""
+    options = {
+        **plan.options,
+        **connection.spark(),
+        "sink.id": plan.sink_id,
+        "checkpointLocation": plan.checkpoint,
+    }
+    if not plan.participants:
+        return records.writeStream.format("kafka_exactly_once").options(**options)
+    import exactly_once
+
+    if len(plan.outputs) == 1 and "topic" not in records.columns:
+        options["topic"] = plan.outputs[0]
+    write = exactly_once.foreach_batch(options, *plan.participants)
+    return records.writeStream.foreachBatch(write).option("checkpointLocation", plan.checkpoint)
 
 
 def addressed(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:
@@ -94,9 +116,20 @@ def _counted(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:
     return records.observe(OUTPUTS_OBSERVATION, *counts) if counts else records
 
 
-def _starting_offsets(spark: SparkSession, connection: Connection, plan: QueryPlan) -> str:
+def _read(spark: SparkSession, connection: Connection, topic: KafkaTopic, max_offsets: int) -> DataFrame:
+    """Return the rows of one source, from where the query begins when it has no checkpoint."""
+    return (
+        spark.readStream.format("kafka")
+        .options(**kafka_source_options(connection, topic.name, max_offsets))
+        .option("startingOffsets", _starting_offsets(spark, connection, topic))
+        .options(**topic.options)
+        .load()
+    )
+
+
+def _starting_offsets(spark: SparkSession, connection: Connection, topic: KafkaTopic) -> str:
     """Return Spark's option of that name."""
-    timestamp_ms = start_time_ms(plan.start_from)
+    timestamp_ms = start_time_ms(topic.start_from)
     if timestamp_ms is None:
-        return plan.start_from
-    return offsets_json(plan.topic, first_since(spark, connection, plan.topic, timestamp_ms))
+        return topic.start_from
+    return offsets_json(topic.name, first_since(spark, connection, topic.name, timestamp_ms))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,28 +10,34 @@ import dagster as dg
 
 from dagster_exactly_once.classified import classified
 from dagster_exactly_once.config import Mode, StreamConfig
+from dagster_exactly_once.inputs import KafkaTopic
 from dagster_exactly_once.recovery.work import consented
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import alive_of, is_foreign, operator_of
-from dagster_exactly_once.resources.run_process import tag_run
-from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource
+from dagster_exactly_once.resources.run_process import tag_driver
+from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, driver_pid
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.sensors.stream import TAG_ROTATED, TAG_STREAM
+from dagster_exactly_once.sensors.stream import TAG_ROTATED
 from dagster_exactly_once.stream import Stream
 from dagster_exactly_once.streaming.complete import closed
 from dagster_exactly_once.streaming.managed import ManagedStream
 from dagster_exactly_once.streaming.observer import StreamObserver
 from dagster_exactly_once.streaming.query import QueryPlan, start_query
+from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.start import EARLIEST, start_time_ms
 from dagster_exactly_once.streaming.supervisor import Supervisor
+from dagster_exactly_once.streaming.turn import Turn
 from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, Window
 from exactly_once.checkpoint import check_whole
-from exactly_once.errors import ExactlyOnceError, UnknownTopic
+from exactly_once.coordinator.claim import check_start
+from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.inspection import owner_of
+from exactly_once.options import SinkOptions
+from exactly_once.protocol.log_state import LogState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,11 +74,12 @@ def run_stream(
 ) -> Iterator[dg.MaterializeResult]:
     """Run the stream until it is stopped or has caught up; see :class:`ManagedStream`."""
     plan = _plan(config, stream, operator_of(context.instance, context.run.run_id))
-    tag_run(context.instance, context.run.run_id, plan.sink_id, {TAG_STREAM: stream.name})
+    turn = Turn(context, stream.spec, plan.sink_id)
     with classified():
         _check_alone(context, config, stream)
+        turn.begin()
         reports = Reports(context, stream)
-        managed = _prepared(context, config, tools, stream, plan, reports)
+        managed = _prepared(context, config, tools, stream, plan, turn, reports)
         last = managed.run()
     if managed.rotated:
         context.instance.add_run_tags(context.run.run_id, {TAG_ROTATED: context.run.run_id})
@@ -87,16 +94,15 @@ def run_stream(
 def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
     return QueryPlan(
         stream.name,
-        stream.source.name,
+        stream.sources,
         stream.topics,
         config.sink_id or stream.sink_id,
         config.checkpoint,
         config.max_offsets_per_trigger,
         config.trigger_interval_s if config.mode is Mode.until_stopped else None,
-        config.start_from or stream.source.start_from,
-        stream.source.options,
         {**stream.options, **config.sink_options, **config.once.options(), "sink.operator": operator},
         stream.state_partitions,
+        stream.others(),
     )
 
 
@@ -118,67 +124,105 @@ def _prepared(
     tools: Tools,
     stream: Stream,
     plan: QueryPlan,
+    turn: Turn,
     reports: Reports,
 ) -> ManagedStream:
     """Check what can be checked before Spark starts, and find what earlier runs have reported."""
     spark, kafka, checkpoints = tools.spark, tools.kafka, tools.checkpoints
     connection = kafka.connection()
-    start_time_ms(plan.start_from)
-    _check_source(connection, stream)
-    _check_operator(context.instance, connection, plan.sink_id, config.once.fence)
+    start_time_ms(config.start_from or EARLIEST)
+    _check_sources(connection, stream)
+    log = read_log(connection, plan.sink_id, LOOK_BUDGET_S)
+    _check_operator(context.instance, log, plan.sink_id, config.once.fence)
     if stream.output_partitions is not None:
         kafka.create_topics(dict.fromkeys(stream.topics, stream.output_partitions))
     checkpoint = plan.checkpoint or checkpoints.location(kafka.cluster_id(), plan.sink_id)
     check_whole(checkpoint, plan.sink_id)  # Spark's own error names no way out
-    goes_on = bool(checkpoints.first_offsets(checkpoint))
-    plan = replace(plan, checkpoint=checkpoint, start_from=EARLIEST if goes_on else plan.start_from)
-    _announce(context, config, plan, goes_on)
+    if not turn.waits:  # else what it looks at still changes
+        check_start(_sink_options(connection, plan, checkpoint), log)
+    begun = checkpoints.first_offsets(checkpoint)
+    _check_begun(begun, stream, checkpoint, checkpoints.read(checkpoint).last_offsets is not None)
+    plan = replace(plan, checkpoint=checkpoint, sources=_from(plan.sources, config.start_from, begun))
+    _announce(context, config, plan, begun)
 
     return ManagedStream(
         context,
         Supervisor(
             spark.session,
             reports.linked(
-                lambda session: start_query(session, connection, plan, lambda events: stream.records(events, config))
+                lambda session: start_query(session, connection, plan, lambda inputs: stream.records(inputs, config))
             ),
+            ready=turn.ready,
         ),
-        StreamObserver(connection, plan.sink_id, plan.topic, plan.checkpoint, checkpoints),
+        StreamObserver(connection, plan.sink_id, stream.source_topics, plan.checkpoint, checkpoints),
         tools.transactions,
         plan.sink_id,
         spark.kill,
         reports.tell,
         config.report_interval_s,
-        config.rotate_after_h * 3600 or None,
+        Rotation(context, config.rotate_after_h * 3600) if config.rotate_after_h else None,
         plan.options["sink.operator"],
+        plan.participants,
     )
 
 
-def _check_source(connection: Connection, stream: Stream) -> None:
-    """Refuse to start without the input: a stream never creates its source."""
+def _from(sources: Mapping[str, KafkaTopic], start_from: str, begun: Offsets) -> dict[str, KafkaTopic]:
+    """Return the sources with their starts: where the run or the declaration says, if the checkpoint has none yet."""
+    return {
+        name: replace(topic, start_from=EARLIEST if topic.name in begun else start_from or topic.start_from)
+        for name, topic in sources.items()
+    }
+
+
+def _check_begun(begun: Offsets, stream: Stream, checkpoint: str, planned: bool) -> None:
+    """Refuse other topics than those that the checkpoint began with: Spark's own error speaks of lost input.
+
+    Before its first planned batch, Spark may know only some of them.
+    """
+    wanted = set(stream.source_topics)
+    if not begun.keys() <= wanted or (planned and begun and begun.keys() != wanted):
+        raise CheckpointUnusable(
+            f"the checkpoint {checkpoint} began with the topics {', '.join(sorted(begun))}, but the stream "
+            f"{stream.name} reads {', '.join(stream.source_topics)}",
+            "Name the topics of the checkpoint in source=, or give the stream a new sink_id, with which it begins anew",
+            "Nothing was started",
+        )
+
+
+def _sink_options(connection: Connection, plan: QueryPlan, checkpoint: str) -> SinkOptions:
+    ours = {"sink.id": plan.sink_id, "checkpointLocation": checkpoint}
+    return SinkOptions.parse({**plan.options, **connection.spark(), **ours})
+
+
+def _check_sources(connection: Connection, stream: Stream) -> None:
+    """Refuse to start without the input: a stream never creates its sources."""
     with Admin(connection, LOOK_BUDGET_S) as admin:
-        try:
-            admin.topic_partitions([stream.source.name])
-        except UnknownTopic as error:
-            raise UnknownTopic(
-                f"the stream {stream.name} reads the topic {stream.source.name}, which does not exist",
-                "Create that topic, or correct source= in the stream's declaration",
-                "Nothing was started",
-            ) from error
+        for topic in stream.source_topics:
+            try:
+                admin.topic_partitions([topic])
+            except UnknownTopic as error:
+                raise UnknownTopic(
+                    f"the stream {stream.name} reads the topic {topic}, which does not exist",
+                    "Create that topic, or correct source= in the stream's declaration",
+                    "Nothing was started",
+                ) from error
 
 
-def _check_operator(instance: dg.DagsterInstance, connection: Connection, sink_id: str, consequence: str) -> None:
+def _check_operator(instance: dg.DagsterInstance, log: LogState, sink_id: str, consequence: str) -> None:
     """Refuse to take the sink from a driver that another Dagster instance, or somebody else, operates."""
-    owner = owner_of(read_log(connection, sink_id, LOOK_BUDGET_S), alive_of(instance))
+    owner = owner_of(log, alive_of(instance))
     if owner is not None and owner.works is not False and is_foreign(instance, owner.claim):
         consented(sink_id, owner, consequence, "once.fence")
 
 
-def _announce(context: dg.AssetExecutionContext, config: StreamConfig, plan: QueryPlan, goes_on: bool) -> None:
+def _announce(context: dg.AssetExecutionContext, config: StreamConfig, plan: QueryPlan, begun: Offsets) -> None:
     context.log.info(f"Sink {plan.sink_id}, checkpoint {plan.checkpoint}, mode {config.mode.value}.")
-    if goes_on and config.start_from:
+    if begun and config.start_from:
         context.log.info(f"start_from={config.start_from} has no effect: the stream continues from its checkpoint.")
-    elif not goes_on:
-        context.log.info(f"There is no checkpoint yet: the stream begins at {plan.start_from}.")
+    elif not begun:
+        several = len(plan.sources) > 1
+        starts = (f"{t.start_from} of {t.name}" if several else t.start_from for t in plan.sources.values())
+        context.log.info(f"There is no checkpoint yet: the stream begins at {', '.join(starts)}.")
     for option, word in config.once.options().items():
         context.log.warning(f"A person consented for this start: {option}={word}.")
 
@@ -194,10 +238,11 @@ class Reports:
         self._spark_ui: str | None = None
 
     def linked(self, start: Callable[[SparkSession], StreamingQuery]) -> Callable[[SparkSession], StreamingQuery]:
-        """Return ``start``, after a look at where the session serves Spark's UI: only its own thread may ask it."""
+        """Return ``start``, after a look at the driver and its UI, which only the session's own thread may ask."""
 
         def looked(session: SparkSession) -> StreamingQuery:
             self._spark_ui = session.sparkContext.uiWebUrl
+            tag_driver(self._context.instance, self._context.run.run_id, driver_pid(session))
             return start(session)
 
         return looked

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 Progress = Mapping[str, Any]
 Session = TypeVar("Session")
 
-#: How often the worker looks for progress and for a request to stop.
+#: How often the worker looks for progress, for a request to stop, and whether its turn has come.
 POLL_S = 0.5
 
 
@@ -46,6 +46,9 @@ class Supervisor(Generic[Session]):
         Makes the context manager of a session; entered and left on the worker thread.
     start_query : callable
         Starts the query in that session.
+    ready : callable
+        Asked on the worker thread, once the session is open, until it returns True: the query starts then. What it
+        raises ends the run.
     settle_s : float
         When asked to stop, wait this long for the batch in flight: after a stop between two batches, the next start has
         nothing to repeat.
@@ -70,10 +73,12 @@ class Supervisor(Generic[Session]):
         open_session: Callable[[], AbstractContextManager[Session]],
         start_query: Callable[[Session], Query],
         settle_s: float = 2.5,
+        ready: Callable[[], bool] = lambda: True,
     ):
         self._open_session = open_session
         self._start_query = start_query
         self._settle_s = settle_s
+        self._ready = ready
         self._stop = threading.Event()
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -123,6 +128,8 @@ class Supervisor(Generic[Session]):
     def _run(self) -> None:
         try:
             with self._open_session() as session:
+                while not self._stop.is_set() and not self._ready():
+                    self._stop.wait(POLL_S)
                 if not self._stop.is_set():
                     self._watch(self._start_query(session))
         except BaseException as failure:

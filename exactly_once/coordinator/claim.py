@@ -9,15 +9,16 @@ from typing import Any
 
 import psutil
 
+from exactly_once.checkpoint import batch_in_flight, read_checkpoint
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.resolve import Loss, Resolved, resolve
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
-from exactly_once.errors import Expired, SinkOwned
+from exactly_once.errors import CheckpointUnusable, Expired, SinkOwned
 from exactly_once.failpoints import reach
-from exactly_once.options import SinkOptions
+from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.participants.kafka_checks import check_cluster, check_topics
 from exactly_once.protocol.log_state import LogState
@@ -49,17 +50,52 @@ def claim_for_stream(
     """
 
     consent = Consent.of(options, adopts_all)
+    return _claim(
+        options, "stream", batch, lambda state: _check_stream(options, batch, state, consent), others, consent
+    )
 
-    def check(state: LogState) -> None:
-        bound = state.owner.query_id if state.owner else None
-        taken = bound if bound != batch.query_id and consent.takes_over(bound) else None
-        operator = state.owner.operator if state.owner else ""
-        check_binding(options.sink_id, bound, batch.query_id, options.checkpoint, taken, operator)
-        last = state.last_decision(batch.query_id)
-        adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
-        plan_batch(options.sink_id, batch, last, adopt)
 
-    return _claim(options, "stream", batch, check, others, consent)
+def check_start(options: SinkOptions, state: LogState) -> None:
+    """Refuse before a query starts what its first batch would refuse of its checkpoint: without new input there is no
+    batch, and a query that ends by itself would end well. Leaves a checkpoint that this process cannot read to the
+    first batch.
+
+    Parameters
+    ----------
+    state : LogState
+        Read before this call, so that a driver which is still alive is at most ahead of it.
+
+    Raises
+    ------
+    SinkOwned, CheckpointRewound
+    """
+    try:
+        checkpoint = read_checkpoint(options.checkpoint)
+        if checkpoint.query_id is not None and checkpoint.in_flight is not None:
+            batch = batch_in_flight(options.checkpoint, options.sink_id)
+        else:
+            done = checkpoint.last_commit
+            batch = Batch(checkpoint.query_id or "", 0 if done is None else done + 1, "")
+    except CheckpointUnusable:
+        return
+    last = state.last_decision(batch.query_id)
+    if last is None and state.owner is not None and state.owner.query_id == batch.query_id:
+        return  # a driver that is still alive may have decided its first batch since the log was read
+    if last is not None and not batch.offsets_digest and last.batch_id == batch.batch_id:
+        return  # Spark is about to plan a batch that is decided: only its offsets tell whether it is the same
+    consent = Consent.of(options, adopts_all=options.guarantee is not Guarantee.EXACTLY_ONCE)
+    _check_stream(options, batch, state, consent)
+
+
+def _check_stream(options: SinkOptions, batch: Batch, state: LogState, consent: Consent) -> None:
+    """Refuse a batch that the sink's log, in this state, does not allow."""
+    bound = state.owner.query_id if state.owner else None
+    taken = bound if bound != batch.query_id and consent.takes_over(bound) else None
+    operator = state.owner.operator if state.owner else ""
+    check_binding(options.sink_id, bound, batch.query_id, options.checkpoint, taken, operator)
+    last = state.last_decision(batch.query_id)
+    adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
+    plan_batch(options.sink_id, batch, last, adopt)
 
 
 def claim_for_write(options: SinkOptions) -> DriverState:

@@ -68,6 +68,8 @@ class DriverState:
         The text of its ``offsets/N``, for its decision to keep; "" when that is too long.
     operator : str
         Who operates the driver, as the claim says.
+    committer : str
+        The process that committed the last batch. Spark takes any idle one, so the streams of a driver share them.
     """
 
     token: int
@@ -91,6 +93,7 @@ class DriverState:
     too_long: int = 0
     offsets: str = ""
     operator: str = ""
+    committer: str = ""
 
     def planned(
         self, execution: str, batch: Batch, planned_ms: int, input_offsets: dict[str, dict[int, int]]

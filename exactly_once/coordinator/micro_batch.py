@@ -84,6 +84,7 @@ class Committer:
     def __init__(self, session: Session, store: Store):
         self._session = session
         self._store = store
+        self._name = uuid.uuid4().hex
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
         """Commit a batch.
@@ -121,7 +122,9 @@ class Committer:
             )
         now = self._store.load()
         if now is not None and now.execution == state.execution:  # else a newer run has begun in this driver
-            self._store.save(replace(state, finished=True, log_end=self._session.log.high_watermark))
+            self._store.save(
+                replace(state, finished=True, log_end=self._session.log.high_watermark, committer=self._name)
+            )
         return decision
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
@@ -144,8 +147,13 @@ class Committer:
         done = [p for p in parts if p is not None]
         if state is None or any(p.execution != state.execution for p in done):
             return {}  # stopped before the claim, when no task has begun; or a newer run began, and its claim swept
+        self._take_turn(state)
         handles = [h for p in done for h in p.handles]
         return abort_execution(self._session, state, batch_id, handles, bool(parts) and len(done) == len(parts))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -214,7 +222,12 @@ class Committer:
         state = self._store.load()
         if state is None:
             raise ProtocolViolation("this driver has no claim on the sink", "Start the stream again")
+        self._take_turn(state)
         return state
+
+    def _take_turn(self, state: DriverState) -> None:
+        if state.committer != self._name:
+            self._session.log.lapse()
 
 
 def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> dict[str, list[str]]:

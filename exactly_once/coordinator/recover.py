@@ -109,7 +109,8 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0, ope
     operator = check_operator(operator)
     deadline = Deadline(budget_s)
     commit_log = CommitLog(connection, sink_id)
-    if commit_log.read(deadline, whole=True).owner is None:
+    # a whole look only where nothing is found: it waits for the write of a driver that died, which the claim ends
+    if commit_log.read(deadline).owner is None and commit_log.read(deadline, whole=True).owner is None:
         return None
 
     def make(state: LogState) -> Claim:

@@ -94,3 +94,6 @@ class DeliveryCommitter:
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> None:
         """Do nothing: sent records cannot be rolled back."""
+
+    def close(self) -> None:
+        """Do nothing: it has no connections."""

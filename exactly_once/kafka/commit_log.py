@@ -205,7 +205,8 @@ class CommitLog:
         """
         owner = self._state.owner
         if self._producer is None or owner is None or owner.token != token:
-            owner = self._init(deadline).owner  # what this process remembers may be an earlier claim of its own driver
+            known, self._known = self._known, None
+            owner = self._init(deadline, known).owner  # what is remembered may be an earlier claim of this driver
         if owner is None or owner.token != token:
             self._discard()
             raise Fenced(
@@ -214,6 +215,17 @@ class CommitLog:
                 "the sink back",
             )
         return self._state
+
+    def lapse(self) -> None:
+        """Take it that another process of the same driver has written since: the next write initialises first.
+
+        Without it, that write fails as fenced before it does so. What is known of the log stays; only what came behind
+        it is read.
+        """
+        if self._producer is not None:
+            known = self._state, self._state.end
+            self._discard()
+            self._known = known
 
     @property
     def high_watermark(self) -> int:

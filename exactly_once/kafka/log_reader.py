@@ -152,7 +152,7 @@ def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:
         "transaction's timeout. If the transaction stays open, end it with kafka-transactions.sh abort --topic "
         f"{topic} --partition {PARTITION} --start-offset {begin}, or, if it has been open for more than "
         f"{OLDER_THAN_S / 60:g} minutes and no coordinator knows it, with exactly-once transactions abort --hanging "
-        f"{topic}-{PARTITION}@{begin} ; then start again",
+        f"{topic}-{PARTITION}@{begin} (in Dagster: the job end_hanging); then start again",
     )
 
 

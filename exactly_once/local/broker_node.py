@@ -1,24 +1,16 @@
-"""One node of the embedded broker: its folder, its configuration, its JVM, and a guard that ends it with its parent."""
+"""One node of the embedded broker: its folder, its configuration, its JVM."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from exactly_once.local.guard import Guarded, end_all
 from exactly_once.local.jars import broker_classpath, resolve
 from exactly_once.local.java import find_java
-
-# A shell leaves a guard in the broker's process group and becomes the broker. The guard's read ends when the pipe to
-# our process does, with our death by whatever signal; then it takes the group down. Linux's parent-death signal would
-# follow the thread that forked, not the process, and other systems have none.
-_GUARDED = 'exec 3<&0 </dev/null; (read -r _ <&3; kill -9 -$$) & exec 3<&-; exec "$@"'
 
 _LOG4J = """\
 shutdownHook = disable
@@ -57,18 +49,17 @@ class Node:
         self.folder = folder
         self.log = folder / "server.log"
         self.console = folder / "console.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard: int | None = None  # our end of the guard's pipe
+        self._process: Guarded | None = None
 
     @property
     def pid(self) -> int | None:
         """Of the running JVM, or None."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
+        return self._process.pid if self._process is not None and self._process.running else None
 
     @property
     def ended(self) -> bool:
         """True if it was launched and is gone although this process did not end it."""
-        return self._process is not None and self._process.poll() is not None
+        return self._process is not None and not self._process.running
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """Write its configuration."""
@@ -106,24 +97,8 @@ class Node:
         options = [f"-XX:ArchiveClassesAtExit={archive_to}"] if archive_to else []
         command = self._java("-Xms128m", "-Xmx512m", *options)
         command += ["kafka.Kafka", str(self.folder / "server.properties")]
-        theirs, ours = os.pipe()  # ours is closed on exec: no process that we start holds it
-        try:
-            with self.console.open("a") as console:
-                self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", _GUARDED, "sh", *command],
-                    stdin=theirs,
-                    stdout=console,
-                    stderr=subprocess.STDOUT,
-                    cwd=self.folder,
-                    start_new_session=True,  # a Ctrl-C in the terminal comes to us, and we stop it in order
-                    pass_fds=(inherited,),
-                )
-        except BaseException:
-            os.close(ours)
-            raise
-        finally:
-            os.close(theirs)
-        self._guard = ours
+        with self.console.open("a") as console:
+            self._process = Guarded(command, console, self.folder, inherited=[inherited])
 
     def log_tail(self, lines: int) -> str:
         """Return the end of its logs, each under its path, after the errors since the last start."""
@@ -150,22 +125,10 @@ def end_nodes(nodes: Iterable[Node], *, graceful_s: float) -> None:
     """End the running nodes, together: gracefully, and after ``graceful_s`` seconds (0: at once) by kill -9."""
     ending = [(node, node._process) for node in nodes if node._process is not None]
     try:
-        if graceful_s > 0:
-            for _, process in ending:
-                process.terminate()
-            deadline = time.monotonic() + graceful_s
-            for _, process in ending:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, deadline - time.monotonic()))
-    finally:  # also when a second Ctrl-C ends the waiting
-        for node, process in ending:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: EPERM for a group of zombies
-                os.killpg(process.pid, signal.SIGKILL)  # its guard too
-            process.wait()
+        end_all([process for _, process in ending], graceful_s=graceful_s)
+    finally:
+        for node, _ in ending:
             node._process = None
-            if node._guard is not None:
-                os.close(node._guard)
-                node._guard = None
 
 
 def class_archive() -> Path:

@@ -128,7 +128,7 @@ def _seconds(ms: float) -> str:
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def judge_timeout(longest_ms: int | None, in_use_ms: int | None) -> Line:
+def judge_timeout(longest_ms: int | None, in_use_ms: int | None, asked_ms: int | None = None) -> Line:
     """Judge the brokers' transaction.max.timeout.ms.
 
     Parameters
@@ -137,10 +137,14 @@ def judge_timeout(longest_ms: int | None, in_use_ms: int | None) -> Line:
         None when the principal may not read it.
     in_use_ms : int or None
         The timeout of the sink's transactions so far; None when it has none.
+    asked_ms : int or None
+        The kafka.transaction.timeout.ms that the stream is to have; counts in place of ``in_use_ms``.
     """
     name = "transaction timeout"
-    wanted = in_use_ms or DEFAULT_TRANSACTION_TIMEOUT_MS
+    wanted = asked_ms or in_use_ms or DEFAULT_TRANSACTION_TIMEOUT_MS
     whose = "the sink's transactions have" if in_use_ms else "the sink's default is"
+    if asked_ms is not None:
+        whose = "the stream is to have"
     if longest_ms is None:
         return warn(
             name,
@@ -148,10 +152,11 @@ def judge_timeout(longest_ms: int | None, in_use_ms: int | None) -> Line:
             "Grant DESCRIBE_CONFIGS on the cluster: without it, a timeout that is too long fails in the first task",
         )
     said = f"The brokers' transaction.max.timeout.ms is {longest_ms:,}; {whose} {wanted:,} ms"
-    raise_it = f"Raise transaction.max.timeout.ms on the brokers to {DEFAULT_TRANSACTION_TIMEOUT_MS}"
+    raise_it = f"Raise transaction.max.timeout.ms on the brokers to {max(wanted, DEFAULT_TRANSACTION_TIMEOUT_MS)}"
     if longest_ms < max(SHORTEST_TRANSACTION_TIMEOUT_MS, LOG_TRANSACTION_TIMEOUT_MS):
         return wrong(name, f"{said}; the commit log needs {LOG_TRANSACTION_TIMEOUT_MS:,} ms (EO-TIMEOUT)", raise_it)
-    if in_use_ms is not None and in_use_ms > longest_ms and in_use_ms != DEFAULT_TRANSACTION_TIMEOUT_MS:
+    by_option = asked_ms is not None or wanted != DEFAULT_TRANSACTION_TIMEOUT_MS  # a start lowers the default itself
+    if by_option and longest_ms < wanted:
         return wrong(
             name,
             f"{said}: a start with this kafka.transaction.timeout.ms is refused (EO-TIMEOUT)",

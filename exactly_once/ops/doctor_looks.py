@@ -30,11 +30,13 @@ from exactly_once.ops import doctor_cluster as cluster
 from exactly_once.ops.doctor import (
     Line,
     Place,
+    Verdict,
     java_major,
     judge_checkpoint,
     judge_java,
     judge_packages,
     judge_python,
+    worst,
     wrong,
 )
 from exactly_once.ops.doctor_cluster import Broker, Clock
@@ -44,8 +46,10 @@ from exactly_once.protocol.names import commit_log_topic, namespace
 #: The name of this package in an index.
 _DISTRIBUTION = "pyspark-kafka-exactly-once"
 
-#: Brokers keep every transactional id's state in this topic.
-_STATE = "__transaction_state"
+#: The brokers' own topics that the sink needs: of transactional ids, and of the consumer group for lag tools. Each with
+#: the settings that it is made with: replicas, and how many of them must be in sync.
+_STATE = ("__transaction_state", "transaction.state.log.replication.factor", "transaction.state.log.min.isr")
+_GROUPS = ("__consumer_offsets", "offsets.topic.replication.factor", "min.insync.replicas")
 
 #: A broker that is up answers within milliseconds; the first request to it includes a connection and a log-in.
 _ANSWER_MS = 3_000
@@ -73,11 +77,23 @@ def examine_checkpoint(location: str, sink_id: str | None) -> list[Line]:
         return [_failed("checkpoint", e)]
 
 
-def examine_cluster(connection: Connection, sink_id: str | None, topics: Iterable[str], budget_s: float) -> list[Line]:
-    """Look at a cluster; ``budget_s`` holds for each look."""
+def examine_cluster(
+    connection: Connection,
+    sink_id: str | None,
+    topics: Iterable[str],
+    budget_s: float,
+    timeout_ms: int | None = None,
+) -> list[Line]:
+    """Look at a cluster; ``budget_s`` holds for each look.
+
+    Parameters
+    ----------
+    timeout_ms : int, optional
+        The kafka.transaction.timeout.ms that the stream is to have.
+    """
     try:
         with Admin(connection, budget_s) as admin:
-            return _Cluster(admin, sink_id, topics, budget_s).lines()
+            return _Cluster(admin, sink_id, topics, budget_s, timeout_ms).lines()
     except ExactlyOnceError as e:
         return [_failed("cluster", e)]
 
@@ -135,12 +151,16 @@ def _place(location: str) -> Place:
 class _Cluster:
     """The looks at one cluster, over one connection."""
 
-    def __init__(self, admin: Admin, sink_id: str | None, topics: Iterable[str], budget_s: float):
+    def __init__(
+        self, admin: Admin, sink_id: str | None, topics: Iterable[str], budget_s: float, timeout_ms: int | None
+    ):
         self._admin = admin
         self._sink_id = sink_id
         self._outputs = list(dict.fromkeys(topics))
         self._budget_s = budget_s
+        self._timeout_ms = timeout_ms
         self._alive = 1
+        self._coordinated = True
         self._config: Mapping[str, str] = {}
         self._rights: Collection[str] | None = None
 
@@ -202,15 +222,21 @@ class _Cluster:
             ids = [t.transactional_id for t in list_transactions(self._admin, namespace(self._sink_id), ())]
             log_id = f"{namespace(self._sink_id)}log"
             in_use = [d.timeout_ms for d in describe(self._admin, ids).values() if d.transactional_id != log_id]
-        return [cluster.judge_timeout(longest, max(in_use, default=0) or None)]
+        return [cluster.judge_timeout(longest, max(in_use, default=0) or None, self._timeout_ms)]
 
     def _state(self) -> list[Line]:
-        [topic] = survey.topics(self._admin, [_STATE])
-        least = self._number("transaction.state.log.min.isr")
+        state, groups = self._brokers_own(*_STATE), self._brokers_own(*_GROUPS)
+        self._coordinated = worst(state) is not Verdict.WRONG
+        return [*state, *(line for line in groups if line.verdict is Verdict.WRONG)]  # which only lag tools need
+
+    def _brokers_own(self, name: str, replication: str, in_sync: str) -> list[Line]:
+        """Judge a topic that the brokers make when they first need it."""
+        [topic] = survey.topics(self._admin, [name])
+        least = self._number(in_sync)
         if topic.exists and not topic.hidden:
-            return [self._replication(_STATE, topic, least)]
-        replicas = self._number("transaction.state.log.replication.factor")
-        return [] if replicas is None else [cluster.judge_replication(_STATE, replicas, None, least, self._alive)]
+            return [self._replication(name, topic, least)]
+        replicas = self._number(replication)
+        return [] if replicas is None else [cluster.judge_replication(name, replicas, None, least, self._alive)]
 
     def _log(self) -> list[Line]:
         if self._sink_id is None:
@@ -221,7 +247,9 @@ class _Cluster:
         if log.exists and not log.hidden:
             lines += [*cluster.judge_log_settings(log), *cluster.judge_log_size(log)]
             lines.append(self._replication("commit log", log))
-        return [*lines, self._ids_rights(self._sink_id)]
+        if self._coordinated:  # else there is no coordinator to ask, and the line of its topic says why
+            lines.append(self._ids_rights(self._sink_id))
+        return lines
 
     def _ids_rights(self, sink_id: str) -> Line:
         try:

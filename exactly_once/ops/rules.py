@@ -31,10 +31,17 @@ class Refused(ExactlyOnceError):
     default_safe = "Nothing was changed"
 
     def __init__(self, what: str, way_out: str, safe: str | None = None, phrase: str | None = None):
+        self._advice = way_out.rstrip(".")
         if phrase is not None:
-            way_out = f"{way_out.rstrip('.')}. To do it anyway, type out the consequence: --force {shlex.quote(phrase)}"
+            way_out = f"{self._advice}. To do it anyway, type out the consequence: --force {shlex.quote(phrase)}"
         super().__init__(what, way_out, safe)
         self.phrase = phrase
+
+    def in_form(self, field: str) -> Refused:
+        """Return the same refusal for a form, where the consequence goes into ``field`` and not after ``--force``."""
+        if self.phrase is None:
+            return self
+        return Refused(self.what, f"{self._advice}. To do it anyway, set {field} to: {self.phrase}")
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> 
     """
     if owner is None or owner.works is False:
         return
-    driver = f"the driver {owner.claim.process}"
+    driver = f"the {owner.claim.process}"
     if owner.works:
         what = f"{driver} owns sink {sink_id!r} and is alive"
     else:

@@ -123,7 +123,8 @@ def check_binding(
 ) -> None:
     """Refuse a sink that belongs to another query, unless the user names that query in ``takeover``.
 
-    ``operator`` is that of the sink's last claim, for the refusal.
+    ``query_id`` is empty where there is no checkpoint yet. ``operator`` is that of the sink's last claim, for the
+    refusal.
 
     Raises
     ------
@@ -135,8 +136,9 @@ def check_binding(
     sink = owned_sink(sink_id, operator)
     if bound_query == WRITE:
         raise SinkOwned(f"{sink} belongs to batch writes", "Use a separate sink.id for the stream")
+    has = f"the checkpoint {checkpoint} is of query {query_id}" if query_id else f"there is no checkpoint {checkpoint}"
     raise SinkOwned(
-        f"{sink} belongs to query {bound_query}, but the checkpoint {checkpoint} is of query {query_id}: "
+        f"{sink} belongs to query {bound_query}, but {has}: "
         "either two queries use one sink id, or the checkpoint of the first query was deleted",
         "Give each query its own sink.id; or, if the old checkpoint is gone forever and you accept that its last rows "
         f"may be written again, set the option sink.takeover={bound_query} for one start",

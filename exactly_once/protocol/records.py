@@ -130,15 +130,19 @@ class Claim:
 
     @property
     def title(self) -> str:
-        """Name the claim for an error: ``claim 7 (stream on host-a, process 4711, operated by dagster/prod/0a1b)``."""
+        """Name the claim for an error: ``claim 7 (stream on host-a, driver 4711, operated by dagster/prod/0a1b)``."""
         by = f", operated by {self.operator}" if self.operator else ""
-        return f"claim {self.token} ({self.purpose} on {self.host}, process {self.pid}{by})"
+        return f"claim {self.token} ({self.purpose} on {self.host}, {self._kind} {self.pid}{by})"
 
     @property
     def process(self) -> str:
-        """Name the process: ``4711 on host-a (operated by dagster/prod/0a1b)``."""
+        """Name the process: ``driver 4711 on host-a (operated by dagster/prod/0a1b)``; a recovery has no driver."""
         by = f" (operated by {self.operator})" if self.operator else ""
-        return f"{self.pid} on {self.host}{by}"
+        return f"{self._kind} {self.pid} on {self.host}{by}"
+
+    @property
+    def _kind(self) -> str:
+        return "process" if self.purpose == "recovery" else "driver"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,17 +38,29 @@ def plan_batch_write(options: SinkOptions, schema: StructType) -> tuple[Columns,
     return _framed(columns, options, write.ticket), write
 
 
+#: The streams of a driver share its processes. With more streams than this, each batch meets another process anyway.
+KEPT = 4
+
 _committers: dict[str, Committer | DeliveryCommitter] = {}
 
 
 def committer(options: SinkOptions) -> Committer | DeliveryCommitter:
-    """Return the committer of this process, kept across batches: opening its connections costs more than a commit."""
+    """Return the committer of this process, kept across batches: opening its connections costs more than a commit.
+
+    A process keeps the :data:`KEPT` that it used last.
+    """
     key = options.cache_key
-    if key not in _committers:
-        store = FileStore(options.sink_id, options.checkpoint)
-        strict = options.guarantee is Guarantee.EXACTLY_ONCE
-        _committers[key] = Committer(Session.of(options), store) if strict else DeliveryCommitter(store)
-    return _committers[key]
+    found = _committers.pop(key, None) or _new(options)
+    _committers[key] = found  # the newest comes last
+    for unused in list(_committers)[:-KEPT]:
+        _committers.pop(unused).close()
+    return found
+
+
+def _new(options: SinkOptions) -> Committer | DeliveryCommitter:
+    store = FileStore(options.sink_id, options.checkpoint)
+    strict = options.guarantee is Guarantee.EXACTLY_ONCE
+    return Committer(Session.of(options), store) if strict else DeliveryCommitter(store)
 
 
 def _columns(options: SinkOptions, schema: StructType) -> Columns:

@@ -16,6 +16,9 @@ from platform_assets.constants import run_dir
 
 PROJECT = Path(__file__).resolve().parents[2]
 
+#: Held by the one command that works in a folder.
+LOCK = "command.lock"
+
 
 class Busy(ExactlyOnceError):
     """Another command works in this project folder."""
@@ -50,11 +53,16 @@ class Environment:
 
 
 @contextmanager
-def local_environment() -> Iterator[Environment]:
+def local_environment(fresh: str = "") -> Iterator[Environment]:
     """Provide the environment of one command, for the length of the block.
 
     With ``KAFKA_BOOTSTRAP_SERVERS`` set, uses those brokers; otherwise starts an embedded one and stops it again. Its
     data stays for the next command.
+
+    Parameters
+    ----------
+    fresh : str
+        Use this folder below the usual one instead, and empty it first.
 
     Raises
     ------
@@ -63,16 +71,20 @@ def local_environment() -> Iterator[Environment]:
     BrokerFailed
         The embedded broker did not start.
     """
-    folder = run_dir()
-    for name in ("logs", "tmp", "dagster_home"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    with (folder / "command.lock").open("w") as lock:
+    folder = run_dir() / fresh
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(
-                f"another command (make run or make ui) is running in {folder}", "Stop that command with Ctrl-C first"
+                f"another command (make run, make cluster or make ui) is running in {folder}",
+                "Stop that command with Ctrl-C first",
             ) from None
+        if fresh:
+            _empty(folder)
+        for name in ("logs", "tmp", "dagster_home"):
+            (folder / name).mkdir(exist_ok=True)
         shutil.copyfile(PROJECT / "dagster.yaml", folder / "dagster_home" / "dagster.yaml")
         os.environ |= {
             "DAGSTER_HOME": str(folder / "dagster_home"),
@@ -90,3 +102,11 @@ def local_environment() -> Iterator[Environment]:
                 yield Environment(folder, broker.bootstrap_servers, embedded=True)
             finally:
                 del os.environ["KAFKA_BOOTSTRAP_SERVERS"]
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != LOCK:
+            entry.unlink()

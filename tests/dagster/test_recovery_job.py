@@ -202,7 +202,7 @@ def test_nothing_is_changed_while_an_owner_lives_that_dagster_does_not_know(inst
     assert not result.success and classify(instance, result.run_id).code == "EO-SINK-BUSY"
     assert len(inspect_sink(connection, alive.sink_id).open) == 1
     assert not recover(instance, alive.sink_id, take_over=True).success
-    assert recover(instance, alive.sink_id, take_over=True, fence=f"fence the driver {alive_claim(alive)}").success
+    assert recover(instance, alive.sink_id, take_over=True, fence=f"fence the {alive_claim(alive)}").success
 
 
 def alive_claim(sink):

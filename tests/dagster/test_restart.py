@@ -4,9 +4,11 @@ stream again. What a run leaves that is killed in the middle of its work is in t
 
 import pytest
 
-from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
+from dagster_exactly_once.resources.run_process import TAG_DRIVER
+from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_READY, TAG_RESTART_OF
+from exactly_once.kafka.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
-from platform_assets.flights.names import STREAM_JOB, TRANSACTIONS
+from platform_assets.flights.names import SINK_ID, STREAM_JOB, TRANSACTIONS
 from tests.dagster.story import PATIENCE_S, Story, stream_config
 from tests.dagster.webserver import Dagster
 from tests.support.processes import until
@@ -38,6 +40,8 @@ def test_a_run_that_is_killed_at_its_start_is_recovered_and_started_again_by_the
     assert tags[TAG_RESTART_OF] == killed and killed[:8] in tags[TAG_CAUSE]
     tags = dagster.tags(new)
     assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and recovery[:8] in tags[TAG_CAUSE]
+    owner = read_log(story.site.connection, SINK_ID).owner
+    assert (tags[TAG_DRIVER], new) == (str(owner.pid), owner.operator.rpartition("/")[2])  # what a claim names is found
     story.assert_one_stream(new)
     ended = dagster.recoveries(TRANSACTIONS)
     assert [o["recovery_by"] for o in ended] == ["sensor run_failure"] and ended[0]["recovery_at_rest"] is True
@@ -62,17 +66,24 @@ def test_a_run_that_materialize_started_is_recovered_and_started_again_too(story
 
 
 @pytest.mark.long
-def test_a_run_that_is_rotated_ends_well_and_the_next_one_continues(story, dagster):
-    """A run that lives for months fills its page with events, and never sees the code that is deployed meanwhile."""
+def test_a_long_run_is_continued_by_the_next_one_without_a_gap(story, dagster):
+    """A run that lives for months fills its page with events, and never sees the code that is deployed meanwhile. Ended
+    before the next one has its session, it would keep readers waiting for the start of Spark.
+    """
     for run in dagster.live(STREAM_JOB):
         story.terminate(run["runId"])
     old = dagster.launch(STREAM_JOB, stream_config(rotate_after_h=90 / 3600))
     story.feed.trickle()
-    dagster.wait_for(old, "SUCCESS", PATIENCE_S)
     until("the next run", lambda: dagster.runs(STREAM_JOB)[0]["runId"] != old, PATIENCE_S, every_s=0.3)
     new = dagster.runs(STREAM_JOB)[0]["runId"]
+    assert f"Run {old[:8]} ends once this one is ready" in dagster.tags(new)[TAG_CAUSE]
+    until("the next run to be ready", lambda: dagster.tags(new).get(TAG_READY) == new, PATIENCE_S, every_s=0.3)
+    dagster.wait_for(old, "SUCCESS", PATIENCE_S)
     story.await_work(new)
-    assert "ended for this one to continue" in dagster.tags(new)[TAG_CAUSE]
+    moments = sorted(d.decided_ms for d in read_log(story.site.connection, SINK_ID).decisions)
+    ended_ms = next(r for r in dagster.runs(STREAM_JOB) if r["runId"] == old)["endTime"] * 1000
+    before, after = [m for m in moments if m <= ended_ms], [m for m in moments if m > ended_ms]
+    print(f"between the last decision of the old run and the first of the new one: {after[0] - before[-1]:.0f} ms")
     story.assert_exactly_once()
     for run in dagster.live(STREAM_JOB):
         story.terminate(run["runId"])

@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.names import NOTIFY
-from dagster_exactly_once.notify import Notifier
+from dagster_exactly_once.notify import Notifier, WebhookNotifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import operator_of
 from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
-from dagster_exactly_once.sensors import checkpoint_progress
+from dagster_exactly_once.sensors import checkpoint_progress, incidents
 from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
 from dagster_exactly_once.sensors.history import classify
 from dagster_exactly_once.sensors.liveness import liveness_sensor
@@ -27,11 +27,13 @@ from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
 from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, TAG_STREAM, StreamSpec
+from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.transactions import describe
 from tests.support import broker as brokers
 from tests.support.daemon import Daemon
 from tests.support.dead_sink import DEAD, DeadSink
+from tests.support.webhook import webhook
 
 S = dg.DagsterRunStatus
 AT_ONCE = RestartPolicy(strategy="fixed-delay", attempts=3, delay_s=0.0)
@@ -57,7 +59,7 @@ def spec(sink_id="s", topic="in", outputs=("out",)):
         job="stream",
         op="x",
         sink_id=sink_id,
-        topic=topic,
+        sources=(topic,),
         outputs=outputs,
         asset_keys=outputs,
         asset="transactions",
@@ -81,8 +83,8 @@ def daemon(instance, stream=None, bootstrap_servers="127.0.0.1:1", **policy):
         "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=bootstrap_servers),
         "checkpoints": CheckpointReader(root="/nowhere"),
         "restart_policy": policy.pop("restart", AT_ONCE),
+        NOTIFY: policy.pop("notify", Notifier()),
         "watch_policy": WatchPolicy(**policy),
-        NOTIFY: Notifier(),
     }
     return Daemon(instance, made, resources)
 
@@ -364,6 +366,35 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
     to(instance, queued(instance, "recovery")[0].run_id, S.FAILURE)
     (again,) = d.tick("checkpoint_progress").run_requests
     assert again.run_key != request.run_key
+
+
+def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it_is_over(
+    instance, dead, bootstrap_servers, connection, monkeypatch
+):
+    """Recoveries that do not help end in silence: readers see part of a batch, and nobody is woken."""
+    monkeypatch.setattr(checkpoint_progress, "COMPLETING_S", -60.0)
+    monkeypatch.setattr(incidents, "OVER_AFTER_S", 0.0)
+    with webhook() as (url, taken, answers):
+        pager = WebhookNotifier(url=url, format="pagerduty", routing_key="key")
+        d = on_broker(instance, dead, bootstrap_servers, notify=pager, notice_after_s=0.0)
+        dead.decide(dead.open_part(0))
+        answers.append(500)
+        d.tick("checkpoint_progress")
+        (request,) = queued(instance, "recovery")
+        to(instance, request.run_id, S.FAILURE)
+        for _ in range(3):
+            d.tick("checkpoint_progress")
+        refused, told = taken
+        assert refused["dedup_key"] == told["dedup_key"] and told["event_action"] == "trigger"
+        notice = told["payload"]["custom_details"]
+        assert (notice["stream"], notice["code"], notice["severity"]) == ("stream", "HEALTH-IN-DOUBT", "critical")
+        assert "batch 0 decided" in notice["what"] and "Open the asset transactions" in notice["what"]
+
+        recover(connection, dead.sink_id, 30.0)
+        for _ in range(2):
+            d.tick("checkpoint_progress")
+        (over,) = taken[2:]
+        assert (over["event_action"], over["dedup_key"]) == ("resolve", told["dedup_key"])
 
 
 def test_recoveries_that_do_not_help_open_the_circuit(instance, dead, bootstrap_servers, monkeypatch):

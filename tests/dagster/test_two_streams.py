@@ -1,4 +1,4 @@
-"""Two streams in one code location: each with its own pool, sensors, audit trail and recoveries, and none for the
+"""Two streams in one code location: each with its own sensors, audit trail and recoveries, and none for the
 other's.
 """
 
@@ -86,13 +86,11 @@ def dead():
 
 
 def test_two_streams_may_run_at_once_and_each_of_them_only_once():
-    """A pool or a tag in common would let the second stream wait forever: the first one never ends."""
+    """A tag in common would let the second stream wait forever: the first one never ends."""
     limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())["concurrency"]
-    assert limits["pools"] == {"granularity": "run", "default_limit": 1}
     (tag,) = [t for t in limits["runs"]["tag_concurrency_limits"] if t["key"] == "streaming/job"]
     assert tag["limit"] == 1 and tag["value"] == {"applyLimitPerUniqueValue": True}
     jobs = [defs.resolve_job_def(name) for name in (STREAM_JOB, DELAY_BY_HOUR_JOB)]
-    assert len({node.definition.pool for job in jobs for node in job.nodes}) == 2
     assert len({job.tags["streaming/job"] for job in jobs}) == 2
 
 

@@ -135,7 +135,7 @@ def test_a_stateful_query_that_is_stopped_in_its_commit_goes_on_with_the_right_s
     case.add(KILLED)
     run = rocks.start(case.bench.job.until_stopped())
     run.await_commit(KILLED - 1)
-    rocks.arm("decided", "sleep 2")
+    rocks.arm("decided", "sleep 6")  # longer than a stop takes on a busy machine
     case.add()
     run.await_true("decided", lambda: rocks.has_reached("decided"))
     run.stop()()

@@ -13,6 +13,7 @@ import pytest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import list_transactions
+from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops import cli
 from exactly_once.ops.cli import doctor
 from exactly_once.ops.doctor import Line, Verdict
@@ -84,6 +85,31 @@ def test_what_cannot_work_is_wrong_with_its_way_out(run: Run, connection: Connec
     assert "127.0.0.1:1" in by_check(found, "bootstrap.servers")[0]["sentence"]
     assert [line["verdict"] for line in by_check(found, "message size")] == ["warn", "warn"]
     assert run("--bootstrap-servers", servers, "--topic", "nowhere")[0] == 1
+
+
+def test_each_setting_of_the_brokers_that_stops_a_stream_is_one_line(
+    run: Run, own_broker: Callable[..., EmbeddedBroker]
+) -> None:
+    """Outage: settings for three brokers on a cluster of one; and a timeout that only the first task finds too long."""
+    broken = own_broker(
+        properties={
+            "transaction.max.timeout.ms": "60000",
+            "transaction.state.log.replication.factor": "3",
+            "offsets.topic.replication.factor": "3",
+            "default.replication.factor": "3",
+        }
+    )
+    servers = ("--bootstrap-servers", broken.bootstrap_servers)
+    code, found = run(*servers, "--sink", "orders", "--transaction-timeout", "120000")
+    assert code == 1
+    wrong = {line["check"]: line["sentence"] for line in found["checks"] if line["verdict"] == "wrong"}
+    assert sorted(wrong) == ["__consumer_offsets", "__transaction_state", "new topics", "transaction timeout"]
+    assert "60,000; the stream is to have 120,000 ms" in wrong["transaction timeout"]
+    for check in ("__consumer_offsets", "__transaction_state", "new topics"):
+        assert "3 replicas" in wrong[check] and "the cluster has 1 broker:" in wrong[check]
+    assert by_check(run(*servers)[1], "transaction timeout")[0]["verdict"] == "warn", (
+        "the default is lowered by a start"
+    )
 
 
 def test_a_cluster_that_is_silent_is_one_line_and_the_host_is_judged_all_the_same(

@@ -19,6 +19,7 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.coordinator.session import Session
 from exactly_once.errors import BatchTooLong, ExactlyOnceError, Expiring, Fenced, PrepareFailed
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.transaction import PartTransaction
@@ -89,6 +90,23 @@ class Stream:
 @pytest.fixture
 def stream(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Stream:
     return Stream(connection, monkeypatch)
+
+
+def test_processes_that_commit_in_turn_do_not_fence_each_other(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The streams of a driver share Spark's idle processes: each turn would begin with a write that the broker refuses,
+    a pause, and librdkafka's word FATAL in the log of a healthy stream.
+    """
+    other = Committer(Session.of(stream.options), stream.store)
+    for batch in range(6):
+        ticket = stream.plan(batch)
+        turn = stream.committer if batch % 3 else other
+        turn.commit([stream.part(ticket)], batch)
+    assert not [r for r in caplog.records if "fenced" in r.getMessage().lower()]
+    assert stream.visible() == [f"b{batch}-p0" for batch in range(6)]
+    log = read_log(stream.connection, stream.sink_id)
+    assert log.owner is not None and log.owner.token == 1 and max(d.batch_id for d in log.decisions) == 5
 
 
 @pytest.mark.parametrize("ends", ["abort", "commit", "claim"])

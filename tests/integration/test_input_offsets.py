@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import asdict
 
 import pytest
@@ -72,4 +74,30 @@ def test_the_group_is_left_alone_when_asked(bench: Bench, kafka_input: KafkaInpu
     kafka_input.fill(batches=1, rows=20)
     warm.complete(reading(bench, kafka_input).having(sink_input_offsets="false"))
     assert of_group(bench.connection, offsets_group(bench.sink_id)) == {}
+    bench.assert_exactly(kafka_input.sent)
+
+
+@pytest.mark.long
+def test_a_stream_whose_checkpoint_is_gone_goes_on_at_the_groups_offsets(
+    bench: Bench, kafka_input: KafkaInput, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """docs/production.md says so: guards against a new checkpoint that repeats or skips the last batch, here one that
+    was decided and not committed.
+    """
+    kafka_input.fill(batches=1, rows=20)
+    victim = driver(conf=connector())
+    victim.arm("decided")
+    victim.start(reading(bench, kafka_input))
+    until("the stream comes to decided", lambda: victim.has_reached("decided"), PATIENCE_S)
+    victim.kill9()
+    shutil.rmtree(bench.checkpoint)
+    kafka_input.fill(batches=1, rows=20)
+    offsets = of_group(bench.connection, offsets_group(bench.sink_id))
+    job = reading(bench, kafka_input)
+    job.source["options"]["startingOffsets"] = json.dumps(offsets)
+    refused = warm.run(job)
+    assert refused.code == "EO-SINK-OWNED", refused.failure
+
+    warm.complete(job.having(**refused.word("sink.takeover")))
+
     bench.assert_exactly(kafka_input.sent)

@@ -1,23 +1,50 @@
-"""A Spark standalone cluster: driver, executors and Python workers in different processes."""
+"""A Spark standalone cluster of two workers: driver, executors and Python workers in different processes, and executors
+that see the wheel and nothing of the checkout.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
+import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pyspark
 import pytest
 
+from exactly_once.local.guard import Guarded, end_all
 from exactly_once.local.java import find_java
+from exactly_once.local.spark_cluster import ClusterFailed, SparkCluster
+from exactly_once.local.spark_home import fast_spark_home
+from platform_assets.local.cluster import build_wheel, node_environment
 from tests.support import processes
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.processes import until
 from tests.support.stream import ROOT
+
+CONF = {"spark.executor.memory": "512m"}
+
+#: On two cores: broker, feed, cluster, driver and report of the main job.
+MAIN_JOB_S = 400
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path / "spark-cluster") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def python_with_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {"PYSPARK_PYTHON": str(node_environment(tmp_path_factory.mktemp("nodes") / "python", wheel))}
 
 
 def free_port() -> int:
@@ -26,88 +53,183 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[int]]]:
-    """(URL of the master, sessions of its processes)."""
-    home = Path(pyspark.__file__).parent
-    folder = tmp_path_factory.mktemp("cluster")
-    port = free_port()
-    master = f"spark://127.0.0.1:{port}"
-    commands = [
-        ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
-        [
-            "org.apache.spark.deploy.worker.Worker",
-            *("--host", "127.0.0.1", "--cores", "2", "--memory", "1g", "--webui-port", "0"),
-            *("--work-dir", str(folder / "work"), master),
-        ],
-    ]
-    env = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_SCALA_VERSION": "2.13",  # the worker starts executors by a script that would look for a build of Spark
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(folder),
-    }
-    log = folder / "log"
-    with log.open("wb") as out:
-        started = [
-            subprocess.Popen(
-                [find_java().executable, "-Xmx256m", "-cp", f"{home}/jars/*", *command],
-                cwd=folder,
-                env=env,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-            for command in commands
-        ]
-    try:
-        until("the cluster", lambda: "Successfully registered with master" in log.read_text(errors="replace"), 60)
-        yield master, [p.pid for p in started]
-    finally:
-        for process in started:
-            processes.kill_session(process.pid)
-            process.wait()
-
-
-CONF = {
-    "spark.executor.memory": "512m",
-    "spark.cores.max": "2",
-    "spark.executorEnv.PYTHONPATH": str(ROOT),
-}
+def of_worker(cluster: SparkCluster, number: int, what: str) -> list[int]:
+    """The processes of a worker's session with ``what`` in their command."""
+    found = processes.of_session(cluster.workers[number])
+    return [pid for pid in found if what in processes.command_of(pid)]
 
 
 @pytest.mark.long
-def test_executors_in_other_processes_write_and_the_driver_commits(
-    cluster: tuple[str, list[int]], bench: Bench, driver: StartDriver
+def test_the_environment_of_the_nodes_has_the_wheel_and_nothing_of_the_checkout(
+    python_with_wheel: dict[str, str],
+) -> None:
+    """Else the other tests prove nothing: executors would import what only this machine has."""
+    python = python_with_wheel["PYSPARK_PYTHON"]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([python, "-c", code], capture_output=True, text=True, env=env, cwd="/")
+
+    found = run("import exactly_once, pyspark_kafka_exactly_once; print(exactly_once.__file__)")
+    assert found.stdout.startswith(str(Path(python).parents[1])), found
+    assert "ModuleNotFoundError" in run("import platform_assets").stderr
+
+
+@pytest.mark.long
+def test_executors_on_two_workers_write_with_the_wheel_and_the_driver_commits(
+    cluster: SparkCluster, bench: Bench, driver: StartDriver, python_with_wheel: dict[str, str]
 ) -> None:
     """Guards against anything that only works because driver and workers share a machine's memory or environment."""
+    bench.input.add(3)
+    driver(cluster.master, CONF, python_with_wheel).complete(replace(bench.job, register=False))
+    bench.assert_exactly_once()
+    [application] = cluster.applications()
+    assert application["cores"] == 2
+    assert cluster.executors(application["id"]) == {1: 1, 2: 1}
+
+
+@pytest.mark.long
+def test_a_wheel_that_is_sent_with_the_application_serves_executors_that_have_only_the_dependencies(
+    cluster: SparkCluster, bench: Bench, driver: StartDriver, wheel: Path, tmp_path: Path
+) -> None:
+    """docs/deploy.md says so. Spark puts only names that end with .zip, .egg or .jar on the path of Python."""
+    zipped = shutil.copy(wheel, tmp_path / "exactly_once.zip")
+    bare = {"PYSPARK_PYTHON": str(node_environment(tmp_path / "bare"))}
     bench.input.add(2)
-    driver(cluster[0], CONF).complete(replace(bench.job, register=False))
+    driver(cluster.master, {**CONF, "spark.submit.pyFiles": str(zipped)}, bare).complete(bench.job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_an_environment_that_is_sent_as_an_archive_serves_executors_and_the_planning_on_the_driver(
+    cluster: SparkCluster, bench: Bench, driver: StartDriver, wheel: Path, tmp_path: Path
+) -> None:
+    """docs/deploy.md says so: the path is relative to each executor's folder, and to the driver's."""
+    environment = node_environment(tmp_path / "packed", wheel).parents[1]
+    archive = shutil.make_archive(str(tmp_path / "environment"), "gztar", environment)
+    bench.input.add(2)
+    sent = {**CONF, "spark.archives": f"{archive}#environment"}
+    started = driver(cluster.master, sent, {"PYSPARK_PYTHON": "./environment/bin/python"})
+    (started.folder / "environment").symlink_to(environment)
+    started.complete(bench.job)
     bench.assert_exactly_once()
 
 
 @pytest.mark.long
 def test_an_executor_that_dies_in_the_middle_of_a_write_is_replaced_and_no_row_is_lost_or_doubled(
-    cluster: tuple[str, list[int]], bench: Bench, driver: StartDriver, tmp_path: Path
+    cluster: SparkCluster, bench: Bench, driver: StartDriver, tmp_path: Path, python_with_wheel: dict[str, str]
 ) -> None:
     """Guards against the parts of a dead executor: open transactions, and handles of parts that were written again."""
     failpoints = {"spark.executorEnv.EXACTLY_ONCE_FAILPOINTS": str(tmp_path / "driver-0" / "failpoints")}
-    writing = driver(cluster[0], {**CONF, **failpoints})
+    writing = driver(cluster.master, {**CONF, **failpoints}, python_with_wheel)
     bench.input.add()
     run = writing.start(bench.job.until_stopped())
     run.await_commit(0)
     writing.arm("some-sent")
     bench.input.add()
     run.await_true("some-sent", lambda: writing.has_reached("some-sent"))
-    executors = [
-        pid
-        for session in cluster[1]
-        for pid in processes.of_session(session)
-        if "CoarseGrainedExecutorBackend" in processes.command_of(pid)
-    ]
-    for pid in executors:
-        os.kill(pid, signal.SIGKILL)
+    for number in cluster.workers:
+        for pid in of_worker(cluster, number, "CoarseGrainedExecutorBackend"):
+            os.kill(pid, 9)
     run.await_commit(1)
     run.stop()()
     bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_worker_that_is_killed_in_the_middle_of_a_batch_is_done_without_and_no_row_is_lost_or_doubled(
+    cluster: SparkCluster, bench: Bench, driver: StartDriver, tmp_path: Path, python_with_wheel: dict[str, str]
+) -> None:
+    """A machine of the cluster goes: its parts are written again on the other one, while the transactions that it left
+    open are nobody's to commit.
+    """
+    failpoints = {"spark.executorEnv.EXACTLY_ONCE_FAILPOINTS": str(tmp_path / "driver-0" / "failpoints")}
+    writing = driver(cluster.master, {**CONF, **failpoints}, python_with_wheel)
+    bench.input.add(2)
+    run = writing.start(bench.job.until_stopped())
+    run.await_commit(1)
+    until("both executors", lambda: all(of_worker(cluster, n, "pyspark.daemon") for n in (1, 2)), 60)
+    writing.arm("some-sent")
+    bench.input.add()
+    run.await_true("some-sent", lambda: writing.who_reached("some-sent"))
+    session = os.getsid(writing.who_reached("some-sent") or 0)
+    [lost] = [number for number, pid in cluster.workers.items() if pid == session]
+    processes.kill_session(session)
+    bench.input.add(2)
+    run.await_commit(4)
+    run.stop()()
+    bench.assert_exactly_once()
+    assert lost not in cluster.workers and len(cluster.workers) == 1
+
+
+@pytest.mark.long
+def test_the_image_starts_an_executor_that_writes_for_a_driver_elsewhere(
+    bench: Bench, driver: StartDriver, tmp_path: Path, python_with_wheel: dict[str, str]
+) -> None:
+    """What Kubernetes starts in a pod of an executor, without Kubernetes: deploy/entrypoint.sh, told the rest as Spark
+    tells it. A master without workers gives the driver no other executor.
+    """
+    (tmp_path / "tini").write_text('#!/bin/sh\nshift 2\nexec "$@"\n')
+    (tmp_path / "tini").chmod(0o755)
+    port = free_port()
+    told = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SPARK_HOME": str(fast_spark_home()),
+        "SPARK_LOCAL_DIRS": str(tmp_path),
+        "SPARK_JAVA_OPT_0": f"-Dspark.driver.port={port}",
+        # of those that Spark itself adds, what Arrow and Spark's serializer need of Java 17
+        "SPARK_JAVA_OPT_1": "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        "SPARK_JAVA_OPT_2": "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+        "SPARK_JAVA_OPT_3": "--add-opens=java.base/java.lang=ALL-UNNAMED",
+        "SPARK_JAVA_OPT_4": "--add-opens=java.base/java.lang.invoke=ALL-UNNAMED",
+        "SPARK_JAVA_OPT_5": "--add-opens=java.base/java.util=ALL-UNNAMED",
+        "SPARK_EXECUTOR_MEMORY": "512m",
+        "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@127.0.0.1:{port}",
+        "SPARK_EXECUTOR_ID": "1",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_APPLICATION_ID": "spark-1",
+        "SPARK_EXECUTOR_POD_IP": "127.0.0.1",
+        "SPARK_EXECUTOR_POD_NAME": "exec-1",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+    }
+    bench.input.add(2)
+    with SparkCluster(tmp_path / "spark-cluster", workers=0) as cluster, (tmp_path / "executor.log").open("w") as log:
+        run = driver(cluster.master, {"spark.driver.port": str(port)}, python_with_wheel).start(bench.job)
+        executor = Guarded([str(ROOT / "deploy/entrypoint.sh"), "executor"], log, tmp_path, told)
+        try:
+            ended = run.end()
+        finally:
+            end_all([executor], graceful_s=0)
+    assert ended.failure is None, (tmp_path / "executor.log").read_text()[-3000:]
+    bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_make_cluster_runs_the_main_job_verifies_its_output_and_leaves_no_process(tmp_path: Path) -> None:
+    """The command that docs/deploy.md names, as a user runs it."""
+    env = {**os.environ, "EXACTLY_ONCE_RUN_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "platform_assets.cli", "cluster"]
+    env.pop("KAFKA_BOOTSTRAP_SERVERS", None)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=MAIN_JOB_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all 336,776 records came out once, in order" in done.stdout
+    assert "with 2 cores; worker 1: 1 executor, worker 2: 1 executor" in done.stdout
+    every = [processes.command_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")]
+    assert [command for command in every if str(tmp_path) in command] == []
+
+
+@pytest.mark.long
+def test_a_worker_that_cannot_start_is_named_with_the_end_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that hangs at its start, and a log that nobody knows of."""
+    broken = tmp_path / "java"
+    fails = 'case "$*" in *deploy.worker*) echo no memory; exit 1;; esac'
+    broken.write_text(f'#!/bin/sh\n{fails}\nexec {find_java().executable} "$@"\n')
+    broken.chmod(0o755)
+    java = replace(find_java(), executable=str(broken))
+    monkeypatch.setattr("exactly_once.local.spark_cluster.find_java", lambda: java)
+    cluster = SparkCluster(tmp_path / "spark-cluster")
+    with pytest.raises(ClusterFailed, match="Spark's worker-1 ended at its start: no memory"):
+        cluster.start()
+    assert cluster.workers == {}

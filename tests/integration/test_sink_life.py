@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, replace
 
+import pyspark
 import pytest
 
 from exactly_once.coordinator.recover import recover
@@ -93,6 +94,16 @@ def test_spark_finds_the_sink_without_register(bench: Bench, driver: StartDriver
     bench.input.add()
     driver().complete(replace(bench.job, register=False))
     bench.assert_exactly_once()
+
+
+@pytest.mark.skipif(not pyspark.__version__.startswith("4.2."), reason="registers anew where Spark was not tried")
+def test_a_registration_that_changes_nothing_is_not_warned_of(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a warning at each start of each query: people stop to read them."""
+    for _ in range(2):  # each registers, and starts a query, which clones the session
+        bench.input.add()
+        warm.complete(bench.job)
+    bench.assert_exactly_once()
+    assert "registered data source" not in warm.log.read_text(errors="replace")
 
 
 @pytest.mark.long

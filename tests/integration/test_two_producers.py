@@ -61,10 +61,12 @@ def opened(way: str, connection: Connection, **settings: str) -> Iterator[AnyTra
             transaction.abort()
 
 
-def committed(way: str, connection: Connection, handle: PreparedTransaction) -> None:
+def committed(way: str, connection: Connection, handle: PreparedTransaction, topic: str) -> None:
+    """Commit, and wait for the markers: the coordinator answers before the leaders have them."""
     with Admin(connection) as admin:
         outcome = end_one(admin, handle.transactional_id, handle.producer_id, handle.epoch, True, WAYS[way])
-    assert outcome is Outcome.DONE
+        assert outcome is Outcome.DONE
+        until("the markers", lambda: not oracle.held_back(admin, [topic]))
 
 
 def binary(*cells: bytes | None) -> pa.Array:
@@ -102,7 +104,7 @@ def test_every_column_arrives_the_same_by_each_way(connection: Connection) -> No
             transaction.send_columns(topic, pairs(500))
             handle = transaction.prepare(7, 30)
             assert oracle.read(connection, [topic]) == []
-            committed(way, connection, handle)
+            committed(way, connection, handle, topic)
         assert (handle.part, handle.records, handle.bytes) == (7, 505, EVERY_COLUMN.bytes + pairs(500).bytes)
         found = oracle.read(connection, [topic])
         chosen = {1_357_034_400_123, 1_700_000_000_000, 1}
@@ -123,7 +125,7 @@ def test_a_part_of_many_requests_arrives_in_order(way: str, codec: str, connecti
         for start in range(0, len(rows), 7_000):
             transaction.send_columns(topic, rows.slice(start, min(7_000, len(rows) - start)))
         handle = transaction.prepare(0, 60)
-        committed(way, connection, handle)
+        committed(way, connection, handle, topic)
     found = oracle.read(connection, [topic])
     assert len(found) == len(rows)
     for partition in range(3):
@@ -138,7 +140,7 @@ def test_rows_without_a_key_are_spread_over_the_partitions(connection: Connectio
     topic = create_topic(connection.bootstrap_servers, partitions=4)
     with opened(ARROW[0], connection) as transaction:
         transaction.send_columns(topic, Records(None, binary(*(b"x" * 1_000 for _ in range(400)))))
-        committed(ARROW[0], connection, transaction.prepare(0, 30))
+        committed(ARROW[0], connection, transaction.prepare(0, 30), topic)
     found = oracle.read(connection, [topic])
     assert sorted({m.partition for m in found}) == [0, 1, 2, 3] and len(found) == 400
 
@@ -192,7 +194,7 @@ def test_a_partition_that_is_added_while_a_part_is_written_can_be_named(connecti
         client = AdminClient(connection.librdkafka())
         client.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
         transaction.send_columns(topic, Records(None, binary(b"w"), partitions=np.array([2])))
-        committed(ARROW[0], connection, transaction.prepare(0, 30))
+        committed(ARROW[0], connection, transaction.prepare(0, 30), topic)
     assert [(m.partition, m.value) for m in oracle.read(connection, [topic])] == [(0, "v"), (2, "w")]
 
 
@@ -238,7 +240,7 @@ def test_a_broker_that_is_killed_while_a_part_is_sent_costs_no_record_and_double
             transaction.send_columns(topic, rows.slice(start, 10_000))
         handle = transaction.prepare(0, 60)
         timer.join()
-        committed(way, connection, handle)
+        committed(way, connection, handle, topic)
     found = oracle.read(connection, [topic])
     assert sorted(int((m.key or "")[1:]) for m in found) == list(range(len(rows)))
 
@@ -264,7 +266,7 @@ def test_leaders_and_coordinators_that_move_while_a_part_is_sent_cost_no_record(
             transaction.flush(60)
         handle = transaction.prepare(0, 60)
         restart.join()
-        committed(way, connection, handle)
+        committed(way, connection, handle, topic)
     found = oracle.read(connection, [topic])
     assert sorted(int((m.key or "")[1:]) for m in found) == list(range(len(rows)))
     for partition in range(6):

@@ -25,17 +25,15 @@ class Driver:
             builder = builder.config(name, value)
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("WARN")
-        self.registered = False
         self.queries: dict[str, Any] = {}
 
     def register(self) -> None:
         import exactly_once
 
         exactly_once.register(self.spark)
-        self.registered = True
 
     def start(self, job: dict[str, Any]) -> dict[str, str]:
-        if job["register"] and not self.registered:
+        if job["register"]:
             self.register()
         source = self.spark.readStream.format(job["source"]["format"]).options(**job["source"].get("options", {}))
         if schema := job["source"].get("schema"):

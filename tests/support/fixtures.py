@@ -166,11 +166,13 @@ def kafka_input(connection: Connection) -> KafkaInput:
 
 @pytest.fixture
 def driver(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartDriver]:
-    """Start a driver to be killed: ``driver(master="local[2]", conf={...})``."""
+    """Start a driver to be killed: ``driver(master="local[2]", conf={...}, environment={...})``."""
     started: list[SparkDriver] = []
 
-    def start(master: str = "local[2]", conf: dict[str, str] | None = None) -> SparkDriver:
-        started.append(SparkDriver(tmp_path / f"driver-{len(started)}", master, conf))
+    def start(
+        master: str = "local[2]", conf: dict[str, str] | None = None, environment: dict[str, str] | None = None
+    ) -> SparkDriver:
+        started.append(SparkDriver(tmp_path / f"driver-{len(started)}", master, conf, environment))
         return started[-1]
 
     yield start

@@ -21,7 +21,7 @@ def spec(name: str = "stream", sink_id: str = "s") -> StreamSpec:
         job=job,
         op=op,
         sink_id=sink_id,
-        topic="in",
+        sources=("in",),
         outputs=(out,),
         asset_keys=(f"shop/{out}",),
         asset=f"{name}_transactions",

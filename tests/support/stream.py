@@ -102,7 +102,7 @@ class Job:
     transform : str
         ``module:function``, applied to the selected DataFrame with ``arguments``.
     register : bool
-        Call ``exactly_once.register`` first (once for each driver).
+        Call ``exactly_once.register`` first.
     participants : list of dict, optional
         Then the batches go through ``exactly_once.foreach_batch``: each with ``class`` (``module:name``) and its
         arguments.
@@ -210,9 +210,17 @@ class SparkDriver:
     ----------
     folder : Path
         Its local files, its log, and its failpoints (:meth:`arm`).
+    environment : mapping, optional
+        More variables of its processes.
     """
 
-    def __init__(self, folder: Path, master: str = "local[2]", conf: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        master: str = "local[2]",
+        conf: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ):
         folder.mkdir(parents=True)
         self.folder, self.failpoints, self.log = folder, folder / "failpoints", folder / "log"
         self.failpoints.mkdir()
@@ -238,6 +246,7 @@ class SparkDriver:
                     "PYSPARK_PYTHON": sys.executable,
                     "PYSPARK_DRIVER_PYTHON": sys.executable,
                     "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints),
+                    **(environment or {}),
                 },
                 start_new_session=True,
             )
@@ -311,6 +320,12 @@ class SparkDriver:
     def has_reached(self, point: str) -> bool:
         """Whether one did."""
         return (self.failpoints / f"{point}.reached").exists()
+
+    def who_reached(self, point: str) -> int | None:
+        """The process that did."""
+        path = self.failpoints / f"{point}.reached"
+        text = path.read_text() if path.exists() else ""
+        return int(text) if text.isdigit() else None
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

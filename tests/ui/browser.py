@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ui.pictures import FOLDER, PICTURES, taken
+
 #: As distributions name it.
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = [
@@ -42,6 +44,13 @@ def chromium():
     pytest.skip(missing)
 
 
+#: Takes a folder out of all text of a page.
+WITHOUT_FOLDER = """folder => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder + "/", "");
+}"""
+
+
 class Ui:
     """The web server at ``url``, seen on one page of a browser."""
 
@@ -72,11 +81,21 @@ class Ui:
         return (of or self.page).get_by_role("button", name=name, exact=exact)
 
     def shoot(self, name):
-        """Make a picture of what shows. Charts are drawn a moment after their data came, and nothing says when."""
+        """Make a picture of what shows, once it shows what it must."""
+        for text in PICTURES[name]:
+            self.sees(text)
+        self.snap(name)
+        taken(self.folder, name)
+
+    def snap(self, name):
+        """Make a picture as it is, without this machine's folders. Charts are drawn a moment after their data came, and
+        nothing says when.
+        """
         self.page.wait_for_timeout(1_500)
+        self.page.evaluate(WITHOUT_FOLDER, str(FOLDER.parents[1]))
         self.page.screenshot(path=self.folder / f"{name}.png", animations="disabled")
 
-    def launch(self, job, config):
+    def launch(self, job, config, picture=None):
         """Type a configuration into the launchpad of a job, and launch it; returns the run's id."""
         self.location(f"jobs/{job}/playground")
         self.expect(self.button("Launch Run")).to_be_visible()
@@ -85,7 +104,8 @@ class Ui:
         self.page.keyboard.insert_text(config)
         self.sees("No errors")
         self.expect(self.button("Launch Run")).to_be_enabled()
-        self.shoot("launchpad")
+        if picture:
+            self.shoot(picture)
         self.button("Launch Run").click()
         self.page.wait_for_url("**/runs/*")
         return self.page.url.rpartition("/")[2]

@@ -56,5 +56,5 @@ def picture_of_a_failure(request, ui):
     failed = request.session.testsfailed
     yield
     if request.session.testsfailed > failed:
-        ui.shoot(f"failed-{request.node.name}")
+        ui.snap(f"failed-{request.node.name}")
         print(f"see {ui.folder}")

@@ -44,3 +44,11 @@ def test_a_beginning_that_cannot_be_read_is_no_beginning_at_zero(reader, checkpo
 
 def test_the_ends_of_the_committed_batches_come_newest_first(reader, checkpoint):
     assert list(reader.batch_ends(checkpoint)) == [(2, {"t": {0: 20, 1: 7}}), (1, {"t": {0: 10, 1: 7}})]
+
+
+@pytest.mark.parametrize("look", ["first_offsets", "committed_offsets", "batch_ends", "marked_ms"])
+def test_a_store_that_cannot_be_asked_is_an_error_with_a_code_and_a_way_out(look, reader):
+    """An object store without an answer raised its client's bare error: a check failed without a word of advice."""
+    arguments = {"marked_ms": (0,)}.get(look, ())
+    with pytest.raises(CheckpointUnusable, match="nosuch://bucket/streams"):
+        list(getattr(reader, look)("nosuch://bucket/streams", *arguments))

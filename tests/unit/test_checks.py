@@ -18,9 +18,12 @@ NOW = 1_000_000_000_000
 # -- which part is compared
 
 
+P, Q = ("in", 0), ("in", 1)
+
+
 def ends(*batches):
     """Newest first: (number, end of partition 0)."""
-    return ((number, {0: end}) for number, end in batches)
+    return ((number, {P: end}) for number, end in batches)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +42,8 @@ def ends(*batches):
 def test_the_window_is_the_newest_that_fits_and_says_when_it_is_smaller(
     committed, began, low, limit, first, since, batches, cut
 ):
-    window = newest_window(ends(*committed), {0: began}, {0: low}, limit)
-    assert (window.first, window.since, window.end) == ({0: first}, {0: since}, {0: committed[0][1]})
+    window = newest_window(ends(*committed), {P: began}, {P: low}, limit)
+    assert (window.first, window.since, window.end) == ({P: first}, {P: since}, {P: committed[0][1]})
     assert window.batches == batches
     assert cut in window.cut and bool(cut) == bool(window.cut)
 
@@ -50,8 +53,8 @@ def test_a_stream_without_a_batch_has_no_window():
 
 
 def test_a_partition_that_was_added_later_is_compared_from_its_first_offset():
-    window = newest_window(iter([(1, {0: 20, 1: 5}), (0, {0: 10})]), {0: 0}, {0: 0, 1: 0}, 99)
-    assert window.first == {0: 0, 1: 0} and window.end == {0: 20, 1: 5}
+    window = newest_window(iter([(1, {P: 20, Q: 5}), (0, {P: 10})]), {P: 0}, {P: 0, Q: 0}, 99)
+    assert window.first == {P: 0, Q: 0} and window.end == {P: 20, Q: 5}
 
 
 # -- the comparison
@@ -72,14 +75,19 @@ def test_the_source_of_an_output_is_found_in_its_value_or_its_headers():
     assert origin("flight_delays_rejected", Record(0, 0, None, None)) is None
 
 
-WINDOW = Window(first={0: 10}, end={0: 14}, since={0: 10}, batches=(1, 1))
+WINDOW = Window(first={P: 10}, end={P: 14}, since={P: 10}, batches=(1, 1))
+
+
+def place_of(topic, record):
+    found = origin(topic, record)
+    return found and (("in", found[0]), found[1])
 
 
 def compared(inputs, outputs, began=0, held_back=()):
-    seen = Outputs(WINDOW, {0: began}, origin)
+    seen = Outputs(WINDOW, {P: began}, place_of)
     for offset in outputs:
         seen.add("out", output(0, offset))
-    return compare({(0, o) for o in inputs}, seen, [("out", 0)], held_back)
+    return compare({(P, o) for o in inputs}, seen, [("out", 0)], held_back)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +127,7 @@ def test_a_partition_where_readers_are_held_back_proves_no_loss_but_a_duplicate(
 
 
 def test_an_output_that_does_not_say_where_it_came_from_is_a_fault():
-    seen = Outputs(WINDOW, {0: 0}, origin)
+    seen = Outputs(WINDOW, {P: 0}, place_of)
     seen.add("out", Record(0, 5, None, b"{}"))
     seen.read_from_the_start("out", 0)
     found = compare(set(), seen, [("out", 0)], ())
@@ -130,7 +138,7 @@ def test_the_verdict_says_what_was_sampled_and_how_grave_it_is():
     right = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [9, 10, 13]), 3)
     assert right.passed and "2 input records in 4 offsets (batches 1 to 1) against 3 output records" in right.said
     wrong = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [9, 10]), 2)
-    assert not wrong.passed and wrong.grave and "1 lost, for example lost: partition 0 offset 13" in wrong.said
+    assert not wrong.passed and wrong.grave and "1 lost, for example lost: in-0 at 13" in wrong.said
     unknown = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [13]), 1)
     assert not unknown.passed and not unknown.grave and "out-0" in unknown.said
     assert judgements.no_duplicates_and_no_loss(None, None, 0).passed

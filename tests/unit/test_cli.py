@@ -266,10 +266,10 @@ def test_tables_and_explanations_name_who_operates_the_owner(capsys):
     found = inspection(None)
     found = replace(found, owner=Owner(replace(found.owner.claim, operator="dagster/prod/0a1b"), None))
     explained = explain(described(), found)
-    assert "process 4711 on host-a (operated by dagster/prod/0a1b), claim 3" in explained.owner
+    assert "driver 4711 on host-a (operated by dagster/prod/0a1b), claim 3" in explained.owner
     assert " --force 'fence the driver 4711 on host-a (operated by dagster/prod/0a1b)'" in commands(explained)[0]
     show_list([found], [], None, [], Console())
-    shown = "Owner: stream, process 4711 on host-a (operated by dagster/prod/0a1b), state unknown from this host."
+    shown = "Owner: stream, driver 4711 on host-a (operated by dagster/prod/0a1b), state unknown from this host."
     assert shown in capsys.readouterr().out
 
 

@@ -1,7 +1,5 @@
 """Which windows of event time are complete: each once, none too early, none forgotten over a restart."""
 
-import pytest
-
 from dagster_exactly_once.streaming.complete import Complete, closed
 
 HOUR_MS = 3_600_000
@@ -35,9 +33,3 @@ def test_a_replay_reports_some_windows_and_the_next_report_the_others():
     found = closed(HOURLY, [], TEN, TEN + 5 * HOUR_MS, 3)
     assert found == ["2026-01-31-10:00", "2026-01-31-11:00", "2026-01-31-12:00"]
     assert closed(HOURLY, found[-1:], TEN, TEN + 5 * HOUR_MS, 3) == ["2026-01-31-13:00", "2026-01-31-14:00"]
-
-
-@pytest.mark.parametrize(("every", "start"), [("week", "2026-01-01"), ("day", "January")])
-def test_a_wrong_declaration_is_refused_when_the_code_loads(every, start):
-    with pytest.raises(ValueError):
-        Complete(every, start)

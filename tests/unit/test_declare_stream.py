@@ -16,6 +16,7 @@ from dagster_exactly_once import (
     observed_stream,
 )
 from exactly_once.errors import ExactlyOnceError, InvalidOption
+from exactly_once.participants.files import FileParticipant
 
 
 class OrdersConfig(StreamConfig):
@@ -113,6 +114,16 @@ def test_a_stream_that_runs_elsewhere_is_watched_and_never_launched():
     ("change", "says"),
     [
         ({"name": "orders-clean"}, "letters, digits and underscores"),
+        ({"outputs": ["a b"]}, "Kafka takes no topic 'a b'"),
+        ({"outputs": [dg.AssetSpec("shop/out")]}, "takes a key of several parts as a list"),
+        ({"outputs": ["out", "shop/out"]}, "names the topic out twice"),
+        ({"outputs": ["out.a", "out_a"]}, "does not tell the assets out.a and out_a apart"),
+        ({"source": "in"}, "Dagster takes no asset in: .* reserved keyword. Give it another key"),
+        ({"outputs": ["context"]}, "Dagster takes no asset context"),
+        ({"outputs": ["orders"]}, "orders is in source and in outputs"),
+        ({"source": []}, "source is empty"),
+        ({"source": ["a", "a"]}, "names the topic a twice"),
+        ({"source": "shop/in"}, "Kafka takes no topic 'shop/in'"),
         ({"outputs": []}, "outputs is empty"),
         ({"options": {"sink.id": "x"}}, "comes from the resources"),
         ({"options": {"kafka.bootstrap.servers": "b:1"}}, "comes from the resources"),
@@ -125,18 +136,48 @@ def test_a_wrong_declaration_is_refused_when_the_code_loads(change, says):
 
 
 @pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda: Complete("week", "2026-01-01"), "'week' is no window. Use Complete.hourly"),
+        (lambda: Complete.daily("January"), "Complete: 'January' is no day. Write it like 2026-01-31"),
+        (lambda: Backfill.daily("2026-13-01"), "Backfill: '2026-13-01' is no day"),
+        (lambda: Backfill.daily("2026-01-01", "20260131"), "Backfill: '20260131' is no day"),
+    ],
+)
+def test_windows_and_days_that_do_not_exist_are_refused_with_what_is_allowed(declare, says):
+    """Guards against a traceback of strptime when a code location loads."""
+    with pytest.raises(BadDeclaration, match=says):
+        declare()
+
+
+@pytest.mark.parametrize(
+    ("output", "key", "topic"),
+    [
+        ("shop/b", ["shop", "b"], "b"),
+        ("shop.b", ["shop.b"], "shop.b"),
+        (dg.AssetSpec(["shop", "b"], metadata={"exactly_once/topic": "shop.b"}), ["shop", "b"], "shop.b"),
+    ],
+)
+def test_an_output_may_have_a_group_of_keys_and_a_dot(output, key, topic):
+    """Many clusters name their topics with dots, and many code locations their assets with folders."""
+    stream = exactly_once_stream(source="raw", outputs=[output], name="s")(lambda events: events)
+    stream.definitions(resources=RESOURCES).get_repository_def()
+    assert stream.topics == (topic,) and stream.outputs[0].key == dg.AssetKey(key)
+
+
+@pytest.mark.parametrize(
     ("change", "error"),
     [
         ({"options": {"sink.guarante": "none"}}, InvalidOption),
         ({"options": {"kafka.acks": "0"}}, InvalidOption),
-        ({"source": lambda: KafkaTopic("in", start_from="yesterday")}, ExactlyOnceError),
+        ({"source": lambda: KafkaTopic("raw", start_from="yesterday")}, ExactlyOnceError),
         ({"sink_id": "no spaces please"}, ExactlyOnceError),
     ],
 )
 def test_wrong_options_name_their_code_when_the_code_loads(change, error):
     with pytest.raises(error):
         given = {name: value() if callable(value) else value for name, value in change.items()}
-        exactly_once_stream(**{"name": "s", "source": "in", "outputs": ["out"], **given})(lambda events: events)
+        exactly_once_stream(**{"name": "s", "source": "raw", "outputs": ["out"], **given})(lambda events: events)
 
 
 def test_a_function_with_a_foreign_configuration_is_refused():
@@ -144,7 +185,7 @@ def test_a_function_with_a_foreign_configuration_is_refused():
         return events
 
     with pytest.raises(BadDeclaration, match="subclass of StreamConfig"):
-        exactly_once_stream(source="in", outputs=["out"])(transform)
+        exactly_once_stream(source="raw", outputs=["out"])(transform)
 
 
 def test_two_streams_cannot_share_a_sink_an_output_or_a_name():
@@ -154,6 +195,29 @@ def test_two_streams_cannot_share_a_sink_an_output_or_a_name():
         ({"name": "other", "outputs": ["x"], "sink_id": "clean-orders"}, "sink_id"),
         ({"name": "other", "outputs": ["orders_clean"]}, "output"),
     ):
-        other = exactly_once_stream(source="in", **change)(lambda events: events)
+        other = exactly_once_stream(source="raw", **change)(lambda events: events)
         with pytest.raises(BadDeclaration, match=says):
             exactly_once_definitions(clean_orders, other)
+
+
+def test_outputs_beside_kafka_are_made_by_runs_and_recoveries_and_not_when_the_code_loads():
+    """The function may read a secret that only a run has; called at load, it would take down the code location."""
+    made = []
+
+    def archive():
+        made.append(FileParticipant("archive", "/data/orders"))
+        return made
+
+    stream = exactly_once_stream(source="orders", outputs=["orders_paid"], participants=archive)(clean_orders.transform)
+    exactly_once_definitions(stream, resources=RESOURCES).resolve_job_def(stream.spec.job)
+    assert made == []
+    assert [p.name for p in stream.others()] == ["archive"] and clean_orders.others() == ()
+
+
+def test_a_backfill_of_a_stream_with_outputs_beside_kafka_is_refused():
+    """It would write the days to Kafka alone, and nobody would see that the archive lacks them."""
+    declare = exactly_once_stream(
+        source="orders", outputs=["o"], participants=list, backfill=Backfill.daily("2026-01-01")
+    )
+    with pytest.raises(BadDeclaration, match="a backfill writes to Kafka alone"):
+        declare(clean_orders.transform)

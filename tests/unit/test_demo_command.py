@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from exactly_once.demo import departures
-from exactly_once.demo.departures import ExtraMissing
 from exactly_once.demo.supervisor import environment
+from exactly_once.errors import ExtraMissing
 from exactly_once.local import run_folder
 from exactly_once.ops.cli import main
 from exactly_once.ops.cli.arguments import parse

@@ -3,6 +3,7 @@
 import pytest
 
 from resources.deployment import resources
+from sensors.notices import notifier
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +46,13 @@ def test_a_deployment_that_cannot_work_is_refused_when_the_location_loads(variab
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=says):
         resources(tmp_path)
+
+
+def test_a_webhook_of_the_environment_is_told_and_its_address_stays_out_of_the_ui(monkeypatch):
+    """The address of a webhook is its password."""
+    monkeypatch.delenv("EXACTLY_ONCE_WEBHOOK", raising=False)
+    assert notifier() is None
+    monkeypatch.setenv("EXACTLY_ONCE_WEBHOOK", "https://hooks.example/secret")
+    monkeypatch.setenv("EXACTLY_ONCE_WEBHOOK_FORMAT", "slack")
+    webhook = notifier()
+    assert webhook.format == "slack" and webhook.url == "EXACTLY_ONCE_WEBHOOK"

@@ -42,10 +42,15 @@ def test_the_options_of_the_first_example_are_enough_for_a_start() -> None:
     SinkOptions.parse(dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', example)))
 
 
-@pytest.mark.parametrize("what", ["options", "rights", "errors"])
-def test_what_error_texts_look_for_in_the_readme_is_one_link_away(what: str) -> None:
+@pytest.mark.parametrize("page", ["reference.md#options", "reference.md#rights", "errors.md"])
+def test_what_error_texts_look_for_in_the_readme_is_one_link_away(page: str) -> None:
     """Wedge: "Grant the rights that the README lists under 'Rights'", and no such word there."""
-    assert f"(docs/reference.md#{what})" in README
+    assert f"(docs/{page})" in README
+
+
+def test_every_page_is_one_link_away() -> None:
+    """Guards against a page that nobody finds."""
+    assert [p.name for p in (ROOT / "docs").glob("*.md") if f"(docs/{p.name}" not in README] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,12 +1,10 @@
-"""docs/reference.md names every option, right, error, warning and variable of the code, and no other."""
+"""docs/reference.md names every option, right and variable of the code, and no other."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
 import re
-from functools import cache
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -14,13 +12,11 @@ import pytest
 from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from exactly_once import options
-from exactly_once.errors import ExactlyOnceError, all_errors
 from exactly_once.kafka import connection, schema_options
 from exactly_once.protocol.names import commit_log_topic, namespace
+from tests.support.syntax import ROOT, nodes
 
-ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-PACKAGES = ("exactly_once", "dagster_exactly_once", "resources", "sensors", "platform_assets")
 PREFIXES = {
     "EXACTLY_ONCE_RESTART_": RestartPolicy,
     "EXACTLY_ONCE_SPARK_": SparkSessionResource,
@@ -40,36 +36,6 @@ OF_LIBRARIES = {"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"}
 def section(heading: str) -> str:
     """The text below a heading of the second level."""
     return REFERENCE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-
-
-@cache
-def nodes() -> list[ast.AST]:
-    """The syntax of all modules: importing them all would need Spark and Dagster."""
-    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    return [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-
-
-def codes() -> dict[str, bool]:
-    """The code of every error class, and whether a restart heals it."""
-    found = {}
-    for node in nodes():
-        if isinstance(node, ast.ClassDef):
-            fields = {
-                target.id: statement.value.value
-                for statement in node.body
-                if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
-                for target in statement.targets
-                if isinstance(target, ast.Name)
-            }
-            if str(fields.get("code", "")).startswith("EO-"):
-                found[fields["code"]] = bool(fields.get("restart_heals", False))
-    return found
-
-
-def warnings() -> set[str]:
-    """Every code that the engine logs."""
-    texts = [n.value for n in nodes() if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-    return {code for text in texts for code in re.findall(r"EO-WARN-[A-Z]+", text)}
 
 
 def is_environ(node: ast.AST) -> bool:
@@ -97,25 +63,6 @@ def variables() -> set[str]:
     return (found | fields) - set(PREFIXES) - NO_VARIABLES
 
 
-def test_every_error_code_is_explained_and_no_other() -> None:
-    """The person on call looks for the code in the alert."""
-    known = codes()
-    assert {ExactlyOnceError.code, *all_errors()} <= set(known) and "EO-REFUSED" in known
-    explained = re.findall(r"^- `(EO-[A-Z-]+)` \(restart: ", section("Errors"), re.M)
-    assert sorted(explained) == sorted(known)
-
-
-@pytest.mark.parametrize(("code", "heals"), codes().items())
-def test_the_reference_says_whether_a_restart_heals_an_error_as_the_code_does(code: str, heals: bool) -> None:
-    """A supervisor goes by the code, a person by the text; they must do the same."""
-    assert f"\n- `{code}` (restart: {'yes' if heals else 'no'}). " in section("Errors")
-
-
-def test_every_warning_is_explained_and_no_other() -> None:
-    """Guards against a line in the log that nobody can look up."""
-    assert sorted(re.findall(r"^- `(EO-WARN-[A-Z]+)`\. ", section("Warnings"), re.M)) == sorted(warnings())
-
-
 def test_every_environment_variable_is_explained_and_no_other() -> None:
     """Guards against a setting that nobody can find, and against one that has no effect."""
     named = re.findall(r"`([A-Z]+(?:_[A-Z]+)*)`", section("Environment variables"))
@@ -132,19 +79,21 @@ def tool() -> ModuleType:
     return module
 
 
-def test_the_generated_parts_are_those_of_the_models(tool: ModuleType) -> None:
-    """Guards against a field that a person types as it was called in another version."""
-    assert sorted(tool.parts(REFERENCE)) == sorted(tool.PARTS)
+def test_the_generated_parts_are_those_of_the_models_and_of_the_parser(tool: ModuleType) -> None:
+    """Guards against a field or a flag that a person types as it was called in another version."""
+    assert sorted(tool.parts(REFERENCE)) == sorted([*tool.PARTS, tool.COMMANDS])
     assert tool.generated(REFERENCE) == REFERENCE, "run: .venv/bin/python tools/config_reference.py"
 
 
-def test_every_configuration_of_an_op_has_its_part(tool: ModuleType) -> None:
+def test_every_configuration_and_every_resource_has_its_part(tool: ModuleType) -> None:
     """Guards against a launchpad that asks for something that no page explains."""
-    tree = ast.parse((ROOT / "dagster_exactly_once" / "config.py").read_text(encoding="utf-8"))
-    configs = {
-        n.name for n in tree.body if isinstance(n, ast.ClassDef) and [ast.unparse(b) for b in n.bases] == ["dg.Config"]
-    }
-    assert configs <= set(tool.PARTS)
+    classes = [n for n in nodes() if isinstance(n, ast.ClassDef)]
+    bases = {n.name: {ast.unparse(b).rpartition(".")[2] for b in n.bases} for n in classes}
+    configs = {"Config", "ConfigurableResource"}
+    for _ in range(3):  # a subclass of a subclass of a subclass
+        configs |= {name for name, its in bases.items() if its & configs}
+    fields = {n.name for n in classes if n.name in configs and "Field(" in ast.unparse(n)}
+    assert "RecoveryConfig" in fields and fields <= set(tool.PARTS)
 
 
 def named_options(prefix: str) -> list[str]:

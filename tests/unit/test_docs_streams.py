@@ -117,6 +117,7 @@ def test_the_component_of_the_page_is_one_that_dagster_takes(monkeypatch: pytest
     assert getattr(sys.modules[package], name) is ExactlyOnceStreams
     paid = ModuleType("shop.paid")
     paid.paid_orders = lambda events: events  # type: ignore[attr-defined]
+    paid.bookings = lambda orders, refunds: orders  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
     monkeypatch.setitem(sys.modules, "shop.paid", paid)
     component = ExactlyOnceStreams.resolve_from_yaml(yaml.safe_dump(declared["attributes"]))

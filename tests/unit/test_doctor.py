@@ -177,22 +177,26 @@ def test_a_clock_is_off_only_by_what_the_round_trip_does_not_explain(
 
 
 @pytest.mark.parametrize(
-    ("longest", "in_use", "verdict", "said"),
+    ("longest", "in_use", "asked", "verdict", "said"),
     [
-        (900_000, None, OK, "900,000"),
-        (900_000, 600_000, OK, "600,000"),
-        (300_000, None, WARN, "300"),
-        (300_000, 900_000, WARN, "EO-LOST"),  # the sink's default, which a start lowers by itself
-        (300_000, 600_000, WRONG, "EO-TIMEOUT"),
-        (20_000, None, WRONG, "30,000"),
-        (None, None, WARN, "DESCRIBE_CONFIGS"),
+        (900_000, None, None, OK, "900,000"),
+        (900_000, 600_000, None, OK, "600,000"),
+        (300_000, None, None, WARN, "300"),
+        (300_000, 900_000, None, WARN, "EO-LOST"),  # the sink's default, which a start lowers by itself
+        (300_000, 600_000, None, WRONG, "EO-TIMEOUT"),
+        (950_000, 1_000_000, None, WRONG, "on the brokers to 1000000"),
+        (900_000, None, 3_600_000, WRONG, "on the brokers to 3600000, or lower the option to 900000"),
+        (300_000, 60_000, 900_000, WRONG, "EO-TIMEOUT"),  # asked for by name: a start does not lower it
+        (900_000, 3_600_000, 600_000, OK, "is to have 600,000"),
+        (20_000, None, None, WRONG, "30,000"),
+        (None, None, None, WARN, "DESCRIBE_CONFIGS"),
     ],
 )
 def test_the_brokers_longest_timeout_is_compared_with_the_sink_s(
-    longest: int | None, in_use: int | None, verdict: Verdict, said: str
+    longest: int | None, in_use: int | None, asked: int | None, verdict: Verdict, said: str
 ) -> None:
     """Loss: decided parts are rolled back while the driver is down for longer than their timeout."""
-    check(judge_timeout(longest, in_use), verdict, said)
+    check(judge_timeout(longest, in_use, asked), verdict, said)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ CODES = {
     "EO-TOPIC-RECREATED": "TopicRecreated",
     "EO-STORE": "StoreRefused",
     "EO-DATABASE": "DatabaseUnusable",
+    "EO-EXTRA": "ExtraMissing",
     "EO-REGISTRY": "RegistryUnreachable",
     "EO-LOG": "CommitLogDamaged",
     "EO-LOG-BLOCKED": "CommitLogBlocked",

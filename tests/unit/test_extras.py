@@ -1,4 +1,4 @@
-"""``make test-extras`` tries every extra, and names what breaks."""
+"""``make test-extras`` tries every extra, ``make test-pythons`` every other Python; both name what breaks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
+OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture
@@ -19,6 +20,16 @@ def tool() -> ModuleType:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def pythons(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """``tools/pythons.py``, on a machine with this Python and one more."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    module = importlib.import_module("pythons")
+    other = next(v for v in module.VERSIONS if v != OWN)
+    monkeypatch.setattr(module, "found_pythons", lambda: {OWN: sys.executable, other: "/usr/bin/other"})
     return module
 
 
@@ -32,7 +43,9 @@ def test_every_supported_python_is_tried_where_it_is_found(tool: ModuleType) -> 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = [c.rpartition(" ")[2] for c in project["classifiers"] if "Python :: 3." in c]
     assert list(tool.VERSIONS) == named
-    assert tool.found_pythons()[0] == sys.executable
+    found = tool.found_pythons()
+    assert sys.executable in found.values()
+    assert list(found) == [version for version in tool.VERSIONS if version in found], "the oldest first"
 
 
 def test_a_program_that_is_another_python_is_not_taken(
@@ -58,3 +71,24 @@ def test_a_file_that_an_import_leaves_is_seen_and_byte_code_is_not(tool: ModuleT
     assert tool.files(tmp_path) == before
     (tmp_path / "derby.log").touch()
     assert [name for name, _ in tool.files(tmp_path) - before] == ["derby.log"]
+
+
+def test_what_is_not_tested_is_named(
+    pythons: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards against a green CI that looked at one Python of three."""
+    tested = []
+    monkeypatch.setattr(pythons, "test_on", lambda python, folder, arguments: tested.append(python) or -9)
+    assert pythons.main([]) == 1 and tested == ["/usr/bin/other"], "its failure is that of the whole"
+    assert sum("left out, this machine has none" in line for line in capsys.readouterr().out.splitlines()) == 1
+    monkeypatch.setenv("TEST_BUDGET_S", str(pythons.EACH_S - 1))
+    assert pythons.main([]) == 0 and tested == ["/usr/bin/other"]
+    assert sum(f"less than {pythons.EACH_S} s are left" in line for line in capsys.readouterr().out.splitlines()) == 1
+
+
+def test_an_environment_that_cannot_be_made_fails_its_python(
+    pythons: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards against a Python that counts as tested, as nothing could be installed for it."""
+    assert pythons.test_on("/bin/false", tmp_path, []) == 1
+    assert "/bin/false -m venv" in capsys.readouterr().err

@@ -85,7 +85,7 @@ class Story:
     def list(self, sink_id):
         return self.open_ids
 
-    def recover(self, sink_id, operator=""):
+    def recover(self, sink_id, operator="", others=()):
         self.done.append("sweep")
         if self.sweep_fails:
             raise self.sweep_fails

@@ -83,3 +83,11 @@ def test_the_tutorials_promise_something(page: str) -> None:
     found = list(blocks(text))
     assert 2 * len(found) == sum(line.startswith("```") for line in text.splitlines())
     assert sum(len(block.promises) for block in found) == text.count("# ->") - 1, "the first one explains itself"
+
+
+@pytest.mark.parametrize("page", ["tutorial.md", "from-spark-sink.md"])
+def test_a_look_at_a_killed_stream_does_not_end_the_page(page: str) -> None:
+    """Guards against a page that stops now and then: the list exits with 1 when the kill has left transactions open."""
+    killed = [b.text for b in blocks((ROOT / "docs" / page).read_text(encoding="utf-8")) if "kill -9" in b.text]
+    looks = [line for text in killed for line in text.splitlines() if line.startswith("exactly-once transactions list")]
+    assert looks and [line for line in looks if "|| true" not in line] == []

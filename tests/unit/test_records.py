@@ -101,9 +101,9 @@ def test_only_a_claim_has_headers() -> None:
 def test_a_claim_names_its_operator_where_it_has_one() -> None:
     """Whoever reads "process 1 on worker-0" in a container's log does not know whom to ask."""
     claim = replace(CLAIM, operator="dagster/prod/0a1b")
-    assert claim.title == "claim 7 (stream on host-1, process 4711, operated by dagster/prod/0a1b)"
-    assert claim.process == "4711 on host-1 (operated by dagster/prod/0a1b)"
-    assert (CLAIM.title, CLAIM.process) == ("claim 7 (stream on host-1, process 4711)", "4711 on host-1")
+    assert claim.title == "claim 7 (stream on host-1, driver 4711, operated by dagster/prod/0a1b)"
+    assert claim.process == "driver 4711 on host-1 (operated by dagster/prod/0a1b)"
+    assert (CLAIM.title, CLAIM.process) == ("claim 7 (stream on host-1, driver 4711)", "driver 4711 on host-1")
 
 
 def test_a_decision_counts_the_records_of_all_its_parts() -> None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from dagster_exactly_once.sensors.checkpoint_progress import Facts, verdict
+from dagster_exactly_once.resources.checkpoints import compare
+from dagster_exactly_once.sensors.checkpoint_progress import Facts, facts, verdict
+from dagster_exactly_once.sensors.history import History
+from dagster_exactly_once.sensors.runs import Run
 from dagster_exactly_once.sensors.settings import WatchPolicy
+from dagster_exactly_once.sensors.situation import Situation
 from dagster_exactly_once.sensors.tick import read_cursor, write_cursor
+from exactly_once.checkpoint import Checkpoint
+from exactly_once.ops.findings import Inspection, Owner
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Claim
+from tests.support.sensor_facts import NOW, STREAM, recovery, run
 
 POLICY = WatchPolicy(stall_after_s=120.0, lag_limit=1_000)
 LIVE = {"run": "r1", "run_age_s": 900.0, "run_alive": True, "owner_alive": True, "owner_is_run": True, "idle_s": 1.0}
+NEW = {"run": "r2", "run_alive": True, "starting": "run r2 has been starting"}
+QUEUED = {"starting": "run r2 has been QUEUED", "starting_s": 500.0}
+TAKEN = {"elsewhere": "driver 7 on laptop holds the sink", "taken": True}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +39,7 @@ LIVE = {"run": "r1", "run_age_s": 900.0, "run_alive": True, "owner_alive": True,
         ({**LIVE, "lag": 1, "waited_s": 999.0, "run_age_s": 60.0}, "healthy", ""),  # it has just started
         ({**LIVE, "lag": 1, "idle_s": 9_999.0, "waited_s": 5.0}, "healthy", ""),  # input after a long silence
         ({**LIVE, "lag": 1, "run_alive": False}, "owner lost", "its process is gone"),
-        ({**LIVE, "lag": 1, "owner_is_run": False}, "owner lost", "another owner"),
+        ({**LIVE, "lag": 1, "owner_is_run": False, "owner": "driver 7 on b"}, "owner lost", "driver 7 on b has taken"),
         ({**LIVE, "lag": 1, "owner_is_run": None}, "healthy", ""),
         ({**LIVE, "lag": 1, "unproven": (7,), "unproven_age_s": 60.0}, "healthy", ""),  # its owner works on it
         ({"lag": 9}, "stopped", "9 offsets of input are waiting"),
@@ -36,6 +48,22 @@ LIVE = {"run": "r1", "run_age_s": 900.0, "run_alive": True, "owner_alive": True,
         ({"unproven": (7, 8), "unproven_age_s": 60.0}, "in doubt", "batches 7, 8 decided 60 s ago"),
         ({**LIVE, "run_alive": False, "unproven": (7,), "unproven_age_s": 60.0}, "in doubt", "batch 7"),
         ({**LIVE, "run_alive": None, "unproven": (7,), "unproven_age_s": 60.0}, "idle", ""),  # on another host
+        # the run after a kill -9: its predecessor's last batch says nothing of it
+        ({**NEW, "lag": 9, "starting_s": 33.0, "idle_s": 339.0}, "starting", "run r2 has been starting for 33 s"),
+        ({**NEW, "lag": 9, "starting_s": 33.0, "idle_s": 339.0, "waited_s": 339.0}, "starting", "9 offsets behind"),
+        ({**NEW, "lag": 9, "starting_s": 91.0}, "slow start", "See the run's page"),
+        ({**NEW, "lag": 9, "starting_s": 121.0, "waited_s": 300.0}, "stalled", "starting for 121 s"),
+        ({**NEW, "lag": 0, "starting_s": 33.0}, "starting", ""),
+        ({**NEW, "lag": 0, "starting_s": 91.0}, "idle", ""),  # without input, no batch begins
+        ({**NEW, "lag": 9, "starting_s": 33.0, "run_alive": False}, "owner lost", "its process is gone"),
+        ({"lag": 9, "starting": "run r2 has been QUEUED", "starting_s": 5.0}, "starting", "QUEUED for 5 s"),
+        ({"starting": "run r2 has been QUEUED", "starting_s": 500.0}, "slow start", "QUEUED for 500 s"),
+        ({**QUEUED, "lag": 9, "waited_s": 500.0}, "stalled", "its queue"),
+        ({**QUEUED, "unproven": (7,), "unproven_age_s": 60.0}, "in doubt", "batch 7"),
+        # a stream that this instance used to run
+        ({**TAKEN, "lag": 9}, "operated by another", "driver 7 on laptop holds the sink"),
+        ({**TAKEN, "lag": 9, "waited_s": 500.0}, "stalled", "Look at the driver where it runs"),
+        ({**TAKEN, "lag": 9, "taken": False}, "healthy", "driver 7 on laptop"),  # it never ran here
     ],
 )
 def test_each_state(facts, state: str, says: str):
@@ -64,3 +92,54 @@ def test_a_cursor_of_another_version_or_none_is_no_cursor():
     assert read_cursor(None) == read_cursor("rubbish") == read_cursor('{"version": 1, "lag": 1}') == {}
     assert read_cursor("[1]") == {}
     assert read_cursor(write_cursor({"s": {"lag": 1}}))["streams"] == {"s": {"lag": 1}}
+
+
+# -- which run is starting -------------------------------------------------------------------------------------------
+
+
+def claim_by(run_id: str = "", at: float = NOW, purpose: str = "stream") -> Claim:
+    operator = f"dagster/i/{run_id}" if run_id else ""
+    return Claim(3, "q", int(at * 1000), purpose, "host-a", 4711, operator=operator)
+
+
+def starting(claim: Claim, *runs: Run, recoveries: tuple[Run, ...] = (), alive: bool = True) -> Facts:
+    checkpoint = Checkpoint("/c")
+    situation = Situation(Inspection("s", Owner(claim, alive)), checkpoint, compare(checkpoint, LogState()), 9)
+    return facts(STREAM, situation, History(NOW, runs, recoveries), None, 0.0)
+
+
+def test_a_run_is_starting_until_it_claims_the_sink() -> None:
+    """After kill -9, the predecessor's claim and its last batch made the new run look healthy for minutes."""
+    new = run("r2", at=NOW - 33)
+    found = starting(claim_by("r1", NOW - 400), new)
+    assert (found.starting, found.starting_s) == ("run r2 has been starting", 33.0)
+    assert starting(claim_by("r2", NOW - 1), new).starting == ""
+    assert starting(claim_by("r2", NOW - 34), new).starting == ""  # by a clock that is behind
+    assert starting(claim_by(at=NOW - 1), new).starting == ""  # a driver that says nothing of its operator
+    assert starting(claim_by(at=NOW - 40), new).starting == "run r2 has been starting"
+
+
+def test_a_queued_run_is_starting_since_it_was_launched() -> None:
+    """A run that waits for a free place forever looks like a stream that somebody stopped."""
+    found = starting(claim_by("r1", NOW - 400), run("r2", "QUEUED", at=NOW - 500))
+    assert (found.run, found.starting, found.starting_s) == (None, "run r2 has been QUEUED", 500.0)
+
+
+def test_a_run_that_starts_beside_a_recovery_has_not_lost_its_sink() -> None:
+    """The recovery claims while Spark starts; "owner lost" would send a person to a stream that is well."""
+    new, at_work = run("r2", at=NOW - 33), recovery("r3", "STARTED", restart_of="r1", at=NOW - 34)
+    recovering = claim_by("r3", NOW - 5, "recovery")
+    found = starting(recovering, new, recoveries=(at_work,))
+    assert (found.owner_is_run, found.starting) == (None, "run r2 has been starting")
+    assert starting(recovering, new, alive=False).owner_is_run is None  # it has just ended
+    old = run("r1", at=NOW - 900)
+    assert starting(recovering, old, alive=False).owner_is_run is False  # with take_over, it fenced the run
+
+
+def test_a_stream_whose_next_run_starts_beside_it_is_not_starting() -> None:
+    """A run that ends for its successor works until that one is ready."""
+    old, new = run("r1", at=NOW - 900), run("r2", at=NOW - 33)
+    found = starting(claim_by("r1", NOW - 890), new, old)
+    assert (found.run, found.starting, found.owner_is_run) == ("r1", "", True)
+    gone = run("r1", at=NOW - 900, alive=False)
+    assert starting(claim_by("r1", NOW - 890), new, gone).starting == "run r2 has been starting"

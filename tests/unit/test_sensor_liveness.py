@@ -6,7 +6,16 @@ import pytest
 
 from dagster_exactly_once.sensors.liveness import SIGN_IN_S, Facts, Working, restart_config, verdict
 from dagster_exactly_once.sensors.restart import FixedDelay, NoRestart
-from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, TAG_STREAM
+from dagster_exactly_once.sensors.stream import (
+    TAG_ATTEMPT,
+    TAG_BESIDE,
+    TAG_CAUSE,
+    TAG_CONTINUES,
+    TAG_JOB,
+    TAG_RESTART_OF,
+    TAG_ROTATES,
+    TAG_STREAM,
+)
 from tests.support.sensor_facts import NOW, STREAM, history, recovery, restarted, run
 
 SOON = FixedDelay(3, 1.0)
@@ -61,6 +70,25 @@ def test_a_recovered_stream_is_started_with_its_own_configuration():
     assert found.start.key == "restart/c"
 
 
+@pytest.mark.parametrize("status", ["QUEUED", "STARTING", "STARTED"])
+def test_the_stream_starts_beside_the_recovery_that_requests_it(status: str):
+    """Spark takes longer to start than a recovery to end: one after the other, readers of new records wait for both."""
+    found = judged(history(failed(), recoveries=(recovery("c", status, restart_of="r1"),)))
+    assert found.start is not None and found.start.key == "restart/c" and found.start.tags[TAG_BESIDE] == "c"
+
+
+def test_a_start_after_the_recovery_waits_for_nothing():
+    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
+    assert TAG_BESIDE not in found.start.tags
+
+
+def test_a_start_beside_a_recovery_waits_for_its_time():
+    """Else a stream that fails at once would start again and again without the strategy's pause."""
+    found = history(failed(at=NOW - 51, lived=50), recoveries=(recovery("c", "STARTED", restart_of="r1"),))
+    verdict = judged(found, strategy=FixedDelay(3, 10.0))
+    assert verdict.start is None and "restart 1 in a row of run r1 in 9 s" in verdict.message
+
+
 def test_a_consent_is_not_repeated_by_a_restart():
     """A person gave it for what an error said at that start; given again, it would accept a later loss unseen."""
     config = {"mode": "until_stopped", "once": {"accept_lost": "batch 3", "adopt": ""}}
@@ -108,7 +136,16 @@ def test_the_attempts_go_on_over_restarts():
         (history(failed(), recoveries=(recovery("c"),)), "no restart is requested"),
         (history(failed(), recoveries=(recovery("c", "FAILURE", restart_of="r1"),)), "no restart is requested"),
         (history(failed(), recoveries=(recovery("c", "CANCELED", restart_of="r1"),)), "no restart is requested"),
-        (history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r1"),)), "c of recovery is STARTED"),
+        (history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r0"),)), "c of recovery is STARTED"),
+        (history(failed(), recoveries=(recovery("c", "STARTED", person=True),)), "c of recovery is STARTED"),
+        (
+            history(failed(), recoveries=(recovery("d", "STARTED"), recovery("c", "STARTED", restart_of="r1"))),
+            "d of recovery is STARTED",
+        ),
+        (
+            history(run("r1", "CANCELED"), recoveries=(recovery("c", "STARTED", restart_of="r1"),)),
+            "c of recovery is STARTED",
+        ),
         (
             history(run("r2", "QUEUED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
             "r2 of stream is QUEUED",
@@ -140,3 +177,33 @@ def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():
     assert judged(found, strategy=NoRestart()).start is not None
     found = history(run("r1", "CANCELED"), recoveries=(recovery("c", restart_of="r1", person=True),))
     assert judged(found).start is not None
+
+
+def rotating(run_id="r1", attempt=1, **rest):
+    return run(run_id, config={"ops": {"x": {"config": {}}}}, tags={TAG_ROTATES: f"{run_id}/{attempt}"}, **rest)
+
+
+def test_a_long_run_that_asks_for_it_is_continued_while_it_works():
+    """Started only after its end, the next run would keep readers waiting for Spark."""
+    found = judged(history(rotating()))
+    assert found.start is not None and found.start.key == "rotated/r1/1"
+    assert found.start.tags[TAG_CONTINUES] == "r1" and found.start.tags[TAG_STREAM] == "stream"
+    assert found.start.tags[TAG_JOB] != STREAM.job  # with the same value it would stay in the queue
+
+
+def test_a_long_run_is_continued_by_one_run():
+    """Each tick until its end sees that it asks."""
+    successor = run("r2", "QUEUED", tags={TAG_CONTINUES: "r1"})
+    assert judged(history(successor, rotating())).start is None
+
+
+def test_a_second_attempt_to_rotate_starts_a_second_run():
+    """The first successor failed; its launch must not count for the second attempt, which has another key."""
+    failed = run("r2", "FAILURE", tags={TAG_CONTINUES: "r1"})
+    assert judged(history(failed, rotating(attempt=2))).start.key == "rotated/r1/2"
+
+
+def test_a_run_that_carries_the_wish_of_another_is_not_continued():
+    """A re-execution of a long run has its tags."""
+    again = run("r9", tags={TAG_ROTATES: "r1/1"})
+    assert judged(history(again)).start is None

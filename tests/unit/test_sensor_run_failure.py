@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from dagster_exactly_once.notify import Notice, Notifier
 from dagster_exactly_once.sensors.circuit import Circuit
 from dagster_exactly_once.sensors.gate import HANDOVER_S, Wish, recovery_request, refusal
 from dagster_exactly_once.sensors.history import Classified
+from dagster_exactly_once.sensors.incidents import Teller
 from dagster_exactly_once.sensors.restart import ExponentialDelay, FixedDelay, NoRestart
-from dagster_exactly_once.sensors.run_failure import verdict
-from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
+from dagster_exactly_once.sensors.run_failure import _reaction, verdict
+from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_BESIDE, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.ops.findings import Owner
 from exactly_once.protocol.records import Claim
 from tests.support.sensor_facts import HOPELESS, NOW, STREAM, history, recovery, restarted, run
@@ -206,3 +208,73 @@ def test_a_request_carries_its_evidence():
     }
     assert request.tags[TAG_CAUSE] == "it failed" and request.tags["exactly_once/lag_offsets"] == "9"
     assert (request.tags[TAG_RESTART_OF], request.tags[TAG_ATTEMPT]) == ("r1", "2")
+
+
+def test_a_recovery_and_the_run_beside_it_count_as_one_failure():
+    """Both fail of the same cause, such as brokers that are down: counted twice, restarts would end too soon."""
+    beside = run("r2", "FAILURE", at=NOW - 40, lived=30, tags={"dagster/sensor_name": "liveness", TAG_BESIDE: "c"})
+    first = run("r1", "FAILURE", at=NOW - 100)
+    failed = recovery("c", "FAILURE", at=NOW - 45, restart_of="r1")
+    assert [f.run_id for f in history(beside, first, recoveries=(failed,)).failures()] == ["r1", "r2"]
+    alone = run("r2", "FAILURE", at=NOW - 40, lived=30, tags={"dagster/sensor_name": "liveness"})
+    assert len(history(alone, first, recoveries=(failed,)).failures()) == 3
+
+
+# -- what a person is told -------------------------------------------------------------------------------------------
+
+
+class Receiver(Notifier):
+    """Keeps what it was sent."""
+
+    def __init__(self):
+        super().__init__()
+        self._taken: list[Notice] = []
+
+    @property
+    def taken(self) -> list[Notice]:
+        return self._taken
+
+    def send(self, notice: Notice) -> None:
+        self._taken.append(notice)
+
+
+def told(*ticks, last=None):
+    """What is sent while the stream's runs look like this."""
+    receiver, memory = Receiver(), last or {}
+    for at in ticks:
+        memory = _reaction(STREAM, at, verdict(at, DEFAULT, CIRCUIT), memory, Teller(receiver)).memory
+    return [(n.code, n.incident, n.run_id, n.resolved) for n in receiver.taken]
+
+
+def test_a_failure_is_told_once_and_once_that_the_stream_runs_again():
+    """A page that nobody closes hides the next one; one that closes at once calls a person off too early."""
+    failed, new = run("r1", "FAILURE"), run("r2", at=NOW - 30)
+    hopeless = history(failed, why=HOPELESS)
+    begun, runs = history(new, failed), history(run("r2", at=NOW - 61), failed)
+    assert told(hopeless, hopeless, begun) == [("EO-REWOUND", "s/r1", "r1", False)]
+    ends = [("EO-REWOUND", "s/r1", "r1", False), ("EO-REWOUND", "s/r1", "r2", True)]
+    assert told(hopeless, begun, runs, runs) == ends
+    assert told(hopeless, history(run("r2", "CANCELED"), failed)) == ends  # a person has seen to it
+    assert told(runs, last={"raised": "r1", "notified": "r1"}) == [("UNCLASSIFIED", "s/r1", "r2", True)]  # an upgrade
+
+
+def test_a_stream_that_fails_again_at_once_is_the_same_incident_and_a_later_failure_another():
+    """The person who works on it sees that the remedy did not help; nobody else is woken for it."""
+    first, second = run("r1", "FAILURE"), run("r2", "FAILURE")
+    again = [history(first, why=HOPELESS), history(run("r2", at=NOW - 30), first), history(second, first, why=HOPELESS)]
+    assert [(i, r) for _, i, r, _ in told(*again)] == [("s/r1", "r1"), ("s/r1", "r2")]
+    later = [again[0], history(run("r2", at=NOW - 900), first), again[2]]
+    assert [(i, r, over) for _, i, r, over in told(*later)] == [
+        ("s/r1", "r1", False),
+        ("s/r1", "r2", True),
+        ("s/r2", "r2", False),
+    ]
+
+
+def test_restarts_that_are_given_up_and_a_recovery_that_failed_are_told():
+    """Both end what the sensors can do."""
+    given_up = history(*(restarted(f"r{n}", "FAILURE", at=NOW - 100 - n) for n in range(11)))
+    assert [(i, over) for _, i, _, over in told(given_up)] == [("s/r0", False)]
+    failed = recovery("c", "FAILURE", restart_of="r1")
+    unhelped = history(run("r1", "FAILURE"), recoveries=(failed,), recovery_failure=HOPELESS)
+    assert told(unhelped) == [("EO-REWOUND", "s/c", "c", False)]

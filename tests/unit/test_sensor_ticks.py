@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 
 import dagster as dg
+import psutil
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, compare
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
-from dagster_exactly_once.sensors import looking, run_failure, situation, stale_transactions
+from dagster_exactly_once.sensors import checkpoint_progress, looking, run_failure, situation, stale_transactions
 from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
 from dagster_exactly_once.sensors.liveness import liveness_sensor
 from dagster_exactly_once.sensors.looking import look_at
@@ -25,15 +27,18 @@ from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import LEADERS_AT_ONCE, stale_transactions_sensor
 from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF, TAG_STREAM
 from dagster_exactly_once.sensors.tick import Judged, Tick, read_cursor
+from exactly_once.checkpoint import Checkpoint
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, CommitLogDamaged
-from exactly_once.ops.findings import Inspection, OpenTransaction
+from exactly_once.ops.findings import Inspection, OpenTransaction, Owner
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Claim
 from tests.support.sensor_facts import spec
 
 S = dg.DagsterRunStatus
 ORDERS, CLICKS = spec("orders", "orders"), spec("clicks", "clicks")
 BOTH = (ORDERS, CLICKS)
+MINE = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}"}
 GONE = {TAG_HOST: socket.gethostname(), TAG_PID: "1@1000.00"}  # another process has that id now
 
 
@@ -43,6 +48,18 @@ def job_of(stream):
         pass
 
     @dg.job(name=stream.job)
+    def job():
+        step()
+
+    return job
+
+
+def fails_with(error, stream):
+    @dg.op
+    def step():
+        raise error
+
+    @dg.job(name=stream.job, executor_def=dg.in_process_executor, tags={TAG_STREAM: stream.name})
     def job():
         step()
 
@@ -141,15 +158,7 @@ def test_an_owner_that_cannot_be_found_does_not_keep_another_stream_down(instanc
     """Whether a fenced driver may come back takes a look at its log; the other stream's failure does not."""
     step_failure = dg.Failure("fenced", metadata={"restart_heals": False, "code": "EO-FENCED"})
 
-    @dg.job(name=ORDERS.job, executor_def=dg.in_process_executor, tags={TAG_STREAM: "orders"})
-    def fenced():
-        @dg.op
-        def step():
-            raise step_failure
-
-        step()
-
-    fenced.execute_in_process(instance=instance, raise_on_error=False)
+    fails_with(step_failure, ORDERS).execute_in_process(instance=instance, raise_on_error=False)
     failed = new(instance, CLICKS, S.FAILURE)
 
     def read(connection, sink_id, budget_s):
@@ -294,6 +303,76 @@ def test_not_all_streams_ask_the_partition_leaders_in_one_tick(instance, monkeyp
     assert len(set(asked)) == LEADERS_AT_ONCE
     tick(instance, "stale_transactions", streams, one.cursor)
     assert sorted(asked) == sorted(s.name for s in streams)
+
+
+# -- the page of all streams -----------------------------------------------------------------------------------------
+
+
+def look(sink_id, run_id="", lag=0, alive=True):
+    claim = Claim(3, "q", int((time.time() - 60) * 1000), "stream", "host-a", 4711, operator=f"dagster/i/{run_id}")
+    checkpoint = Checkpoint("/c")
+    found = Inspection(sink_id, Owner(claim, alive))
+    return situation.Situation(found, checkpoint, compare(checkpoint, LogState()), lag)
+
+
+def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(instance, monkeypatch):
+    """At 3 a.m. a person opens one page: a stream that failed, lags or cannot be looked at must not hide in it."""
+    names = ("calm", "lagging", "failed", "torn", "unused")
+    calm, lagging, failed, *_ = streams = [spec(name, name) for name in names]
+    runs = {stream: new(instance, stream, S.STARTED, tags=MINE) for stream in (calm, lagging)}
+    hopeless = dg.Failure("d", metadata={"restart_heals": False, "code": "EO-REWOUND", "cause": "c", "way_out": "w"})
+    fails_with(hopeless, failed).execute_in_process(instance=instance, raise_on_error=False)
+    found = {
+        "calm": look("calm", runs[calm], 5),
+        "lagging": look("lagging", runs[lagging], 9_999),
+        "failed": look("failed", alive=False),
+        "torn": CommitLogDamaged("a stray record", "Stop its writer"),
+        "unused": None,
+    }
+    monkeypatch.setattr(checkpoint_progress, "situations", lambda *args: found)
+    result = tick(instance, "checkpoint_progress", streams, lag_limit=1_000)
+    (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
+    rows = [record.data for record in page.metadata["streams"].records]
+    shown = [(r["stream"], r["state"], r["lag"]) for r in rows]
+    assert shown == [
+        ("lagging", "lagging", "9,999"),
+        ("failed", "failed (EO-REWOUND)", "0"),
+        ("torn", "not looked at", ""),
+        ("calm", "healthy", "5"),
+        ("unused", "never used", ""),
+    ]
+    assert {r["stream"]: r["run"] for r in rows}["calm"] == f"{runs[calm][:8]} STARTED"
+    assert {r["sink"] for r in rows} == set(names)  # what the launchpad of a recovery wants
+    needy = ("lagging", "failed", "torn")
+    below = {"streams", *(f"{n}: {what}" for n in needy for what in ("says", "look at"))}
+    assert set(page.metadata) == below  # a sentence in the table would fill the page
+    assert "above the limit of 1,000" in page.metadata["lagging: says"].value
+    assert "a stray record" in page.metadata["torn: says"].value
+    links = [page.metadata[f"{n}: look at"].asset_key.to_user_string() for n in needy]
+    assert links == [f"{n}_transactions" for n in needy]
+    assert page.description == "1 lagging, 1 failed (EO-REWOUND), 1 not looked at, 1 healthy, 1 never used."
+
+    again = tick(instance, "checkpoint_progress", streams, result.cursor, lag_limit=1_000)
+    assert again.asset_events == []  # nothing has changed
+
+
+def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypatch):
+    """A new stream with a mistaken option never uses its sink: a check that stays grey says that nothing is wrong."""
+    stream = spec("new", "new")
+    mistake = dg.Failure("d", metadata={"restart_heals": False, "code": "EO-OPTION", "cause": "c", "way_out": "w"})
+    fails_with(mistake, stream).execute_in_process(instance=instance, raise_on_error=False)
+    monkeypatch.setattr(checkpoint_progress, "situations", lambda *args: {"new": None})
+    result = tick(instance, "checkpoint_progress", [stream])
+    (check,) = [e for e in result.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
+    assert (
+        not check.passed
+        and check.severity is dg.AssetCheckSeverity.ERROR
+        and "failed. EO-OPTION: c. w." in check.description
+    )
+    (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
+    assert [r.data["state"] for r in page.metadata["streams"].records] == ["failed (EO-OPTION)"]
+    again = tick(instance, "checkpoint_progress", [stream], result.cursor)
+    assert again.asset_events == []
 
 
 # -- liveness over several streams -----------------------------------------------------------------------------------

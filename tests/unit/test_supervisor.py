@@ -68,6 +68,29 @@ def supervised(query, settle_s=0.2):
     return supervisor, sessions
 
 
+def test_a_query_starts_when_it_is_ready_and_its_session_before():
+    """The session takes longest: a run that waits for its turn would otherwise lose that time too."""
+    answers, opened = [False, False, True], []
+    sessions, query = Sessions(), FakeQuery(batches=1)
+
+    def ready():
+        opened.append(sessions.open and not query.ran)
+        return answers.pop(0)
+
+    supervisor = Supervisor(sessions, lambda session: query, 0.2, ready)
+    supervisor.start()
+    assert supervisor.wait(10) and opened == [True] * 3 and query.ran
+
+
+def test_a_stop_ends_the_wait_for_the_turn():
+    """Terminate promises its end within seconds, also for a run that has not begun."""
+    sessions, query = Sessions(), FakeQuery()
+    supervisor = Supervisor(sessions, lambda session: query, 0.2, lambda: False)
+    supervisor.start()
+    assert supervisor.stop(5) and not sessions.open and not query.ran
+    supervisor.raise_failure()
+
+
 def test_a_query_that_ends_by_itself_leaves_no_session():
     query = FakeQuery(batches=3)
     supervisor, sessions = supervised(query)

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
+from google_crc32c import extend
 
 from exactly_once.kafka.produce.compression import Bytes, Codec
 from exactly_once.kafka.produce.partitioning import split_by_partition
@@ -77,7 +77,7 @@ def seal(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int
         batch.count,
     )
     length = HEADER_SIZE - struct.calcsize(">qi") + len(memoryview(batch.records))
-    checksum = crc32c(batch.records, crc32c(summed))
+    checksum = extend(extend(0, summed), batch.records)
     return b"".join((_UNSUMMED.pack(0, length, _NO_LEADER_EPOCH, _MAGIC, checksum), summed, batch.records))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from exactly_once.demo import arguments as demo
 from exactly_once.kafka.leaders import OLDER_THAN_S
-from exactly_once.ops.cli import metrics
+from exactly_once.ops.cli import completions, metrics
 
 _ENVIRONMENT = (
     "The cluster is that of --bootstrap-servers; else of --command-config, a file as Kafka's own tools read it; else "
@@ -16,7 +16,7 @@ _ENVIRONMENT = (
 )
 _CODES = "Exit codes: 0 all is well, 1 something is wrong or was refused, 2 wrong usage."
 _LOCATION = "a path, or a URI (file, hdfs, s3, gs, abfs)"
-_WITHOUT_JSON = ("metrics",)
+_WITHOUT_JSON = ("metrics", "completions")
 _FORCE = "the phrase that the refusal prints, which states what will be lost, duplicated or stopped"
 
 
@@ -24,14 +24,15 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the arguments; ``args.command`` names the command. Exits with 2 on wrong usage, with 0 after ``--help`` and
     ``--version``.
     """
-    parser = _parser()
+    parser = build()
     args = parser.parse_args(argv)
     if args.json and args.command in _WITHOUT_JSON:
         parser.error(f"{args.command} does not take --json")
     return args
 
 
-def _parser() -> argparse.ArgumentParser:
+def build() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="exactly-once",
         description="Inspect the transactions and checkpoints of exactly-once sinks, and recover a sink.",
@@ -43,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     # a flag that is not given behind the verb must not undo the one before it
     parser.set_defaults(bootstrap_servers=None, command_config=None, json=False)
     groups = parser.add_subparsers(
-        dest="group", required=True, metavar="transactions | checkpoint | recover | doctor | metrics | demo"
+        dest="group",
+        required=True,
+        metavar="transactions | checkpoint | recover | doctor | metrics | demo | completions",
     )
 
     transactions = _group(groups, "transactions", "list, explain, commit, abort")
@@ -104,9 +107,17 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="also check this output topic; repeatable; with --sink, those of its decisions are checked anyway",
     )
+    doctor.add_argument(
+        "--transaction-timeout",
+        metavar="MS",
+        type=int,
+        help="also check this kafka.transaction.timeout.ms; default: that of the sink's transactions so far, else the "
+        "sink's default",
+    )
 
     _everywhere(metrics.add_arguments(groups))
     demo.add_arguments(groups)
+    completions.add_arguments(groups)
     return parser
 
 

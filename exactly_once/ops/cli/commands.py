@@ -17,7 +17,7 @@ from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import Description, describe, list_transactions
 from exactly_once.ops import transactions as operations
-from exactly_once.ops.cli import doctor, metrics, tables
+from exactly_once.ops.cli import arguments, completions, doctor, metrics, tables
 from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.doctor import Verdict, worst
@@ -213,13 +213,18 @@ def _recover(args: argparse.Namespace) -> Result:
 
 def _doctor(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
-    lines = doctor.look(connection_of(args), sink_id, args.topic, args.checkpoint, BUDGET_S)
+    lines = doctor.look(connection_of(args), sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
     return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is Verdict.WRONG else 0)
 
 
 def _metrics(args: argparse.Namespace) -> Result:
     metrics.run(args, connection_of(args))
     return Result({}, lambda console: None)
+
+
+def _completions(args: argparse.Namespace) -> Result:
+    script = completions.script(args.shell, arguments.build())
+    return Result({}, lambda console: print(script, file=console.file))
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
@@ -232,4 +237,5 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
     "recover": _recover,
     "doctor": _doctor,
     "metrics": _metrics,
+    "completions": _completions,
 }

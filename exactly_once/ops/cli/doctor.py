@@ -17,13 +17,18 @@ _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.WRONG: "bold red
 
 
 def look(
-    connection: Connection, sink_id: str | None, topics: Sequence[str], checkpoint: str | None, budget_s: float
+    connection: Connection,
+    sink_id: str | None,
+    topics: Sequence[str],
+    checkpoint: str | None,
+    budget_s: float,
+    timeout_ms: int | None = None,
 ) -> list[Line]:
     """Look at this host, at the checkpoint if there is one, and at the cluster."""
     lines = examine_host()
     if checkpoint is not None:
         lines += examine_checkpoint(checkpoint, sink_id)
-    return lines + examine_cluster(connection, sink_id, topics, budget_s)
+    return lines + examine_cluster(connection, sink_id, topics, budget_s, timeout_ms)
 
 
 def as_json(lines: Sequence[Line]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def owner_sentence(found: Inspection) -> str:
         else f"cannot tell from {socket.gethostname()} whether it is alive"
     )
     return (
-        f"A {claim.purpose}: process {claim.process}, claim {claim.token} of "
+        f"A {claim.purpose}: {claim.process}, claim {claim.token} of "
         f"{when(claim.claimed_ms, found.checked_ms)}; {life}."
     )
 

@@ -78,7 +78,7 @@ def _owner(found: Inspection) -> str:
         return "Never claimed."
     claim, alive = found.owner.claim, found.owner.alive
     life = "alive" if alive else "gone" if alive is False else "state unknown from this host"
-    return f"Owner: {claim.purpose}, process {claim.process}, {life}."
+    return f"Owner: {claim.purpose}, {claim.process}, {life}."
 
 
 def _open_table(open_transactions: Iterable[OpenTransaction]) -> Table:

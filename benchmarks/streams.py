@@ -1,0 +1,144 @@
+"""Measures what one driver holds: several streams in one session, each at a steady rate to a topic of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from benchmarks.common import OURS, SPARKS, Bench, median
+from benchmarks.endurance import processes
+from exactly_once.deadline import Deadline
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: Streams of one session.
+SIZES = (1, 2, 5, 10, 20, 50)
+SINKS = (SPARKS, OURS)
+
+#: Rows a second of each stream in one part: what its batches cost beside their records is what grows.
+ROWS, PARTS = 100, 1
+
+#: A stream asks for a batch each second: a driver that is not overloaded has time to spare.
+TRIGGER_S = 1.0
+
+#: Fifty first batches, one after the other on two cores.
+STARTED_S = 300.0
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Streams of one driver in a time of ``seconds``.
+
+    Attributes
+    ----------
+    batches_each : float
+        Batches of a stream in that time, the median of the streams; one a second was asked for.
+    batch_ms, slowest_ms : float
+        The duration of a batch: the median of all, and the median of the slowest stream.
+    cores : float
+        Processor seconds a second, of the driver and its workers.
+    started_s : float
+        From the first ``start()`` until each stream had ended two batches.
+    """
+
+    system: str
+    streams: int
+    seconds: float
+    batches_each: float
+    batch_ms: float
+    slowest_ms: float
+    cores: float
+    started_s: float
+    driver_rss_mib: float
+    workers_rss_mib: float
+    workers: int
+    threads: int
+
+
+def measure(bench: Bench, seconds: float, sizes: Sequence[int] = SIZES) -> Iterator[Streams]:
+    """Run each number of streams for ``seconds``, to Spark's own sink and to ours."""
+    for size in sizes:
+        for sink in SINKS:
+            yield _of(bench, sink, size, seconds)
+
+
+def _of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
+    with ExitStack() as stack:
+        began = time.monotonic()
+        queries = [stack.enter_context(_Running(bench, sink, n)).query for n in range(size)]
+        for query in queries:
+            _wait(query, 1)
+        started = time.monotonic() - began
+        before, first, since = _spent(), [_last(q) for q in queries], time.monotonic()
+        time.sleep(seconds)
+        took, spent = time.monotonic() - since, _spent() - before
+        done = [_ended(q, past) for q, past in zip(queries, first, strict=True)]
+        look = processes()
+        return Streams(
+            system=sink,
+            streams=size,
+            seconds=round(took, 1),
+            batches_each=median(_last(q) - past for q, past in zip(queries, first, strict=True)),
+            batch_ms=round(median(ms for some in done for ms in some), 1),
+            slowest_ms=round(max(median(some) for some in done if some), 1),
+            cores=round(spent / took, 2),
+            started_s=round(started, 1),
+            driver_rss_mib=round(look.driver.memory_info().rss / _MIB),
+            workers_rss_mib=round(sum(p.memory_info().rss for p in look.workers) / _MIB),
+            workers=len(look.workers),
+            threads=look.driver.num_threads(),
+        )
+
+
+class _Running:
+    """One stream, stopped when the block ends."""
+
+    def __init__(self, bench: Bench, sink: str, number: int):
+        rows = bench.spark.readStream.format("rate").option("rowsPerSecond", ROWS).option("numPartitions", PARTS).load()
+        rows = rows.selectExpr("cast(value as string) key", "concat('row-', value) value")
+        writer = bench.writer(sink, rows, bench.topic(f"streams-{number}", PARTS))
+        self.query: StreamingQuery = writer.trigger(processingTime=f"{TRIGGER_S} seconds").start()
+
+    def __enter__(self) -> _Running:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.query.stop()
+
+
+def _wait(query: StreamingQuery, batch: int) -> None:
+    for _ in Deadline(STARTED_S).tries():
+        if not query.isActive:
+            raise RuntimeError(f"a query ended: {query.exception()}")
+        if _last(query) >= batch:
+            return
+    raise TimeoutError(f"no batch {batch} within {STARTED_S:.0f} s")
+
+
+def _last(query: StreamingQuery) -> int:
+    last = query.lastProgress
+    return int(last["batchId"]) if last else -1
+
+
+def _ended(query: StreamingQuery, past: int) -> list[float]:
+    """Return the durations of the batches after ``past`` that had rows, in ms; Spark keeps the newest hundred."""
+    recent: list[Any] = query.recentProgress
+    return [p["durationMs"]["triggerExecution"] for p in recent if p["batchId"] > past and p["numInputRows"]]
+
+
+def _spent() -> float:
+    """Return the processor seconds so far of the driver, its workers, and this process, which serves the driver."""
+    look = processes()
+    total = 0.0
+    for process in (psutil.Process(), look.driver, *look.workers):
+        times = process.cpu_times()
+        total += times.user + times.system
+    return total

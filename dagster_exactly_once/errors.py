@@ -1,0 +1,27 @@
+"""What is wrong with a declaration."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import dagster as dg
+
+
+class BadDeclaration(dg.DagsterInvalidDefinitionError):
+    """A stream is declared in a way that cannot work; the message names the argument."""
+
+
+def check_day(said: str, where: str) -> None:
+    """Refuse a day that is none.
+
+    Raises
+    ------
+    BadDeclaration
+        ``said`` is no date; ``where`` names the argument.
+    """
+    try:
+        day = date.fromisoformat(said).isoformat()
+    except ValueError:
+        day = ""
+    if day != said:  # Python reads 20260131 too, Dagster does not
+        raise BadDeclaration(f"{where}: {said!r} is no day. Write it like 2026-01-31")

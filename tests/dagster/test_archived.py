@@ -1,0 +1,84 @@
+"""A declared stream with an output beside Kafka: both hold every row once, also when the driver dies before both do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from tests.dagster.conftest import ROOT
+from tests.support import oracle
+from tests.support.archived import OUTPUT, SOURCE, archived, definitions
+from tests.support.processes import kill_session, until
+
+pytestmark = pytest.mark.long  # starts of Spark
+
+#: A start of Spark and two batches, on a busy machine of two cores.
+PATIENCE_S = 150
+
+
+def send(site, values):
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    with kafka.producer("shop") as producer, producer.transaction():
+        for value in values:
+            producer.send(SOURCE, value.encode())
+
+
+COMMAND = [sys.executable, "-m", "tests.support.archived", "{}"]
+
+
+def run(site):
+    """Run the stream in a process of its own until it has caught up; returns its exit code and what it said."""
+    done = subprocess.run(COMMAND, cwd=ROOT, env=site.env, capture_output=True, text=True, timeout=PATIENCE_S)
+    return done.returncode, done.stderr[-5000:]
+
+
+def run_until(site, point, folder):
+    """Run the stream in a process of its own, and kill it with kill -9 at a point."""
+    (folder / point).write_text("hang")
+    env = {**site.env, "EXACTLY_ONCE_FAILPOINTS": str(folder)}
+    with subprocess.Popen(COMMAND, cwd=ROOT, env=env, start_new_session=True) as process:
+        try:
+            until(f"the point {point}", lambda: (folder / f"{point}.reached").exists(), PATIENCE_S, every_s=0.1)
+        finally:
+            kill_session(process.pid)
+
+
+def in_kafka(site):
+    return sorted(m.value for m in oracle.read(site.connection, [OUTPUT]))
+
+
+def in_files(site):
+    """The rows of published files; readers skip what is staged."""
+    found = (site.folder / "archive").glob("batch=*/*.jsonl")
+    return sorted(json.loads(line)["value"] for path in found for line in path.read_text().splitlines())
+
+
+def test_the_recovery_job_commits_the_batch_of_a_killed_driver_in_kafka_and_in_the_files(site, monkeypatch, tmp_path):
+    """Guards against a recovery that knows Kafka alone: the files would miss a batch that readers of Kafka see, until
+    the next start of the stream.
+    """
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", site.bootstrap_servers)
+    monkeypatch.setenv("EXACTLY_ONCE_RUN_DIR", str(site.folder))
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    kafka.create_topics({SOURCE: 2})
+    first, later = [f"a{n}" for n in range(40)], [f"b{n}" for n in range(40)]
+    send(site, first)
+    run_until(site, "decided", tmp_path)
+    assert in_files(site) == []
+
+    recovery = definitions(site.folder).resolve_job_def(RECOVERY_JOB)
+    config = {"ops": {RECOVERY_OP: {"config": {"sink_id": archived.sink_id}}}}
+    assert recovery.execute_in_process(config, instance=dg.DagsterInstance.ephemeral()).success
+    assert in_kafka(site) == in_files(site) == sorted(first)
+
+    send(site, later)
+    code, said = run(site)
+    assert code == 0, said
+    assert in_kafka(site) == in_files(site) == sorted([*first, *later])
+    oracle.assert_settled(site.connection, archived.sink_id, [OUTPUT])

@@ -1,0 +1,113 @@
+"""The job end_hanging on a real broker: what hangs, whose it is, what ending it does; and nothing ends by default."""
+
+import socket
+
+import dagster as dg
+import pytest
+
+from dagster_exactly_once.names import HANGING_JOB, HANGING_OP
+from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
+from dagster_exactly_once.sensors.history import classify
+from exactly_once.deadline import Deadline
+from exactly_once.kafka import leaders
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.names import part_id
+from platform_assets.definitions import defs
+from tests.support import broker as brokers
+from tests.support.dead_sink import DEAD, DeadSink
+from tests.support.hanging import UNVERIFIED, leave_hanging
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as found:
+        yield found
+
+
+@pytest.fixture
+def unverified(own_broker, monkeypatch):
+    """A broker that lets a transaction begin without its coordinator, as those before Kafka 3.6 did."""
+    servers = own_broker(properties=UNVERIFIED).bootstrap_servers
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", servers)
+    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.1)  # no coordinator dies here
+    return Connection(servers)
+
+
+def run(instance, sink_id, **config):
+    return defs.resolve_job_def(HANGING_JOB).execute_in_process(
+        instance=instance,
+        run_config={"ops": {HANGING_OP: {"config": {"sink_id": sink_id, **config}}}},
+        raise_on_error=False,
+    )
+
+
+def observed(result):
+    """What the run wrote into the audit trail: metadata of each event."""
+    found = [e.asset_observation_data.asset_observation for e in result.all_events if e.is_asset_observation]
+    found += [e.materialization for e in result.get_asset_materialization_events()]
+    assert {o.asset_key for o in found} <= {dg.AssetKey(UNKNOWN_SINKS)}
+    return [{k: v.value for k, v in o.metadata.items()} for o in found]
+
+
+def blocked(connection, topic):
+    with Admin(connection) as admin:
+        return [p for p, w in admin.watermarks(topic).items() if w.last_stable < w.high]
+
+
+def wait_until_readable(connection, topic, partition):
+    for _ in Deadline(10).tries():
+        if partition not in blocked(connection, topic):
+            return
+    raise AssertionError(f"{topic}-{partition} is still blocked")
+
+
+def test_a_hanging_transaction_is_listed_then_ended_and_a_foreign_one_only_with_its_typed_consequence(
+    instance, unverified
+):
+    """With only the UI, readers waited forever; a click that ended another application's records would lose them."""
+    topic = brokers.create_topic(unverified.bootstrap_servers, partitions=3)
+    dead = DeadSink(unverified, topic, socket.gethostname(), DEAD)
+    dead.decide(dead.open_part(0))  # an ordinary transaction, which the search must leave out
+    leave_hanging(unverified, topic, 1, part_id(dead.sink_id, 1, 7, "0.0"))
+    unknown = leave_hanging(unverified, topic, 2)
+    ours, theirs = f"{topic}-1@0", f"{topic}-2@0"
+
+    dry = run(instance, dead.sink_id, transaction=ours, reason="a test")
+    assert dry.success and blocked(unverified, topic) == [0, 1, 2]
+    assert [e.step_key for e in dry.all_events if e.is_step_skipped] == ["end"]
+    [said] = observed(dry)
+    assert (said["end_hanging"], said["hanging_by"], said["hanging_reason"]) == ("dry run", "a person", "a test")
+    listed = {r.data["transaction"]: r.data for r in said["hanging"].records}
+    assert set(listed) == {ours, theirs}
+    phrase = listed[theirs]["consequence"]
+    assert phrase == f"lose up to 1 record of unknown producer {unknown} on {topic}-2"
+    assert listed[ours]["whose"] == f"sink {dead.sink_id}, not decided"
+
+    done = run(instance, dead.sink_id, transaction=ours, dry_run=False)
+    assert done.success
+    wait_until_readable(unverified, topic, 1)
+    began, ended = observed(done)
+    assert (began["end_hanging"], ended["end_hanging"], ended["transaction"]) == ("began", "ended", ours)
+
+    for wrong in ("", "yes", phrase.replace("1 record", "2 records")):
+        refused = run(instance, dead.sink_id, transaction=theirs, dry_run=False, consequence=wrong)
+        why = classify(instance, refused.run_id)
+        assert (
+            why.code == "EO-REFUSED" and f"set consequence to: {phrase}" in why.way_out and "--force" not in why.cause
+        )
+        assert 2 in blocked(unverified, topic)
+    gone = run(instance, dead.sink_id, transaction=ours, dry_run=False)
+    assert classify(instance, gone.run_id).code == "EO-REFUSED"
+
+    done = run(instance, dead.sink_id, transaction=theirs, dry_run=False, consequence=phrase)
+    assert done.success and observed(done)[-1]["consequence"] == phrase
+    wait_until_readable(unverified, topic, 2)
+    assert "No transaction hangs" in observed(run(instance, dead.sink_id))[0]["sentence"]
+
+
+def test_no_sensor_can_launch_the_job():
+    """A consequence that a person typed out once must not be used again by a machine."""
+    repository = defs.get_repository_def()
+    for sensor in repository.sensor_defs:
+        assert HANGING_JOB not in {target.job_name for target in sensor.targets}

@@ -1,0 +1,113 @@
+"""A stream over two topics, on a real broker and a real Spark: its start, its output, its health and its checks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from dagster_exactly_once.names import CHECKS_JOB
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.sensors.situation import Situation, situations
+from exactly_once.deadline import Deadline
+from tests.dagster.conftest import ROOT
+from tests.support import oracle
+from tests.support.bookings import BOOKINGS, ORDERS, REFUNDS, bookings, definitions
+
+pytestmark = pytest.mark.long  # two starts of Spark
+
+#: A start of Spark and two batches, on a busy machine of two cores.
+PATIENCE_S = 150
+
+
+def send(site, topic, values):
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    with kafka.producer("shop") as producer, producer.transaction():
+        for n, value in enumerate(values):
+            producer.send(topic, value.encode(), f"customer-{n % 3}".encode())
+
+
+def run(site, **config):
+    """Run the stream in a process of its own, which ends when it has caught up; returns whether it succeeded, and what
+    it said.
+    """
+    command = [sys.executable, "-m", "tests.support.bookings", json.dumps(config)]
+    done = subprocess.run(command, cwd=ROOT, env=site.env, capture_output=True, text=True, timeout=PATIENCE_S)
+    return done.returncode == 0, done.stderr
+
+
+def written(site):
+    """What the topic holds for a read_committed reader, without the places."""
+    return sorted(m.value.split("/")[0] for m in oracle.read(site.connection, [BOOKINGS]))
+
+
+def situation(site) -> Situation:
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    checkpoints = CheckpointReader(root=str(site.folder / "checkpoints"))
+    return situations(kafka, checkpoints, [bookings.spec], Deadline(20))[bookings.sink_id]
+
+
+def checked(site, monkeypatch):
+    """Run the stream's checks; their results by name."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", site.bootstrap_servers)
+    job = definitions(site.folder).resolve_job_def(CHECKS_JOB)
+    done = job.execute_in_process(instance=dg.DagsterInstance.ephemeral())
+    return {e.check_name: e for e in done.get_asset_check_evaluations()}
+
+
+@pytest.fixture(scope="module")
+def streamed(site):
+    """Two runs, the second one after a crash would be the same: it continues both topics where the first one ended."""
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    kafka.create_topics({ORDERS: 2, REFUNDS: 2})
+    send(site, ORDERS, ["before"])
+    send(site, REFUNDS, ["before, and not wanted"])
+    succeeded, said = run(site)
+    assert succeeded and f"begins at earliest of {ORDERS}, latest of {REFUNDS}" in said, said[-5000:]
+    first = written(site)
+    send(site, ORDERS, [f"order{n}" for n in range(50)])
+    send(site, REFUNDS, [f"refund{n}" for n in range(20)])
+    assert situation(site).lag > 70  # the records of both, and their markers
+    succeeded, said = run(site, refunded="~")
+    assert succeeded, said[-5000:]
+    return first
+
+
+def test_each_record_of_both_topics_is_written_once_from_where_its_topic_begins(site, streamed):
+    """Guards against a second topic that is read from another place, under another name, or again after a restart."""
+    assert streamed == ["+before"]
+    orders, refunds = [f"+order{n}" for n in range(50)], [f"~refund{n}" for n in range(20)]
+    assert written(site) == sorted(["+before", *orders, *refunds])
+    oracle.assert_settled(site.connection, bookings.sink_id, [BOOKINGS])
+
+
+def test_health_and_checks_see_both_topics(site, streamed, monkeypatch):
+    """Guards against a lag that counts one topic, and against a comparison that takes one for the other."""
+    assert situation(site).lag == 0
+    found = checked(site, monkeypatch)
+    assert all(e.passed for e in found.values()), {name: e.description for name, e in found.items()}
+    proof = found["no_duplicates_and_no_loss"].metadata
+    assert proof["input_records_compared"].value == 71 and proof["output_records_read"].value == 71
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_foreign_checkpoint_is_refused_although_no_input_waits(site, streamed, known, tmp_path):
+    """Until caught up, a stream without input has no batch: it ended well on the checkpoint of another query."""
+    if known:
+        (tmp_path / "metadata").write_text('{"id":"11111111-2222-3333-4444-555555555555"}')
+    succeeded, said = run(site, checkpoint=str(tmp_path))
+    assert not succeeded and "EO-SINK-OWNED" in said and "There is no checkpoint yet" not in said
+
+
+def test_a_record_of_the_second_topic_that_is_there_twice_is_found(site, streamed, monkeypatch):
+    """Runs last: the output is wrong after it. An offset of one topic must not stand for that of the other."""
+    value = next(m.value for m in oracle.read(site.connection, [BOOKINGS]) if m.value.startswith("~"))
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    with kafka.producer("again") as producer, producer.transaction():
+        producer.send(BOOKINGS, value.encode())
+    found = checked(site, monkeypatch)["no_duplicates_and_no_loss"]
+    assert not found.passed and f"duplicated: {REFUNDS}-" in found.description
