@@ -181,6 +181,11 @@ class Run:
         """Whether Spark has written ``commits/<batch>``."""
         return (self.checkpoint / "commits" / str(batch)).exists()
 
+    def lose_commit(self, batch: int) -> None:
+        """Remove ``commits/<batch>``, as a machine that stops before the write is durable does."""
+        for name in (str(batch), f".{batch}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
     def await_commit(self, batch: int, timeout_s: float = PATIENCE_S) -> None:
         """Until Spark has written ``commits/<batch>``."""
         self.await_true(f"commits/{batch}", lambda: self.is_committed(batch), timeout_s)
