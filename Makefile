@@ -27,7 +27,7 @@ export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
 .PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka \
 	test-librdkafka test-s3 test-extras test-pythons tutorial check docs benchmark guard \
-	clean lock lock-jars
+	audit sbom clean lock lock-jars
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,6 +124,12 @@ benchmark: setup ## This sink beside Spark's own, Flink and Quix Streams, in one
 
 guard: setup ## Fails when a record takes much more processor time than with Spark's own sink
 	$(PYTHON) -m benchmarks --only throughput --records 2400000 --repeats 5 --at-most $(GUARD)
+
+audit: setup ## Known vulnerabilities of what is pinned; needs the vulnerability service of PyPI, or AUDIT_ARGS="-s osv"
+	@$(PYTHON) tools/dependencies.py audit $(AUDIT_ARGS)
+
+sbom: setup ## A bill of materials, .run/sbom.json: the packages of constraints.txt and the jars of ivy.xml
+	@$(PYTHON) tools/dependencies.py sbom
 
 clean: ## Remove the files of runs and tools from the project folder; keeps .venv and the cache folder
 	rm -rf $(RUN) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log build dist

@@ -6,6 +6,8 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_exactly_once.names import UNDER_WAY_POLICY_S
+from exactly_once.errors import InvalidOption
+from exactly_once.options import SECRET_OPTIONS
 
 
 class Mode(Enum):
@@ -106,6 +108,23 @@ class StreamConfig(dg.Config):
             "ends for it; 0: never."
         ),
     )
+
+    def checked_sink_options(self) -> dict[str, str]:
+        """The options of the sink that this run adds.
+
+        Raises
+        ------
+        InvalidOption
+            One of them is a secret: Dagster keeps the configuration of a run, and shows it to whoever opens the UI.
+        """
+        for name in self.sink_options:
+            if name.lower() in SECRET_OPTIONS:
+                raise InvalidOption(
+                    f"sink_options holds {name}, a secret: Dagster now keeps it with this run and shows it in the UI",
+                    "Change that secret. Give the new one to the Kafka resource or to options= of the declaration, "
+                    "from a variable of the environment",
+                )
+        return dict(self.sink_options)
 
 
 class ReconcileConfig(dg.Config):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import smtplib
 import ssl
@@ -97,12 +98,13 @@ class WebhookNotifier(Notifier):
     def send(self, notice: Notice) -> None:
         """Post the notice; see :meth:`Notifier.send`."""
         body = json.dumps(payload(notice, Format(self.format), self.routing_key)).encode()
-        request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
         try:
+            request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
             with urllib.request.urlopen(request, timeout=SEND_BUDGET_S):
                 return
-        except (OSError, ValueError) as error:
-            raise NotSent(f"the webhook did not take the notice ({_said(error)})") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            # not "from error": its text may be the address
+            raise NotSent(f"the webhook did not take the notice ({_said(error)})") from None
 
 
 class EmailNotifier(Notifier):

@@ -10,7 +10,8 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 #: A decision keeps the text of ``offsets/N`` up to this many bytes. The text has 2 KB of settings and some 20 bytes for
 #: each input partition, so three thousand partitions fit; and the log's 64 decisions stay below 4 MiB.
 LONGEST_KEPT_OFFSETS = 64 * 1024
+
+#: Spark keeps in sources/<n>/0 where the n-th source of a query began.
+_SOURCES = "sources"
+_BEGINNING = re.compile(rf"{_SOURCES}/\d+/0$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,51 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
     return found
 
 
+def first_offsets(location: str) -> dict[str, dict[int, int]]:
+    """Return where the stream's Kafka sources began, by topic and partition; empty before the first start.
+
+    Spark fixes it once, before the first batch, and keeps it as long as the checkpoint.
+
+    Raises
+    ------
+    CheckpointUnusable
+    """
+    import pyarrow.fs as pafs
+
+    with _reading(location, _SOURCES):
+        files, root = file_system(location)
+        found = files.get_file_info(pafs.FileSelector(f"{root}/{_SOURCES}", allow_not_found=True, recursive=True))
+    names = [match.group() for f in found if (match := _BEGINNING.search(f.path))]
+    return kafka_offsets(_first(location, name) for name in sorted(names))
+
+
+def listed(location: str, folder: str) -> list[pafs.FileInfo]:
+    """Return the files of a folder of the checkpoint.
+
+    Raises
+    ------
+    CheckpointUnusable
+    """
+    import pyarrow.fs as pafs
+
+    with _reading(location, folder):
+        files, root = file_system(location)
+        return list(files.get_file_info(pafs.FileSelector(f"{root}/{folder}", allow_not_found=True)))
+
+
+def read_text(location: str, name: str) -> str:
+    """Return the text of a file of the checkpoint.
+
+    Raises
+    ------
+    CheckpointUnusable
+    """
+    with _reading(location, name):
+        files, root = file_system(location)
+        with files.open_input_stream(f"{root}/{name}") as stream:
+            return bytes(stream.read()).decode()
+
+
 def same_location(one: str, other: str) -> bool:
     """Return whether two locations are the same folder, however they are spelled."""
     try:
@@ -186,6 +236,33 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
     uri = re.sub(r"^s3[an]:", "s3:", uri)  # Hadoop's names for the same scheme
     files, root = pafs.FileSystem.from_uri(uri)
     return files, root.rstrip("/")
+
+
+def _first(location: str, name: str) -> str:
+    """Return the offsets in a file of :data:`_SOURCES`, as JSON."""
+    text = read_text(location, name)
+    try:
+        offsets = text[text.index("{") :]  # behind a zero byte and a version
+        for partitions in json.loads(offsets).values():
+            {int(p): int(offset) for p, offset in partitions.items()}
+    except (ValueError, TypeError, AttributeError) as e:
+        raise CheckpointUnusable(
+            f"{name} of the checkpoint {location} does not say where the stream began ({e})",
+            "Restore the checkpoint: only the checkpoint says which input the stream owns",
+        ) from e
+    return offsets
+
+
+@contextmanager
+def _reading(location: str, name: str) -> Iterator[None]:
+    """An object store that does not answer, or refuses, is an error with a way out."""
+    try:
+        yield
+    except (OSError, ValueError) as e:
+        raise CheckpointUnusable(
+            f"{name} of the checkpoint {location} cannot be read ({type(e).__name__}: {e})",
+            "Check that the location exists and that this process may read it",
+        ) from e
 
 
 class _Reader:

@@ -49,6 +49,10 @@ class RowDigest:
             seed = _hash(cell, seed)
         self._sum += seed
 
+    def join(self, other: RowDigest) -> None:
+        """Add all rows of another digest."""
+        self._sum += other._sum
+
     def add_pairs(self, keys: Sequence[Cell], values: Sequence[Cell]) -> None:
         """Add many rows of two cells: the hash of the key seeds that of the value."""
         unkeyed = bool(keys) and keys[0] is None and keys.count(None) == len(keys)

@@ -39,14 +39,17 @@ class ExactlyOnceError(Exception):
     default_safe = "Nothing was written"
 
     def __init__(self, what: str, way_out: str, safe: str | None = None):
-        # on one line, so that sentence_in() finds all of it in a traceback
-        self.what, self.safe, self.way_out = (
-            " ".join(text.split()).rstrip(".") for text in (what, safe or self.default_safe, way_out)
-        )
+        self.what, self.safe, self.way_out = map(_line, (what, safe or self.default_safe, way_out))
         super().__init__(f"{self.code}: {self.what}. {self.safe}.{_WAY_OUT}{self.way_out}.")
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
         return type(self), (self.what, self.way_out, self.safe)
+
+
+def _line(text: str) -> str:
+    """One line, so that :func:`sentence_in` finds all of it in a traceback, without what a terminal would obey."""
+    line = " ".join(text.split()).rstrip(".")
+    return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
 
 
 class InvalidOption(ExactlyOnceError):

@@ -30,6 +30,14 @@ DEFAULT_BUFFER_KBYTES = 32 * 1024
 #: A write id is part of a key in the commit log.
 LONGEST_WRITE_ID = 400
 
+#: Options, in lower case, whose values nobody may see.
+SECRET_OPTIONS = frozenset(
+    {
+        *(f"kafka.{name}" for name in kafka_connection.SECRETS),
+        "schema.registry.basic.auth.user.info",
+    }
+)
+
 _PRODUCER = {  # Kafka's name -> librdkafka's
     "linger.ms": "linger.ms",
     "batch.size": "batch.size",

@@ -191,7 +191,7 @@ class _Backfill:
 
     def _write_day(self, session: object, day: Day) -> None:
         stream, config = self.stream, self.config
-        options = {**stream.options, **config.sink_options}
+        options = {**stream.options, **config.checked_sink_options()}
         options |= {"sink.id": self.sink_id, "write.id": self._write_id(day.key), "sink.operator": self._operator}
         in_spark.write_day(
             session,  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
         config.checkpoint,
         config.max_offsets_per_trigger,
         config.trigger_interval_s if config.mode is Mode.until_stopped else None,
-        {**stream.options, **config.sink_options, **config.once.options(), "sink.operator": operator},
+        {**stream.options, **config.checked_sink_options(), **config.once.options(), "sink.operator": operator},
         stream.state_partitions,
         stream.others(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +17,11 @@ from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import Description
+from exactly_once.kafka.transactions import Description, check_seen
 from exactly_once.participant import Participant
 from exactly_once.participants.kafka_transactions import open_transactions
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import check_operator
+from exactly_once.protocol.names import check_operator, namespace
 from exactly_once.protocol.records import KAFKA, Claim, Decision
 
 
@@ -110,8 +111,12 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0, ope
     deadline = Deadline(budget_s)
     commit_log = CommitLog(connection, sink_id)
     # a whole look only where nothing is found: it waits for the write of a driver that died, which the claim ends
-    if commit_log.read(deadline).owner is None and commit_log.read(deadline, whole=True).owner is None:
-        return None
+    found = commit_log.read(deadline)
+    if found.owner is None:
+        found = commit_log.read(deadline, whole=True)
+        if found.owner is None:
+            return None
+    _check_rights(connection, sink_id, found, deadline)
 
     def make(state: LogState) -> Claim:
         owner = state.owner
@@ -121,6 +126,15 @@ def claim_sink(connection: Connection, sink_id: str, budget_s: float = 60.0, ope
     _, claim = commit_log.claim(make, deadline)
     commit_log.close()
     return claim
+
+
+def _check_rights(connection: Connection, sink_id: str, log: LogState, deadline: Deadline) -> None:
+    """Refuse before a driver is fenced: a recovery must see the sink's transactions and outputs."""
+    with Admin(connection, max(1.0, deadline.left)) as admin:
+        check_seen(admin, namespace(sink_id))
+        for topic in sorted({topic for decision in log.decisions for topic in decision.topics}):
+            with suppress(UnknownTopic):  # deleted since
+                admin.topic_partitions([topic])
 
 
 def complete_decided(
@@ -179,6 +193,7 @@ def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Veri
     deadline = Deadline(budget_s)
     log = read_log(connection, sink_id, budget_s, whole=True)
     with Admin(connection, budget_s) as admin:
+        check_seen(admin, namespace(sink_id))
         left_open = open_transactions(sink_id, admin, lambda p: True)
     topics = {t for d in log.decisions for t in d.topics} | {t for d in left_open for t, _ in d.partitions}
     blocked = _wait_until_readable(connection, sorted(topics), Deadline(max(1.0, deadline.left)))

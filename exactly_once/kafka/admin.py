@@ -19,6 +19,7 @@ from kafka.errors import (
     LeaderNotAvailableError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
     UnknownBrokerIdError,
     UnknownTopicOrPartitionError,
     for_code,
@@ -30,7 +31,7 @@ from kafka.structs import TopicPartition
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, NotAuthorized, UnknownTopic
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.errors import check, lacking, of_admin
+from exactly_once.kafka.errors import Cause, cause_of, check, lacking, of_admin
 from exactly_once.kafka.refusal import refusal_of
 
 T = TypeVar("T")
@@ -174,7 +175,14 @@ class Admin:
         return asked
 
     def named(self, e: Exception | None) -> ExactlyOnceError:
-        """Our name for a client's error; see :func:`exactly_once.kafka.errors.of_admin`."""
+        """Our name for a client's error; see :func:`exactly_once.kafka.errors.of_admin`. A client without a token only
+        says that it cannot connect.
+        """
+        try:
+            if cause_of(e) is Cause.SILENT:
+                self.connection.check_login()
+        except ExactlyOnceError as why:
+            return why
         return of_admin(e, self.connection.bootstrap_servers, self.deadline.seconds)
 
     # -- to whom: for use inside of questions ---------------------------------------------------------------------
@@ -205,7 +213,10 @@ class Admin:
         found: dict[str, int] = {}
         for first in range(0, len(transactional_ids), IDS_AT_ONCE):
             some = transactional_ids[first : first + IDS_AT_ONCE]
-            found |= await self.client._find_coordinator_ids(some, key_type=CoordinatorType.TRANSACTION)
+            try:
+                found |= await self.client._find_coordinator_ids(some, key_type=CoordinatorType.TRANSACTION)
+            except TransactionalIdAuthorizationFailedError as e:  # without the id
+                raise type(e)(f"FindCoordinator of {some[0]}") from e
         return found
 
     def forget_coordinator(self, transactional_id: str) -> None:
@@ -298,7 +309,7 @@ class Admin:
         if denied := [t["name"] for t in described if t["error_code"] == TopicAuthorizationFailedError.errno]:
             raise NotAuthorized(
                 f"this principal may not describe topic {denied[0]!r} on {self.connection.bootstrap_servers}",
-                f"Grant the rights on {denied[0]} that docs/reference.md lists under 'Rights'",
+                f"Grant DESCRIBE on the topic {denied[0]}; docs/reference.md lists all rights",
             )
         if missing := [t for t in wanted if t not in found]:
             way_out = "Create the topic with the number of partitions that you want, or correct its name"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from confluent_kafka import (
@@ -27,15 +28,16 @@ from exactly_once.errors import (
     DecisionTooLarge,
     ExactlyOnceError,
     Fenced,
+    NotAuthorized,
     UnknownTopic,
 )
 from exactly_once.kafka import log_reader, log_topic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
-from exactly_once.kafka.errors import Cause, cause_of, of_commit_log
+from exactly_once.kafka.errors import Cause, cause_of, lacking, of_commit_log
 from exactly_once.kafka.input_offsets import InputOffsets, Offsets, OffsetsRefused
 from exactly_once.kafka.log_reader import PARTITION, Reading
-from exactly_once.protocol.encoding import encode, headers_of
+from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, encode, headers_of
 from exactly_once.protocol.log_state import LogState, fold
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
 from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, key_of
@@ -47,9 +49,6 @@ log = logging.getLogger(__name__)
 #: A write is one small record; a driver that dies inside it blocks readers of the log (never of the output) this long,
 #: or until the next claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
-
-#: Before compression, so eight times what the topic takes: decisions are full of what repeats.
-LARGEST_RECORD_BYTES = 64 * 1024 * 1024
 
 
 class CommitLog:
@@ -94,19 +93,30 @@ class CommitLog:
 
         def look() -> Reading:
             if not whole:
-                return log_reader.read(self._connection, self.topic, deadline)
+                return log_reader.read(self._connection, self.sink_id, deadline)
             with Admin(self._connection, deadline.left) as admin:
                 admin.topic_partitions([self.topic])
                 end = admin.high_watermark(self.topic, PARTITION)
-            return log_reader.read(self._connection, self.topic, deadline, until=end)
+            return log_reader.read(self._connection, self.sink_id, deadline, until=end)
 
         try:
             found = _patiently(deadline, look, BrokerUnreachable)
         except UnknownTopic:
+            self._check_seen(deadline)
             return LogState()
         state = fold(found.entries)
         self._known = state, found.position
         return state
+
+    def _check_seen(self, deadline: Deadline) -> None:
+        """A log that this principal may not see looks to librdkafka like one that does not exist: its decided
+        transactions would be taken for undecided ones.
+        """
+        with Admin(self._connection, max(1.0, deadline.left)) as admin, suppress(UnknownTopic):
+            try:
+                admin.topic_partitions([self.topic])
+            except NotAuthorized as e:
+                raise lacking(["READ"], self.topic) from e
 
     def claim(self, make: Callable[[LogState], Claim], deadline: Deadline) -> tuple[LogState, Claim]:
         """Become the owner: fence every other writer, read to the end, write ``make(state)``.
@@ -273,7 +283,7 @@ class CommitLog:
                 raise self._named(e) from e
             end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
         state, start = known if known is not None and known[1] <= end else (LogState(), None)
-        found = log_reader.read(self._connection, self.topic, deadline, start, until=end)
+        found = log_reader.read(self._connection, self.sink_id, deadline, start, until=end)
         self._producer = producer
         return fold(found.entries, state)
 

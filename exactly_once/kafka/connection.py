@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,9 @@ OPTIONS = frozenset(
         *oauthbearer.OPTIONS,
     }
 )
+
+#: Those of them that hold a secret.
+SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password", oauthbearer.SECRET)
 
 #: Environment variable -> option.
 VARIABLES = {
@@ -144,7 +148,8 @@ class Connection:
         return self.sasl_password, self.ssl_key_password, self.oauth.client_secret if self.oauth else None
 
     def check_login(self) -> None:
-        """Make sure that there is a token, where clients log in with one: no client says why there is none.
+        """Make sure that there is a token, where clients log in with one, and that certificates and key can be read: no
+        client says why they cannot.
 
         Raises
         ------
@@ -152,6 +157,25 @@ class Connection:
         """
         if self.oauth is not None:
             oauthbearer.tokens_of(self.oauth).current()
+        if self.security_protocol.endswith("SSL"):
+            self._check_files()
+
+    def _check_files(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        option = "kafka.ssl.truststore.location"
+        try:
+            if self.ssl_ca:
+                context.load_verify_locations(self.ssl_ca)
+            option = "kafka.ssl.keystore.location"
+            if self.ssl_identity:
+                # an empty password rather than none: OpenSSL would ask the terminal for it
+                context.load_cert_chain(self.ssl_identity, password=self.ssl_key_password or "")
+        except OSError as e:  # an error of OpenSSL is one too
+            raise InvalidOption(
+                f"{option} cannot be used on this host ({e})",
+                f"Set {option} to a PEM file that driver and executors can read, and kafka.ssl.key.password to the "
+                "password of the private key in it, if it has one",
+            ) from None
 
     def librdkafka(self) -> dict[str, Any]:
         """The connection for confluent-kafka clients.

@@ -6,13 +6,21 @@ classes without a code.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 from typing import NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
+from kafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownBrokerIdError,
+    for_code,
+)
 from kafka.errors import KafkaError as PythonError
-from kafka.errors import UnknownBrokerIdError, for_code
 
 from exactly_once.errors import (
     BrokerRefused,
@@ -24,9 +32,13 @@ from exactly_once.errors import (
     PrepareFailed,
     UnknownTopic,
 )
+from exactly_once.protocol.names import PartId, namespace
 
 #: So much of a key is shown.
 KEY_SHOWN = 60
+
+#: Follows a topic in the name of a partition.
+_PARTITION = re.compile(r"-[0-9]+$")
 
 
 class Cause(Enum):
@@ -108,7 +120,7 @@ def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceEr
     if cause is Cause.DENIED:
         return NotAuthorized(
             f"{servers} refuses this principal: {said}",
-            "Grant the right that docs/reference.md lists under 'Rights', or correct the credentials",
+            _right_to_grant(e),
         )
     if cause is Cause.REFUSED:
         return BrokerRefused(
@@ -119,6 +131,24 @@ def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceEr
         f"no broker of {servers} answered within {seconds:g} s ({said})",
         "Check kafka.bootstrap.servers, the brokers and the network; start again, unchanged, once they answer",
     )
+
+
+def _right_to_grant(e: Exception | None) -> str:
+    """The right that is missing, on what the failed request was about: :func:`check` names that last."""
+    asked = str(e).rpartition(" of ")[2] if " of " in str(e) else ""
+    if isinstance(e, TransactionalIdAuthorizationFailedError):
+        part = PartId.parse(asked)
+        whose = f"with the prefix {namespace(part.sink_id)}" if part else f"like {asked}" if asked else "of the sink"
+        return f"Grant WRITE on the transactional ids {whose}, or DESCRIBE to whoever only looks"
+    if isinstance(e, TopicAuthorizationFailedError):
+        of_partition = "metadata" not in str(e)
+        topic = f"the topic {_PARTITION.sub('', asked) if of_partition else asked}" if asked else "this topic"
+        return f"Grant READ (to write records: WRITE) on {topic}; docs/reference.md lists all rights"
+    if isinstance(e, GroupAuthorizationFailedError):
+        return f"Grant READ, or DESCRIBE to whoever only looks, on {f'the group {asked}' if asked else 'this group'}"
+    if isinstance(e, ClusterAuthorizationFailedError):
+        return "Grant DESCRIBE on the cluster, or what docs/reference.md lists under 'Rights'"
+    return "Correct the credentials, or grant the right that docs/reference.md lists under 'Rights'"
 
 
 def lacking(operations: Iterable[str], topic: str, who: str = "") -> NotAuthorized:
@@ -184,8 +214,15 @@ def of_sender(
                 "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers",
             )
         case Cause.DENIED:
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
+                return lacking(["WRITE"], topic, f"{name}: ")
+            part = PartId.parse(name)
+            prefix = f" with the prefix {namespace(part.sink_id)}" if part else ""
             return NotAuthorized(
-                f"{name}: {error.str()}", "Grant the rights that docs/reference.md lists under 'Rights'"
+                f"{name}: {error.str()}",
+                f"Grant WRITE on the transactional ids{prefix}"
+                if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                else "Correct the credentials, or grant the right that docs/reference.md lists under 'Rights'",
             )
     return PrepareFailed(
         f"{name}: {error.str()} ({error.name()})", "Start the stream again once the brokers are healthy"

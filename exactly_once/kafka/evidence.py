@@ -14,13 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.record.memory_records import MemoryRecords
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, UnknownTopic
 from exactly_once.kafka.admin import Admin, Watermarks
-from exactly_once.kafka.errors import check
+from exactly_once.kafka.fetch import READ_COMMITTED, READ_UNCOMMITTED, fetch
 from exactly_once.kafka.leaders import open_on
 from exactly_once.protocol.records import Place, PreparedTransaction
 
@@ -30,13 +29,8 @@ _SOME_BYTES = 1024
 #: At once, on the way to an end marker.
 _MANY_BYTES = 4 * 1024 * 1024
 
-#: Versions of Fetch with isolation levels and topic names: KIP-98 brought the one, KIP-516 takes the other away in 13.
-_FIRST_VERSION, _LAST_VERSION = 4, 12
-
 #: Markers take a moment after the coordinator has decided.
 _MARKERS_S = 10.0
-
-_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 
 
 class Fate(Enum):
@@ -75,7 +69,7 @@ def _fate(admin: Admin, handle: PreparedTransaction, seen: dict[str, dict[int, W
         if marks is None or not marks.low <= place.offset < marks.high:
             return Fate.UNKNOWN
         if marks.last_stable > place.offset:
-            return read_fate(_fetch(admin, place, place.offset, _READ_COMMITTED, _SOME_BYTES), handle)
+            return read_fate(fetch(admin, place[:2], place.offset, READ_COMMITTED, _SOME_BYTES), handle)
         mine = (handle.producer_id, place.offset)
         if any((h.producer_id, h.start_offset) == mine for h in open_on(admin, [(place.topic, place.partition)])):
             return Fate.OPEN
@@ -92,7 +86,7 @@ def _batches(admin: Admin, place: Place) -> Iterator[Any]:
     """The batches of records from ``place`` on, markers included, to the end of the partition."""
     offset = place.offset
     while not admin.deadline.over:
-        fetched = _fetch(admin, place, offset, _READ_UNCOMMITTED, _MANY_BYTES)
+        fetched = fetch(admin, place[:2], offset, READ_UNCOMMITTED, _MANY_BYTES)
         records, before = MemoryRecords(bytes(fetched.records or b"")), offset
         while records.has_next():
             batch = records.next_batch()
@@ -103,40 +97,6 @@ def _batches(admin: Admin, place: Place) -> Iterator[Any]:
                 yield batch
         if offset == before:
             return
-
-
-def _fetch(admin: Admin, place: Place, offset: int, isolation: int, some_bytes: int) -> Any:
-    """The leader's answer for the partition of ``place`` from ``offset`` on, as a reader gets it."""
-    topic = FetchRequest.FetchTopic
-    partition = topic.FetchPartition(
-        partition=place.partition,
-        current_leader_epoch=-1,
-        fetch_offset=offset,
-        last_fetched_epoch=-1,
-        log_start_offset=-1,
-        partition_max_bytes=some_bytes,
-    )
-    request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=1,
-        max_bytes=some_bytes,
-        isolation_level=isolation,
-        session_id=0,
-        session_epoch=-1,
-        topics=[topic(topic=place.topic, partitions=[partition])],
-        forgotten_topics_data=[],
-        rack_id="",
-        min_version=_FIRST_VERSION,
-        max_version=_LAST_VERSION,
-    )
-
-    async def question() -> Any:
-        answer = await admin.send(request, await admin.leader((place.topic, place.partition)))
-        found = answer.responses[0].partitions[0]
-        check(found.error_code, f"Fetch of {place.topic}-{place.partition}")
-        return found
-
-    return admin.ask(question)
 
 
 def read_fate(fetched: Any, handle: PreparedTransaction) -> Fate:

@@ -23,10 +23,18 @@ from exactly_once.kafka.errors import of_commit_log
 from exactly_once.kafka.leaders import OLDER_THAN_S, open_on
 from exactly_once.kafka.transactions import ids_of
 from exactly_once.protocol.encoding import decode
-from exactly_once.protocol.records import Entry, is_own_key
+from exactly_once.protocol.names import commit_log_topic
+from exactly_once.protocol.records import Entry, is_own_key, key_of
+from exactly_once.protocol.untrusted import check_own
 
 #: For asking who blocks the log, when the budget for waiting is spent.
 _WHO_S = 5.0
+
+#: Of a record's key in an error. Those of batch writes have up to 415 characters.
+_KEY_SHOWN = 500
+
+#: So many records under keys that are not the sink's may wait for their tombstones: each is kept until the log's end.
+_MANY_STRAYS = 1_000
 
 #: A commit log is this partition of its topic; a topic with more has nothing in the others.
 PARTITION = 0
@@ -40,9 +48,9 @@ class Reading(NamedTuple):
 
 
 def read(
-    connection: Connection, topic: str, deadline: Deadline, start: int | None = None, until: int | None = None
+    connection: Connection, sink_id: str, deadline: Deadline, start: int | None = None, until: int | None = None
 ) -> Reading:
-    """The committed records of the log, in order.
+    """The committed records of the sink's log, in order: of each key the last one.
 
     Parameters
     ----------
@@ -57,6 +65,7 @@ def read(
     CommitLogBlocked
         When the deadline is over before ``until`` can be read.
     """
+    topic = commit_log_topic(sink_id)
     consumer = Consumer(
         {
             **connection.librdkafka(),
@@ -70,8 +79,7 @@ def read(
             "logger": librdkafka_log,
         }
     )
-    stray: dict[bytes | None, CommitLogDamaged] = {}
-    entries: list[Entry] = []
+    latest = _Latest()
     position = -1
     try:
         partition = TopicPartition(topic, PARTITION)
@@ -83,7 +91,7 @@ def read(
                 continue
             error = message.error()
             if error is None:
-                _take(message, entries, stray)
+                latest.take(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = message.offset() or 0
                 if until is None or position >= until:
@@ -96,8 +104,7 @@ def read(
         raise of_commit_log(e, topic, connection.bootstrap_servers) from e
     finally:
         consumer.close()
-    if stray:
-        raise next(iter(stray.values()))
+    entries = latest.entries(sink_id)
     if position < 0:
         raise timed_out(topic, deadline)
     if until is not None and position < until:
@@ -106,33 +113,68 @@ def read(
     return Reading(entries, position)
 
 
-def _take(message: Message, entries: list[Entry], stray: dict[bytes | None, CommitLogDamaged]) -> None:
-    """As compaction does, the last record of a key counts: a tombstone settles the stray record before it."""
-    key, value = message.key(), message.value()
-    stray.pop(key, None)
-    if value is None:
-        return
+class _Latest:
+    """As in compaction, the last record of a key counts: a tombstone settles the stray record before it. A log that is
+    not compacted, or that somebody floods, takes no more memory than its keys do.
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes | str | None, Message] = {}
+        self._strays: set[bytes | str | None] = set()
+
+    def take(self, message: Message) -> None:
+        key = message.key()
+        self._by_key.pop(key, None)
+        self._strays.discard(key)
+        if message.value() is None:
+            return
+        self._by_key[key] = message
+        if not is_own_key(_text(key)):
+            self._strays.add(key)
+            if len(self._strays) > _MANY_STRAYS:
+                raise _damaged(message, f"the commit log holds more than {_MANY_STRAYS:,} strange records")
+
+    def entries(self, sink_id: str) -> list[Entry]:
+        """In the order of the log."""
+        return [_entry(message, sink_id) for message in self._by_key.values()]
+
+
+def _entry(message: Message, sink_id: str) -> Entry:
+    """The record with its place, if it is what the sink writes under this key, and names the sink's own parts alone."""
     _, timestamp_ms = message.timestamp()
     try:
-        entries.append(Entry(decode(value, dict(message.headers() or ())), message.offset() or 0, timestamp_ms))
+        record = decode(message.value() or b"", dict(message.headers() or ()))
     except CommitLogDamaged as e:
-        stray[key] = _with_its_key(message, e)
+        if "newer version" in e.what:
+            raise
+        raise _damaged(message, e.what) from None
+    try:
+        check_own(record, sink_id)
+    except ValueError as e:
+        raise _damaged(message, f"the commit log holds a record that no driver of this sink wrote ({e})") from None
+    if _text(message.key()) != key_of(record):
+        raise _damaged(message, f"the commit log holds a record that belongs under the key {key_of(record)!r}")
+    return Entry(record, message.offset() or 0, timestamp_ms)
 
 
-def _with_its_key(message: Message, e: CommitLogDamaged) -> CommitLogDamaged:
-    if "newer version" in e.what:
-        return e
+def _text(key: bytes | str | None) -> str:
+    return key.decode(errors="replace") if isinstance(key, bytes) else key or ""
+
+
+def _damaged(message: Message, what: str) -> CommitLogDamaged:
     raw = message.key()
-    key = raw.decode(errors="replace") if raw is not None else None
-    what = f"{e.what}, at offset {message.offset()} of {message.topic()} under the key {key!r}"
+    key = _text(raw) if raw is not None else None
     if key is not None and not is_own_key(key):
-        then = f"Then write a tombstone (a null value) for the key {key!r}"
+        then = f"Then write a tombstone (a null value) for the key {key[:_KEY_SHOWN]!r}"
     else:
         then = (
             "The sink's own record of this key may be lost: find out from the output what the last batch wrote, then "
             "start with a new sink.id, and with the sink.adopt that EO-REWOUND names"
         )
-    return CommitLogDamaged(what, f"Stop the program that wrote this record: only the sink may write here. {then}")
+    return CommitLogDamaged(
+        f"{what}, at offset {message.offset()} of {message.topic()} under the key {key and key[:_KEY_SHOWN]!r}",
+        f"Stop the program that wrote this record: only the sink may write here. {then}",
+    )
 
 
 def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:

@@ -106,7 +106,7 @@ class OpenTransaction:
         return described
 
     def prepared(
-        self, part: int, records: int, size: int, digest: str, place: Place | None = None
+        self, part: int, records: int, size: int, digest: str, form: str, place: Place | None = None
     ) -> PreparedTransaction:
         """Make sure, when all is sent, that this very transaction is open, and the task in time; return the handle.
 
@@ -128,7 +128,7 @@ class OpenTransaction:
                 "transactional id",
             )
         return PreparedTransaction(
-            self.transactional_id, self.producer_id, self.epoch, part, records, size, digest, place
+            self.transactional_id, self.producer_id, self.epoch, part, records, size, digest, place, form=form
         )
 
     def longest_timeout_ms(self) -> int | None:

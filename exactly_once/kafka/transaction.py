@@ -17,7 +17,8 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.open_transaction import OPEN_BUDGET_S, OpenTransaction
-from exactly_once.kafka.produce.records import Headers, place_of
+from exactly_once.kafka.produce.forms import form_of, joined
+from exactly_once.kafka.produce.records import Headers, Records, place_of
 from exactly_once.kafka.sender import Sender
 from exactly_once.protocol.records import PreparedTransaction
 
@@ -59,7 +60,7 @@ class PartTransaction(Sender):
         late: LateCheck | None = None,
     ):
         self._admin = admin
-        self._digest = RowDigest()
+        self._digest, self._form = RowDigest(), ""
         super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
         self.open = OpenTransaction(transactional_id, admin, late)
         assert self._producer is not None
@@ -70,6 +71,11 @@ class PartTransaction(Sender):
             self.open.begun(seen.producer_id, seen.producer_epoch)
         except KafkaException as e:
             raise of_sender(e, self.name) from e
+
+    def send_columns(self, topic: str, rows: Records) -> None:
+        """As :meth:`Sender.send_columns`; the handle says what the digest covers."""
+        super().send_columns(topic, rows)
+        self._form = joined(self._form, form_of(rows))
 
     def send(
         self,
@@ -111,7 +117,7 @@ class PartTransaction(Sender):
             When the task is too late.
         """
         self.flush(timeout_s)
-        handle = self.open.prepared(part, self.records, self.bytes, self._digest.text)
+        handle = self.open.prepared(part, self.records, self.bytes, self._digest.text, self._form)
         self._producer = None
         return handle
 

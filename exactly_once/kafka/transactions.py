@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
-from exactly_once.errors import BrokerTooOld
+from exactly_once.errors import BrokerTooOld, NotAuthorized
 from exactly_once.kafka.admin import IDS_AT_ONCE, IN_FLIGHT, Admin
 from exactly_once.kafka.errors import check, name_of, refuse
 from exactly_once.protocol.outcomes import Outcome, read_answer
@@ -95,7 +95,7 @@ def list_transactions(admin: Admin, prefix: str = "", states: Sequence[str] = ("
     """The transactional ids that begin with ``prefix`` and are in one of ``states`` (any state when empty).
 
     Asks every broker; one that is still loading its part of the transaction log is asked again, since its ids would be
-    missed. Ids without the DESCRIBE right are left out by the broker, silently.
+    missed. Ids without the DESCRIBE right are left out by the broker, silently: see :func:`check_seen`.
     """
     options: dict[str, Any] = {"state_filters": list(states)}
     if prefix and admin.api_version(ListTransactionsRequest()) >= 2:
@@ -116,6 +116,25 @@ def ids_of(admin: Admin, producer_ids: set[int]) -> dict[int, str]:
         lambda: admin.client.list_transactions(broker_ids=admin.run(admin.brokers), producer_id_filters=wanted)
     )
     return {t.producer_id: t.transactional_id for rows in answer.values() for t in rows}
+
+
+def check_seen(admin: Admin, prefix: str) -> None:
+    """Make sure that :func:`list_transactions` lists the ids that begin with ``prefix``: without the right, nothing is
+    open as far as this principal can see.
+
+    Raises
+    ------
+    NotAuthorized
+    """
+    try:
+        describe(admin, [f"{prefix}check"])  # never initialised
+    except NotAuthorized as e:
+        raise NotAuthorized(
+            f"this principal may not see the transactional ids with the prefix {prefix}, and what it may not see is in "
+            "no list",
+            f"Grant DESCRIBE on the transactional ids with the prefix {prefix} (principals that run streams, "
+            "writes or recoveries need WRITE, which includes it)",
+        ) from e
 
 
 def describe(admin: Admin, transactional_ids: Iterable[str]) -> dict[str, Description]:

@@ -15,7 +15,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import find_readers
-from exactly_once.kafka.transactions import describe, list_transactions
+from exactly_once.kafka.transactions import check_seen, describe, list_transactions
 from exactly_once.ops.findings import (
     BlockedPartition,
     Inspection,
@@ -67,6 +67,8 @@ def inspect_sink(
         listed = [t.transactional_id for t in list_transactions(admin, namespace(sink_id), UNDER_WAY)]
         seen = describe(admin, listed)
         log = read_log(connection, sink_id, max(0.1, deadline.left))
+        if log.owner is not None:  # nothing is open of a sink that nobody has claimed
+            check_seen(admin.renew(max(0.1, deadline.left)), namespace(sink_id))
         handles = [h.transactional_id for d in log.open_decisions for h in d.transactions]
         admin.renew(max(0.1, deadline.left))
         known = describe(admin, (h for h in handles if h not in seen)) | seen

@@ -87,10 +87,5 @@ def parse_offsets(text: str) -> Offsets:
     return kafka_offsets(source_lines(text))
 
 
-def by_partition(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Convert offsets from JSON, which has text keys."""
-    return {topic: {int(p): int(offset) for p, offset in partitions.items()} for topic, partitions in topics.items()}
-
-
 def _number(batch_id: int | None) -> int:
     return -1 if batch_id is None else batch_id

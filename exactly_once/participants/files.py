@@ -22,10 +22,19 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from reprlib import repr as shortened
 
 import pyarrow as pa
 
-from exactly_once.errors import Expired, InvalidOption, InvalidSchema, PrepareFailed, StoreRefused, Unfinished
+from exactly_once.errors import (
+    CommitLogDamaged,
+    Expired,
+    InvalidOption,
+    InvalidSchema,
+    PrepareFailed,
+    StoreRefused,
+    Unfinished,
+)
 from exactly_once.failpoints import reach
 from exactly_once.participant import Participant, PartName, Scope
 from exactly_once.participants.file_writer import FileWriter, Format
@@ -42,7 +51,8 @@ BATCH = "batch"
 
 #: A part's name. Names from earlier versions lack the participant, which follows in the file's name.
 _FILE = re.compile(
-    r"(?P<name>eo~.+~\d+\.\d+(?P<participant>~[A-Za-z0-9_-]+)?)(?(participant)|\.[A-Za-z0-9_-]+)\.(jsonl|parquet)"
+    r"(?P<name>eo~[A-Za-z0-9._~-]+~[0-9]+\.[0-9]+(?P<participant>~[A-Za-z0-9_-]+)?)(?(participant)|\.[A-Za-z0-9_-]+)"
+    r"\.(jsonl|parquet)"
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -143,7 +153,7 @@ class FileParticipant(Participant[PreparedPart]):
                     if look + 1 == _LOOKS:
                         raise
             here = store.names(_IDENTITY)
-        if any(h.data["store"] not in here for h in lost):
+        if any(h.data.get("store") not in here for h in lost):
             raise Expired(
                 f"{self.name}: decided parts are not in {store.root}, which is not the directory where they were "
                 "prepared: the URL has changed, a disk is not mounted, or _staging was deleted",
@@ -211,19 +221,32 @@ def part_of(file: str) -> str | None:
 
 
 def _file(handle: PreparedPart) -> str:
-    return str(handle.data["file"])
+    """The name of the part's file. A handle comes from the commit log, where others may have written.
+
+    Raises
+    ------
+    CommitLogDamaged
+        When it is not the name that the part's task gave to its file.
+    """
+    file = handle.data.get("file")
+    if isinstance(file, str) and part_of(file) == handle.name and PartName.parse(handle.name):
+        return file
+    raise CommitLogDamaged(
+        f"the handle of {handle.name!r} names the file {shortened(file)}, which is not that part's",
+        "Find out what other than the sink writes to its commit log, and stop it",
+    )
 
 
 def _there(store: Store, folder: str, handle: PreparedPart) -> bool:
     """Return whether the part's file is in ``folder``, whole."""
-    return store.size(f"{folder}/{_file(handle)}") == handle.data["bytes"]
+    return store.size(f"{folder}/{_file(handle)}") == handle.data.get("bytes", -1)
 
 
 def directory_of(handles: Sequence[PreparedPart]) -> str:
     """Return the directory for the publication of exactly these parts."""
+    digest = sha256("\n".join(sorted(map(_file, handles))).encode()).hexdigest()
     part = PartName.parse(handles[0].name)
     assert part is not None, handles[0].name
-    digest = sha256("\n".join(sorted(map(_file, handles))).encode()).hexdigest()
     return f"{BATCH}={part.batch_id:020d}-{digest[:16]}"
 
 

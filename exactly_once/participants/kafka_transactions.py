@@ -16,6 +16,7 @@ from exactly_once.kafka.leaders import Beginnings, beginnings, with_places
 from exactly_once.kafka.transactions import (
     Description,
     End,
+    check_seen,
     describe,
     end_all,
     end_txn_version,
@@ -275,8 +276,14 @@ def sweep(
     -------
     list of Description
         What was aborted.
+
+    Raises
+    ------
+    NotAuthorized
+        When the principal may not see the sink's transactions, or not abort them.
     """
     aborted: list[Description] = []
+    check_seen(admin, namespace(sink_id))
     for _ in Deadline(SWEEP_BUDGET_S).tries():
         found = [d for d in open_transactions(sink_id, admin, mine) if d.end not in spare]
         if not found:

@@ -11,16 +11,26 @@ standby assigns the same transaction ids again, so on another timeline they prov
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
+from reprlib import repr as shortened
 
 import pyarrow as pa
 
 from exactly_once.deadline import Deadline
 from exactly_once.digest import RowDigest
-from exactly_once.errors import DatabaseUnusable, Expired, InvalidOption, InvalidRecord, InvalidSchema, Unfinished
+from exactly_once.errors import (
+    CommitLogDamaged,
+    DatabaseUnusable,
+    Expired,
+    InvalidOption,
+    InvalidRecord,
+    InvalidSchema,
+    Unfinished,
+)
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import PreparedPart
@@ -45,6 +55,9 @@ GID_BYTES = 199
 
 #: The server cuts application_name after this many bytes.
 APPLICATION_BYTES = 63
+
+#: An xid8 of PostgreSQL.
+_XID = re.compile("[0-9]{1,20}")
 
 #: The longest part name to provide for: a billion claims, a trillion batches, a million parts.
 _LONGEST = (10**9 - 1, 10**12 - 1, 10**6 - 1, "999.999999999999", "incarnated")
@@ -117,6 +130,8 @@ class PostgresParticipant(Participant[PreparedPart]):
         return [h for h in handles if h.data["gid"] not in there]
 
     def commit(self, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
+        for handle in handles:
+            _check(handle)
         with self.database.driver("commit the decided transactions", Unfinished.default_safe) as session:
             database, timeline = session.row("SELECT" + server.ORIGIN)
             if foreign := [h for h in handles if h.data["database"] != database]:
@@ -195,6 +210,18 @@ class PostgresParticipant(Participant[PreparedPart]):
         except psycopg.errors.InvalidParameterValue:  # an id of the future: the server was restored to an earlier state
             return None
         return fate
+
+
+def _check(handle: PreparedPart) -> None:
+    """Refuse a handle that no task of this output made: it comes from the commit log, where others may have written."""
+    data = handle.data
+    texts = all(isinstance(data.get(name), str) for name in ("gid", "xid", "database", "timeline"))
+    if texts and data["gid"] == handle.name and PartName.parse(handle.name) and _XID.fullmatch(str(data["xid"])):
+        return
+    raise CommitLogDamaged(
+        f"the handle of {handle.name!r} holds {shortened(dict(data))}, which is not that part's transaction",
+        "Find out what other than the sink writes to its commit log, and stop it",
+    )
 
 
 def session_name(part: PartName) -> str:

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from exactly_once.errors import CommitLogDamaged
+from exactly_once.protocol.names import LONGEST_OPERATOR
 from exactly_once.protocol.records import (
     KAFKA,
     KINDS,
@@ -24,6 +25,13 @@ from exactly_once.protocol.records import (
     Record,
     in_order,
 )
+from exactly_once.protocol.untrusted import check_fields
+
+#: Before compression, so eight times what the topic takes: decisions are full of what repeats.
+LARGEST_RECORD_BYTES = 64 * 1024 * 1024
+
+#: So much of a record, and of what is wrong with it, is shown.
+_SHOWN = 80
 
 #: Raised when a change would mislead an older reader.
 FORMAT = 5
@@ -56,35 +64,82 @@ def headers_of(record: Record) -> dict[str, str | bytes | None]:
 def decode(value: bytes, headers: Headers | None = None) -> Record:
     """Decode the record in ``value`` and ``headers``. A header that is missing, unknown or no text is no error.
 
+    Whoever may write to the topic may have written ``value``: it takes at most some 30 times its size in memory, and
+    every field of what is returned has been checked (:func:`~exactly_once.protocol.untrusted.check_fields`).
+
     Raises
     ------
     CommitLogDamaged
         When a newer version wrote it, or it is not a record at all.
     """
     try:
-        body: dict[str, Any] = json.loads(value)
-        if not isinstance(body, dict):
-            raise ValueError("not an object")
-        if body.pop("format") > FORMAT:
-            raise CommitLogDamaged(
-                "the commit log was written by a newer version of this package", "Upgrade the package on this driver"
-            )
-        kind = KINDS[body.pop("kind")]
-        if kind is Decision:
-            body["handles"] = _handles(body["handles"], body.pop("others", ()))
-            body["topics"], body["rewritten"] = tuple(body["topics"]), tuple(body.get("rewritten", ()))
-        record: Record = kind(**body)
+        record = _record(value)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as e:
+        why = str(e)[: 3 * _SHOWN]
+    else:
         return _with_headers(record, headers or {}) if isinstance(record, Claim) else record
-    except (KeyError, TypeError, ValueError) as e:
+    # outside of the handler: the exceptions of a log full of garbage must not keep its text
+    raise CommitLogDamaged(
+        f"the commit log holds {value[:_SHOWN]!r}, which is not a commit-log record ({why})",
+        "Find out what other than the sink has written to this topic, and stop it",
+    )
+
+
+def _record(value: bytes) -> Record:
+    if len(value) > LARGEST_RECORD_BYTES:
+        raise ValueError(f"{len(value)} bytes")
+    # not json.loads(bytes), which takes UTF-16 and half characters too
+    body: dict[str, Any] = json.loads(value.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+    if not isinstance(body, dict):
+        raise ValueError("not an object")
+    if _format(body.pop("format")) > FORMAT:
         raise CommitLogDamaged(
-            f"the commit log holds {value[:80]!r}, which is not a commit-log record ({e})",
-            "Find out what other than the sink has written to this topic, and stop it",
-        ) from e
+            "the commit log was written by a newer version of this package", "Upgrade the package on this driver"
+        )
+    if b"\\ud" in value or b"\\uD" in value:
+        json.dumps(body, ensure_ascii=False).encode()  # half a character cannot be printed, nor sent to a broker
+    kind = KINDS[body.pop("kind")]
+    if kind is Decision:
+        body["handles"] = _handles(body["handles"], body.pop("others", ()))
+        body["topics"], body["rewritten"] = _tuple(body["topics"]), _tuple(body.get("rewritten", []))
+    record: Record = kind(**body)
+    check_fields(record)
+    return replace(record, handles=in_order(record.handles)) if isinstance(record, Decision) else record
+
+
+def _format(number: Any) -> int:
+    if type(number) is not int or number < 1:
+        raise ValueError("the format is no number")
+    return number
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    if type(value) is not list:
+        raise ValueError("no list where one belongs")
+    return tuple(value)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, in which no field is there twice: readers would not agree on which one counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field is there twice")
+    return found
+
+
+def _no_number(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
 
 
 def _with_headers(claim: Claim, headers: Headers) -> Claim:
-    texts = {name: v.decode(errors="replace") for name in _IN_HEADERS if isinstance(v := headers.get(name), bytes)}
+    texts = {name: _line(v) for name in _IN_HEADERS if isinstance(v := headers.get(name), bytes)}
     return replace(claim, operator=texts.get("operator", ""), machine=texts.get("machine", ""))
+
+
+def _line(text: bytes) -> str:
+    """A header as a line that a terminal can show: a claim does not fail by what is only information."""
+    line = text[: 4 * LONGEST_OPERATOR].decode(errors="replace")[:LONGEST_OPERATOR]
+    return "".join(c if c.isprintable() else "\ufffd" for c in line)
 
 
 def _row(handle: PreparedTransaction | PreparedPart) -> list[Any]:
@@ -92,7 +147,7 @@ def _row(handle: PreparedTransaction | PreparedPart) -> list[Any]:
     if isinstance(handle, PreparedPart):
         return [handle.name, handle.part, handle.records, handle.digest, dict(handle.data)]
     h = handle
-    return [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place]
+    return [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place, h.form]
 
 
 def _handles(
@@ -100,8 +155,8 @@ def _handles(
 ) -> tuple[PreparedTransaction | PreparedPart, ...]:
     """The handles of a stored decision. Up to format 4, ``stored`` is the list of Kafka's, beside the ``others``."""
     if not isinstance(stored, Mapping):
-        return in_order([*(_transaction(*h) for h in stored), *(PreparedPart(**h) for h in others)])
-    return in_order(
+        return (*(_transaction(*h) for h in stored), *(PreparedPart(**h) for h in others))
+    return tuple(
         _transaction(*row) if name == KAFKA else PreparedPart(name, *row)
         for name, rows in stored.items()
         for row in rows
@@ -109,5 +164,9 @@ def _handles(
 
 
 def _transaction(*fields: Any) -> PreparedTransaction:
-    handle = PreparedTransaction(*fields[:7])
-    return handle.at(Place(*fields[7])) if len(fields) > 7 and fields[7] else handle
+    handle, more = PreparedTransaction(*fields[:7]), fields[7:]
+    if len(more) > 2:
+        raise ValueError(f"a handle of {len(fields)} fields")
+    if len(more) > 1:
+        handle = replace(handle, form=more[1])
+    return handle.at(Place(*more[0])) if more and more[0] else handle

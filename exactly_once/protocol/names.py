@@ -28,11 +28,14 @@ _HALF = 5
 LONGEST_OPERATOR = 200
 
 _SINK_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,149}")
+
+#: Of 64 bits. Anybody may use ids that begin like a sink's, and Python refuses to read a number of 5,000 digits.
+_N = "[0-9]{1,19}"
 _PART_NAME = re.compile(
-    r"eo:(?P<sink>[^:]+):((?P<incarnation>[a-z2-7]{10}):)?(?P<token>\d+):(?P<batch>\d+):(?P<part>\d+)"
-    r":(?P<attempt>\d+\.\d+)(:(?P<participant>.+))?"
+    rf"eo:(?P<sink>[^:]+):((?P<incarnation>[a-z2-7]{{10}}):)?(?P<token>{_N}):(?P<batch>{_N}):(?P<part>{_N})"
+    rf":(?P<attempt>{_N}\.{_N})(:(?P<participant>.+))?"
 )
-_PART_ID = re.compile(r"eo:(?P<sink>[^:]+):(?P<slot>\d+):(?P<part>\d+):(?P<attempt>\d+\.\d+)")
+_PART_ID = re.compile(rf"eo:(?P<sink>[^:]+):(?P<slot>{_N}):(?P<part>{_N}):(?P<attempt>{_N}\.{_N})")
 
 
 class PartId(NamedTuple):

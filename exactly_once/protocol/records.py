@@ -52,6 +52,9 @@ class PreparedTransaction:
         The topics that it wrote to. The task tells the driver; the decision keeps the topics of all parts together.
     end_txn_version : int
         The version that EndTxn must use, retries included; 0 before :meth:`Decision.parts_of` fills it in.
+    form : str
+        What the digest covers, for whoever reads the records back (:mod:`exactly_once.kafka.produce.forms`); ""
+        in handles of earlier versions.
     """
 
     transactional_id: str
@@ -64,6 +67,7 @@ class PreparedTransaction:
     place: Place | None = None
     topics: tuple[str, ...] = field(default=(), compare=False)
     end_txn_version: int = field(default=0, compare=False)
+    form: str = field(default="", compare=False)
 
     @property
     def participant(self) -> str:

@@ -6,12 +6,15 @@ second of processor time is too much for what a process does not use.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from exactly_once.errors import ExactlyOnceError
 from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.part import Part
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from exactly_once.coordinator.batch_write import Write
     from exactly_once.protocol.ticket import Ticket
     from exactly_once.spark.columns import Columns
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -88,7 +93,8 @@ class Writer(DataSourceStreamArrowWriter):
         from exactly_once.spark.driver import committer
 
         reach("aborting")
-        committer(self._options).abort(batchId, _parts(messages))
+        with _leaving_the_cause(self._options.sink_id):
+            committer(self._options).abort(batchId, _parts(messages))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -115,7 +121,17 @@ class BatchWriter(DataSourceArrowWriter):
         """Abort the write unless it is decided; see :func:`exactly_once.coordinator.batch_write.abort_write`."""
         from exactly_once.coordinator.batch_write import abort_write
 
-        abort_write(self._options, self._write, _parts(messages))
+        with _leaving_the_cause(self._options.sink_id):
+            abort_write(self._options, self._write, _parts(messages))
+
+
+@contextmanager
+def _leaving_the_cause(sink_id: str) -> Iterator[None]:
+    """Log an error of an abort: if it were raised, Spark would say "Writing job failed", and not why the batch did."""
+    try:
+        yield
+    except ExactlyOnceError as e:
+        log.warning("sink %s: what the failed batch left open is for the next start to end: %s", sink_id, e)
 
 
 def _parts(messages: list[WriterCommitMessage | None]) -> list[Part | None]:

@@ -28,9 +28,11 @@ from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.ops.transactions import Refused, end_hanging
+from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, offsets_group
 from exactly_once.protocol.records import MANY_PARTS, WRITE, Claim, Completed, Decision, Place, PreparedTransaction
 from tests.support import broker as brokers
+from tests.support import oracle
 from tests.support.hanging import UNVERIFIED, leave_hanging
 
 LOG_AS_README_SAYS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
@@ -40,9 +42,9 @@ def claim(token: int) -> Claim:
     return Claim(token, "q", 0, "stream", "elsewhere", 1, "/c")
 
 
-def decision(batch: int, token: int = 1, parts: int = 1, query: str = "q") -> Decision:
+def decision(sink_id: str, batch: int, token: int = 1, parts: int = 1, query: str = "q") -> Decision:
     handles = tuple(
-        PreparedTransaction(f"eo:s:0:{p}:0.0", 1000 + p, 0, p, 10, 100, f"{p:016x}", Place("out", p, 7))
+        PreparedTransaction(f"eo:{sink_id}:0:{p}:0.0", 1000 + p, 0, p, 10, 100, f"{p:016x}", Place("out", p, 7))
         for p in range(parts)
     )
     return Decision(query, batch, token, handles, "digest", 5, 1, topics=("out",))
@@ -87,11 +89,11 @@ def test_a_claim_waits_for_somebody_elses_transaction_that_hides_the_decisions_b
     """Duplicates: a start that reads to the last stable offset plans a batch again that is decided behind it."""
     first = owned(connection, sink_id)
     with foreign_transaction(connection, sink_id) as foreign:
-        first.append(decision(0), Deadline(30))
+        first.append(decision(sink_id, 0), Deadline(30))
         assert read_log(connection, sink_id).decisions == (), "an observer sees what is stable"
         threading.Timer(1.0, foreign.abort_transaction, [30]).start()
         seen, _ = CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))
-        assert seen.decisions == (decision(0),)
+        assert seen.decisions == (decision(sink_id, 0),)
         foreign.begin_transaction()
 
 
@@ -101,7 +103,7 @@ def test_a_recovery_does_not_wait_for_the_write_of_a_dead_driver_to_time_out(
     """Outage: a driver killed in the middle of a write to its log leaves the write open for half a minute, and readers
     of the output wait for the recovery as long. The claim of the recovery is what ends the write.
     """
-    owned(connection, sink_id).append(decision(0), Deadline(30))
+    owned(connection, sink_id).append(decision(sink_id, 0), Deadline(30))
     with foreign_transaction(connection, sink_id, commit_log_id(sink_id)) as dead:
         taken = recovery.claim_sink(connection, sink_id, budget_s=commit_log.LOG_TRANSACTION_TIMEOUT_MS / 3_000)
         assert taken is not None and taken.token == 2
@@ -109,7 +111,7 @@ def test_a_recovery_does_not_wait_for_the_write_of_a_dead_driver_to_time_out(
             dead.commit_transaction(30)  # fenced; the fixture's abort is refused as well
         dead.purge()
     log = read_log(connection, sink_id)
-    assert log.owner == taken and log.decisions == (decision(0),)
+    assert log.owner == taken and log.decisions == (decision(sink_id, 0),)
 
 
 @pytest.mark.long
@@ -118,14 +120,14 @@ def test_a_log_that_stays_blocked_is_an_error_that_names_who_blocks_it(connectio
     first = owned(connection, sink_id)
     name = brokers.fresh_name("mirror")
     with foreign_transaction(connection, sink_id, name):
-        first.append(decision(0), Deadline(30))
+        first.append(decision(sink_id, 0), Deadline(30))
         with pytest.raises(
             CommitLogBlocked,
             match=rf"EO-LOG-BLOCKED: .*'{name}' \(producer \d+, epoch 0, first offset \d+\).*kafka-tra",
         ):
             CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(4))
     seen, _ = CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))
-    assert (seen.owner, seen.decisions) == (claim(1), (decision(0),))
+    assert (seen.owner, seen.decisions) == (claim(1), (decision(sink_id, 0),))
 
 
 @pytest.mark.long
@@ -166,8 +168,10 @@ def test_a_log_with_more_partitions_is_its_first_one(connection: Connection, sin
     """Wedge: their keys' hash sends records to partitions that the sink never reads: "superseded by no claim"."""
     brokers.create_topic(connection.bootstrap_servers, commit_log_topic(sink_id), 3, LOG_AS_README_SAYS)
     log = owned(connection, sink_id)
-    log.append(decision(0), Deadline(30))
-    assert CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))[0].decisions == (decision(0),)
+    log.append(decision(sink_id, 0), Deadline(30))
+    assert CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))[0].decisions == (
+        decision(sink_id, 0),
+    )
 
 
 def test_a_log_with_records_in_another_partition_is_refused(connection: Connection, sink_id: str) -> None:
@@ -216,10 +220,10 @@ def test_a_decision_that_the_log_does_not_take_is_refused_at_once_with_both_size
     log = owned(connection, sink_id)
     deadline = Deadline(30)
     with pytest.raises(DecisionTooLarge, match=r"EO-LOG-SIZE: .*1000 parts.*max\.message\.bytes=20000.*fewer parts"):
-        log.append(decision(0, parts=1000), deadline)
+        log.append(decision(sink_id, 0, parts=1000), deadline)
     assert deadline.left > 20
-    log.append(decision(0), Deadline(30))
-    assert read_log(connection, sink_id).decisions == (decision(0),)
+    log.append(decision(sink_id, 0), Deadline(30))
+    assert read_log(connection, sink_id).decisions == (decision(sink_id, 0),)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +241,7 @@ def test_every_limit_on_a_decision_is_told_as_such(
             connection.bootstrap_servers, commit_log_topic(sink_id), config={**LOG_AS_README_SAYS, **config}
         )
     log = owned(connection, sink_id)
-    huge = decision(0)
+    huge = decision(sink_id, 0)
     monkeypatch.setattr(commit_log, "encode", lambda record: encoded)
     encoded = noise(2_000_000) if config else b"x" * (commit_log.LARGEST_RECORD_BYTES + 1)
     with pytest.raises(DecisionTooLarge):
@@ -256,8 +260,10 @@ def test_a_new_log_takes_a_decision_of_fifty_thousand_parts_with_long_names(
 ) -> None:
     """A large cluster cannot decide: segments that are smaller than the largest message, or a limit before lz4."""
     log = owned(connection, sink_id)
-    huge = decision(0, parts=50_000)
-    huge = replace(huge, handles=tuple(replace(h, transactional_id=f"{'n' * 300}:{h.part}") for h in huge.handles))
+    huge = decision(sink_id, 0, parts=50_000)
+    huge = replace(
+        huge, handles=tuple(replace(h, transactional_id=f"{h.transactional_id}{'9' * 18}") for h in huge.handles)
+    )
     log.append(huge, Deadline(60))
     assert len(read_log(connection, sink_id, 60).decisions[0].handles) == 50_000
 
@@ -274,18 +280,18 @@ def write_stray(connection: Connection, sink_id: str, key: str, value: str | Non
 def test_a_stray_record_is_named_and_its_tombstone_settles_it(connection: Connection, sink_id: str) -> None:
     """Wedge: one stray record in a compacted topic stops the sink forever, and its natural remedy does too."""
     log = owned(connection, sink_id)
-    log.append(decision(0), Deadline(30))
+    log.append(decision(sink_id, 0), Deadline(30))
     write_stray(connection, sink_id, "my-key", "hello")
     with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*hello.*'my-key'.*tombstone.*'my-key'"):
         read_log(connection, sink_id)
     write_stray(connection, sink_id, "my-key", None)
-    assert read_log(connection, sink_id).decisions == (decision(0),)
+    assert read_log(connection, sink_id).decisions == (decision(sink_id, 0),)
     assert CommitLog(connection, sink_id).claim(lambda state: claim(2), Deadline(30))[0].owner == claim(1)
 
 
 def test_a_stray_record_under_a_key_of_the_sinks_own_is_not_to_be_deleted(connection: Connection, sink_id: str) -> None:
     """Loss: a way out that has the last decision deleted by compaction."""
-    owned(connection, sink_id).append(decision(0), Deadline(30))
+    owned(connection, sink_id).append(decision(sink_id, 0), Deadline(30))
     write_stray(connection, sink_id, "decision/0", "hello")
     with pytest.raises(CommitLogDamaged) as e:
         read_log(connection, sink_id)
@@ -311,7 +317,7 @@ def test_offsets_that_the_group_does_not_take_do_not_stop_a_decision(
     deadline = Deadline(20)
     with caplog.at_level(logging.WARNING):
         for batch in range(2):
-            log.append(decision(batch), deadline, {topic: {0: 1}})
+            log.append(decision(sink_id, batch), deadline, {topic: {0: 1}})
     assert [d.batch_id for d in read_log(connection, sink_id).decisions] == [0, 1]
     assert deadline.left > 5
     assert caplog.text.count("EO-WARN-GROUP") == 1
@@ -324,7 +330,7 @@ def test_a_group_without_a_coordinator_does_not_stop_a_decision(own_broker, capl
     connection = Connection(running.bootstrap_servers)
     topic = brokers.create_topic(running.bootstrap_servers)
     log = owned(connection, "s")
-    log.append(decision(0), Deadline(30), {topic: {0: 1}})
+    log.append(decision(sink_id, 0), Deadline(30), {topic: {0: 1}})
     with Admin(connection) as admin:
 
         async def coordinator() -> int:
@@ -335,7 +341,7 @@ def test_a_group_without_a_coordinator_does_not_stop_a_decision(own_broker, capl
         running.kill(admin.ask(coordinator))
     with caplog.at_level(logging.WARNING):
         for batch in (1, 2):
-            log.append(decision(batch), Deadline(30), {topic: {0: 2}})
+            log.append(decision(sink_id, batch), Deadline(30), {topic: {0: 2}})
     assert caplog.text.count("EO-WARN-GROUP") == 1
     log.close()
     state, _ = CommitLog(connection, "s").claim(lambda state: claim(2), Deadline(30))
@@ -408,14 +414,14 @@ def test_the_brokers_clock_is_not_behind_the_truth_after_a_pause(
 
 def raw_decisions(connection: Connection, sink_id: str) -> list[Decision]:
     """Every decision in the log, those that are to be cleaned too."""
-    found = log_reader.read(connection, commit_log_topic(sink_id), Deadline(30)).entries
-    return [e.record for e in found if isinstance(e.record, Decision)]
+    values = [m.value or "" for m in oracle.read(connection, [commit_log_topic(sink_id)])]
+    return [record for v in values if isinstance(record := decode(v.encode()), Decision)]
 
 
 def test_a_completed_write_stays_in_the_log_without_its_handles(connection: Connection, sink_id: str) -> None:
     """Wedge: ten thousand writes of a hundred parts are 100 MB that each start and each observer reads."""
     log, day = owned(connection, sink_id), f"{WRITE}day-1"
-    log.append(decision(0, parts=3, query=day), Deadline(30))
+    log.append(decision(sink_id, 0, parts=3, query=day), Deadline(30))
     made = read_log(connection, sink_id)
     assert len(made.decisions[0].handles) == 3, "as long as it is not proven, every handle is needed"
 
@@ -436,7 +442,7 @@ def test_a_streams_decision_keeps_its_handles_unless_they_are_very_many(
 ) -> None:
     """A look back needs number, digest and place of each part; 64 decisions of 10,000 parts are more than memory."""
     log = owned(connection, sink_id)
-    log.append(decision(0, parts=parts), Deadline(30))
+    log.append(decision(sink_id, 0, parts=parts), Deadline(30))
     log.append(Completed("q", 0, 1, 5), Deadline(30))
     found = read_log(connection, sink_id)
     assert len(found.decisions[0].handles) == kept
@@ -449,12 +455,12 @@ def test_an_owner_that_is_fenced_while_it_completes_a_write_changes_nothing(
 ) -> None:
     """A mark without the decision, or a decision without handles that is not proven: either is unrecoverable."""
     log, day = owned(connection, sink_id), f"{WRITE}day-1"
-    log.append(decision(0, parts=3, query=day), Deadline(30))
+    log.append(decision(sink_id, 0, parts=3, query=day), Deadline(30))
     owned(connection, sink_id, token=2)
     with pytest.raises(Fenced):
         log.append(Completed(day, 0, 1, 5), Deadline(30))
     state = read_log(connection, sink_id)
-    assert state.open_decisions == (decision(0, parts=3, query=day),)
+    assert state.open_decisions == (decision(sink_id, 0, parts=3, query=day),)
 
 
 def test_a_claim_reads_the_log_once_and_then_its_tail(
@@ -463,7 +469,7 @@ def test_a_claim_reads_the_log_once_and_then_its_tail(
     """Each try of a write read the whole log three times."""
     log = owned(connection, sink_id)
     for batch in range(5):
-        log.append(decision(batch), Deadline(30))
+        log.append(decision(sink_id, batch), Deadline(30))
     reads: list[int] = []
     real = log_reader.read
 
@@ -475,10 +481,10 @@ def test_a_claim_reads_the_log_once_and_then_its_tail(
     monkeypatch.setattr(log_reader, "read", counted)
     again = CommitLog(connection, sink_id)
     before = again.read(Deadline(30))
-    log.append(decision(5), Deadline(30))
+    log.append(decision(sink_id, 5), Deadline(30))
     seen, _ = again.claim(lambda state: claim(2), Deadline(30))
     assert reads == [6, 1]
-    assert seen.decisions == (*before.decisions, decision(5))
+    assert seen.decisions == (*before.decisions, decision(sink_id, 5))
     assert seen == replace(
         read_log(connection, sink_id), owner=claim(1), end=seen.end, last_timestamp_ms=seen.last_timestamp_ms
     )
@@ -488,7 +494,7 @@ def test_a_log_that_was_made_again_is_read_whole(connection: Connection, sink_id
     """Loss: claims and decisions of a log that is gone, taken for those of the new one."""
     log = owned(connection, sink_id)
     for batch in range(5):
-        log.append(decision(batch), Deadline(30))
+        log.append(decision(sink_id, batch), Deadline(30))
     again = CommitLog(connection, sink_id)
     assert again.read(Deadline(30)).owner == claim(1)
     brokers.delete_topic(connection.bootstrap_servers, commit_log_topic(sink_id))
@@ -499,8 +505,8 @@ def test_a_log_that_was_made_again_is_read_whole(connection: Connection, sink_id
 def test_the_offset_to_start_from_is_a_position_not_a_count(connection: Connection, sink_id: str) -> None:
     """Each write has a marker behind it, which a reader steps over."""
     log = owned(connection, sink_id)
-    log.append(decision(0), Deadline(30))
-    found = log_reader.read(connection, commit_log_topic(sink_id), Deadline(30))
+    log.append(decision(sink_id, 0), Deadline(30))
+    found = log_reader.read(connection, sink_id, Deadline(30))
     high = Consumer({**connection.librdkafka(), "group.id": "x"}).get_watermark_offsets(
         TopicPartition(commit_log_topic(sink_id), 0), timeout=10
     )[1]

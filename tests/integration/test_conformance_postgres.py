@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 from exactly_once.conformance import ParticipantConformance
 from exactly_once.errors import (
     BrokerUnreachable,
+    CommitLogDamaged,
     DatabaseUnusable,
     ExactlyOnceError,
     Expired,
@@ -159,6 +160,39 @@ def prepare_foreign(server: PostgresServer, gid: str) -> None:
 @pytest.fixture
 def out(postgres: PostgresServer) -> Out:
     return Out(postgres)
+
+
+FOREIGN = "an application's own"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"gid": FOREIGN},
+        {"gid": "x'; DROP TABLE output; --"},
+        {"gid": 7},
+        {"xid": "1; DROP TABLE output"},
+        {"xid": 7},
+        {"timeline": 1},
+        {"database": 1},
+    ],
+    ids=str,
+)
+def test_a_forged_handle_ends_no_transaction_and_runs_no_statement(out: Out, forged: dict[str, str | int]) -> None:
+    """Corruption: who may write to the commit log commits what another application has prepared in the database."""
+    handle = out.prepare(0, [0])
+    prepare_foreign(out.server, FOREIGN)
+    try:
+        with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*which is not that part's transaction"):
+            out.participant.recover_and_commit([replace(handle, data={**handle.data, **forged})])
+        with pytest.raises(CommitLogDamaged):
+            out.participant.commit([replace(handle, data={})])
+        with pytest.raises(CommitLogDamaged):
+            out.participant.commit([replace(handle, name=FOREIGN, data={**handle.data, "gid": FOREIGN})])
+        assert out.server.prepared() == {FOREIGN, handle.name}
+        assert out.participant.commit([handle]) == []
+    finally:
+        out.server.sql("ROLLBACK PREPARED 'an application''s own'")
 
 
 def test_prepared_parts_survive_a_server_killed_before_the_commit(own_postgres: PostgresServer) -> None:

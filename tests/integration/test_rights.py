@@ -4,26 +4,58 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
+import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
 
-from exactly_once.coordinator.batch_write import written
+from exactly_once.coordinator.batch_write import Write, commit_write, plan_write, written
 from exactly_once.coordinator.recover import recover, verify
+from exactly_once.errors import NotAuthorized
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.errors import of_sender
+from exactly_once.kafka.late import LateCheck
+from exactly_once.kafka.open_transaction import Opening
+from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.produce.sender import Routes, Settings
+from exactly_once.kafka.produce.transaction import ArrowTransaction
+from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.ops.inspection import inspect_sink
+from exactly_once.ops.metrics import instruments
+from exactly_once.ops.metrics import observer as metrics
+from exactly_once.options import SinkOptions
+from exactly_once.protocol.names import part_id
+from exactly_once.protocol.part import Part, empty_part
 from tests.support import broker as brokers
-from tests.support.authorizing import AuthorizingBroker, Right
+from tests.support import oracle
+from tests.support.authorizing import (
+    USER,
+    AuthorizingBroker,
+    Right,
+    SecureAuthorizingBroker,
+    TokenAuthorizingBroker,
+)
+from tests.support.dead_sink import DeadSink
+from tests.support.secure import CERTIFICATE, SCRAM
+from tests.support.secure import USER as SECURE_USER
 from tests.support.stream import ROOT, Ended, Input, Job, SparkDriver
+from tests.support.tokens import ENDPOINT, TokenEndpoint
 
 KINDS = {
     "transactional ids": "TRANSACTIONAL_ID",
     "topic": "TOPIC",
-    "topic:": "TOPIC",
     "group": "GROUP",
     "cluster": "BROKER",  # the client's name of it
 }
 OUTPUT = "each output"
+
+#: Usually one principal.
+STREAM = ("tasks", "driver")
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +74,42 @@ def sink_id() -> str:
     return brokers.fresh_name("sink")
 
 
-def table() -> list[tuple[str, str]]:
-    """(operation, on) of the reference's table of rights, an operation each."""
+class Row(NamedTuple):
+    """One right of the reference's table, and what is without it."""
+
+    operation: str
+    on: str
+    roles: frozenset[str]
+    without: str
+
+    @property
+    def needed(self) -> bool:
+        return self.without.startswith("`EO-DENIED`") or self.without.startswith("the client's")
+
+
+def table(*roles: str) -> list[Row]:
+    """The reference's table of rights; with ``roles``, those of one of them (its first word counts)."""
     section = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").split("\n## Rights\n")[1].split("\n## ")[0]
     lines = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")][2:]
-    return [(o.strip(), on.strip()) for operations, on, *_ in lines for o in operations.split(",")]
+    rows = [Row(operation.strip(), on, frozenset(who.split(", ")), rest.strip()) for operation, on, who, rest in lines]
+    return [row for row in rows if not roles or row.roles & {role.split()[0] for role in roles}]
 
 
-def granted(sink_id: str, output: str, rows: list[tuple[str, str]]) -> list[Right]:
+def granted(sink_id: str, output: str, rows: list[Row]) -> list[Right]:
     """The rows of the table, for this sink."""
     rights = []
-    for operation, on in rows:
-        kind = next(k for k in sorted(KINDS, key=len, reverse=True) if on.startswith(k))
-        name = re.search(r"`([^`]+)`", on)
-        of = name[1].replace("<sink id>", sink_id) if name else "kafka-cluster" if kind == "cluster" else output
-        rights.append(Right(operation, KINDS[kind], of, "prefix" in on))
+    for row in rows:
+        kind = next(k for k in sorted(KINDS, key=len, reverse=True) if row.on.startswith(k))
+        rights.append(Right(row.operation, KINDS[kind], named(row, sink_id, output), "prefix" in row.on))
     return rights
+
+
+def named(row: Row, sink_id: str, output: str) -> str:
+    """The resource of a row."""
+    name = re.search(r"`([^`]+)`", row.on)
+    if name:
+        return name[1].replace("<sink id>", sink_id)
+    return {"cluster": "kafka-cluster", "group: the reader's own": "readers"}.get(row.on, output)
 
 
 def options(broker: AuthorizingBroker, sink_id: str, output: str, **more: str) -> dict[str, str]:
@@ -74,7 +126,7 @@ def test_the_references_rights_are_enough_for_a_stream_and_for_looking_at_it(
 ) -> None:
     """Wedge: a principal with every right that the documentation names, and EO-DENIED at each start."""
     as_user = authorizing.connection
-    authorizing.grant(granted(sink_id, output, table()))
+    authorizing.grant(granted(sink_id, output, table(*STREAM)))
     data = Input(tmp_path, parts=2, rows=5)
     data.add(2)
     checkpoint = {"checkpointLocation": str(tmp_path / "checkpoint")}
@@ -82,9 +134,7 @@ def test_the_references_rights_are_enough_for_a_stream_and_for_looking_at_it(
     assert recover(as_user, sink_id).clean
     warm.complete(Job(data.source(), options(authorizing, sink_id, output, **checkpoint)))
 
-    looks = [(o, on) for o, on in (("READ", "topic `eo.<sink id>.commit-log`"), ("DESCRIBE", f"topic: {OUTPUT}"))]
-    looks.append(("DESCRIBE", "transactional ids with the prefix `eo:<sink id>:`"))
-    authorizing.grant(granted(sink_id, output, looks))
+    authorizing.grant(granted(sink_id, output, table("observer")))
     seen = inspect_sink(as_user, sink_id)
     assert [r.decision.records for r in seen.recent] == [10, 10] and seen.quiet
     assert verify(as_user, sink_id).clean
@@ -108,8 +158,9 @@ def test_a_missing_right_is_named(
     operation: str, on: str, word: str, authorizing: AuthorizingBroker, output: str, sink_id: str, warm: SparkDriver
 ) -> None:
     """Wedge: a principal without one right is told to look at the brokers, after a minute of tries."""
-    assert (operation, on) in table()
-    authorizing.grant(granted(sink_id, output, [r for r in table() if r != (operation, on)]))
+    rows = [row for row in table(*STREAM) if (row.operation, row.on) != (operation, on)]
+    assert len(rows) < len(table(*STREAM))
+    authorizing.grant(granted(sink_id, output, rows))
     refused = write(warm, authorizing, sink_id, output)
     assert refused.code == "EO-DENIED", refused.failure
     assert f"Grant {word.format(sink_id, topic=output)}" in refused.sentence
@@ -120,9 +171,8 @@ def test_without_the_rights_that_are_for_comfort_rows_are_written_all_the_same(
     authorizing: AuthorizingBroker, output: str, sink_id: str, warm: SparkDriver
 ) -> None:
     """Wedge: a right that the documentation calls optional, and nothing works without it."""
-    log = ("READ", "topic `eo.<sink id>.commit-log`")
-    needed = [right for right in table() if right[0] in ("WRITE", "CREATE") or right == log]
-    assert len(table()) - len(needed) == 4
+    needed = [row for row in table(*STREAM) if row.needed]
+    assert len(table(*STREAM)) - len(needed) == 4
     authorizing.grant(granted(sink_id, output, needed))
     assert write(warm, authorizing, sink_id, output).failure is None
     found = written(authorizing.connection, sink_id, "day")
@@ -135,7 +185,7 @@ def test_a_topic_of_a_column_that_may_not_be_written_is_named(
 ) -> None:
     """Wedge: tasks that fail with "purged in queue", are retried, and restarted."""
     forbidden = brokers.create_topic(authorizing.bootstrap_servers)
-    authorizing.grant([*granted(sink_id, output, table()), Right("DESCRIBE", "TOPIC", forbidden)])
+    authorizing.grant([*granted(sink_id, output, table(*STREAM)), Right("DESCRIBE", "TOPIC", forbidden)])
     data = Input(tmp_path, parts=1, rows=5)
     data.add()
     settings = options(authorizing, sink_id, output, checkpointLocation=str(tmp_path / "checkpoint"))
@@ -143,3 +193,256 @@ def test_a_topic_of_a_column_that_may_not_be_written_is_named(
     refused = warm.run(Job(data.source(), settings, select=["value", f"'{forbidden}' as topic"]))
     assert refused.code == "EO-DENIED", refused.failure
     assert f"Grant WRITE on the topic {forbidden}" in refused.sentence
+
+
+# -- role by role ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Scene:
+    """A sink of the super user's, on which a role works as :data:`USER`."""
+
+    broker: AuthorizingBroker | SecureAuthorizingBroker | TokenAuthorizingBroker
+    sink_id: str
+    output: str
+    user: Connection
+    principal: str = f"User:{USER}"
+
+    @property
+    def boss(self) -> Connection:
+        """As the super user."""
+        return Connection(self.broker.bootstrap_servers)
+
+    def grant(self, rows: list[Row]) -> None:
+        """Let the user do these things and nothing else."""
+        self.broker.grant(granted(self.sink_id, self.output, rows), self.principal)
+
+    def options(self, connection: Connection) -> SinkOptions:
+        own = {"sink.id": self.sink_id, "topic": self.output, "write.id": "day"}
+        return SinkOptions.parse({**connection.spark(), **own}, batch=True)
+
+    def task(self, connection: Connection, write: Write, librdkafka: bool = False) -> Part:
+        """What the task of part 0 does: open, write, prepare."""
+        late = LateCheck(connection, self.sink_id, write.ticket)
+        if librdkafka:
+            with Admin(connection) as admin:
+                part = PartTransaction(
+                    connection, {}, part_id(self.sink_id, write.ticket.token, 0, "0.0"), 60_000, admin, late
+                )
+                part.send(self.output, None, b"row")
+                handle = replace(part.prepare(0, 30), topics=(self.output,))
+            return replace(empty_part(write.ticket), handles=(handle,))
+        with Admin(connection) as admin:
+            opening = Opening(admin, part_id(self.sink_id, write.ticket.token, 0, "0.0"), 60_000, late)
+            version = write.ticket.end_txn_version
+            transaction = ArrowTransaction(
+                Routes(admin), Settings.of({}, 60), opening, version, write.ticket.implicit, late
+            )
+            transaction.send_columns(self.output, Records(None, pa.array([b"row"], pa.binary())))
+            handle = replace(transaction.prepare(0, 30), topics=(self.output,))
+        made = empty_part(write.ticket)
+        return replace(made, handles=(handle,))
+
+    def moved_on(self, write: Write) -> Write:
+        """The log has a record behind what the driver knew: the task has to read it."""
+        return replace(write, ticket=replace(write.ticket, log_end=0))
+
+    def dead(self) -> DeadSink:
+        """A driver that died with a decided part and an open one."""
+        sink = DeadSink(self.boss, self.output)
+        decided, _ = sink.open_part(0), sink.open_part(1)
+        sink.decide(decided, placed=True)
+        self.sink_id = sink.sink_id
+        return sink
+
+    def rows(self) -> int:
+        return len(oracle.read(self.boss, [self.output]))
+
+
+class Role:
+    """One work: made ready by the super user, then done as :data:`USER`."""
+
+    def __init__(self, scene: Scene):
+        self.scene = scene
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+    def nothing_written(self) -> bool:
+        """As it was before the work."""
+        return self.scene.rows() == 0
+
+
+class Tasks(Role):
+    def __init__(self, scene: Scene):
+        super().__init__(scene)
+        self.write = plan_write(scene.options(scene.boss))
+
+    librdkafka = False
+
+    def work(self) -> None:
+        scene = self.scene
+        part = scene.task(scene.user, scene.moved_on(self.write), self.librdkafka)
+        assert commit_write(scene.options(scene.boss), self.write, [part]) is not None
+        assert scene.rows() == 1
+
+
+class TasksWithLibrdkafka(Tasks):
+    librdkafka = True
+
+
+class Driver(Role):
+    def work(self) -> None:
+        scene = self.scene
+        write = plan_write(scene.options(scene.user))
+        part = scene.task(scene.boss, write)
+        assert commit_write(scene.options(scene.user), write, [part]) is not None
+        assert scene.rows() == 1
+        assert not read_log(scene.boss, scene.sink_id).open_decisions
+
+    def nothing_written(self) -> bool:
+        return super().nothing_written() and read_log(self.scene.boss, self.scene.sink_id).owner is None
+
+
+class Recovery(Role):
+    def __init__(self, scene: Scene):
+        super().__init__(scene)
+        self.dead = scene.dead()
+
+    def work(self) -> None:
+        report = recover(self.scene.user, self.scene.sink_id)
+        assert report.clean and len(report.completed) == 1 and len(report.rolled_back["kafka"]) == 1
+        assert self.dead.visible() == ["part 0"]
+
+    def nothing_written(self) -> bool:
+        """No driver was fenced either."""
+        return super().nothing_written() and self.dead.read().owner.token == 1
+
+
+class Observer(Recovery):
+    def work(self) -> None:
+        scene = self.scene
+        seen = inspect_sink(scene.user, scene.sink_id)
+        assert [t.verdict for t in seen.open] == ["decided", "undecided"]
+        assert not verify(scene.user, scene.sink_id).clean
+        assert written(scene.user, scene.sink_id, "day") is None
+        observer = metrics.Observer(scene.user, [scene.sink_id], 1.0)
+        observer.observe()
+        assert [p.value for p in observer.points(instruments.UP)] == [1]
+
+
+class Reader(Role):
+    def __init__(self, scene: Scene):
+        super().__init__(scene)
+        producer = Producer({"bootstrap.servers": scene.broker.bootstrap_servers})
+        producer.produce(scene.output, b"row")
+        producer.flush(30)
+
+    def work(self) -> None:
+        settings = {"group.id": "readers", "auto.offset.reset": "earliest", "log_level": 0}
+        consumer = Consumer({**self.scene.user.librdkafka(), **settings})
+        consumer.subscribe([self.scene.output])
+        try:
+            [message] = consumer.consume(1, timeout=30)
+            if error := message.error():
+                raise of_sender(KafkaException(error), "reader", self.scene.output)
+        finally:
+            consumer.close()
+
+    def nothing_written(self) -> bool:
+        return True
+
+
+ROLES: dict[str, type[Role]] = {
+    "tasks": Tasks,
+    "tasks with librdkafka": TasksWithLibrdkafka,
+    "driver": Driver,
+    "recovery": Recovery,
+    "observer": Observer,
+    "reader": Reader,
+}
+
+
+@pytest.fixture
+def scene(authorizing: AuthorizingBroker, output: str, sink_id: str) -> Scene:
+    return Scene(authorizing, sink_id, output, authorizing.connection)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_works_with_exactly_its_rights(role: str, scene: Scene) -> None:
+    """Wedge: a right that the documentation forgot. And a principal that may do more than it has to."""
+    work = ROLES[role](scene)
+    scene.grant(table(role))
+    work.work()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_works_without_the_rights_that_are_for_comfort(role: str, scene: Scene) -> None:
+    """Wedge: a right that the documentation calls optional, and nothing works without it."""
+    work = ROLES[role](scene)
+    scene.grant([row for row in table(role) if row.needed])
+    work.work()
+
+
+MISSING = [(role, row) for role in ROLES for row in table(role) if row.needed]
+
+
+@pytest.mark.parametrize(("role", "row"), MISSING, ids=[f"{role} {row.operation} {row.on}" for role, row in MISSING])
+def test_a_role_without_one_right_is_told_which(role: str, row: Row, scene: Scene) -> None:
+    """Outage: a principal that sees no open transaction, because it may see none, says that all is well."""
+    work = ROLES[role](scene)
+    implied = ("READ", "WRITE") if row.operation == "DESCRIBE" else ()
+    rest = [r for r in table(role) if r != row and (r.on != row.on or r.operation not in implied)]
+    scene.grant(rest)
+    with pytest.raises(NotAuthorized) as refused:
+        work.work()
+    if row.without.startswith("`EO-DENIED`"):
+        assert row.operation in refused.value.way_out, refused.value
+        assert named(row, scene.sink_id, scene.output) in refused.value.way_out, refused.value
+    assert work.nothing_written()
+
+
+# -- by each way to log in ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureAuthorizingBroker]:
+    broker = SecureAuthorizingBroker(tmp_path_factory.mktemp("secure"))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.kill()
+        broker.stop()
+
+
+def assert_the_roles_hold(scene: Scene) -> None:
+    """A stream's roles work with their rights, and one without a right is told which; recoveries and looks too."""
+    for number, role in enumerate(("driver", "tasks", "recovery", "observer")):
+        fresh = replace(
+            scene,
+            sink_id=brokers.fresh_name("sink"),
+            output=brokers.create_topic(scene.broker.bootstrap_servers, partitions=2),
+        )
+        work = ROLES[role](fresh)
+        row = next(row for row in table(role) if row.on.startswith("transactional ids"))
+        fresh.grant([r for r in table(role) if r != row])
+        with pytest.raises(NotAuthorized, match=f"Grant .* on the transactional ids .*{fresh.sink_id}") as refused:
+            work.work()
+        assert row.operation in refused.value.way_out
+        assert work.nothing_written(), number
+        fresh.grant(table(role))
+        work.work()
+
+
+@pytest.mark.parametrize(("way", "principal"), [(SCRAM, SECURE_USER), (CERTIFICATE, "CN=client")])
+def test_rights_hold_through_tls(way: str, principal: str, secure: SecureAuthorizingBroker) -> None:
+    """Outage: a client that logs in, and one beside it that is somebody else to the brokers."""
+    assert_the_roles_hold(Scene(secure, "", "", secure.connection(way), f"User:{principal}"))
+
+
+def test_rights_hold_with_tokens(tmp_path: Path) -> None:
+    """As above; the brokers take the name from the token."""
+    with TokenAuthorizingBroker(tmp_path / "broker") as broker, TokenEndpoint() as endpoint:
+        assert_the_roles_hold(Scene(broker, "", "", broker.connection(ENDPOINT, endpoint), f"User:{SECURE_USER}"))
+        broker.kill()

@@ -20,6 +20,8 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.local.embedded_broker import HOST, EmbeddedBroker, _free_port
 from tests.support.broker import FAST_TIME_OUTS
 from tests.support.processes import until
+from tests.support.secure import SecureBroker
+from tests.support.tokens import TokenBroker
 
 #: The one who may do nothing but what a test grants.
 USER, PASSWORD = "stream", "stream-secret"
@@ -34,7 +36,35 @@ class Right(NamedTuple):
     prefixed: bool = False
 
 
-class AuthorizingBroker(EmbeddedBroker):
+#: Everything is forbidden that no ACL allows, save to nobody: who comes in by the plain listener.
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+
+
+class Granting:
+    """Gives rights on a broker with :data:`AUTHORIZER`."""
+
+    bootstrap_servers: str
+
+    def grant(self, rights: Iterable[Right], principal: str = f"User:{USER}") -> None:
+        """Let ``principal`` do these things and nothing else, and nobody anything besides."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        everything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        for deleted in admin.delete_acls([everything]).values():
+            deleted.result(30)
+        bindings = [_binding(right, principal) for right in rights]
+        for created in admin.create_acls(bindings).values():
+            created.result(30)
+        until(
+            "the broker knows the rights", lambda: len(admin.describe_acls(everything).result(30)) == len(bindings), 30
+        )
+
+
+class AuthorizingBroker(Granting, EmbeddedBroker):
     """One node with two doors: nobody (the super user) comes in by ``bootstrap_servers``, :data:`USER` by a listener
     of its own.
     """
@@ -48,21 +78,6 @@ class AuthorizingBroker(EmbeddedBroker):
         """As :data:`USER`."""
         return Connection(f"{HOST}:{self._door}", "SASL_PLAINTEXT", "PLAIN", USER, PASSWORD)
 
-    def grant(self, rights: Iterable[Right]) -> None:
-        """Let :data:`USER` do these things and nothing else."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-        everything = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-        )
-        for deleted in admin.delete_acls([everything]).values():
-            deleted.result(30)
-        bindings = [_binding(right) for right in rights]
-        for created in admin.create_acls(bindings).values():
-            created.result(30)
-        until(
-            "the broker knows the rights", lambda: len(admin.describe_acls(everything).result(30)) == len(bindings), 30
-        )
-
     def _settings(self, number: int) -> dict[str, str]:
         settings = super()._settings(number)
         login = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -73,17 +88,30 @@ class AuthorizingBroker(EmbeddedBroker):
             "listener.security.protocol.map": f"{settings['listener.security.protocol.map']},CLIENT:SASL_PLAINTEXT",
             "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.client.plain.sasl.jaas.config": f'{login} required user_{USER}="{PASSWORD}";',
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
+            **AUTHORIZER,
         }
 
 
-def _binding(right: Right) -> AclBinding:
+class SecureAuthorizingBroker(Granting, SecureBroker):
+    """Whoever comes in by TLS, with a password or a certificate, may do what was granted."""
+
+    def _settings(self, number: int) -> dict[str, str]:
+        return {**super()._settings(number), **AUTHORIZER}
+
+
+class TokenAuthorizingBroker(Granting, TokenBroker):
+    """Whoever comes in with a token may do what was granted."""
+
+    def _settings(self, number: int) -> dict[str, str]:
+        return {**super()._settings(number), **AUTHORIZER}
+
+
+def _binding(right: Right, principal: str) -> AclBinding:
     return AclBinding(
         ResourceType[right.resource],
         right.name,
         ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL,
-        f"User:{USER}",
+        principal,
         "*",
         AclOperation[right.operation],
         AclPermissionType.ALLOW,

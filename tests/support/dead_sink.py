@@ -11,7 +11,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import beginnings
 from exactly_once.kafka.transactions import describe, end_txn_version
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import part_id
+from exactly_once.protocol.names import PartId, part_id
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 from tests.support import broker as brokers
 from tests.support import oracle
@@ -61,8 +61,10 @@ class DeadSink:
             described = describe(admin, names)
             places = beginnings(admin, described.values()).places if placed else {}
             handles = tuple(
-                PreparedTransaction(i, d.producer_id, d.producer_epoch, part, records, digest="d", place=places.get(i))
-                for part, (i, d) in enumerate(described.items())
+                PreparedTransaction(
+                    i, d.producer_id, d.producer_epoch, PartId.parse(i).part, records, digest="d", place=places.get(i)
+                )
+                for i, d in described.items()
             )
         self.log.append(Decision("q", 0, 1, handles, "digest", version, 0, topics=(self.topic,)), Deadline(30))
 

@@ -77,6 +77,14 @@ class Driver:
     def stop(self, run: str) -> None:
         self.queries[run].stop()
 
+    def explain(self, run: str) -> str:
+        """Every plan of a query."""
+        return str(self.queries[run]._jsq.explainInternal(True))
+
+    def level(self, name: str) -> None:
+        """Let the JVM log more, or less."""
+        self.spark.sparkContext.setLogLevel(name)
+
     def conf(self, name: str, value: str) -> None:
         self.spark.conf.set(name, value)
 

@@ -23,6 +23,9 @@ from tests.support.broker import FAST_TIME_OUTS
 
 USER, PASSWORD = "writer", "s3cret-\"quoted\"-'one'"
 
+#: Of the private key of :meth:`SecureBroker.connection`.
+PASSPHRASE = "opens-the-key-5e"
+
 #: The ways to log in: TLS with a user and a password, with a salted challenge, with a certificate.
 PLAIN, SCRAM, CERTIFICATE = "SASL_SSL with PLAIN", "SASL_SSL with SCRAM-SHA-512", "mutual TLS"
 WAYS = (PLAIN, SCRAM, CERTIFICATE)
@@ -50,8 +53,10 @@ class SecureBroker(EmbeddedBroker):
             made.result(30)
         return self
 
-    def connection(self, way: str, password: str = PASSWORD) -> Connection:
-        """The options of a client that comes in by ``way``."""
+    def connection(self, way: str, password: str = PASSWORD, passphrase: str = "") -> Connection:
+        """The options of a client that comes in by ``way``; with a ``passphrase``, with a certificate besides, whose
+        key it opens.
+        """
         options = {
             "kafka.bootstrap.servers": f"{HOST}:{self._secure[way]}",
             "kafka.ssl.truststore.location": str(self._authority.certificate),
@@ -65,7 +70,12 @@ class SecureBroker(EmbeddedBroker):
             return Connection.from_options({**options, **identity, "kafka.security.protocol": "SSL"})
         login = {"kafka.sasl.username": USER, "kafka.sasl.password": password}
         mechanism = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": way.rpartition(" ")[2]}
-        return Connection.from_options({**options, **login, **mechanism})
+        key = {
+            "kafka.ssl.keystore.location": str(self._authority.identity("locked", PASSPHRASE)),
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.key.password": passphrase,
+        }
+        return Connection.from_options({**options, **login, **mechanism, **(key if passphrase else {})})
 
     def _settings(self, number: int) -> dict[str, str]:
         settings = super()._settings(number)
@@ -94,6 +104,20 @@ class SecureBroker(EmbeddedBroker):
         }
 
 
+#: What an authority's certificate must say that it is for.
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """Signs certificates for this machine; everything is a PEM file in ``folder``."""
 
@@ -106,15 +130,18 @@ class Authority:
         made = self._build(self._name, self._key, authority=True)
         self.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
 
-    def identity(self, name: str) -> Path:
+    def identity(self, name: str, passphrase: str = "") -> Path:
         """A private key and the certificate of ``name``, valid for this machine's loopback address."""
         path = self._folder / f"{name}.pem"
         if not path.exists():
             key = ec.generate_private_key(ec.SECP256R1())
             made = self._build(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, authority=False)
-            private = key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            lock = (
+                serialization.BestAvailableEncryption(passphrase.encode())
+                if passphrase
+                else serialization.NoEncryption()
             )
+            private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
             path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
         return path
 
@@ -129,8 +156,13 @@ class Authority:
             .not_valid_before(now - _DAY)
             .not_valid_after(now + _DAY)
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            # both are asked for by Python 3.13's default context, which is strict about RFC 5280
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
-        if not authority:
+        if authority:
+            builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
+        else:
             address = x509.IPAddress(ipaddress.ip_address(HOST))
             builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
         return builder.sign(self._key, hashes.SHA256())

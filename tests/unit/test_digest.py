@@ -131,6 +131,7 @@ def test_rows_sent_as_columns_have_the_digest_of_rows_sent_one_by_one() -> None:
         columns, librdkafka = RowDigest(), object.__new__(PartTransaction)
         digest_columns(columns, "t", rows)
         librdkafka._digest, librdkafka.records, librdkafka.bytes = RowDigest(), 0, 0
+        librdkafka._form = ""
         librdkafka._producer = SimpleNamespace(produce=lambda *_, **__: None)  # type: ignore[assignment]
         librdkafka.send_columns("t", rows)
         assert columns.text == librdkafka._digest.text

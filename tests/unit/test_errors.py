@@ -123,3 +123,9 @@ def test_a_cause_with_several_lines_does_not_cut_the_sentence_off() -> None:
     e = InvalidOption("the value is refused (outside allowed range 0..1\n)", "Lower it")
     found = sentence_in(f"Traceback:\n{e}\nmore")
     assert found is not None and found.endswith("Lower it.")
+
+
+def test_an_error_has_no_control_characters() -> None:
+    """Names come from the commit log and from brokers: a terminal would obey what somebody wrote there."""
+    error = Fenced("owned by \x1b]0;pwned\x07host\x9b2J", "look\x1b[2J")
+    assert str(error).isprintable() and "]0;pwned" in str(error)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exactly_once.errors import InvalidOption, InvalidRecord, InvalidSchema, StoreRefused
+from exactly_once.errors import CommitLogDamaged, InvalidOption, InvalidRecord, InvalidSchema, StoreRefused
 from exactly_once.participant import PartName
 from exactly_once.participants import files
 from exactly_once.participants.files import FileParticipant, directory_of, part_of
@@ -25,7 +25,9 @@ SCHEMA = pa.schema([("id", pa.int64())])
 
 def handle(part: int, batch: int = 7, token: int = 3, attempt: str = "0.1", sink: str = "orders") -> PreparedPart:
     name = PartName(sink, token, batch, part, attempt)
-    return PreparedPart("files", str(name), part, 1, "", {"file": str(name).replace(":", "~"), "bytes": 1})
+    return PreparedPart(
+        "files", str(name), part, 1, "", {"file": f"{str(name).replace(':', '~')}.files.jsonl", "bytes": 1}
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,6 +116,55 @@ def test_a_place_that_renames_into_a_directory_shows_the_batch_once(
     assert prepared is not None and participant.commit([prepared]) == []
     published = list(tmp_path.glob("batch=*/**/*"))
     assert [path.name for path in published] == [prepared.data["file"]]
+
+
+FORGED = {
+    "a file above the store": "../victim.txt",
+    "a file above it, named like a part's": "eo~orders~3~7~0~0.1.files.jsonl/../../../victim.txt",
+    "an absolute path": "{root}/victim.txt",
+    "a file of another place in the store": "../kept.txt",
+    "the identity of the place": "_id",
+    "another part's file": "eo~orders~3~7~1~0.1.files.jsonl",
+    "another sink's file": "eo~payments~3~7~0~0.1.files.jsonl",
+    "a name with a NUL": "eo~orders~3~7~0~0.1.files.jsonl\0",
+    "a number": 7,
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("file", FORGED.values(), ids=FORGED)
+def test_a_forged_handle_moves_and_deletes_nothing(file: str | int | None, tmp_path: Path) -> None:
+    """Corruption: who may write to the commit log publishes /etc/shadow as a batch, or has a sweep delete it."""
+    (tmp_path / "victim.txt").write_text("mine")
+    participant = FileParticipant("files", str(tmp_path / "store"))
+    participant.check("orders", SCHEMA)
+    (tmp_path / "store" / "kept.txt").write_text("mine")
+    for part in (0, 1):
+        writer = participant.begin(PartName("orders", 3, 7, part, "0.1"))
+        writer.write(pa.record_batch([pa.array([part])], names=["id"]))
+        assert writer.pre_commit() is not None
+    before = sorted(tmp_path.rglob("*"))
+    forged = file.replace("{root}", str(tmp_path)) if isinstance(file, str) else file
+    data = {"store": "x", "bytes": 4} | ({} if forged is None else {"file": forged})
+    handle = PreparedPart("files", str(PartName("orders", 3, 7, 0, "0.1")), 0, 1, "", data)
+    for act in (participant.commit, participant.recover_and_commit, participant.abort, participant.gone):
+        with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*which is not that part's"):
+            act([handle])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_forged_name_and_its_file_stay_in_the_folder(tmp_path: Path) -> None:
+    """Corruption: a name and a file that agree, both of them a path."""
+    for name in ("eo:../../x:3:7:0:0.1", "eo:..:3:7:0:0.1", "eo:orders/..:3:7:0:0.1", "eo:orders:1.2", "x"):
+        file = f"{name.replace(':', '~')}.files.jsonl"
+        handle = PreparedPart("files", name, 0, 1, "", {"store": "x", "file": file, "bytes": 1})
+        participant = FileParticipant("files", str(tmp_path))
+        if name == "eo:..:3:7:0:0.1":  # a name without a slash: below the staging folder, where no such file is
+            assert participant.gone([handle]) == [handle]
+            continue
+        with pytest.raises(CommitLogDamaged):
+            participant.commit([handle])
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_a_directory_belongs_to_exactly_its_handles() -> None:

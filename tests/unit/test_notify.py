@@ -2,6 +2,7 @@
 
 import json
 import ssl
+import traceback
 from dataclasses import replace
 from email import message_from_bytes, policy
 
@@ -49,6 +50,16 @@ def test_a_notice_that_nobody_took_is_an_error_without_the_address(receiver, ans
     with pytest.raises(NotSent) as refused:
         WebhookNotifier(url=url).send(NOTICE)
     assert "secret-path" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["hooks.example/secret-path", "http://hooks.example/secret path/secret-path", "http://[/secret-path", ""]
+)
+def test_an_address_that_is_none_is_in_no_traceback(url):
+    """Urllib repeats the address that it cannot use, and Dagster keeps the traceback of a tick that failed."""
+    with pytest.raises(NotSent) as refused:
+        WebhookNotifier(url=url).send(NOTICE)
+    assert "secret" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_the_end_of_an_incident_closes_it_in_pagerduty_and_is_said_in_slack():

@@ -8,6 +8,7 @@ from exactly_once.digest import RowDigest
 from exactly_once.errors import BrokerRefused, BrokerUnreachable, ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.open_transaction import OPEN_BUDGET_S, Opening, OpenTransaction
+from exactly_once.kafka.produce.forms import form_of, joined
 from exactly_once.kafka.produce.records import Records, digest_columns
 from exactly_once.kafka.produce.requests import Producer
 from exactly_once.kafka.produce.sender import ArrowSender, Routes, Settings
@@ -52,7 +53,7 @@ class ArrowTransaction(ArrowSender):
         transactional_id = opening.transactional_id
         self.open = OpenTransaction(transactional_id, routes.admin, late)
         self._version = version
-        self._digest = RowDigest()
+        self._digest, self._form = RowDigest(), ""
         producer_id, epoch = _initialised(opening)
         self.open.begun(producer_id, epoch)
         producer = Producer(transactional_id, producer_id, epoch, implicit)
@@ -62,6 +63,7 @@ class ArrowTransaction(ArrowSender):
         """As :meth:`ArrowSender.send_columns`; the digest counts all that the rows chose."""
         super().send_columns(topic, rows)
         digest_columns(self._digest, topic, rows)
+        self._form = joined(self._form, form_of(rows))
 
     def prepare(self, part: int, timeout_s: float) -> PreparedTransaction:
         """Flush, verify every delivery, and return the handle. The transaction stays open on the broker.
@@ -75,7 +77,8 @@ class ArrowTransaction(ArrowSender):
         """
         self.flush(timeout_s)
         places = (Place(*partition, offset) for partition, offset in self._outbox.offsets.items() if offset >= 0)
-        return self.open.prepared(part, self.records, self.bytes, self._digest.text, min(places, default=None))
+        place = min(places, default=None)
+        return self.open.prepared(part, self.records, self.bytes, self._digest.text, self._form, place)
 
     def abort(self) -> None:
         """Give up: abort at once, so that readers are not blocked until a sweep. Never raises."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from exactly_once.demo import arguments as demo
 from exactly_once.kafka.leaders import OLDER_THAN_S
-from exactly_once.ops.cli import completions, metrics
+from exactly_once.ops.cli import completions, metrics, verify
 
 _ENVIRONMENT = (
     "The cluster is that of --bootstrap-servers; else of --command-config, a file as Kafka's own tools read it; else "
@@ -46,7 +46,7 @@ def build() -> argparse.ArgumentParser:
     groups = parser.add_subparsers(
         dest="group",
         required=True,
-        metavar="transactions | checkpoint | recover | doctor | metrics | demo | completions",
+        metavar="transactions | checkpoint | recover | verify | doctor | metrics | demo | completions",
     )
 
     transactions = _group(groups, "transactions", "list, explain, commit, abort")
@@ -96,6 +96,10 @@ def build() -> argparse.ArgumentParser:
     recover.add_argument("sink", metavar="SINK", help="a sink id")
     recover.add_argument("--dry-run", action="store_true", help="only show what a recovery would do")
     recover.add_argument("--force", metavar="PHRASE", help=_FORCE)
+
+    verify.add_arguments(
+        _verb(groups, "verify", "verify", "prove a sink's output from outside, or name what is not exactly-once")
+    )
 
     doctor = _verb(groups, "doctor", "doctor", "check this host, a checkpoint and the cluster; changes nothing")
     doctor.add_argument("--sink", metavar="S", help="also check the rights, the commit log and the ids of this sink")

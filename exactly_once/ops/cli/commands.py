@@ -17,7 +17,7 @@ from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import Description, describe, list_transactions
 from exactly_once.ops import transactions as operations
-from exactly_once.ops.cli import arguments, completions, doctor, metrics, tables
+from exactly_once.ops.cli import arguments, completions, doctor, metrics, tables, verify
 from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.doctor import Verdict, worst
@@ -211,6 +211,11 @@ def _recover(args: argparse.Namespace) -> Result:
     return Result(document, show, 1 if refusal else 0)
 
 
+def _verify(args: argparse.Namespace) -> Result:
+    report = verify.look(connection_of(args), args)
+    return Result(report.as_json(), partial(verify.show, report), 0 if report.clean else 1)
+
+
 def _doctor(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
     lines = doctor.look(connection_of(args), sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
@@ -235,6 +240,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
     "checkpoint.inspect": _inspect_checkpoint,
     "checkpoint.repair": _repair_checkpoint,
     "recover": _recover,
+    "verify": _verify,
     "doctor": _doctor,
     "metrics": _metrics,
     "completions": _completions,

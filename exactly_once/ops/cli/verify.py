@@ -1,0 +1,130 @@
+"""``exactly-once verify``: the report of a verification, and a bar while it reads."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from exactly_once.errors import InvalidOption
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops.verify import Progress, Report, verify
+from exactly_once.ops.verify.origin import Origin, PerInput
+from exactly_once.ops.verify.origins import ORDERS, Question
+from exactly_once.protocol.names import check_sink_id
+
+#: Flags that say something about origins.
+_OF_ORIGIN = ("outputs_per_input", "input", "topic", "order", "refuse_foreign", "backfilled")
+
+
+def add_arguments(verb: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    verb.add_argument("sink", metavar="SINK", help="a sink id")
+    verb.add_argument(
+        "--checkpoint", metavar="LOCATION", help="also the stream's checkpoint: a path, or a URI (file, hdfs, s3, ...)"
+    )
+    verb.add_argument(
+        "--origin",
+        metavar="WHERE",
+        help="also compare the whole output with the whole input: where each output record has "
+        "topic-partition-offset of its input record: header:NAME, key, value or json:FIELD",
+    )
+    verb.add_argument(
+        "--outputs-per-input",
+        metavar="N",
+        help="with --origin: how many output records each input record has: N, at-most-N or any (default: 1)",
+    )
+    verb.add_argument(
+        "--input",
+        metavar="TOPIC",
+        action="append",
+        help="with --origin: only this input topic; repeatable; without --checkpoint, from its beginning",
+    )
+    verb.add_argument(
+        "--topic",
+        metavar="TOPIC",
+        action="append",
+        help="with --origin: an output topic; repeatable; default: those that the sink's decisions name",
+    )
+    verb.add_argument(
+        "--order",
+        choices=ORDERS,
+        help="with --origin: what keeps the order of the input: the records of a key (default), those of an input "
+        "partition, or none, for a stream that shuffles",
+    )
+    verb.add_argument(
+        "--refuse-foreign",
+        action="store_true",
+        default=None,
+        help="with --origin: a record without an origin is a phantom: nobody else writes to these topics",
+    )
+    verb.add_argument(
+        "--backfilled",
+        action="store_true",
+        default=None,
+        help="with --origin: output of input from before the stream's first offset is a backfill's",
+    )
+
+
+def look(connection: Connection, args: argparse.Namespace) -> Report:
+    """Verify, with a bar on a terminal.
+
+    Raises
+    ------
+    ExactlyOnceError
+    """
+    question = _question(args)
+    with Bar(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task("reads", total=None)
+
+        def tell(progress: Progress) -> None:
+            bar.update(task, description=progress.step, completed=progress.done, total=progress.of)
+
+        return verify(
+            connection,
+            check_sink_id(args.sink),
+            checkpoint=args.checkpoint,
+            origin=question,
+            inputs=args.input or (),
+            topics=args.topic or (),
+            on_progress=tell,
+        )
+
+
+def _question(args: argparse.Namespace) -> Question | None:
+    if args.origin is None:
+        if given := next((name for name in _OF_ORIGIN if getattr(args, name)), None):
+            raise InvalidOption(f"--{given.replace('_', '-')} says something about --origin", "Give --origin too")
+        return None
+    return Question(
+        Origin.parse(args.origin),
+        PerInput.parse(args.outputs_per_input or "1"),
+        args.order or "key",
+        bool(args.refuse_foreign),
+        bool(args.backfilled),
+    )
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the findings, and what was proven and was not."""
+    if report.findings:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for column in ("anomaly", "batch", "found", "where"):
+            table.add_column(column, overflow="fold")
+        for f in report.findings:
+            where = " ".join((*((f.transaction,) if f.transaction else ()), *f.places[:4]))
+            table.add_row(Text(f.anomaly.value, style="bold red"), f.batch, Text(f.what), Text(where))
+        console.print(table)
+    if report.last_batch:
+        proven = f"{report.batches:,} batches, {report.parts:,} parts, {report.records:,} records"
+        console.print(Text(f"Proven by the commit log, {report.first_batch} to {report.last_batch}: {proven}."))
+    if report.by_origin:
+        console.print(Text("By origin: " + ", ".join(f"{n:,} {name}" for name, n in report.by_origin.items()) + "."))
+    for reason, count in report.unproven.items():
+        console.print(Text(f"Unproven: {count:,} ({reason})."))
+    found = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
+    console.print(Text(f"{found or 'No anomalies'} in {report.read:,} records, {report.took_s:.1f} s."))

@@ -1,0 +1,132 @@
+"""The anomalies of exactly-once output, each with its definition: what a finding of the checker is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Anomaly(StrEnum):
+    """A way in which output, checkpoint, commit log and brokers can contradict exactly-once. ``meaning`` defines it."""
+
+    LOST = "lost"
+    UNSEEN = "unseen"
+    DUPLICATE = "duplicate"
+    PHANTOM = "phantom"
+    ABORTED_READ = "aborted read"
+    PRECOMMITTED_READ = "precommitted read"
+    TORN_TRANSACTION = "torn transaction"
+    TORN_BATCH = "torn batch"
+    KEY_REORDER = "key reorder"
+    BATCH_REORDER = "batch reorder"
+    MIXED_ATTEMPT = "mixed attempt"
+    CORRUPT = "corrupt"
+    ZOMBIE_VISIBLE = "zombie visible"
+    CHECKPOINT_AHEAD = "checkpoint ahead"
+    OUTPUT_AHEAD = "output ahead"
+    OUTCOME_LIE = "outcome lie"
+    HANGING = "hanging"
+    LINGERING = "lingering"
+    STALLED_LAST_STABLE_OFFSET = "stalled last stable offset"
+    FOREIGN_ABORT = "foreign abort"
+    ID_LEAK = "id leak"
+    SPLIT_SINK = "split sink"
+    OFFSET_SKEW = "offset skew"
+
+    @property
+    def meaning(self) -> str:
+        """What is wrong, in one sentence."""
+        return _MEANING[self]
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether a moment of a healthy stream can look like it: then it is looked at again before it is reported."""
+        return self in _MAY_PASS
+
+
+_MEANING = {
+    Anomaly.LOST: "A record that must be visible is not, and no transaction that is still open holds it.",
+    Anomaly.UNSEEN: "A record that must be visible is in the log, and readers are held back from it.",
+    Anomaly.DUPLICATE: "A record is visible more than once.",
+    Anomaly.PHANTOM: "A record of this sink is visible and must not be: no decision names it, or no input led to it.",
+    Anomaly.ABORTED_READ: "A record of an attempt that was given up is visible.",
+    Anomaly.PRECOMMITTED_READ: "A record became visible before the decision of its batch.",
+    Anomaly.TORN_TRANSACTION: "Some records of one transaction are visible, and others are not.",
+    Anomaly.TORN_BATCH: "Some parts of a decided batch are visible, and others are not.",
+    Anomaly.KEY_REORDER: "Two records of one key stand in the output in another order than in the input.",
+    Anomaly.BATCH_REORDER: "A record of a batch stands before a record of an earlier batch in one partition.",
+    Anomaly.MIXED_ATTEMPT: "The visible records of one part come from more than one attempt of its task.",
+    Anomaly.CORRUPT: "A record is visible with other contents, or in another place, than its task wrote.",
+    Anomaly.ZOMBIE_VISIBLE: "A record is visible that a driver's task wrote after a later claim had superseded it.",
+    Anomaly.CHECKPOINT_AHEAD: "Spark's checkpoint counts a batch as committed whose output is not.",
+    Anomaly.OUTPUT_AHEAD: "A batch is visible that neither the commit log nor the checkpoint knows: it will be written "
+    "again.",
+    Anomaly.OUTCOME_LIE: "The sink reports a batch as committed, and the brokers do not.",
+    Anomaly.HANGING: "A transaction is open on a partition, and no coordinator will ever end it.",
+    Anomaly.LINGERING: "An undecided transaction of this sink is open, and no living driver owns it.",
+    Anomaly.STALLED_LAST_STABLE_OFFSET: "Readers of an output partition do not reach its end.",
+    Anomaly.FOREIGN_ABORT: "A transaction of another application was aborted while this sink aborted its own.",
+    Anomaly.ID_LEAK: "The sink has transactional ids outside of the bounded scheme of names.",
+    Anomaly.SPLIT_SINK: "One output of the sink has a decided batch, and another one has not.",
+    Anomaly.OFFSET_SKEW: "The input offsets that the sink publishes for lag tools are not those of its last decision.",
+}
+
+_MAY_PASS = frozenset(
+    {
+        Anomaly.UNSEEN,
+        Anomaly.TORN_TRANSACTION,
+        Anomaly.TORN_BATCH,
+        Anomaly.LOST,
+        Anomaly.OUTCOME_LIE,
+        Anomaly.LINGERING,
+        Anomaly.STALLED_LAST_STABLE_OFFSET,
+        Anomaly.SPLIT_SINK,
+        Anomaly.OFFSET_SKEW,
+        Anomaly.CHECKPOINT_AHEAD,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One anomaly, with what offends.
+
+    Attributes
+    ----------
+    anomaly : Anomaly
+    what : str
+        A sentence that names the thing and the evidence.
+    batch : str
+        ``batch 7`` or ``write 2013-01-05``; "" when no batch is concerned.
+    transaction : str
+        Transactional id, producer id and epoch; "" when no transaction is concerned.
+    places : tuple of str
+        Where to look: ``topic-partition@first..last`` of output records, or ``topic-partition@offset`` of input
+        records. At most :data:`MOST_PLACES`.
+    records : int
+        How many records it concerns; 0 when it is not about records.
+    """
+
+    anomaly: Anomaly
+    what: str
+    batch: str = ""
+    transaction: str = ""
+    places: tuple[str, ...] = ()
+    records: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "anomaly": self.anomaly.value,
+            "meaning": self.anomaly.meaning,
+            "what": self.what,
+            "batch": self.batch,
+            "transaction": self.transaction,
+            "places": list(self.places),
+            "records": self.records,
+        }
+
+
+#: Places in one finding: enough to look at; a lost day has millions.
+MOST_PLACES = 20

@@ -1,0 +1,165 @@
+"""The verdicts on what surrounds the output: open transactions, waiting readers, ids, published offsets, checkpoint.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from exactly_once.checkpoint import Checkpoint, kafka_offsets
+from exactly_once.kafka.leaders import Hanging
+from exactly_once.kafka.transactions import Listing
+from exactly_once.ops.findings import BlockedPartition, Inspection, batch_name
+from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.ops.verify.ledger import Ledger
+from exactly_once.protocol.checkpoint_text import source_lines
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import SLOTS, VARIANTS, PartId, commit_log_id, namespace
+
+#: A sweep ends within its budget of a minute after its claim.
+SWEEP_MS = 60_000
+
+#: Topic -> partition -> offset.
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+def lingering(found: Inspection, policy_s: float) -> Iterator[Finding]:
+    """Undecided transactions that no living driver owns, or that are older than ``policy_s`` seconds."""
+    alive = found.owner.works if found.owner else False
+    for t in found.open:
+        if t.verdict != "undecided" or (alive is not False and t.age_s < policy_s):
+            continue
+        owner = f"{found.owner.claim.process} is gone" if found.owner and alive is False else "nobody has ended it"
+        yield Finding(
+            Anomaly.LINGERING,
+            f"{t.transactional_id} has been {t.state} for {t.age_s:.0f} s, is not decided, and {owner}",
+            transaction=f"{t.transactional_id} (producer {t.producer_id}, epoch {t.producer_epoch})",
+            places=tuple(f"{topic}-{p}" for topic, p in t.partitions)[:MOST_PLACES],
+        )
+
+
+def hanging(found: Iterable[Hanging]) -> Iterator[Finding]:
+    """Transactions beyond any coordinator's reach."""
+    for h in found:
+        yield Finding(
+            Anomaly.HANGING,
+            f"{h.name} is open at its partition's leader, and no coordinator will ever end it",
+            transaction=f"{h.transactional_id or 'unknown id'} (producer {h.producer_id}, epoch {h.producer_epoch})",
+            places=(f"{h.topic}-{h.partition}@{h.start_offset}",),
+            records=h.records,
+        )
+
+
+def stalled(blocked: Iterable[BlockedPartition], standing: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
+    """Partitions whose last stable offset has not moved.
+
+    Parameters
+    ----------
+    blocked : iterable of BlockedPartition
+        Where readers wait now.
+    standing : mapping
+        By partition where readers waited at the look before this one, the last stable offset of that time.
+    """
+    for b in blocked:
+        if standing.get((b.topic, b.partition)) == b.last_stable:
+            whose = "this sink's" if b.ours else "another application's"
+            yield Finding(
+                Anomaly.STALLED_LAST_STABLE_OFFSET,
+                f"readers of {b.topic}-{b.partition} stand at {b.last_stable}, {b.waiting} offsets before its end, "
+                f"behind {whose} open transaction",
+                places=(f"{b.topic}-{b.partition}@{b.last_stable}",),
+                records=b.waiting,
+            )
+
+
+def leaked(sink_id: str, listed: Iterable[Listing]) -> Iterator[Finding]:
+    """Transactional ids in the sink's namespace that its scheme of names does not make."""
+    strange = sorted(t.transactional_id for t in listed if not _in_scheme(sink_id, t.transactional_id))
+    if strange:
+        yield Finding(
+            Anomaly.ID_LEAK,
+            f"{len(strange)} transactional ids begin with {namespace(sink_id)} and are outside of its {SLOTS} slots "
+            f"and {VARIANTS} variants, {strange[0]!r} among them: their number is not bounded",
+            transaction=", ".join(strange[:3]),
+        )
+
+
+def _in_scheme(sink_id: str, transactional_id: str) -> bool:
+    if transactional_id == commit_log_id(sink_id):
+        return True
+    part = PartId.parse(transactional_id)
+    return part is not None and part.slot < SLOTS and int(part.attempt.partition(".")[2]) < VARIANTS
+
+
+def foreign_aborts(
+    sink_id: str, ledger: Ledger, ids: Mapping[int, str], claims_ms: Sequence[int], other_claims_ms: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Transactions of ids that only *begin like* this sink's, aborted while this sink swept.
+
+    Parameters
+    ----------
+    ids : mapping
+        Producer id -> transactional id, of all that wrote to the outputs and that a coordinator knows.
+    claims_ms : sequence of int
+        When this sink claimed, by the brokers' clock.
+    other_claims_ms : mapping
+        Sink id -> when that sink last claimed: it has aborted its own transactions then.
+    """
+    stem = namespace(sink_id).removesuffix(":")
+    for (producer_id, epoch), spans in ledger.spans.items():
+        name = ids.get(producer_id, "")
+        if not name.startswith(stem) or name.startswith(namespace(sink_id)):
+            continue
+        part = PartId.parse(name)
+        own_ms = other_claims_ms.get(part.sink_id, -SWEEP_MS) if part else -SWEEP_MS
+        swept = [
+            s
+            for s in spans
+            if s.committed is False
+            and any(0 <= s.marked_ms - c <= SWEEP_MS for c in claims_ms)
+            and not 0 <= s.marked_ms - own_ms <= SWEEP_MS
+        ]
+        if swept:
+            yield Finding(
+                Anomaly.FOREIGN_ABORT,
+                f"the transaction of {name} was aborted within a minute of a claim of sink {sink_id!r}, to which it "
+                "does not belong",
+                transaction=f"{name} (producer {producer_id}, epoch {epoch})",
+                places=tuple(s.place for s in swept)[:MOST_PLACES],
+                records=sum(s.records for s in swept),
+            )
+
+
+def skewed(log: LogState, published: Offsets) -> Iterator[Finding]:
+    """Offsets in the sink's consumer group that are not those of its last decision."""
+    decision = log.decisions[-1] if log.decisions else None
+    if decision is None or not decision.offsets or not published:
+        return
+    decided = kafka_offsets(source_lines(decision.offsets))
+    for topic, partitions in published.items():
+        for partition, offset in sorted(partitions.items()):
+            wanted = decided.get(topic, {}).get(partition)
+            if wanted is not None and offset != wanted:
+                batch = batch_name(decision.query_id, decision.batch_id)
+                yield Finding(
+                    Anomaly.OFFSET_SKEW,
+                    f"the consumer group of sink offsets stands at {topic}-{partition}@{offset}, the last decision "
+                    f"({batch}) at {wanted}",
+                    batch=batch,
+                    places=(f"{topic}-{partition}@{offset}",),
+                )
+
+
+def checkpoint_ahead(checkpoint: Checkpoint, log: LogState) -> Iterator[Finding]:
+    """A batch that Spark counts as committed, and that is not decided."""
+    if checkpoint.query_id is None or checkpoint.last_commit is None:
+        return
+    last = log.last_decision(checkpoint.query_id)
+    decided = last.batch_id if last is not None else -1
+    if checkpoint.last_commit > decided:
+        yield Finding(
+            Anomaly.CHECKPOINT_AHEAD,
+            f"Spark's commits/{checkpoint.last_commit} exists in {checkpoint.location}, and the last decided batch of "
+            f"query {checkpoint.query_id} is {decided if last is not None else 'none'}",
+            batch=f"batch {checkpoint.last_commit}",
+        )

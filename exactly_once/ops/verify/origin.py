@@ -1,0 +1,194 @@
+"""How an output record names the input record that it came from. Pure.
+
+The text is ``topic-partition-offset`` or ``topic/partition/offset``; ``partition-offset`` will do when the stream has
+one input topic. ``#k`` behind it says that this is output k (0, 1, ...) of that input record.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from exactly_once.errors import InvalidOption
+from exactly_once.kafka.admin import Partition
+
+#: The most outputs of one input record that are told apart.
+MOST_OUTPUTS = 64
+
+_AT_MOST = re.compile(r"at[- ]most[- ](\d+)")
+_NAMED = ("header", "json")
+
+
+class Place(NamedTuple):
+    """The input record that an output record came from, and which of its outputs it is; -1 when it does not say."""
+
+    partition: Partition
+    offset: int
+    k: int = -1
+
+
+class Unreadable(ValueError):
+    """A record says where it came from in words that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an output record says what it came from.
+
+    Attributes
+    ----------
+    way : str
+        ``header``, ``key``, ``value`` or ``json``.
+    name : str
+        The header, or the field of the JSON value: ``source``, or ``meta.source`` for a field of a field.
+    """
+
+    way: str
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Origin:
+        """Read ``header:NAME``, ``key``, ``value`` or ``json:FIELD``.
+
+        Raises
+        ------
+        InvalidOption
+        """
+        way, colon, name = text.partition(":")
+        if (way in _NAMED and name) or (way in ("key", "value") and not colon):
+            return cls(way, name)
+        raise InvalidOption(
+            f"{text!r} does not say where a record names its input record",
+            "Use header:NAME, key, value or json:FIELD",
+        )
+
+    def text(self, record: Any) -> bytes | None:
+        """The text of a record, as kafka-python has it; None when it has none: another writer's record."""
+        if self.way == "header":
+            return next((value for name, value in record.headers if name == self.name), None)
+        if self.way == "key":
+            return record.key  # type: ignore[no-any-return]
+        return record.value if self.way == "value" else _field(record.value, self.name)
+
+    @property
+    def certain(self) -> bool:
+        """Whether only records of this stream have such a text: a header or a field of this name is no accident."""
+        return self.way in _NAMED
+
+    def __str__(self) -> str:
+        return f"{self.way}:{self.name}" if self.name else self.way
+
+
+def _field(value: bytes | None, path: str) -> bytes | None:
+    try:
+        found = json.loads(value or b"null")
+        for name in path.split("."):
+            found = found[name]
+        if isinstance(found, dict):  # an object with topic, partition and offset
+            topic = f"{found['topic']}/" if "topic" in found else ""
+            return f"{topic}{found['partition']}{'/' if topic else '-'}{found['offset']}".encode()
+        return str(found).encode()
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+class Places:
+    """Reads the texts; remembers the partitions that it has met.
+
+    Parameters
+    ----------
+    topics : iterable of str
+        The input topics. What names another one came from another stream.
+    """
+
+    def __init__(self, topics: Iterable[str]):
+        self._topics = frozenset(topics)
+        self._only = next(iter(self._topics)) if len(self._topics) == 1 else None
+        self._known: dict[bytes, Partition] = {}
+
+    def read(self, text: bytes) -> Place | None:
+        """Return what ``text`` names; None for a record of another stream's input.
+
+        Raises
+        ------
+        Unreadable
+        """
+        k = -1
+        place = text
+        if b"#" in text:
+            place, _, number = text.rpartition(b"#")
+            k = _number(number, text)
+        separator = b"/" if b"/" in place else b"-"
+        head, _, offset = place.rpartition(separator)
+        where = self._known.get(head)
+        if where is None:
+            where = self._partition(head, separator, text)
+            if where.__class__ is not tuple or where[0] not in self._topics:
+                return None
+            self._known[head] = where
+        return Place(where, _number(offset, text), k)
+
+    def _partition(self, head: bytes, separator: bytes, text: bytes) -> Partition:
+        topic, _, partition = head.rpartition(separator)
+        number = _number(partition, text)
+        if topic:
+            return topic.decode(errors="replace"), number
+        if self._only is None:
+            raise Unreadable(f"{_short(text)} names no topic, and the stream has {len(self._topics)}")
+        return self._only, number
+
+
+def _number(digits: bytes, text: bytes) -> int:
+    if not digits.isdigit() or len(digits) > 18:  # an offset has 63 bits
+        raise Unreadable(f"{_short(text)} is not topic-partition-offset")
+    return int(digits)
+
+
+def _short(text: bytes) -> str:
+    return repr(text[:40].decode(errors="replace")) + ("..." if len(text) > 40 else "")
+
+
+@dataclass(frozen=True)
+class PerInput:
+    """How many outputs an input record has.
+
+    Attributes
+    ----------
+    most : int or None
+        None: any number.
+    exactly : bool
+        Each input record has ``most`` of them; else some have fewer, and then nothing tells that one is lost.
+    """
+
+    most: int | None = 1
+    exactly: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> PerInput:
+        """Read ``3``, ``at-most-3`` or ``any``.
+
+        Raises
+        ------
+        InvalidOption
+        """
+        if text == "any":
+            return cls(None, False)
+        found = _AT_MOST.fullmatch(text)
+        digits = found.group(1) if found else text
+        if digits.isdigit() and 1 <= int(digits) <= MOST_OUTPUTS:
+            return cls(int(digits), found is None)
+        raise InvalidOption(
+            f"{text!r} does not say how many output records an input record has",
+            f"Use a number from 1 to {MOST_OUTPUTS}, at-most-N (the stream filters), or any",
+        )
+
+    def __str__(self) -> str:
+        return "any" if self.most is None else f"{'' if self.exactly else 'at-most-'}{self.most}"
+
+
+def inputs_of(positions: Mapping[Partition, int]) -> list[str]:
+    """The topics of these partitions."""
+    return sorted({topic for topic, _ in positions})

@@ -1,0 +1,100 @@
+"""What a verification says: its findings, what it proved, and what it could not prove."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from exactly_once.ops.verify.anomalies import Finding
+
+#: Findings of one anomaly in a report; the rest is counted.
+MOST_FINDINGS = 50
+
+
+class Progress(NamedTuple):
+    """How far a verification has read: offsets done, of all that it will read as known so far."""
+
+    step: str
+    done: int
+    of: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a verification.
+
+    Attributes
+    ----------
+    sink_id : str
+    findings : tuple of Finding
+        The anomalies, at most :data:`MOST_FINDINGS` of each kind; ``counts`` has them all.
+    batches, parts, records : int
+        What was proven by the commit log: decided batches whose every part is visible with the number, the digest and
+        the place that the decision names; with the parts and records in them.
+    unproven : mapping of str to int
+        Parts that could not be proven, by reason: an old version's decision without digests, records that retention or
+        compaction removed, ...
+    by_origin : mapping of str to int
+        What was compared by the records' origin: ``input`` records expected, ``output`` records read; empty without
+        an origin.
+    first_batch, last_batch : str
+        The range that the commit log proves; "" when it holds no decision.
+    read : int
+        Output records that were read.
+    took_s : float
+    checked_ms : int
+        By this machine's clock.
+    """
+
+    sink_id: str
+    findings: tuple[Finding, ...] = ()
+    batches: int = 0
+    parts: int = 0
+    records: int = 0
+    unproven: Mapping[str, int] = field(default_factory=dict)
+    by_origin: Mapping[str, int] = field(default_factory=dict)
+    first_batch: str = ""
+    last_batch: str = ""
+    read: int = 0
+    took_s: float = 0.0
+    checked_ms: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """True when no anomaly was found."""
+        return not self.findings
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values: what ``json.dumps`` takes."""
+        return {
+            "sink_id": self.sink_id,
+            "clean": self.clean,
+            "anomalies": dict(self.counts),
+            "findings": [f.as_json() for f in self.findings],
+            "proven": {"batches": self.batches, "parts": self.parts, "records": self.records},
+            "first_batch": self.first_batch,
+            "last_batch": self.last_batch,
+            "unproven": dict(self.unproven),
+            "by_origin": dict(self.by_origin),
+            "read": self.read,
+            "took_s": round(self.took_s, 3),
+            "checked_ms": self.checked_ms,
+        }
+
+
+def limited(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[str, int]]:
+    """Return at most :data:`MOST_FINDINGS` findings of each anomaly, and the number of all by anomaly."""
+    counts = Counter(f.anomaly.value for f in findings)
+    shown: Counter[str] = Counter()
+    kept = []
+    for f in findings:
+        shown[f.anomaly.value] += 1
+        if shown[f.anomaly.value] <= MOST_FINDINGS:
+            kept.append(f)
+    return tuple(kept), dict(counts)

@@ -1,0 +1,251 @@
+"""The steps of a verification."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from exactly_once.checkpoint import Checkpoint, read_checkpoint
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.groups import group_offsets
+from exactly_once.kafka.leaders import OLDER_THAN_S, find_hanging
+from exactly_once.kafka.transactions import ids_of, list_transactions
+from exactly_once.ops.findings import batch_name
+from exactly_once.ops.inspection import inspect_sink
+from exactly_once.ops.verify import around
+from exactly_once.ops.verify.anomalies import Finding
+from exactly_once.ops.verify.expected import Expected, expected_input
+from exactly_once.ops.verify.judge import OTHER_OUTPUT, Verdict, judge_decisions, latest
+from exactly_once.ops.verify.ledger import Ledger, forms_to_try
+from exactly_once.ops.verify.origins import OriginResult, Question, compare_origins
+from exactly_once.ops.verify.reading import Extent, extent, read_output
+from exactly_once.ops.verify.report import OnProgress, Report, limited
+from exactly_once.ops.verify.strays import judge_strays
+from exactly_once.participant import Participant
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import PartId, check_sink_id, namespace, offsets_group
+from exactly_once.protocol.records import KAFKA, Decision
+
+#: Batches by the commit log, which keeps 64 of a stream.
+BATCHES = 64
+
+#: What a healthy stream may look like for a moment is looked at again for so long.
+SETTLE_S = 15.0
+
+#: Between two looks.
+_PAUSE_S = 2.0
+
+#: An undecided transaction of a driver that may be alive is under way for no longer than this.
+POLICY_S = 600.0
+
+
+def verify(
+    connection: Connection,
+    sink_id: str,
+    *,
+    checkpoint: str | None = None,
+    batches: int = BATCHES,
+    outputs: Sequence[Participant[Any]] = (),
+    origin: Question | None = None,
+    inputs: Sequence[str] = (),
+    topics: Sequence[str] = (),
+    settle_s: float = SETTLE_S,
+    hanging_age_s: float = OLDER_THAN_S,
+    budget_s: float = 60.0,
+    on_progress: OnProgress = lambda progress: None,
+) -> Report:
+    """Compare output, commit log, checkpoint and brokers of a sink.
+
+    Parameters
+    ----------
+    checkpoint : str, optional
+        The location of the stream's checkpoint; without it, nothing is said about the checkpoint.
+    batches : int
+        The number of newest decisions to prove by the commit log.
+    outputs : sequence of Participant
+        The sink's outputs beside Kafka. Parts in outputs that are not given are unproven.
+    origin : Question, optional
+        What the output records say of their input: then the whole output is compared with the whole input too.
+    inputs : sequence of str
+        With ``origin``: only these input topics; without ``checkpoint``, from their beginning.
+    topics : sequence of str
+        With ``origin``: the output topics. Default: those that the decisions name.
+    settle_s : float
+        For how long something that a healthy stream shows for a moment is looked at again before it is reported.
+    hanging_age_s : float
+        The age from which an open transaction that no coordinator knows counts as hanging.
+    budget_s : float
+        For each look at the brokers; reading records takes as long as it takes.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
+    """
+    began, settled = time.monotonic(), Deadline(settle_s)
+    task = _Task(connection, check_sink_id(sink_id), checkpoint, outputs, hanging_age_s, budget_s, on_progress)
+    progress = read_checkpoint(checkpoint) if checkpoint is not None else Checkpoint("")
+    log = read_log(connection, sink_id, budget_s, whole=True)
+    decisions, since_ms = _newest(log, batches)
+    look = _look(task, progress, decisions, since_ms, {})
+    first = look
+    while any(f.anomaly.may_pass for f in look.findings) or look.waiting:
+        if settled.left < _PAUSE_S:
+            break
+        time.sleep(_PAUSE_S)
+        look = _look(task, progress, decisions, since_ms, first.waiting)
+    compared = OriginResult() if origin is None else _by_origin(task, origin, inputs, topics, settle_s)
+    unproven = {reason: n for reason, n in look.verdict.unproven.items() if n}
+    findings, counts = limited([*look.findings, *compared.findings])
+    return Report(
+        sink_id,
+        findings,
+        look.verdict.batches,
+        look.verdict.parts,
+        look.verdict.records,
+        {**unproven, **compared.unproven},
+        compared.by_origin,
+        batch_name(decisions[0].query_id, decisions[0].batch_id) if decisions else "",
+        batch_name(decisions[-1].query_id, decisions[-1].batch_id) if decisions else "",
+        look.read + compared.read,
+        time.monotonic() - began,
+        now_ms(),
+        counts,
+    )
+
+
+def _by_origin(
+    task: _Task, origin: Question, inputs: Sequence[str], topics: Sequence[str], settle_s: float
+) -> OriginResult:
+    """Compare the whole output with the whole input."""
+
+    def expected() -> Expected:
+        return expected_input(task.connection, task.sink_id, task.checkpoint, inputs, task.budget_s)
+
+    return compare_origins(
+        task.connection,
+        topics,
+        origin,
+        expected,
+        settle_s=settle_s,
+        budget_s=task.budget_s,
+        on_progress=task.on_progress,
+    )
+
+
+@dataclass(frozen=True)
+class _Task:
+    connection: Connection
+    sink_id: str
+    checkpoint: str | None
+    outputs: Sequence[Participant[Any]]
+    hanging_age_s: float
+    budget_s: float
+    on_progress: OnProgress
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one look found; ``waiting`` is the last stable offset by partition on which readers wait, as they did at the
+    first look.
+    """
+
+    findings: list[Finding]
+    verdict: Verdict = field(default_factory=Verdict)
+    read: int = 0
+    waiting: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+
+def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
+    """The newest decisions, oldest first, and a time before the first record of them by the brokers' clock."""
+    decisions = list(log.decisions)[-count:]
+    times = [log.decided_ms.get((d.query_id, d.batch_id), d.decided_ms) for d in log.decisions]
+    before = times[: len(times) - len(decisions)]
+    began = [d.began_ms for d in decisions if d.began_ms]
+    return decisions, before[-1] if before else min([*began, *times[-len(decisions) :]], default=0)
+
+
+def _look(
+    task: _Task,
+    progress: Checkpoint,
+    decisions: Sequence[Decision],
+    since_ms: int,
+    standing: Mapping[tuple[str, int], int],
+) -> _Look:
+    """Read the output, then the log again: whatever was visible in the output is decided in the log by then."""
+    with Admin(task.connection, task.budget_s) as admin:
+        listed = list_transactions(admin, namespace(task.sink_id), ())
+        found = extent(admin, decisions)
+        soon = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
+        ids = {t.producer_id: t.transactional_id for t in listed}
+        ids |= {h.producer_id: h.transactional_id for d in decisions for h in d.transactions}
+        forms = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
+        forms_of = forms_to_try(forms, frozenset(ids))
+        ledger = read_output(admin, found, decisions, since_ms, forms_of, task.budget_s, task.on_progress)
+        later = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
+        inspection = inspect_sink(task.connection, task.sink_id, task.budget_s)
+        admin.renew(task.budget_s)
+        published = _published(admin, task.sink_id)
+        others = ids_of(admin, {writer[0] for writer in ledger.spans} - set(ids))
+    verdict = _by_log(task, progress, latest(decisions, later), later, ledger, found)
+    if decisions:  # a long reading may outlast the decisions of what was written when it began
+        verdict.findings += judge_strays(ledger, decisions, later, ids, soon.decisions)
+    verdict.findings += around.lingering(inspection, POLICY_S)
+    verdict.findings += around.stalled(inspection.blocked, standing)
+    verdict.findings += around.leaked(task.sink_id, listed)
+    verdict.findings += around.skewed(later, published)
+    verdict.findings += around.checkpoint_ahead(progress, later)
+    verdict.findings += around.hanging(_hanging(task, decisions))
+    claims = [later.owner.claimed_ms] if later.owner else []
+    verdict.findings += around.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
+    waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
+    stands = {where: at for where, at in waiting.items() if not standing or standing.get(where) == at}
+    return _Look(verdict.findings, verdict, ledger.read, stands)
+
+
+def _by_log(
+    task: _Task,
+    progress: Checkpoint,
+    decisions: Sequence[Decision],
+    log: LogState,
+    ledger: Ledger,
+    found: Extent,
+) -> Verdict:
+    """What the decisions say of the output."""
+    last = progress.last_commit if progress.last_commit is not None else -1
+    committed = frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
+    verdict = judge_decisions(decisions, log, ledger, found.removed, committed)
+    for name, parts in Counter(h.participant for d in decisions for h in d.handles).items():
+        if name != KAFKA and name not in {p.name for p in task.outputs}:
+            verdict.unproven[OTHER_OUTPUT] += parts
+    return verdict
+
+
+def _published(admin: Admin, sink_id: str) -> around.Offsets:
+    """The offsets of the sink's consumer group; empty where it may not be read: they are for lag tools alone."""
+    try:
+        return group_offsets(admin, offsets_group(sink_id))
+    except ExactlyOnceError:
+        return {}
+
+
+def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Any]:
+    topics = sorted({topic for d in decisions for topic in d.topics})
+    return find_hanging(task.connection, topics, task.hanging_age_s, task.budget_s) if topics else []
+
+
+def _claims_of(task: _Task, others: Mapping[int, str]) -> dict[str, int]:
+    """When the sinks of these transactional ids last claimed, of those whose names begin like this one's."""
+    parts = {PartId.parse(name) for name in others.values() if name.startswith(namespace(task.sink_id)[:-1])}
+    found: dict[str, int] = {}
+    for sink_id in {p.sink_id for p in parts if p is not None} - {task.sink_id}:
+        owner = read_log(task.connection, sink_id, task.budget_s).owner
+        if owner is not None:
+            found[sink_id] = owner.claimed_ms
+    return found

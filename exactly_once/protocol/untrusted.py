@@ -1,0 +1,208 @@
+"""What a record of the commit log may hold.
+
+Whoever may write to its topic can write anything there: nothing in a record reaches a broker, a database or a file
+before it was checked here. What it names beyond the sink's own is refused.
+
+The types of an output's own ``data`` are checked here, its meaning by the output (:meth:`Participant.commit`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from reprlib import repr as shortened
+from typing import Any
+
+from exactly_once.protocol.names import PartId, PartName
+from exactly_once.protocol.records import (
+    KAFKA,
+    Aborted,
+    Claim,
+    Completed,
+    Decision,
+    Place,
+    PreparedPart,
+    PreparedTransaction,
+    Record,
+    Tally,
+)
+
+#: A string of Kafka's protocol has at most so many bytes; paths and ids of writes are shorter.
+LONGEST_TEXT = 32_767
+
+#: The text of ``offsets/N`` is kept up to 64 KiB; here the limit only bounds what is taken.
+_LONGEST_OFFSETS = 1024 * 1024
+
+#: Numbers travel as signed integers of 16, 32 and 64 bits in Kafka's protocol.
+_SHORT, _INT, _LONG = 2**15, 2**31, 2**63
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+_Check = Callable[[Any], bool]
+
+
+def _text(value: Any) -> bool:
+    return type(value) is str and len(value) <= LONGEST_TEXT
+
+
+def _word(value: Any) -> bool:
+    """What errors and tables show as it is: no control characters, which a terminal would obey."""
+    return _text(value) and value.isprintable()
+
+
+def _topic(value: Any) -> bool:
+    return type(value) is str and _TOPIC.fullmatch(value) is not None
+
+
+def _below(limit: int, least: int = 0) -> _Check:
+    return lambda value: type(value) is int and least <= value < limit
+
+
+_long, _int, _short = _below(_LONG), _below(_INT), _below(_SHORT)
+
+#: A time or a duration; -1 when it is unknown.
+_ms = _below(_LONG, least=-1)
+
+
+def _tuple_of(of: _Check) -> _Check:
+    return lambda value: isinstance(value, tuple) and all(map(of, value))
+
+
+def _mapping_of(key: _Check, of: _Check) -> _Check:
+    return lambda value: isinstance(value, Mapping) and all(key(k) and of(v) for k, v in value.items())
+
+
+def _totals(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 3 and all(map(_long, value))
+
+
+def _datum(value: Any) -> bool:
+    return _text(value) or _below(_LONG, least=-_LONG)(value)
+
+
+def _moment(value: Any) -> bool:
+    return _long(value) or (type(value) is float and math.isfinite(value) and value >= 0)
+
+
+_FIELDS: dict[type, dict[str, _Check]] = {
+    Claim: {
+        "token": _long,
+        "query_id": lambda value: value is None or _text(value),
+        "claimed_ms": _ms,
+        "purpose": _word,
+        "host": _word,
+        "pid": _long,
+        "checkpoint": _text,
+        "pid_started": _moment,
+        "operator": _text,
+        "machine": _text,
+    },
+    Decision: {
+        "query_id": _text,
+        "batch_id": _long,
+        "token": _long,
+        "handles": _tuple_of(lambda value: isinstance(value, PreparedTransaction | PreparedPart)),
+        "offsets_digest": _word,
+        "end_txn_version": _short,
+        "decided_ms": _ms,
+        "run_id": _word,
+        "topics": _tuple_of(_topic),
+        "began_ms": _ms,
+        "rewritten": _tuple_of(_word),
+        "topic_ids": _mapping_of(_topic, _word),
+        "offsets": lambda value: type(value) is str and len(value) <= _LONGEST_OFFSETS,
+        "totals": _mapping_of(_word, _totals),
+    },
+    Completed: {
+        "query_id": _text,
+        "batch_id": _long,
+        "token": _long,
+        "completed_ms": _ms,
+        "prepare_ms": _ms,
+        "decide_ms": _ms,
+        "complete_ms": _ms,
+    },
+    Aborted: {
+        "query_id": _text,
+        "batch_id": _long,
+        "offsets_digest": _word,
+        "token": _long,
+        "execution": _word,
+        "aborted_ms": _ms,
+        "took_ms": _ms,
+        "limit_ms": _ms,
+        "too_long": _long,
+    },
+    Tally: dict.fromkeys(("token", "completed", "aborted", "drained", "rewritten"), _long),
+    PreparedTransaction: {
+        "transactional_id": _word,
+        "producer_id": _long,
+        "epoch": _short,
+        "part": _int,
+        "records": _long,
+        "bytes": _long,
+        "digest": _word,
+        "form": _word,
+        "place": lambda value: value is None or _is_place(value),
+        "topics": lambda value: value == (),
+        "end_txn_version": lambda value: value == 0,
+    },
+    PreparedPart: {
+        "participant": _word,
+        "name": _word,
+        "part": _int,
+        "records": _long,
+        "digest": _word,
+        "data": _mapping_of(_text, _datum),
+    },
+}
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, Place) and _topic(value.topic) and _int(value.partition) and _long(value.offset)
+
+
+def check_fields(record: Record) -> None:
+    """Make sure that every field holds what a sink writes there.
+
+    Raises
+    ------
+    ValueError
+        With the name of the field, and the beginning of what it holds.
+    """
+    _check(record)
+    if isinstance(record, Decision):
+        for handle in record.handles:
+            _check(handle)
+
+
+def _check(of: Record | PreparedTransaction | PreparedPart) -> None:
+    for name, holds in _FIELDS[type(of)].items():
+        if not holds(value := getattr(of, name)):
+            raise ValueError(f"{name} is {shortened(value)}")
+
+
+def check_own(record: Record, sink_id: str) -> None:
+    """Make sure that a decision names parts of ``sink_id`` alone: who writes to the log of one sink must not end what
+    another sink or application has prepared.
+
+    Raises
+    ------
+    ValueError
+        With the name of the first part that is not the sink's.
+    """
+    if not isinstance(record, Decision):
+        return
+    for handle in record.handles:
+        part: PartId | PartName | None
+        if isinstance(handle, PreparedTransaction):
+            part = PartId.parse(handle.transactional_id)
+        else:
+            part = PartName.parse(handle.name)
+            if part is not None and part.participant not in ("", handle.participant):
+                part = None
+            if handle.participant == KAFKA:
+                part = None
+        if part is None or (part.sink_id, part.part) != (sink_id, handle.part):
+            raise ValueError(f"{shortened(handle.name)} is no part {handle.part} of sink {sink_id!r}")

@@ -1,0 +1,228 @@
+"""Secrets are planted, and everything that streams, recoveries, failures and commands write is searched for them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactly_once.coordinator.recover import recover
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops.inspection import inspect_sink
+from exactly_once.protocol.names import commit_log_topic
+from tests.support import oracle
+from tests.support.broker import create_topic, fresh_name
+from tests.support.dead_sink import DeadSink
+from tests.support.fixtures import StartDriver, connector
+from tests.support.planted import (
+    DATABASE,
+    REGISTRY,
+    REGISTRY_USER,
+    WRONG,
+    CommandLines,
+    planted_below,
+    planted_in,
+)
+from tests.support.postgres import PostgresServer
+from tests.support.secure import PASSPHRASE, PASSWORD, SCRAM, USER, SecureBroker
+from tests.support.stream import ROOT, Input, Job
+
+SCHEMA = json.dumps({"type": "string"})
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    broker = SecureBroker(tmp_path_factory.mktemp("secrets"))
+    try:
+        yield broker.start()
+    finally:
+        broker.kill()
+        broker.stop()
+
+
+@contextmanager
+def registry() -> Iterator[str]:
+    """A schema registry with one schema, which repeats the password of whoever it does not let in; its URL."""
+    expected = "Basic " + base64.b64encode(f"{REGISTRY_USER}:{REGISTRY}".encode()).decode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            given = self.headers.get("Authorization", "")
+            subject = self.path.split("/")[2] if self.path.count("/") > 2 else ""
+            known = {"subject": subject, "id": 7, "version": 1, "schema": SCHEMA}
+            refused = {"error_code": 401, "message": f"no entry for {given}"}
+            body = json.dumps(known if given == expected else refused).encode()
+            self.send_response(200 if given == expected else 401)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def raw(connection: Connection, topics: list[str]) -> str:
+    """Keys, values and headers of all records."""
+    return repr(oracle.read(connection, topics, committed=False))
+
+
+def test_no_secret_is_in_anything_that_streams_write(
+    secure: SecureBroker, driver: StartDriver, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Leak: whoever may see a log, Spark's UI, a checkpoint, a topic or ``ps`` on the host has the password."""
+    plain, connection = Connection(secure.bootstrap_servers), secure.connection(SCRAM, passphrase=PASSPHRASE)
+    topic, sinks = create_topic(secure.bootstrap_servers, partitions=2), [fresh_name("sink"), fresh_name("sink")]
+    postgres.sql("DROP TABLE IF EXISTS secrets")
+    postgres.sql("CREATE TABLE secrets (key text, value text)")
+    data = Input(tmp_path / "input", parts=2, rows=20)
+    data.add()
+    events = tmp_path / "events"
+    events.mkdir()
+    conf = {**connector(), "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"}
+    database = f"{postgres.dsn(tcp=True)} password='{DATABASE}'"
+    said: list[str] = []
+    with CommandLines() as commands, registry() as url:
+        spark = driver(conf=conf)
+        spark.ask("level", name="INFO")
+        common = {**connection.spark(), "topic": topic}
+        framed = {
+            "schema.registry.url": url,
+            "schema.registry.basic.auth.user.info": f"{REGISTRY_USER}:{REGISTRY}",
+            "sink.id": sinks[0],
+            "checkpointLocation": str(tmp_path / "checkpoint-0"),
+        }
+        first = Job(data.source(), {**common, **framed}).until_stopped()
+        both = {"sink.id": sinks[1], "checkpointLocation": str(tmp_path / "checkpoint-1")}
+        participant = {
+            "class": "exactly_once.participants.postgres:PostgresParticipant",
+            "name": "warehouse",
+            "dsn": database,
+            "table": "secrets",
+        }
+        second = Job(data.source(), {**common, **both}, participants=[participant]).until_stopped()
+        for job in (first, second):
+            run = spark.start(job)
+            run.await_commit(0)
+            said.append(spark.ask("explain", run=run._run))
+            run.stop()()
+            said.append(str(run.end()))
+        said += failures(spark, Job(data.source(), first.options), second, participant)
+    assert planted_in(PASSWORD) == ["the SASL password"] and len(list(events.rglob("*"))) > 0, "the search works"
+    assert any("java" in line.decode(errors="replace") for line in commands.seen), "the watch saw the driver"
+    assert len(oracle.read(plain, [topic])) == 80 and len(postgres.sql("SELECT * FROM secrets")) == 40
+    spark.close()
+    assert commands.found == {}
+    assert planted_in(raw(plain, [topic, *map(commit_log_topic, sinks)])) == []
+    assert [planted_in(text) for text in said] == [[]] * len(said), said
+    assert planted_below(tmp_path) == {}
+
+
+def failures(spark: Any, framed: Job, both: Job, participant: dict[str, str]) -> list[str]:
+    """What queries say that nobody lets in."""
+    jaas = framed.options["kafka.sasl.jaas.config"].replace(PASSWORD.replace('"', '\\"'), WRONG)
+    assert WRONG in jaas
+    wrong = [
+        framed.having(kafka_sasl_jaas_config=jaas),
+        framed.having(kafka_ssl_key_password=WRONG),
+        framed.having(schema_registry_basic_auth_user_info=f"{REGISTRY_USER}:{WRONG}"),
+    ]
+    said = []
+    for n, job in enumerate(wrong):
+        job.options["checkpointLocation"] += f"-wrong-{n}"
+        job.options["sink.id"] += f"-wrong-{n}"
+        ended = spark.run(job)
+        assert ended.code in ("EO-DENIED", "EO-UNREACHABLE", "EO-REGISTRY", "EO-OPTION"), ended.failure
+        said.append(ended.failure)
+    dsn = participant["dsn"].replace(DATABASE, WRONG)
+    refused = Job(both.source, dict(both.options), participants=[{**participant, "dsn": dsn}])
+    refused.options["checkpointLocation"] += "-wrong"
+    refused.options["sink.id"] += "-wrong"
+    ended = spark.run(refused)
+    assert ended.failure
+    return [*said, ended.failure]
+
+
+COMMANDS = (
+    ["transactions", "list", "--all"],
+    ["transactions", "list", "--sink", "{sink}", "--json"],
+    ["transactions", "explain", "{id}"],
+    ["recover", "{sink}", "--dry-run"],
+    ["recover", "{sink}"],
+    ["doctor", "--sink", "{sink}"],
+    ["checkpoint", "inspect", "{folder}", "--sink", "{sink}"],
+)
+
+
+@pytest.mark.parametrize("password", [PASSWORD, WRONG], ids=["right", "wrong"])
+def test_no_secret_is_in_what_the_command_line_prints(secure: SecureBroker, password: str, tmp_path: Path) -> None:
+    """Leak: what a person pastes into a ticket."""
+    sink = DeadSink(Connection(secure.bootstrap_servers), create_topic(secure.bootstrap_servers, partitions=2))
+    name = sink.open_part(0)
+    settings = secure.connection(SCRAM, password, PASSPHRASE)
+    environment = {
+        "KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
+        "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+        "KAFKA_SASL_USERNAME": USER,
+        "KAFKA_SASL_PASSWORD": password,
+        "KAFKA_SSL_CA_LOCATION": str(settings.ssl_ca),
+        "KAFKA_SSL_IDENTITY_LOCATION": str(settings.ssl_identity),
+        "KAFKA_SSL_KEY_PASSWORD": PASSPHRASE,
+    }
+    some = COMMANDS if password == PASSWORD else COMMANDS[:1]
+    with CommandLines() as commands:
+        for command in some:
+            filled = [word.format(sink=sink.sink_id, id=name, folder=tmp_path) for word in command]
+            ended = subprocess.run(
+                [sys.executable, "-m", "exactly_once.ops.cli", *filled],
+                env={**os.environ, **environment},
+                cwd=ROOT,
+                capture_output=True,
+                timeout=60,
+            )
+            assert planted_in(ended.stdout + ended.stderr) == [], command
+    assert commands.found == {}
+
+
+def test_no_secret_is_in_the_log_of_a_process_that_logs_everything(
+    secure: SecureBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Leak: somebody sets the root logger to DEBUG for an hour, and the clients log their configuration."""
+    sink = DeadSink(Connection(secure.bootstrap_servers), create_topic(secure.bootstrap_servers, partitions=2))
+    sink.decide(sink.open_part(0), placed=True)
+    connection = secure.connection(SCRAM, passphrase=PASSPHRASE)
+    with caplog.at_level(logging.DEBUG):
+        inspect_sink(connection, sink.sink_id)
+        assert recover(connection, sink.sink_id).clean
+        for wrong in (secure.connection(SCRAM, WRONG, PASSPHRASE), secure.connection(SCRAM, passphrase=WRONG)):
+            began = time.monotonic()
+            with pytest.raises(ExactlyOnceError) as refused:
+                Admin(wrong, 3)
+            assert time.monotonic() - began < 15
+            assert planted_in(repr(refused.value) + repr(refused.value.__cause__) + repr(wrong)) == []
+    assert caplog.records and planted_in(caplog.text) == []

@@ -1,0 +1,316 @@
+"""``verify`` by the commit log: every anomaly is planted on a real broker and found by its name; what is right is
+clean.
+
+A checker that never fails proves nothing: each test plants one anomaly as a defect of the sink, of an operator or of
+the brokers would make it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.leaders import abort_hanging, open_on
+from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once.ops.verify import Anomaly, Report, verify
+from exactly_once.protocol.names import offsets_group, part_id
+from tests.support import broker as brokers
+from tests.support.hanging import UNVERIFIED, leave_hanging
+from tests.support.made_sink import MadeSink, rows, with_digest
+
+
+@pytest.fixture
+def sink(connection: Connection, topic: str) -> MadeSink:
+    made = MadeSink(connection, topic)
+    made.claim()
+    return made
+
+
+def look(sink: MadeSink, settle_s: float = 0.0, **more: object) -> Report:
+    return verify(sink.connection, sink.sink_id, settle_s=settle_s, **more)  # type: ignore[arg-type]
+
+
+def found(report: Report) -> set[str]:
+    return {f.anomaly.value for f in report.findings}
+
+
+def test_batches_that_are_as_decided_are_proven_and_clean(sink: MadeSink) -> None:
+    """A false alarm: a checker that cries wolf is switched off."""
+    for n in range(3):
+        sink.batch(n, rows(n, 0), rows(n, 1))
+    report = look(sink)
+    assert report.clean, report.findings
+    assert (report.batches, report.parts, report.records, report.unproven) == (3, 6, 24, {})
+    assert (report.first_batch, report.last_batch) == ("batch 0", "batch 2")
+
+
+def test_aborted_attempts_other_writers_and_a_batch_under_way_are_clean(sink: MadeSink) -> None:
+    """A false alarm over what every healthy topic holds."""
+    sink.batch(0, rows(0, 0))
+    sink.end([sink.write(0, rows(1, 0), "0.1")], commit=False)
+    other = Producer({**sink.connection.librdkafka(), "transactional.id": brokers.fresh_name("other")})
+    other.init_transactions(30)
+    for _ in range(2):
+        other.begin_transaction()
+        other.produce(sink.topic, "not ours", partition=1)
+        other.commit_transaction(30)
+    plain = Producer(sink.connection.librdkafka())
+    plain.produce(sink.topic, "not ours", partition=1)
+    plain.flush(30)
+    sink.batch(1, rows(1, 0))
+    under_way = sink.write(0, rows(2, 0), "0.2")
+    report = look(sink)
+    assert report.clean, report.findings
+    assert report.batches == 2
+    sink.end([under_way], commit=False)
+
+
+def test_a_sink_that_was_never_used_is_clean(connection: Connection) -> None:
+    report = verify(connection, brokers.fresh_name("unused"))
+    assert report.clean and report.batches == 0 and report.last_batch == ""
+
+
+def test_a_decided_batch_that_was_aborted_is_lost_and_its_mark_lies(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    handle = sink.write(0, rows(1, 0))
+    sink.decide(1, [handle])
+    sink.end([handle], commit=False)
+    sink.complete(1)
+    report = look(sink)
+    assert found(report) == {"lost", "outcome lie"}
+    lost = report.findings[0]
+    assert (lost.batch, lost.records) == ("batch 1", 4)
+    assert handle.transactional_id in lost.transaction and len(lost.places) == 4
+
+
+def test_one_part_that_was_aborted_tears_the_batch(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0), rows(0, 1))
+    handles = [sink.write(part, rows(1, part)) for part in (0, 1)]
+    sink.decide(1, handles)
+    sink.end(handles[:1])
+    sink.end(handles[1:], commit=False)
+    report = look(sink)
+    assert found(report) == {"lost", "torn batch"}
+    assert {f.batch for f in report.findings} == {"batch 1"}
+
+
+def test_a_transaction_that_was_aborted_on_one_partition_alone_is_torn(
+    own_broker: Callable[..., EmbeddedBroker],
+) -> None:
+    """An operator's abort marker on one partition, before the coordinator's commit reaches it."""
+    own = own_broker(properties=UNVERIFIED)
+    connection = Connection.from_options({"kafka.bootstrap.servers": own.bootstrap_servers})
+    sink = MadeSink(connection, brokers.create_topic(own.bootstrap_servers, partitions=4))
+    sink.claim()
+    sink.batch(0, rows(0, 0))
+    handle = sink.write(0, rows(1, 0))
+    sink.decide(1, [handle])
+    with Admin(connection) as admin:
+        (here,) = open_on(admin, [(sink.topic, 2)])
+        from exactly_once.kafka.leaders import _abort
+
+        _abort(admin, here)
+    sink.end([handle])
+    sink.complete(1)
+    report = look(sink)
+    assert {"torn transaction", "lost", "outcome lie"} <= found(report)
+    torn = next(f for f in report.findings if f.anomaly is Anomaly.LOST)
+    assert torn.records == 1 and torn.places[0].startswith(f"{sink.topic}-2@")
+
+
+def test_a_decided_batch_that_nobody_commits_is_unseen_and_holds_readers(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    handle = sink.write(0, rows(1, 0))
+    sink.decide(1, [handle])
+    sink.complete(1)
+    report = look(sink, settle_s=3.0)
+    assert {"unseen", "outcome lie", "stalled last stable offset"} <= found(report)
+    sink.end([handle])
+    assert look(sink).clean
+
+
+def test_rows_that_an_undecided_transaction_repeats_are_duplicates(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0), rows(0, 1))
+    sink.end([sink.write(1, rows(0, 1), "1.3")])
+    report = look(sink)
+    assert found(report) == {"duplicate"}
+    assert report.findings[0].batch == "batch 0" and report.findings[0].records == 4
+
+
+def test_an_undecided_transaction_before_a_decided_batch_is_a_phantom(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    sink.end([sink.write(5, rows(7, 5))])
+    sink.batch(1, rows(1, 0))
+    report = look(sink)
+    assert found(report) == {"phantom"}
+    assert report.findings[0].records == 4 and "batch 1" in report.findings[0].what
+
+
+def test_a_committed_batch_without_a_decision_is_ahead_of_it(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    sink.end([sink.write(0, rows(1, 0), "0.2")])
+    report = look(sink)
+    assert found(report) == {"output ahead"}
+
+
+def test_a_given_up_execution_that_is_visible_is_an_aborted_read(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    handle = sink.write(0, rows(1, 0), "0.1")
+    sink.give_up(1)
+    sink.end([handle])
+    assert found(look(sink)) == {"aborted read"}
+
+
+def test_a_part_of_two_attempts_is_mixed(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    first = sink.write(0, rows(1, 0, 3), "0.1")
+    second = sink.write(0, rows(1, 0, 4), "1.2")
+    sink.decide(1, [first])
+    sink.end([first, second])
+    sink.complete(1)
+    report = look(sink)
+    assert found(report) == {"mixed attempt"}
+    assert first.transactional_id in report.findings[0].what
+
+
+def test_a_superseded_drivers_rows_behind_its_successors_are_a_zombies(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    sink.claim()
+    sink.batch(1, rows(1, 0))
+    sink.end([sink.write(3, rows(2, 3), token=1)])
+    report = look(sink)
+    assert found(report) == {"zombie visible"}
+    assert "claim 2" in report.findings[0].what
+
+
+def test_other_contents_than_the_task_wrote_are_corrupt(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    handle = with_digest(sink.write(0, rows(1, 0)), "0123456789abcdef")
+    sink.decide(1, [handle])
+    sink.end([handle])
+    sink.complete(1)
+    report = look(sink)
+    assert found(report) == {"corrupt"} and report.findings[0].batch == "batch 1"
+
+
+def test_fewer_records_than_the_task_wrote_are_lost(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    handle = replace(sink.write(0, rows(1, 0)), records=6)
+    sink.decide(1, [handle])
+    sink.end([handle])
+    sink.complete(1)
+    report = look(sink)
+    assert {"lost", "torn transaction"} <= found(report)
+    assert next(f for f in report.findings if f.anomaly is Anomaly.LOST).records == 2
+
+
+def test_a_batch_that_was_visible_before_its_decision_is_a_precommitted_read(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    handle = sink.write(0, rows(1, 0))
+    sink.end([handle])
+    began = brokers_clock(sink)
+    while brokers_clock(sink) < began + 1_200:  # longer than two brokers' clocks may differ
+        pass
+    sink.decide(1, [handle])
+    sink.complete(1)
+    report = look(sink)
+    assert found(report) == {"precommitted read"} and report.findings[0].records == 4
+
+
+def brokers_clock(sink: MadeSink) -> int:
+    """This machine's: the broker runs here."""
+    time.sleep(0.05)
+    return int(time.time() * 1000)
+
+
+def test_a_batch_before_an_earlier_one_is_out_of_order(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    later, earlier = sink.write(0, rows(2, 0), "0.1"), sink.write(0, rows(1, 0), "0.2")
+    for n, handle in ((1, earlier), (2, later)):
+        sink.decide(n, [handle])
+        sink.end([handle])
+        sink.complete(n)
+    report = look(sink)
+    assert found(report) == {"batch reorder"}
+    assert report.findings[0].batch == "batch 2" and len(report.findings) == 4  # in every partition
+
+
+def test_an_undecided_transaction_of_a_dead_driver_lingers(connection: Connection, topic: str) -> None:
+    from tests.support.dead_sink import DEAD, DeadSink
+
+    dead = DeadSink(connection, topic, host=socket.gethostname(), pid=DEAD)
+    name = dead.open_part(0)
+    report = verify(connection, dead.sink_id, settle_s=0)
+    assert found(report) == {"lingering"}
+    assert name in report.findings[0].transaction
+
+
+def test_a_transaction_that_no_coordinator_will_end_hangs(own_broker: Callable[..., EmbeddedBroker]) -> None:
+    own = own_broker(properties=UNVERIFIED)
+    connection = Connection.from_options({"kafka.bootstrap.servers": own.bootstrap_servers})
+    sink = MadeSink(connection, brokers.create_topic(own.bootstrap_servers, partitions=4))
+    sink.claim()
+    sink.batch(0, rows(0, 0))
+    leave_hanging(connection, sink.topic, 1)
+    report = look(sink, settle_s=3.0)
+    assert {"hanging", "stalled last stable offset"} <= found(report)
+    with Admin(connection) as admin:
+        (hangs,) = open_on(admin, [(sink.topic, 1)])
+    assert abort_hanging(connection, hangs)
+    assert look(sink).clean
+
+
+def test_ids_outside_of_the_scheme_leak(sink: MadeSink) -> None:
+    sink.batch(0, rows(0, 0))
+    sink.leave_id(f"eo:{sink.sink_id}:1:0:0.77")
+    sink.leave_id(f"eo:{sink.sink_id}:4711:0:0.1")
+    report = look(sink)
+    assert found(report) == {"id leak"} and "2 transactional ids" in report.findings[0].what
+
+
+def test_another_sinks_transaction_that_a_sweep_aborted_is_a_foreign_abort(sink: MadeSink) -> None:
+    """A sweep that takes ``job2`` for a part of ``job``."""
+    sink.batch(0, rows(0, 0))
+    stranger = sink.write(0, rows(9, 9), name=part_id(f"{sink.sink_id}2", 1, 0, "0.0"))
+    sink.claim()
+    sink.end([stranger], commit=False)
+    sink.batch(1, rows(1, 0))
+    report = look(sink)
+    assert found(report) == {"foreign abort"}
+    assert f"eo:{sink.sink_id}2:" in report.findings[0].transaction
+
+
+def test_published_offsets_that_are_not_the_decisions_are_skewed(sink: MadeSink, connection: Connection) -> None:
+    source = brokers.create_topic(connection.bootstrap_servers, partitions=1)
+    text = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n' + json.dumps({source: {"0": 7}})
+    handle = sink.write(0, rows(0, 0))
+    sink.decide(0, [handle], offsets=text)
+    sink.end([handle])
+    sink.complete(0)
+    assert look(sink).clean
+    group = Consumer({**connection.librdkafka(), "group.id": offsets_group(sink.sink_id)})
+    group.commit(offsets=[TopicPartition(source, 0, 3)], asynchronous=False)
+    group.close()
+    report = look(sink)
+    assert found(report) == {"offset skew"} and report.findings[0].places == (f"{source}-0@3",)
+
+
+def test_records_that_retention_removed_are_unproven_and_no_anomaly(sink: MadeSink) -> None:
+    """A false alarm on every topic that is older than its retention."""
+    sink.batch(0, rows(0, 0))
+    with Admin(sink.connection) as admin:
+        from kafka.structs import TopicPartition as Place
+
+        admin.call(lambda: admin.client.delete_records({Place(sink.topic, p): 2 for p in range(4)}))
+    sink.batch(1, rows(1, 0))
+    report = look(sink)
+    assert report.clean, report.findings
+    assert report.batches == 1 and report.unproven == {"retention or compaction removed records": 1}

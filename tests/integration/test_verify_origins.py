@@ -1,0 +1,344 @@
+"""Each anomaly that an origin shows, planted on a real broker: found by its name, with its places, and nothing else."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from exactly_once.errors import InvalidOption
+from exactly_once.ops.cli import main
+from exactly_once.ops.verify.expected import expected_input
+from exactly_once.ops.verify.origin import Origin, PerInput
+from exactly_once.ops.verify.origins import NOT_EXACTLY, Question, compare_origins
+from tests.support import broker as brokers
+from tests.support import oracle
+from tests.support.fixtures import Bench, KafkaInput
+from tests.support.stream import Job, SparkDriver
+from tests.support.traced import Row, Traced
+
+
+@pytest.fixture
+def stream(connection, tmp_path):
+    return Traced(connection, tmp_path)
+
+
+def look(stream, inputs=(), checkpoint=True, settle_s=0.5, origin="header:src", **more):
+    question = Question(Origin.parse(origin), **more)
+    location = str(stream.location) if checkpoint else None
+    return compare_origins(
+        stream.connection,
+        [stream.output],
+        question,
+        lambda: expected_input(stream.connection, stream.sink_id, location, inputs),
+        settle_s=settle_s,
+    )
+
+
+def found(result):
+    return {f.anomaly.value: f for f in result.findings}
+
+
+def only(result, *names):
+    """The findings, which are these and no others."""
+    by_name = found(result)
+    assert sorted(by_name) == sorted(names), result.findings
+    return [by_name[name] for name in names]
+
+
+def place_of(stream, source):
+    """Where the first committed output record of ``source`` is."""
+    m = next(
+        m for m in oracle.read(stream.connection, [stream.output]) if dict(m.headers).get("src") == source.encode()
+    )
+    return f"{m.topic}-{m.partition}@{m.offset}..{m.offset}"
+
+
+def as_place(source):
+    head, _, offset = source.rpartition("-")
+    return f"{head}@{offset}"
+
+
+def test_a_clean_stream_is_clean_with_aborts_markers_other_writers_and_a_batch_under_way(stream):
+    """A checker that cries on a healthy stream is switched off before the day it is needed."""
+    stream.batch()
+    stream.feed(4, commit=False)  # aborted input is no input
+    stream.write([Row(0, "k", f"{stream.input}-0-1")], end=False)  # a given-up attempt is no output
+    Producer(stream.connection.librdkafka()).produce(stream.output, "other", "k")
+    other = Producer(stream.connection.librdkafka())
+    other.produce(stream.output, "another writer's", "k", partition=0)
+    other.flush(30)
+    stream.batch()
+    late = stream.rows(stream.feed(4))
+    stream.write(late[:2])
+    stream.decide(complete=False)  # decided, and half of its transactions are committed
+    result = look(stream)
+    assert result.findings == () and result.unproven == {}
+    assert result.by_origin == {"input": 20, "output": 23, "foreign": 1, "earlier": 0, "under way": 2}
+
+
+def test_lost_records_are_named_with_their_batch_which_is_torn(stream):
+    stream.batch()
+    rows = stream.rows(stream.feed(6))
+    stream.write(rows[1:-1])
+    batch = stream.decide()
+    stream.batch()
+    result = look(stream)
+    lost = [f for f in result.findings if f.anomaly.value == "lost"]
+    assert {f.anomaly.value for f in result.findings} == {"lost", "torn batch"}
+    assert {f.batch for f in result.findings} == {batch}
+    assert {p for f in lost for p in f.places} == {as_place(rows[0].source), as_place(rows[-1].source)}
+    assert sum(f.records for f in lost) == 2
+    assert found(result)["torn batch"].what.startswith("4 of the 6 input records")
+
+
+def test_a_batch_that_is_lost_whole_is_lost_and_not_torn(stream):
+    stream.batch()
+    stream.feed(6, partition=1)
+    batch = stream.decide()
+    [lost] = only(look(stream), "lost")
+    assert (lost.batch, lost.records, len(lost.places)) == (batch, 6, 6)
+
+
+def test_a_batch_written_twice_is_a_duplicate_at_the_place_of_its_second_copy(stream):
+    rows = stream.batch()
+    marks = len(oracle.read(stream.connection, [stream.output]))
+    stream.write(rows[3:4])
+    [twice] = only(look(stream), "duplicate")
+    again = [
+        m for m in oracle.read(stream.connection, [stream.output]) if dict(m.headers)["src"] == rows[3].source.encode()
+    ]
+    last = max(again, key=lambda m: m.offset)
+    assert len(again) == 2 and marks == 10 and (twice.batch, twice.records) == ("batch 0", 1)
+    assert twice.places == (as_place(rows[3].source), f"{last.topic}-{last.partition}@{last.offset}..{last.offset}")
+
+
+def test_records_that_came_from_nothing_are_phantoms(stream):
+    """From a marker, from aborted input, from input that no batch has read, from a partition that there is not."""
+    first = stream.batch()
+    stream.feed(2, commit=False, partition=0)
+    stream.batch()
+    ends = [max(m.offset for m in stream.inputs() if m.partition == p) for p in (0, 1)]
+    marker = max(int(r.source.rpartition("-")[2]) for r in first if f"{stream.input}-0-" in r.source) + 1
+    sources = [f"{stream.input}-0-{marker}", f"{stream.input}-0-{marker + 1}", f"{stream.input}-1-{ends[1] + 50}",
+               f"{stream.input}-7-0"]  # fmt: skip
+    stream.write([Row(0, None, s) for s in sources])
+    result = look(stream)
+    assert {f.anomaly.value for f in result.findings} == {"phantom"}
+    said = {f.what for f in result.findings}
+    assert any("holds no record" in s for s in said) and any("aborted input records" in s for s in said)
+    assert any("no decided batch has read" in s for s in said)
+    places = {p for f in result.findings for p in f.places}
+    assert {place_of(stream, s) for s in sources} <= places
+
+
+def test_records_of_a_key_that_change_places_are_a_key_reorder(stream):
+    records = stream.feed(20)
+    rows = stream.rows(records)
+    mine = [n for n, (p, _, key) in enumerate(records) if (p, key) == (0, "k0")]
+    rows[mine[0]], rows[mine[1]] = rows[mine[1]], rows[mine[0]]
+    stream.write(rows)
+    stream.decide()
+    [swapped] = only(look(stream), "key reorder")
+    late, early = rows[mine[1]].source, rows[mine[0]].source
+    assert swapped.records == 1 and swapped.places == (place_of(stream, late), as_place(late), as_place(early))
+    assert look(stream, order="none").findings == ()
+    assert found(look(stream, order="partition"))["key reorder"].records >= 1
+
+
+def test_records_behind_an_open_transaction_are_unseen_and_not_lost(stream):
+    stream.batch()
+    foreign = stream.write([Row(0, "x", None), Row(1, "x", None), Row(2, "x", None)], end=None)
+    rows = stream.rows(stream.feed(6))
+    stream.write(rows)
+    batch = stream.decide()
+    result = look(stream)
+    assert {f.anomaly.value for f in result.findings} == {"unseen"}
+    assert {p for f in result.findings for p in f.places} == {as_place(r.source) for r in rows}
+    assert {f.batch for f in result.findings} == {batch}
+    foreign.abort_transaction(30)
+    assert look(stream, settle_s=10).findings == ()
+
+
+def test_records_in_a_transaction_that_nobody_ended_are_unseen_and_those_of_an_aborted_one_are_lost(stream):
+    rows = stream.rows(stream.feed(6))
+    open_ = stream.write(rows[:2], end=None)
+    stream.write(rows[2:4])
+    stream.write(rows[4:], end=False)
+    stream.decide()
+    result = look(stream)
+    unseen = {p for f in result.findings if f.anomaly.value == "unseen" for p in f.places}
+    lost = {p for f in result.findings if f.anomaly.value == "lost" for p in f.places}
+    assert {as_place(r.source) for r in rows[:2]} <= unseen
+    assert lost == {as_place(r.source) for r in rows[4:]}
+    open_.abort_transaction(30)
+
+
+def test_a_filter_loses_nothing_and_still_shows_duplicates(stream):
+    records = stream.feed(10)
+    rows = stream.rows(records)[::2]
+    stream.write(rows)
+    stream.write(rows[:1])
+    stream.decide()
+    result = look(stream, outputs=PerInput.parse("at-most-1"))
+    only(result, "duplicate")
+    assert result.unproven == {NOT_EXACTLY: 5}
+
+
+def test_two_numbered_outputs_of_each_record_are_told_apart(stream):
+    rows = [Row(r.partition, r.key, f"{r.source}#{k}") for r in stream.rows(stream.feed(6)) for k in (0, 1)]
+    stream.write([*rows[:-1], rows[0]])
+    stream.decide()
+    result = look(stream, outputs=PerInput(2))
+    by_name = found(result)
+    assert set(by_name) == {"lost", "duplicate", "torn batch"}
+    assert by_name["lost"].places == (as_place(rows[-1].source.partition("#")[0]),)
+    assert by_name["duplicate"].places[0] == as_place(rows[0].source.partition("#")[0])
+
+
+def test_input_that_retention_deleted_is_said_and_accuses_nobody(stream):
+    """A missing output of input that is gone may be a loss, or a marker's offset: nothing tells."""
+    rows = stream.rows(stream.feed(10, partition=0))
+    stream.write(rows[2:])
+    stream.decide()
+    from kafka.structs import TopicPartition
+
+    from exactly_once.kafka.admin import Admin
+
+    with Admin(stream.connection) as admin:
+        admin.client.delete_records({TopicPartition(stream.input, 0): 5})
+    result = look(stream)
+    assert result.findings == ()
+    assert result.unproven == {"input offsets that retention has deleted": 5}
+
+
+def test_output_that_retention_deleted_is_said_and_accuses_nobody(stream):
+    from kafka.structs import TopicPartition
+
+    from exactly_once.kafka.admin import Admin
+
+    stream.batch(20)
+    stream.batch(20)
+    with Admin(stream.connection) as admin:
+        admin.client.delete_records({TopicPartition(stream.output, 0): 9})  # all of the first batch
+    rows = stream.rows(stream.feed(4))
+    stream.write(rows[1:])
+    batch = stream.decide()
+    result = look(stream)
+    assert {(f.anomaly.value, f.batch) for f in result.findings} == {("lost", batch), ("torn batch", batch)}
+    assert found(result)["lost"].places == (as_place(rows[0].source),)
+    assert sum(result.unproven.values()) == 8
+
+
+def test_the_input_is_read_from_its_beginning_without_a_checkpoint(stream):
+    rows = stream.rows(stream.feed(4))
+    stream.write(rows[1:])
+    stream.decide()
+    result = look(stream, inputs=[stream.input], checkpoint=False)
+    assert found(result)["lost"].places == (as_place(rows[0].source),)
+    with pytest.raises(InvalidOption, match="nothing says where the stream of sink"):
+        look(stream, checkpoint=False)
+
+
+def test_without_decisions_the_checkpoint_says_what_must_be_there(stream):
+    """Duplicate: the weaker guarantees and other sinks have no commit log, and are judged all the same."""
+    rows = stream.batch(4)
+    stream.sink_id = brokers.fresh_name("never-used")
+    stream.write(rows[:1])
+    [twice] = only(look(stream), "duplicate")
+    assert twice.records == 1
+
+
+def test_a_wrong_origin_is_refused_with_a_place_to_look_at(stream):
+    """Loss of trust: each record would be called lost, and each a stranger's."""
+    stream.batch()
+    with pytest.raises(
+        InvalidOption, match=rf"names its input record by header:nope \({stream.output}-\d@\d+, for one"
+    ):
+        look(stream, origin="header:nope")
+
+
+def test_a_record_that_cannot_be_read_is_named(stream):
+    stream.batch()
+    stream.write([Row(2, "k", "not an origin")])
+    result = look(stream)
+    [said] = result.unproven
+    assert result.findings == () and f"{stream.output}-2@" in said and "'not an origin'" in said
+
+
+def test_other_writers_can_be_refused(stream):
+    stream.batch()
+    stream.write([Row(2, "k", None)])
+    [phantom] = only(look(stream, refuse_foreign=True), "phantom")
+    assert phantom.records == 1 and phantom.places[0].startswith(f"{stream.output}-2@")
+
+
+def test_input_from_before_the_stream_is_a_backfills_only_where_there_is_one(stream):
+    before = stream.rows(stream.feed(2, partition=0))
+    (stream.location / "sources/0/0").write_text(f'\0v1\n{{"{stream.input}":{{"0":3,"1":0}}}}')
+    stream.batch()
+    stream.write(before)
+    phantoms = look(stream).findings
+    assert {f.anomaly.value for f in phantoms} == {"phantom"} and sum(f.records for f in phantoms) == 2
+    assert all("before the stream's first offset" in f.what for f in phantoms)
+    result = look(stream, backfilled=True)
+    assert result.findings == () and result.by_origin["earlier"] == 2
+
+
+def test_a_stream_that_goes_on_is_clean_at_every_look(stream):
+    """A checker that needs a stream to stop would never be run."""
+    stream.batch(50)
+    over = threading.Event()
+
+    def go_on():
+        while not over.is_set():
+            stream.batch(50)
+
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(go_on)
+        try:
+            looks = [look(stream) for _ in range(5)]
+        finally:
+            over.set()
+        going.result(30)
+    assert [r.findings for r in looks] == [()] * 5
+    assert looks[0].by_origin["input"] < looks[-1].by_origin["input"]
+    assert all(r.by_origin["input"] + r.by_origin["under way"] == r.by_origin["output"] for r in looks)
+
+
+def test_a_stream_of_spark_is_clean_while_it_runs_and_its_lost_record_is_named(
+    bench: Bench, kafka_input: KafkaInput, warm: SparkDriver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command says of a stream of Spark's, between its batches and after them, what a person can act on."""
+    select = ["concat_ws('-', topic, partition, offset) AS key", "value"]
+    job = Job(**{**asdict(bench.job), "source": kafka_input.source(30), "select": select}).until_stopped()
+    command = ["--bootstrap-servers", bench.connection.bootstrap_servers, "verify", bench.sink_id, "--json",
+               "--checkpoint", str(bench.checkpoint), "--origin", "key"]  # fmt: skip
+
+    def verified(*more: str) -> tuple[int, dict[str, Any]]:
+        code = main([*command, *more])
+        return code, json.loads(capsys.readouterr().out)
+
+    kafka_input.fill(batches=2, rows=40)
+    run = warm.start(job)
+    run.await_commit(0)
+    looks = []
+    for _ in range(3):
+        kafka_input.fill(batches=1, rows=40)
+        looks.append(verified())
+    run.stop()()
+    run.end()
+    looks.append(verified())
+    assert [code for code, _ in looks] == [0] * 4, looks
+    assert looks[0][1]["by_origin"]["input"] <= looks[-1][1]["by_origin"]["input"]
+
+    copy = next(m for m in oracle.read(bench.connection, [bench.topic]))
+    other = Producer(bench.connection.librdkafka())
+    other.produce(bench.topic, copy.value, copy.key, partition=0)
+    other.flush(30)
+    code, report = verified("--order", "none")
+    assert code == 1 and report["anomalies"] == {"duplicate": 1}
+    assert as_place(copy.key) in report["findings"][0]["places"]
