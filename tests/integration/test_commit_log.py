@@ -330,7 +330,7 @@ def test_a_group_without_a_coordinator_does_not_stop_a_decision(own_broker, capl
     connection = Connection(running.bootstrap_servers)
     topic = brokers.create_topic(running.bootstrap_servers)
     log = owned(connection, "s")
-    log.append(decision(sink_id, 0), Deadline(30), {topic: {0: 1}})
+    log.append(decision("s", 0), Deadline(30), {topic: {0: 1}})
     with Admin(connection) as admin:
 
         async def coordinator() -> int:
@@ -341,7 +341,7 @@ def test_a_group_without_a_coordinator_does_not_stop_a_decision(own_broker, capl
         running.kill(admin.ask(coordinator))
     with caplog.at_level(logging.WARNING):
         for batch in (1, 2):
-            log.append(decision(sink_id, batch), Deadline(30), {topic: {0: 2}})
+            log.append(decision("s", batch), Deadline(30), {topic: {0: 2}})
     assert caplog.text.count("EO-WARN-GROUP") == 1
     log.close()
     state, _ = CommitLog(connection, "s").claim(lambda state: claim(2), Deadline(30))
