@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -30,6 +32,10 @@ _AGAIN_S = 60.0
 
 #: The share of a write's budget that they may take.
 _SHARE = 0.2
+
+
+#: What librdkafka may take beyond its time-out before it counts as one that does not come back.
+_LATE_S = 1.0
 
 
 class OffsetsRefused(Exception):
@@ -75,12 +81,14 @@ class InputOffsets:
         Raises
         ------
         OffsetsRefused
+            The producer must not be used any more: it may still be at it.
         """
         assert self._group is not None, "send() comes after may_be_sent()"
         positions = [TopicPartition(t, p, o) for t, ends in offsets.items() for p, o in ends.items()]
         timeout_s = min(deadline.left, deadline.seconds * _SHARE)
+        group = self._group.consumer_group_metadata()
         try:
-            producer.send_offsets_to_transaction(positions, self._group.consumer_group_metadata(), timeout_s)
+            _bounded(lambda: producer.send_offsets_to_transaction(positions, group, timeout_s), timeout_s)
         except KafkaException as e:
             self._refused(e.args[0])
             raise OffsetsRefused(str(e)) from e
@@ -102,3 +110,32 @@ class InputOffsets:
             why.str(),
             f"see an old position for the next {_AGAIN_S:g} s at least" if again else "will not see the stream",
         )
+
+
+def _bounded(act: Callable[[], None], timeout_s: float) -> None:
+    """Do ``act`` in a thread of its own, and leave it there when it does not come back.
+
+    librdkafka never looks at the time-out of this call: with a coordinator in its cache whose broker went away, it
+    waits until some broker changes its state (confluentinc/librdkafka#5456, #5511).
+
+    Raises
+    ------
+    KafkaException
+        As ``act``, or its time-out.
+    """
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            act()
+            ended.put(None)
+        except BaseException as e:  # the caller's thread raises it
+            ended.put(e)
+
+    threading.Thread(target=run, name="input-offsets", daemon=True).start()
+    try:
+        failure = ended.get(timeout=timeout_s + _LATE_S)
+    except Empty:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the client did not come back")) from None
+    if failure is not None:
+        raise failure
