@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.cli import main
 from exactly_once.ops.verify.expected import expected_input
@@ -300,11 +301,15 @@ def test_a_stream_that_goes_on_is_clean_at_every_look(stream):
     with ThreadPoolExecutor(1) as pool:
         going = pool.submit(go_on)
         try:
-            looks = [look(stream) for _ in range(5)]
+            looks = []
+            for _ in Deadline(60).tries():
+                looks.append(look(stream))
+                if len(looks) >= 5 and looks[0].by_origin["input"] < looks[-1].by_origin["input"]:
+                    break
         finally:
             over.set()
         going.result(30)
-    assert [r.findings for r in looks] == [()] * 5
+    assert [r.findings for r in looks] == [()] * len(looks)
     assert looks[0].by_origin["input"] < looks[-1].by_origin["input"]
     assert all(r.by_origin["input"] + r.by_origin["under way"] == r.by_origin["output"] for r in looks)
 
