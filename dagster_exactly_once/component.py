@@ -46,10 +46,11 @@ class ChecksModel(dg.Model, dg.Resolvable):
 
     freshness_s: float = Field(default=Checks.freshness_s, description="Input may wait this long without a commit.")
     origin: str | None = Field(default=None, description="Dotted name of origin(topic, record): see Checks.")
+    verify_cron: str | None = Field(default=None, description="When the check verified is evaluated: see Checks.")
 
     def declared(self) -> Checks:
         """Return the checks."""
-        return Checks(self.freshness_s, found(self.origin) if self.origin else None)
+        return Checks(self.freshness_s, found(self.origin) if self.origin else None, self.verify_cron)
 
 
 class BackfillModel(dg.Model, dg.Resolvable):

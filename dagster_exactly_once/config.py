@@ -7,6 +7,7 @@ from pydantic import Field
 
 from dagster_exactly_once.names import UNDER_WAY_POLICY_S
 from exactly_once.errors import InvalidOption
+from exactly_once.ops.verify.run import BATCHES, SETTLE_S
 from exactly_once.options import SECRET_OPTIONS
 
 
@@ -145,6 +146,22 @@ class FreshnessConfig(dg.Config):
     """How long input may wait."""
 
     limit_s: float = Field(default=0.0, ge=0, description="Seconds without a commit, with input there; 0: as declared.")
+
+
+class VerifyConfig(dg.Config):
+    """How much the check ``verified`` proves."""
+
+    batches: int = Field(default=BATCHES, ge=1, le=BATCHES, description="The newest batches; the commit log keeps 64.")
+    settle_s: float = Field(
+        default=SETTLE_S,
+        ge=0,
+        description="For so many seconds the check looks again at what a live stream shows for a moment.",
+    )
+    by_origin: bool = Field(
+        default=False,
+        description="Also compare the whole output with the whole input, by Checks(origin=...); reads both from the "
+        "stream's first offset on.",
+    )
 
 
 class BackfillConfig(dg.Config):

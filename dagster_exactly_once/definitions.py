@@ -21,6 +21,7 @@ from dagster_exactly_once.backfill.asset import backfill_asset
 from dagster_exactly_once.backfill.schedule import fill_missing_days
 from dagster_exactly_once.checks.definitions import checks_of
 from dagster_exactly_once.checks.health import health_check
+from dagster_exactly_once.checks.verified import verified_check, verify_job, verify_schedule
 from dagster_exactly_once.errors import BadDeclaration
 from dagster_exactly_once.names import CHECKS_JOB, MEMORY, NOTIFY
 from dagster_exactly_once.notify import Notifier
@@ -48,9 +49,9 @@ def exactly_once_definitions(
 ) -> dg.Definitions:
     """Make the assets, jobs, sensors, checks and schedules of ``streams``: call it once for a code location.
 
-    For each stream: its outputs and its transactions as assets, the job ``<name>_stream``, its checks, and what its
-    backfill needs. For all together: the jobs ``recovery``, ``checkpoint_repair``, ``end_hanging`` and
-    ``stream_checks`` with its schedule, and one sensor of each kind.
+    For each stream: its outputs and its transactions as assets, the job ``<name>_stream``, its checks, the job
+    ``<name>_verify`` with its schedule, and what its backfill needs. For all together: the jobs ``recovery``,
+    ``checkpoint_repair``, ``end_hanging`` and ``stream_checks`` with its schedule, and one sensor of each kind.
 
     Parameters
     ----------
@@ -77,6 +78,8 @@ def exactly_once_definitions(
     backfill_jobs = [backfill_job(s) for s in backfills]
     recovery = recovery_job(registry)
     checks = [check for s in streams for check in checks_of(s)]
+    verified = {s.name: verified_check(s) for s in streams if s.checks is not None}
+    verify_jobs = {s.name: verify_job(s, verified[s.name]) for s in streams if s.name in verified}
     watched = [*specs, *(s.backfill_spec for s in backfills)]
     return dg.Definitions(
         assets=[
@@ -87,10 +90,11 @@ def exactly_once_definitions(
             *(completed_asset(s) for s in streams if s.complete is not None),
             *(backfill_asset(s) for s in backfills),
         ],
-        asset_checks=[*checks, *(health_check(s) for s in streams)],
+        asset_checks=[*checks, *verified.values(), *(health_check(s) for s in streams)],
         jobs=[
             *stream_jobs,
             *backfill_jobs,
+            *verify_jobs.values(),
             recovery,
             repair_job(registry),
             hanging_job(registry),
@@ -98,6 +102,7 @@ def exactly_once_definitions(
         ],
         schedules=[
             *([_checks_schedule()] if checks else []),
+            *(verify_schedule(s, verify_jobs[s.name]) for s in streams if s.name in verify_jobs),
             *(fill_missing_days(s, job) for s, job in zip(backfills, backfill_jobs, strict=True)),
         ],
         sensors=[
@@ -161,7 +166,7 @@ def _checks_job(checks: list[dg.AssetChecksDefinition]) -> UnresolvedAssetJobDef
         CHECKS_JOB,
         selection=dg.AssetSelection.checks(*checks),
         executor_def=dg.in_process_executor,
-        description="Evaluates the checks of all streams; materializes nothing and does not start Spark.",
+        description="Evaluates the checks of all streams but verified; materializes nothing and does not start Spark.",
     )
 
 
@@ -171,7 +176,7 @@ def _checks_schedule() -> dg.ScheduleDefinition:
         job_name=CHECKS_JOB,
         cron_schedule="*/10 * * * *",
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Evaluates the checks of all streams; takes a few seconds and does not start Spark.",
+        description="Evaluates the checks of all streams but verified; takes a few seconds and does not start Spark.",
     )
 
 

@@ -12,7 +12,7 @@ REPAIR_OP = "examine"
 HANGING_JOB = "end_hanging"
 #: The op of that job that takes its configuration.
 HANGING_OP = "search"
-#: Evaluates the checks of all streams.
+#: Evaluates the checks of all streams, but verified, which has a job for each stream.
 CHECKS_JOB = "stream_checks"
 
 #: A batch commits within seconds; the transactions' timeout is 15 minutes, after which a decided one would be lost.

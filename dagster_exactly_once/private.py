@@ -16,12 +16,16 @@ from dagster._core.execution.plan.objects import ErrorSource
 # Dagster's own reason of a failure outside any step, which no event says.
 from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 
+# Whether Dagster's daemon can run a schedule at this: a wrong one is refused with the stream's name.
+from dagster._utils.schedules import is_valid_cron_schedule
+
 __all__ = [
     "RUN_FAILURE_REASON_TAG",
     "ErrorSource",
     "UnresolvedAssetJobDefinition",
     "check_valid_name",
     "instance_id",
+    "is_valid_cron_schedule",
 ]
 
 

@@ -27,6 +27,7 @@ from dagster_exactly_once.function import Transform, config_of
 from dagster_exactly_once.inputs import KafkaTopic, Source, check_parameters, sources_of
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
 from dagster_exactly_once.outputs import check_keys, outputs_of, topic_of
+from dagster_exactly_once.private import is_valid_cron_schedule
 from dagster_exactly_once.sensors.stream import StreamSpec
 from dagster_exactly_once.streaming.complete import Complete
 from dagster_exactly_once.translator import StreamTopic, StreamTranslator, translated
@@ -60,10 +61,14 @@ class Checks:
         with several sources ``(source topic, partition, offset)``; None when it does not say. With it, the check
         ``no_duplicates_and_no_loss`` compares input and outputs record by record; only for a stream that makes exactly
         one output record of each input record.
+    verify_cron : str, optional
+        When the schedule ``<name>_verify_schedule`` evaluates the check ``verified``, such as ``"0 * * * *"``. Without
+        it, the schedule is off until a person switches it on, and runs at three o'clock then.
     """
 
     freshness_s: float = FRESHNESS_LIMIT_S
     origin: Callable[[str, Record], Origin | None] | None = None
+    verify_cron: str | None = None
 
 
 @dataclass(frozen=True)
@@ -403,6 +408,9 @@ def _checked(stream: Stream) -> Stream:
     if taken := sorted({k.lower() for k in stream.options} & {k.lower() for k in (*ours, "write.id")}):
         raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from the resources and from sink_id")
     SinkOptions.parse({**stream.options, **ours})
+    cron = stream.checks.verify_cron if stream.checks else None
+    if cron is not None and not is_valid_cron_schedule(cron):
+        raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is no cron schedule. Write it like '0 * * * *'")
     if both := sorted(set(stream.source_topics) & set(stream.topics)):
         raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
     check_keys([*stream.source_keys, *(spec.key for spec in stream.outputs)], name)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 #: The names that an output of your own needs.
 __all__ = [
+    "Found",
     "Handle",
     "Participant",
     "PartName",
@@ -155,6 +156,42 @@ class Proposal:
     timeout_ms: int
     clock_ahead_ms: int
     too_long: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an output shows of one part to its readers now.
+
+    Attributes
+    ----------
+    name : str
+        The part's name; "" for rows or files that readers see among the sink's own and that carry no part's name.
+    visible : bool
+        Whether readers see rows of the part.
+    prepared : bool
+        Whether the part is begun or prepared and waits for its commit.
+    records : int
+        The number of its visible rows.
+    digest : str
+        The digest of its visible rows (:class:`exactly_once.digest.RowDigest`); "" where it cannot be computed again
+        exactly: then the part counts as unproven.
+    places : tuple of str
+        Where a person finds it, such as a path or a transaction's id; more than one if readers see it more than once.
+    wrong : str
+        A clause that says how this differs from what the task wrote, as far as the output knows; "" when it does not,
+        or when ``records`` and ``digest`` say it all.
+    unproven : str
+        Why the output cannot tell what readers see of the part; all else but ``name`` means nothing then.
+    """
+
+    name: str
+    visible: bool = False
+    prepared: bool = False
+    records: int = 0
+    digest: str = ""
+    places: tuple[str, ...] = ()
+    wrong: str = ""
+    unproven: str = ""
 
 
 H = TypeVar("H", bound=Handle)
@@ -302,6 +339,24 @@ class Participant(ABC, Generic[H]):
         list of str
             The names of the parts that it rolled back.
         """
+
+    def found(self, sink_id: str, handles: Sequence[H]) -> Iterable[Found]:
+        """Look at what readers see, for ``exactly-once verify``. Changes nothing, needs no :meth:`check` before it, and
+        may run while a driver commits.
+
+        Parameters
+        ----------
+        handles : sequence of Handle
+            The decided parts of the newest batches, oldest batch first.
+
+        Returns
+        -------
+        iterable of Found
+            One for each of ``handles``; and one for everything else of this sink and participant that is prepared, or
+            that readers see beside or after ``handles``: nobody decided it. Decided parts that are left out count as
+            unproven, as all do by default.
+        """
+        return ()
 
     def close(self) -> None:
         """Close the connections that the participant keeps; the next call opens them again."""

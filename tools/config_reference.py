@@ -46,6 +46,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "ReconcileConfig": (config.ReconcileConfig, ""),
     "PolicyConfig": (config.PolicyConfig, ""),
     "FreshnessConfig": (config.FreshnessConfig, ""),
+    "VerifyConfig": (config.VerifyConfig, ""),
     "RestartPolicy": (RestartPolicy, "EXACTLY_ONCE_RESTART_"),
     "WatchPolicy": (WatchPolicy, "EXACTLY_ONCE_WATCH_"),
     "SparkSessionResource": (SparkSessionResource, "EXACTLY_ONCE_SPARK_"),

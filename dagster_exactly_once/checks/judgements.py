@@ -9,6 +9,7 @@ from typing import Any
 from dagster_exactly_once.checks.window import Comparison, Positions, Window
 from dagster_exactly_once.resources.checkpoints import Standing
 from exactly_once.kafka.transactions import Description
+from exactly_once.ops.verify import Report
 
 Metadata = dict[str, Any]
 
@@ -171,6 +172,39 @@ class Waiting:
 
     position: int
     since_ms: int
+
+
+def verified(report: Report) -> Verdict:
+    """Judge what ``verify`` says: no anomaly, and something was proven if there was anything to prove."""
+    unproven = sum(report.unproven.values())
+    metadata: Metadata = {
+        "batches_proven": report.batches,
+        "parts_proven": report.parts,
+        "records_proven": report.records,
+        "parts_unproven": unproven,
+        "first_batch": report.first_batch,
+        "last_batch": report.last_batch,
+        "output_records_read": report.read,
+        "took_s": round(report.took_s, 1),
+        **{f"{name.replace(' ', '_')}_by_origin": count for name, count in report.by_origin.items()},
+        **{f"anomalies_{name.replace(' ', '_')}": count for name, count in report.counts.items()},
+    }
+    if not report.last_batch and report.clean:
+        return Verdict(True, "The stream has decided no batch yet: there is nothing to prove.", False, metadata)
+    which = f"{report.first_batch} to {report.last_batch}"
+    if not report.clean:
+        counts = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
+        said = f"NOT exactly once: {counts}. First: {report.findings[0].what}. Looked at {which}."
+        return Verdict(False, said, True, metadata)
+    if not report.parts and unproven:
+        said = f"No anomaly was found, but none of the {unproven:,} parts of {which} could be proven."
+        return Verdict(False, said, False, metadata)
+    said = f"No anomaly: {report.batches:,} batches ({which}) are proven"
+    said += f", {report.records:,} records in {report.parts:,} parts as decided"
+    if report.by_origin:
+        said += f"; {report.by_origin['input']:,} input records each have their output"
+    said += f"; {unproven:,} other parts could not be proven." if unproven else "."
+    return Verdict(True, said, False, metadata)
 
 
 def freshness(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import unittest
 from typing import Any
 
 import pyarrow as pa
@@ -314,6 +315,52 @@ class ParticipantConformance(Output):
         assert list(participant.recover_and_commit([kept])) == []
         self.assert_visible(decided)
         self.assert_left()
+
+    def test_what_readers_see_is_found_part_by_part(self) -> None:
+        """Without it ``exactly-once verify`` proves nothing of this output; a wrong answer is a false alarm, or hides a
+        loss. Skipped if the participant does not override found().
+        """
+        participant = self.checked()
+        names, handles = self.batch(7)
+        more_names, more = self.batch(8)
+        assert list(participant.commit(handles)) == []
+        found = list(self.participant().found(self.sink_id, handles))
+        if not found:
+            raise unittest.SkipTest("the participant does not override found()")
+        parts = {f.name: f for f in found}
+        for handle in handles:
+            seen = parts.pop(handle.name)
+            assert (seen.visible, seen.prepared, seen.records) == (True, False, handle.records), seen
+            assert seen.digest in (handle.digest, "") and len(seen.places) == 1 and not seen.wrong + seen.unproven, seen
+        assert parts.keys() == {h.name for h in more}, "what is prepared and not decided"
+        assert all(f.prepared and not f.visible for f in parts.values()), parts
+        self.assert_visible(*names)
+        self.assert_left(*more_names)
+
+    def test_a_part_that_is_committed_and_not_decided_is_found(self) -> None:
+        """Phantom: readers see rows that no decision names. Skipped if the participant does not override found()."""
+        participant = self.checked()
+        _, handles = self.batch(7)
+        names, undecided = self.batch(8, parts=1)
+        assert list(participant.commit(handles)) == list(participant.commit(undecided)) == []
+        found = list(participant.found(self.sink_id, handles))
+        if not found:
+            raise unittest.SkipTest("the participant does not override found()")
+        strange = [f for f in found if f.name not in {h.name for h in handles}]
+        assert [(f.visible, f.records) for f in strange] == [(True, undecided[0].records)], strange
+        assert strange[0].name in (str(names[0]), ""), strange
+
+    def test_a_lost_part_is_not_found(self) -> None:
+        """Loss: a lost part must not be called visible. Skipped if the participant does not override found()."""
+        participant = self.checked()
+        _, handles = self.batch()
+        self.lose(handles[1])
+        assert [h.part for h in participant.commit(handles)] == [1]
+        found = {f.name: f for f in participant.found(self.sink_id, handles)}
+        if not found:
+            raise unittest.SkipTest("the participant does not override found()")
+        seen = {h.part: (f.visible, f.prepared, f.unproven) for h in handles for f in [found[h.name]]}
+        assert seen == {0: (True, False, ""), 1: (False, False, ""), 2: (True, False, "")}
 
     def test_a_sweep_killed_anywhere_is_finished_by_the_next(self) -> None:
         """The sweeping driver may die of the same cause as the one before."""

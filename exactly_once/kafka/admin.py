@@ -370,6 +370,8 @@ class Admin:
         NotAuthorized
         """
         [found] = self._described([topic])
+        if found["error_code"] == TopicAuthorizationFailedError.errno:
+            raise lacking(operations, topic)
         may = found.get("authorized_operations")  # nothing from old brokers: who may do nothing sees no topic
         if may and (missing := [o for o in operations if o not in may]):
             raise lacking(missing, topic)

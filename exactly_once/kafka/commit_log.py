@@ -95,7 +95,7 @@ class CommitLog:
             if not whole:
                 return log_reader.read(self._connection, self.sink_id, deadline)
             with Admin(self._connection, deadline.left) as admin:
-                admin.topic_partitions([self.topic])
+                self._check_described(admin)
                 end = admin.high_watermark(self.topic, PARTITION)
             return log_reader.read(self._connection, self.sink_id, deadline, until=end)
 
@@ -113,10 +113,14 @@ class CommitLog:
         transactions would be taken for undecided ones.
         """
         with Admin(self._connection, max(1.0, deadline.left)) as admin, suppress(UnknownTopic):
-            try:
-                admin.topic_partitions([self.topic])
-            except NotAuthorized as e:
-                raise lacking(["READ"], self.topic) from e
+            self._check_described(admin)
+
+    def _check_described(self, admin: Admin) -> None:
+        """Raises UnknownTopic for a log that is not there, and NotAuthorized for one that may not be seen."""
+        try:
+            admin.topic_partitions([self.topic])
+        except NotAuthorized as e:
+            raise lacking(["READ"], self.topic) from e
 
     def claim(self, make: Callable[[LogState], Claim], deadline: Deadline) -> tuple[LogState, Claim]:
         """Become the owner: fence every other writer, read to the end, write ``make(state)``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from typing import IO, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from xxhash import xxh3_64
 
 from exactly_once.digest import RowDigest
 from exactly_once.errors import InvalidRecord, PrepareFailed
@@ -34,7 +36,7 @@ class FileWriter(PartWriter[PreparedPart]):
     columns : sequence of str or None
         The columns to write; None: all.
     handle : callable
-        Makes the handle from the number of records, their digest and the size in bytes.
+        Makes the handle from the number of records, their digest, the size in bytes and the checksum of the bytes.
     """
 
     def __init__(
@@ -43,11 +45,11 @@ class FileWriter(PartWriter[PreparedPart]):
         path: str,
         format: Format,
         columns: Sequence[str] | None,
-        handle: Callable[[int, str, int], PreparedPart],
+        handle: Callable[[int, str, int, str], PreparedPart],
     ):
         self.store, self.path, self.format, self.columns, self.handle = store, path, format, columns, handle
         self.digest, self.records = RowDigest(), 0
-        self.file: IO[bytes] | None = None
+        self.file: _Summed | None = None
         self.parquet: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -56,7 +58,7 @@ class FileWriter(PartWriter[PreparedPart]):
         if self.columns is not None:
             rows = rows.select(self.columns)
         with self._preparing():
-            self.file = self.file or self.store.create(self.path)
+            self.file = self.file or _Summed(self.store.create(self.path))
             if self.format == "jsonl":
                 self.file.write(b"".join(map(_line, rows.to_pylist())))
             else:
@@ -71,13 +73,14 @@ class FileWriter(PartWriter[PreparedPart]):
         with self._preparing():
             if self.parquet is not None:
                 self.parquet.close()
-            self.store.seal(self.file)
+            self.store.seal(self.file.file)
             self.store.sync(self.path.rpartition("/")[0])
             size = self.store.size(self.path)
             if size is None:
                 raise FileNotFoundError(f"{self.path} was deleted")
+        checksum = self.file.checksum
         self.file = None  # the file belongs to the driver now: a late abort finds nothing
-        return self.handle(self.records, self.digest.text, size)
+        return self.handle(self.records, self.digest.text, size, checksum)
 
     def abort(self) -> None:
         if self.parquet is not None:
@@ -85,7 +88,7 @@ class FileWriter(PartWriter[PreparedPart]):
                 self.parquet.close()
         if self.file is not None:
             with suppress(Exception):
-                self.file.close()
+                self.file.file.close()
             with suppress(Exception):
                 self.store.remove(self.path)
 
@@ -99,6 +102,28 @@ class FileWriter(PartWriter[PreparedPart]):
                 "Check the directory's free space and permissions, and that the executors see the same files as the "
                 "driver",
             ) from e
+
+
+class _Summed(io.RawIOBase):
+    """A new file, with the checksum of what is written into it."""
+
+    def __init__(self, file: IO[bytes]):
+        self.file, self._sum = file, xxh3_64()
+
+    @property
+    def checksum(self) -> str:
+        """Of all bytes so far: XXH3, 16 hex digits."""
+        return self._sum.hexdigest()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._sum.update(data)
+        return self.file.write(data)
+
+    def tell(self) -> int:
+        return self.file.tell()
 
 
 def _line(row: dict[str, Any]) -> bytes:

@@ -21,13 +21,10 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
-from reprlib import repr as shortened
 
 import pyarrow as pa
 
 from exactly_once.errors import (
-    CommitLogDamaged,
     Expired,
     InvalidOption,
     InvalidSchema,
@@ -36,24 +33,13 @@ from exactly_once.errors import (
     Unfinished,
 )
 from exactly_once.failpoints import reach
-from exactly_once.participant import Participant, PartName, Scope
+from exactly_once.participant import Found, Participant, PartName, Scope
+from exactly_once.participants.file_looks import found_files
+from exactly_once.participants.file_names import BATCH, IDENTITY, STAGING, directory_of, file_of, part_of
 from exactly_once.participants.file_writer import FileWriter, Format
 from exactly_once.participants.stores import Store, store_of
 from exactly_once.protocol.records import PreparedPart
 
-STAGING = "_staging"
-
-#: A directory with one file. The file's name identifies this place: it differs on another disk or under another URL.
-_IDENTITY = f"{STAGING}/_id"
-
-#: Names a published directory, and so the column that readers derive from it.
-BATCH = "batch"
-
-#: A part's name. Names from earlier versions lack the participant, which follows in the file's name.
-_FILE = re.compile(
-    r"(?P<name>eo~[A-Za-z0-9._~-]+~[0-9]+\.[0-9]+(?P<participant>~[A-Za-z0-9_-]+)?)(?(participant)|\.[A-Za-z0-9_-]+)"
-    r"\.(jsonl|parquet)"
-)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 #: A superseded driver may still be publishing the same batch, and each of its steps can make one of ours fail once.
@@ -109,7 +95,7 @@ class FileParticipant(Participant[PreparedPart]):
             store.make(f"{STAGING}/{probe}")
             store.move(f"{STAGING}/{probe}", probe)
             store.remove_empty(probe)
-            if not store.names(_IDENTITY):
+            if not store.names(IDENTITY):
                 _identify(store)
         except OSError as e:
             raise StoreRefused(
@@ -120,7 +106,7 @@ class FileParticipant(Participant[PreparedPart]):
     def begin(self, part: PartName) -> FileWriter:
         try:
             store = store_of(self.url)
-            identity = next(iter(store.names(_IDENTITY)))
+            identity = next(iter(store.names(IDENTITY)))
         except (OSError, StopIteration) as e:
             raise PrepareFailed(
                 f"{self.name}: {self.url} on this executor is not the directory that the driver checked ({e})",
@@ -129,8 +115,8 @@ class FileParticipant(Participant[PreparedPart]):
         stem = str(part).replace(":", "~")
         file = f"{stem}.{self.format}" if part.participant else f"{stem}.{self.name}.{self.format}"
 
-        def handle(records: int, digest: str, size: int) -> PreparedPart:
-            data: dict[str, str | int] = {"store": identity, "file": file, "bytes": size}
+        def handle(records: int, digest: str, size: int, checksum: str) -> PreparedPart:
+            data: dict[str, str | int] = {"store": identity, "file": file, "bytes": size, "checksum": checksum}
             return PreparedPart(self.name, str(part), part.part, records, digest, data)
 
         return FileWriter(store, f"{STAGING}/{file}", self.format, self.columns, handle)
@@ -152,7 +138,7 @@ class FileParticipant(Participant[PreparedPart]):
                 except OSError:
                     if look + 1 == _LOOKS:
                         raise
-            here = store.names(_IDENTITY)
+            here = store.names(IDENTITY)
         if any(h.data.get("store") not in here for h in lost):
             raise Expired(
                 f"{self.name}: decided parts are not in {store.root}, which is not the directory where they were "
@@ -165,7 +151,7 @@ class FileParticipant(Participant[PreparedPart]):
     def abort(self, handles: Sequence[PreparedPart]) -> None:
         with self._answering():
             store = store_of(self.url)
-            removed = [store.remove(f"{STAGING}/{_file(h)}") for h in handles]
+            removed = [store.remove(f"{STAGING}/{file_of(h)}") for h in handles]
             if any(removed):
                 store.sync(STAGING)
 
@@ -187,6 +173,10 @@ class FileParticipant(Participant[PreparedPart]):
                 store.sync(STAGING)
         return list(swept)
 
+    def found(self, sink_id: str, handles: Sequence[PreparedPart]) -> list[Found]:
+        with self._answering(Unfinished.default_safe):
+            return found_files(store_of(self.url), self.name, sink_id, handles)
+
     @contextmanager
     def _answering(self, safe: str = "No batch was decided, and nothing is lost") -> Iterator[None]:
         try:
@@ -205,49 +195,18 @@ def _identify(store: Store) -> None:
     store.seal(store.create(f"{made}/{identity}"))
     store.sync(made)
     try:
-        store.move(made, _IDENTITY)
+        store.move(made, IDENTITY)
     except OSError:
-        if not store.names(_IDENTITY):
+        if not store.names(IDENTITY):
             raise
         store.remove(f"{made}/{identity}")
         store.remove_empty(made)
     store.sync(STAGING)
 
 
-def part_of(file: str) -> str | None:
-    """Return the name of the part to which a file belongs; None for other files."""
-    m = _FILE.fullmatch(file)
-    return m["name"].replace("~", ":") if m else None
-
-
-def _file(handle: PreparedPart) -> str:
-    """The name of the part's file. A handle comes from the commit log, where others may have written.
-
-    Raises
-    ------
-    CommitLogDamaged
-        When it is not the name that the part's task gave to its file.
-    """
-    file = handle.data.get("file")
-    if isinstance(file, str) and part_of(file) == handle.name and PartName.parse(handle.name):
-        return file
-    raise CommitLogDamaged(
-        f"the handle of {handle.name!r} names the file {shortened(file)}, which is not that part's",
-        "Find out what other than the sink writes to its commit log, and stop it",
-    )
-
-
 def _there(store: Store, folder: str, handle: PreparedPart) -> bool:
     """Return whether the part's file is in ``folder``, whole."""
-    return store.size(f"{folder}/{_file(handle)}") == handle.data.get("bytes", -1)
-
-
-def directory_of(handles: Sequence[PreparedPart]) -> str:
-    """Return the directory for the publication of exactly these parts."""
-    digest = sha256("\n".join(sorted(map(_file, handles))).encode()).hexdigest()
-    part = PartName.parse(handles[0].name)
-    assert part is not None, handles[0].name
-    return f"{BATCH}={part.batch_id:020d}-{digest[:16]}"
+    return store.size(f"{folder}/{file_of(handle)}") == handle.data.get("bytes", -1)
 
 
 def _publish(store: Store, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
@@ -261,20 +220,20 @@ def _publish(store: Store, handles: Sequence[PreparedPart]) -> list[PreparedPart
     gathered = [h for h in handles if h not in staged and _there(store, gather, h)]
     missing = [h for h in handles if h not in staged and h not in gathered]
     published = set(store.names(final)) if missing else set()
-    if not {_file(h) for h in missing} <= published:  # or by an earlier commit, before other parts were written again
+    if not {file_of(h) for h in missing} <= published:  # or by an earlier commit, before other parts were written again
         batch = final.rpartition("-")[0] + "-"
         published.update(file for d in store.names("") if d.startswith(batch) for file in store.names(d))
     if published.intersection(store.names(final)):  # a file that seemed lost is there after all
         for folder, found in ((STAGING, staged), (gather, gathered)):
             for handle in found:
-                store.move(f"{folder}/{_file(handle)}", f"{final}/{_file(handle)}")
+                store.move(f"{folder}/{file_of(handle)}", f"{final}/{file_of(handle)}")
         store.sync(final)
         store.remove_empty(gather)
     elif staged or gathered:
         store.make(gather)
         for handle in staged:
-            store.move(f"{STAGING}/{_file(handle)}", f"{gather}/{_file(handle)}")
-        for broken in set(store.names(gather)) - {_file(h) for h in (*staged, *gathered)}:
+            store.move(f"{STAGING}/{file_of(handle)}", f"{gather}/{file_of(handle)}")
+        for broken in set(store.names(gather)) - {file_of(h) for h in (*staged, *gathered)}:
             store.remove(f"{gather}/{broken}")
         store.sync(gather)
         store.sync(STAGING)
@@ -286,4 +245,4 @@ def _publish(store: Store, handles: Sequence[PreparedPart]) -> list[PreparedPart
         store.remove_empty(nested)
         store.sync(STAGING)
     store.sync("")  # the driver that renamed it may have died before this
-    return [h for h in missing if _file(h) not in published]
+    return [h for h in missing if file_of(h) not in published]

@@ -31,7 +31,7 @@ from exactly_once.errors import (
     InvalidSchema,
     Unfinished,
 )
-from exactly_once.participant import Participant, PartName, PartWriter, Scope
+from exactly_once.participant import Found, Participant, PartName, PartWriter, Scope
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import PreparedPart
 
@@ -41,6 +41,7 @@ try:
 
     from exactly_once.participants import postgres_session as server
     from exactly_once.participants.postgres_checks import refuse
+    from exactly_once.participants.postgres_looks import fate_of, found_rows
 except ImportError as e:
     raise InvalidOption(
         f"the PostgreSQL participant needs psycopg, which cannot be imported here ({e})",
@@ -83,6 +84,9 @@ class PostgresParticipant(Participant[PreparedPart]):
         ``table`` or ``schema.table``, spelled as in the catalog: no quotes, capitals count.
     columns : sequence of str, optional
         The columns of the rows to write. Default: all, by name.
+    shared : bool
+        Other sessions write to the table, too, or change and delete rows of the sink. ``exactly-once verify`` then
+        leaves out rows that no decision names, and counts missing ones as unproven.
 
     Raises
     ------
@@ -90,8 +94,9 @@ class PostgresParticipant(Participant[PreparedPart]):
         When ``dsn`` cannot be read.
     """
 
-    def __init__(self, name: str, dsn: str, table: str, columns: Sequence[str] | None = None):
+    def __init__(self, name: str, dsn: str, table: str, columns: Sequence[str] | None = None, *, shared: bool = False):
         self.name = name
+        self.shared = shared
         self.table = table
         self.columns = None if columns is None else list(columns)
         self.database = server.Database(dsn)
@@ -142,7 +147,7 @@ class PostgresParticipant(Participant[PreparedPart]):
                     _DECIDED,
                 )
             missing = [h for h in handles if not self._finish(session, "COMMIT", h)]
-            fates = {h.name: self._fate(session, h, timeline) for h in missing}
+            fates = {h.name: fate_of(session, h, timeline) for h in missing}
         if unknown := [h for h in missing if fates[h.name] is None]:
             names = [f"{h.name} ({h.records} records, xid {h.data['xid']})" for h in unknown]
             raise Expired(
@@ -201,15 +206,12 @@ class PostgresParticipant(Participant[PreparedPart]):
             ) from None
         return True
 
-    def _fate(self, session: server.Session, handle: PreparedPart, timeline: str) -> str | None:
-        """Return how the transaction ended: committed, aborted, in progress; None when the server cannot tell."""
-        if handle.data["timeline"] != timeline:
-            return None
-        try:
-            fate: str | None = session.row("SELECT pg_xact_status(%s::xid8)", handle.data["xid"])[0]
-        except psycopg.errors.InvalidParameterValue:  # an id of the future: the server was restored to an earlier state
-            return None
-        return fate
+    def found(self, sink_id: str, handles: Sequence[PreparedPart]) -> list[Found]:
+        for handle in handles:
+            _check(handle)
+        return found_rows(
+            self.database, self.identifier, self.name, sink_id, handles, columns=self.columns, shared=self.shared
+        )
 
 
 def _check(handle: PreparedPart) -> None:

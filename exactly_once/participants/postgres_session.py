@@ -38,6 +38,9 @@ STATEMENT_S = 60
 #: The client hangs up this much later than the server's own deadline: only on a server that does not answer.
 GRACE_S = 5
 
+#: Rows of a query that are in memory at the same time.
+ROWS_AT_ONCE = 5_000
+
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 #: Two columns: this database, independent of its address; and the timeline of its transaction ids.
@@ -110,6 +113,18 @@ class Session:
         """Return the first row of the answer; None without rows."""
         return self.run(statement, *values).fetchone()
 
+    def stream(self, query: sql.Composed, limit_s: float) -> Iterator[list[Any]]:
+        """Yield the rows of a query in portions; each may take ``limit_s``."""
+        with self._psycopg.transaction(), self._psycopg.cursor(name="rows") as cursor:
+            with self._limit(limit_s):
+                cursor.execute(query)
+            while True:
+                with self._limit(limit_s):
+                    rows = cursor.fetchmany(ROWS_AT_ONCE)
+                if not rows:
+                    return
+                yield rows
+
     def copy(self, table: sql.Composable, rows: pa.RecordBatch) -> int:
         """Append rows by the names of their columns; return how many the server accepted."""
         names = sql.SQL(", ").join(map(sql.Identifier, rows.schema.names))
@@ -126,16 +141,17 @@ class Session:
             self._psycopg.close()
 
     @contextmanager
-    def _limit(self) -> Iterator[None]:
+    def _limit(self, seconds: float | None = None) -> Iterator[None]:
         # the server's statement_timeout does not help when the server hangs, or the network is cut
-        timer = Timer(STATEMENT_S + GRACE_S, self._hang_up)
+        limit_s = (STATEMENT_S if seconds is None else seconds) + GRACE_S
+        timer = Timer(limit_s, self._hang_up)
         timer.daemon = True
         timer.start()
         try:
             yield
         except psycopg.OperationalError as e:
             if self._hung_up:
-                raise psycopg.OperationalError(f"no answer for {STATEMENT_S + GRACE_S} s") from e
+                raise psycopg.OperationalError(f"no answer for {limit_s:g} s") from e
             raise
         finally:
             timer.cancel()

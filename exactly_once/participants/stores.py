@@ -34,6 +34,9 @@ class Store(Protocol):
     def create(self, path: str) -> IO[bytes]:
         """Open a new file."""
 
+    def open(self, path: str) -> IO[bytes]:
+        """Open a file to read."""
+
     def seal(self, file: IO[bytes]) -> None:
         """Make the file's bytes durable, and close it."""
 
@@ -100,6 +103,9 @@ class LocalStore:
     def create(self, path: str) -> IO[bytes]:
         return open(self._at(path), "xb")
 
+    def open(self, path: str) -> IO[bytes]:
+        return open(self._at(path), "rb")
+
     def seal(self, file: IO[bytes]) -> None:
         file.flush()
         os.fsync(file.fileno())
@@ -155,6 +161,10 @@ class FsspecStore:
 
     def create(self, path: str) -> IO[bytes]:
         file: IO[bytes] = self.fs.open(self._at(path), "wb")
+        return file
+
+    def open(self, path: str) -> IO[bytes]:
+        file: IO[bytes] = self.fs.open(self._at(path), "rb")
         return file
 
     def seal(self, file: IO[bytes]) -> None:

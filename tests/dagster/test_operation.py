@@ -13,6 +13,7 @@ from exactly_once.checkpoint import read_checkpoint
 from exactly_once.kafka.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS
 from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, SINK_ID, STREAM_JOB, TRANSACTIONS
+from platform_assets.flights.streams import flight_delays
 from tests.dagster.story import BEFORE, PATIENCE_S, Story
 from tests.dagster.webserver import Dagster
 from tests.support.processes import until
@@ -80,10 +81,11 @@ def test_three_days_are_filled_by_one_run_and_every_departure_is_there_once(stor
 
 
 def test_the_checks_of_the_output_pass_on_their_own(dagster, restarted):
-    run = dagster.launch(CHECKS_JOB)
-    dagster.wait_for(run, "SUCCESS", PATIENCE_S)
+    for job in (CHECKS_JOB, f"{flight_delays.name}_verify"):
+        run = dagster.launch(job)
+        dagster.wait_for(run, "SUCCESS", PATIENCE_S)
     found = dagster.checks(FLIGHT_DELAYS)
-    assert len(found) == 6  # health comes from the sensor
+    assert len(found) == 7  # health comes from the sensor
     assert {name: c["status"] for name, c in found.items()} == dict.fromkeys(found, "SUCCEEDED"), found
 
 

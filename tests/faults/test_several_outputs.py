@@ -20,7 +20,9 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
+from exactly_once.ops.verify import verify
 from exactly_once.participant import PartName
+from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.names import commit_log_topic, incarnation
 from exactly_once.protocol.records import KAFKA
@@ -113,6 +115,35 @@ def test_batches_reach_every_output_once_over_a_stop_and_a_start(outputs: Output
         warm.complete(bench.job)
         outputs.assert_all(bench.input.expected())
     assert {h.participant for d in bench.log().decisions for h in d.handles} == set(OUTPUTS)
+
+
+def test_the_checker_proves_every_output_of_a_stream_and_names_what_an_operator_broke(
+    outputs: Outputs, warm: SparkDriver
+) -> None:
+    """Guards against a checker that knows the handles of its tests alone: these are real, over a stop and a start."""
+    bench = outputs.bench
+    for batches in (2, 1):
+        bench.input.add(batches)
+        warm.complete(bench.job)
+    given = [
+        FileParticipant("archive", str(outputs.files)),
+        PostgresParticipant("warehouse", outputs.server.dsn(), outputs.table),
+    ]
+
+    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), outputs=given)
+
+    assert report.clean and not report.unproven, report.as_json()
+    assert (report.batches, report.parts, report.records) == (3, 3 * 3 * 4, 3 * 3 * 200)
+    alone = verify(bench.connection, bench.sink_id)
+    assert alone.clean and alone.batches == 0
+    assert alone.unproven == {"in an output that was not given": 3 * 2 * 4}
+
+    next(outputs.files.glob("batch=00000000000000000001-*/*")).unlink()
+    outputs.server.sql(f"DELETE FROM {outputs.table} WHERE value LIKE 'b2-%'")
+    broken = verify(bench.connection, bench.sink_id, outputs=given, settle_s=0)
+
+    assert broken.counts == {"lost": 5, "torn batch": 1, "split sink": 1, "outcome lie": 2}
+    assert broken.batches == 1
 
 
 @pytest.mark.long

@@ -186,6 +186,8 @@ def test_a_forged_handle_ends_no_transaction_and_runs_no_statement(out: Out, for
         with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*which is not that part's transaction"):
             out.participant.recover_and_commit([replace(handle, data={**handle.data, **forged})])
         with pytest.raises(CommitLogDamaged):
+            out.participant.found("orders", [replace(handle, data={**handle.data, **forged})])
+        with pytest.raises(CommitLogDamaged):
             out.participant.commit([replace(handle, data={})])
         with pytest.raises(CommitLogDamaged):
             out.participant.commit([replace(handle, name=FOREIGN, data={**handle.data, "gid": FOREIGN})])

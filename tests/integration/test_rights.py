@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,6 +29,9 @@ from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.metrics import instruments
 from exactly_once.ops.metrics import observer as metrics
+from exactly_once.ops.verify import verify as prove
+from exactly_once.ops.verify.origin import Origin
+from exactly_once.ops.verify.origins import Question
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.part import Part, empty_part
@@ -41,6 +45,7 @@ from tests.support.authorizing import (
     TokenAuthorizingBroker,
 )
 from tests.support.dead_sink import DeadSink
+from tests.support.made_sink import MadeSink
 from tests.support.secure import CERTIFICATE, SCRAM
 from tests.support.secure import USER as SECURE_USER
 from tests.support.stream import ROOT, Ended, Input, Job, SparkDriver
@@ -88,11 +93,11 @@ class Row(NamedTuple):
 
 
 def table(*roles: str) -> list[Row]:
-    """The reference's table of rights; with ``roles``, those of one of them (its first word counts)."""
+    """The reference's table of rights; with ``roles``, those of one of them."""
     section = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").split("\n## Rights\n")[1].split("\n## ")[0]
     lines = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")][2:]
     rows = [Row(operation.strip(), on, frozenset(who.split(", ")), rest.strip()) for operation, on, who, rest in lines]
-    return [row for row in rows if not roles or row.roles & {role.split()[0] for role in roles}]
+    return [row for row in rows if not roles or row.roles & {role.partition(" with ")[0] for role in roles}]
 
 
 def granted(sink_id: str, output: str, rows: list[Row]) -> list[Right]:
@@ -109,7 +114,13 @@ def named(row: Row, sink_id: str, output: str) -> str:
     name = re.search(r"`([^`]+)`", row.on)
     if name:
         return name[1].replace("<sink id>", sink_id)
-    return {"cluster": "kafka-cluster", "group: the reader's own": "readers"}.get(row.on, output)
+    others = {"cluster": "kafka-cluster", "group: the reader's own": "readers", "topic: each input": input_of(output)}
+    return others.get(row.on, output)
+
+
+def input_of(output: str) -> str:
+    """The topic that a stream into ``output`` reads."""
+    return f"{output}.in"
 
 
 def options(broker: AuthorizingBroker, sink_id: str, output: str, **more: str) -> dict[str, str]:
@@ -331,6 +342,41 @@ class Observer(Recovery):
         assert [p.value for p in observer.points(instruments.UP)] == [1]
 
 
+class Checker(Role):
+    def __init__(self, scene: Scene):
+        super().__init__(scene)
+        source = input_of(scene.output)
+        brokers.create_topic(scene.broker.bootstrap_servers, partitions=1, name=source)
+        producer = Producer({"bootstrap.servers": scene.broker.bootstrap_servers})
+        for _ in range(4):
+            producer.produce(source, b"row")
+        producer.flush(30)
+        self.sink = MadeSink(scene.boss, scene.output, scene.sink_id)
+        self.sink.claim()
+        handle = self.sink.write(0, [("key", f"0-{offset}", offset % 2) for offset in range(4)])
+        before = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+        self.sink.decide(0, [handle], offsets=f"v1\n{before}\n{json.dumps({source: {'0': 4}})}")
+        self.sink.end([handle])
+        self.sink.complete(0)
+
+    question: Question | None = None
+
+    def work(self) -> None:
+        scene = self.scene
+        inputs = [input_of(scene.output)] if self.question else []
+        report = prove(scene.user, scene.sink_id, origin=self.question, inputs=inputs)
+        assert report.clean, report.findings
+        assert (report.batches, report.records, report.unproven) == (1, 4, {})
+        assert report.by_origin.get("input", 0) == (4 if self.question else 0)
+
+    def nothing_written(self) -> bool:
+        return self.scene.rows() == 4 and read_log(self.scene.boss, self.scene.sink_id).owner.token == 1
+
+
+class CheckerByOrigin(Checker):
+    question = Question(Origin("value"), order="none")
+
+
 class Reader(Role):
     def __init__(self, scene: Scene):
         super().__init__(scene)
@@ -359,6 +405,8 @@ ROLES: dict[str, type[Role]] = {
     "driver": Driver,
     "recovery": Recovery,
     "observer": Observer,
+    "checker": Checker,
+    "checker by origin": CheckerByOrigin,
     "reader": Reader,
 }
 

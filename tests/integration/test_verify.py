@@ -314,3 +314,12 @@ def test_records_that_retention_removed_are_unproven_and_no_anomaly(sink: MadeSi
     report = look(sink)
     assert report.clean, report.findings
     assert report.batches == 1 and report.unproven == {"retention or compaction removed records": 1}
+
+
+def test_an_output_that_was_deleted_is_unproven_and_no_anomaly(sink: MadeSink) -> None:
+    """A false alarm after a topic was retired; and an output that may not be read must not pass for such a one."""
+    sink.batch(0, rows(0, 0))
+    brokers.delete_topic(sink.connection.bootstrap_servers, sink.topic)
+    report = look(sink)
+    assert report.clean, report.findings
+    assert report.batches == 0 and report.unproven == {"retention or compaction removed records": 1}

@@ -111,7 +111,7 @@ def test_the_checks_are_executed_on_the_assets_page_and_pass(ui, restarted):
     ui.button("Execute all").click()
     ui.sees("Launched run")
     ui.sees("In Progress")
-    ui.expect(ui.page.get_by_text("Succeeded", exact=True)).to_have_count(6, timeout=120_000)
+    ui.expect(ui.page.get_by_text("Succeeded", exact=True)).to_have_count(7, timeout=120_000)
     ui.page.get_by_text("no_duplicates_and_no_loss").first.click()
     ui.sees("Every input record appears exactly once across the outputs")
     ui.shoot("checks")

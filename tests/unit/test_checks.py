@@ -1,6 +1,7 @@
 """The judgements of the asset checks: each must fail for its mishap, and for nothing that a healthy stream does."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from dagster_exactly_once.checks.reader import Record
 from dagster_exactly_once.checks.window import Outputs, Window, compare, newest_window
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.standing import Standing
+from exactly_once.ops.verify import Anomaly, Finding, Report
 from platform_assets.flights.origin import origin
 
 NOW = 1_000_000_000_000
@@ -142,6 +144,44 @@ def test_the_verdict_says_what_was_sampled_and_how_grave_it_is():
     unknown = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [13]), 1)
     assert not unknown.passed and not unknown.grave and "out-0" in unknown.said
     assert judgements.no_duplicates_and_no_loss(None, None, 0).passed
+
+
+# -- verify
+
+
+def test_what_verify_proved_passes_and_says_what_it_could_not_prove():
+    report = Report(
+        "s", batches=2, parts=7, records=70, unproven={"why": 1}, first_batch="batch 3", last_batch="batch 5"
+    )
+    verdict = judgements.verified(report)
+    assert verdict.passed and verdict.metadata["parts_unproven"] == 1
+    assert verdict.said == (
+        "No anomaly: 2 batches (batch 3 to batch 5) are proven, 70 records in 7 parts as decided; 1 other parts could "
+        "not be proven."
+    )
+    assert judgements.verified(Report("s")).passed, "before the first batch"
+    compared = replace(report, unproven={}, by_origin={"input": 900, "output": 900, "under way": 3})
+    verdict = judgements.verified(compared)
+    assert verdict.said.endswith("as decided; 900 input records each have their output.")
+    assert verdict.metadata["under_way_by_origin"] == 3
+
+
+def test_an_anomaly_fails_with_its_name_and_its_sentence():
+    finding = Finding(Anomaly.SPLIT_SINK, "batch 5 is visible in kafka, and archive shows nothing of it", "batch 5")
+    verdict = judgements.verified(Report("s", (finding,), 2, 7, 70, last_batch="batch 5", counts={"split sink": 1}))
+    assert not verdict.passed and verdict.grave
+    assert verdict.said.startswith("NOT exactly once: 1 split sink. First: batch 5 is visible in kafka")
+    assert verdict.metadata["anomalies_split_sink"] == 1
+
+
+def test_a_check_that_could_prove_nothing_does_not_pass():
+    """Guards against a green check over an output that nobody can read."""
+    verdict = judgements.verified(Report("s", unproven={"why": 4}, first_batch="batch 1", last_batch="batch 1"))
+    assert (
+        not verdict.passed
+        and not verdict.grave
+        and "none of the 4 parts of batch 1 to batch 1 could be proven" in verdict.said
+    )
 
 
 # -- open transactions

@@ -37,7 +37,7 @@ def clean_orders(events):
     outputs=[dg.AssetSpec(["shop", "orders"], owners=["team:shop"]), "rejected"],
     sink_id="shop.orders",
     options={"kafka.compression.type": "zstd"},
-    checks=Checks(origin=lambda topic, record: None),
+    checks=Checks(origin=lambda topic, record: None, verify_cron="15 * * * *"),
     backfill=Backfill.daily("2026-01-01"),
     complete=Complete.hourly("2026-01-01"),
     group_name="shop",
@@ -71,6 +71,7 @@ def test_the_smallest_declaration_is_complete():
         "last_stable_offset_is_high_watermark",
         "checkpoint_equals_commit_log",
         "freshness",
+        "verified",
         "health",
     }
 
@@ -84,12 +85,39 @@ def test_everything_that_is_declared_reaches_dagster():
     assert graph.get(dg.AssetKey("orders_complete")).partitions_def.start.isoformat().startswith("2026-01-01T00:00")
     assert graph.get(dg.AssetKey("orders_by_day")).partitions_def is not None
     assert {"orders_stream", "orders_backfill"} <= {j.name for j in repository.get_all_jobs()}
-    assert {s.name for s in repository.schedule_defs} == {"checks_every_ten_minutes", "orders_fill_missing_days"}
+    assert {s.name: s.default_status.value for s in repository.schedule_defs} == {
+        "checks_every_ten_minutes": "RUNNING",
+        "orders_fill_missing_days": "STOPPED",
+        "orders_verify_schedule": "RUNNING",
+    }
+    assert repository.get_schedule_def("orders_verify_schedule").cron_schedule == "15 * * * *"
     job = defs.resolve_job_def("orders_stream")
     found = dg.validate_run_config(job, {"ops": {"stream_orders": {"config": {"min_amount": 3.0}}}})
     assert found["ops"]["stream_orders"]["config"]["min_amount"] == 3.0
     backfill = {"ops": {"backfill_orders": {"config": {"stream": {"min_amount": 3.0}}}}}
     assert dg.validate_run_config(defs.resolve_job_def("orders_backfill"), backfill)
+
+
+def test_the_schedule_of_verify_is_off_unless_the_stream_says_when():
+    """It reads the outputs back, which costs as much as the output is large: a person decides."""
+    schedule = (
+        clean_orders.definitions(resources=RESOURCES)
+        .get_repository_def()
+        .get_schedule_def("clean_orders_verify_schedule")
+    )
+    assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
+    unchecked = exactly_once_stream(name="unchecked", source="a", outputs=["b"], checks=None)(lambda events: events)
+    defs = unchecked.definitions(resources=RESOURCES)
+    assert {key.name for key in defs.resolve_asset_graph().asset_check_keys} == {"health"}
+    assert "unchecked_verify" not in {j.name for j in defs.get_repository_def().get_all_jobs()}
+
+
+def test_a_cron_that_dagster_cannot_run_is_refused_when_the_code_loads():
+    """Found by the daemon alone, the check would never be evaluated."""
+    with pytest.raises(BadDeclaration, match=r"wrong: Checks\(verify_cron='hourly'\) is no cron schedule"):
+        exactly_once_stream(name="wrong", source="a", outputs=["b"], checks=Checks(verify_cron="hourly"))(
+            lambda events: events
+        )
 
 
 def test_checkpoints_on_an_object_store_do_not_get_the_local_file_manager():

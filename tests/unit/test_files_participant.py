@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import pickle
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from exactly_once.errors import CommitLogDamaged, InvalidOption, InvalidRecord, InvalidSchema, StoreRefused
 from exactly_once.participant import PartName
 from exactly_once.participants import files
-from exactly_once.participants.files import FileParticipant, directory_of, part_of
+from exactly_once.participants.file_names import directory_of, part_of
+from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.stores import ATOMIC_RENAME, LocalStore, store_of
 from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedPart
@@ -147,7 +149,8 @@ def test_a_forged_handle_moves_and_deletes_nothing(file: str | int | None, tmp_p
     forged = file.replace("{root}", str(tmp_path)) if isinstance(file, str) else file
     data = {"store": "x", "bytes": 4} | ({} if forged is None else {"file": forged})
     handle = PreparedPart("files", str(PartName("orders", 3, 7, 0, "0.1")), 0, 1, "", data)
-    for act in (participant.commit, participant.recover_and_commit, participant.abort, participant.gone):
+    acts = (participant.commit, participant.recover_and_commit, participant.abort, participant.gone)
+    for act in (*acts, partial(participant.found, "orders")):
         with pytest.raises(CommitLogDamaged, match=r"EO-LOG: .*which is not that part's"):
             act([handle])
     assert sorted(tmp_path.rglob("*")) == before

@@ -12,9 +12,11 @@ from rich.text import Text
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
+from exactly_once.ops.cli import outputs
 from exactly_once.ops.verify import Progress, Report, verify
 from exactly_once.ops.verify.origin import Origin, PerInput
 from exactly_once.ops.verify.origins import ORDERS, Question
+from exactly_once.ops.verify.run import BATCHES, SETTLE_S
 from exactly_once.protocol.names import check_sink_id
 
 #: Flags that say something about origins.
@@ -26,6 +28,22 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("sink", metavar="SINK", help="a sink id")
     verb.add_argument(
         "--checkpoint", metavar="LOCATION", help="also the stream's checkpoint: a path, or a URI (file, hdfs, s3, ...)"
+    )
+    outputs.add_arguments(verb)
+    verb.add_argument(
+        "--batches",
+        metavar="N",
+        type=int,
+        default=BATCHES,
+        help="how many of the newest batches to prove; the commit log keeps 64 of a stream (default: %(default)s)",
+    )
+    verb.add_argument(
+        "--settle",
+        metavar="SECONDS",
+        type=float,
+        default=SETTLE_S,
+        help="look again for so long at what a healthy stream shows for a moment, such as a batch that is being "
+        "committed; 0: report it at once (default: %(default)g)",
     )
     verb.add_argument(
         "--origin",
@@ -78,6 +96,10 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
     ExactlyOnceError
     """
     question = _question(args)
+    given = outputs.outputs_of(args)
+    if args.batches < 1 or not args.settle >= 0:
+        wrong = f"--batches {args.batches}" if args.batches < 1 else f"--settle {args.settle:g}"
+        raise InvalidOption(f"{wrong} is out of range", "Prove at least 1 batch, and settle for 0 seconds or more")
     with Bar(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task("reads", total=None)
 
@@ -88,6 +110,9 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
             connection,
             check_sink_id(args.sink),
             checkpoint=args.checkpoint,
+            batches=args.batches,
+            outputs=given,
+            settle_s=args.settle,
             origin=question,
             inputs=args.input or (),
             topics=args.topic or (),

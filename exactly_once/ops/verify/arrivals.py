@@ -13,7 +13,7 @@ from exactly_once.kafka.admin import Admin, Partition, Watermarks
 from exactly_once.kafka.scan import MANY_BYTES, Batch, batches
 from exactly_once.ops.verify.anomalies import MOST_PLACES
 from exactly_once.ops.verify.counts import Offsets
-from exactly_once.ops.verify.origin import Origin, Places, Unreadable
+from exactly_once.ops.verify.origin import Places, SaysOrigin, Unreadable
 
 #: Records that are judged together: enough that a call of numpy does not count, few beside what a fetch brings.
 TOGETHER = 20_000
@@ -99,7 +99,7 @@ class Outputs:
         self,
         admin: Admin,
         marks: Mapping[Partition, Watermarks],
-        origin: Origin,
+        origin: SaysOrigin,
         inputs: Sequence[str],
         progress: Callable[[Partition, int], int],
         keys: bool,
@@ -156,7 +156,7 @@ class Outputs:
         ks: list[int] = []
         at: list[int] = []
         keys: list[int] = []
-        text, read, want_keys = self._origin.text, self._places.read, self._keys
+        text, read, want_keys = self._origin.of(where), self._places.read, self._keys
         count = 0
         for batch in some:
             for record in batch.records():

@@ -41,7 +41,8 @@ class Existing:
         self._admin, self._budget_s, self._at_once, self._on_read = admin, budget_s, at_once, on_read
         self._marks: dict[Partition, Watermarks] = {}
         for topic in sorted({topic for topic, _ in partitions}):
-            found = admin.renew(budget_s).watermarks(topic)
+            admin.renew(budget_s).check_rights(topic, ("READ",))
+            found = admin.watermarks(topic)
             self._marks |= {(topic, p): w for p, w in found.items()}
         self.removed = {where: w.low for where, w in self._marks.items()}
         self._readers: dict[Partition, _Reader] = {}

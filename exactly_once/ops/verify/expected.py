@@ -153,8 +153,11 @@ def _beginnings(connection: Connection, end: Positions, began: Positions, budget
     wanted = [TopicPartition(*p) for p in end if p not in began] if not began else []
     if not wanted:  # a partition that came later is read from its first offset
         return {}
+    topics = sorted({tp.topic for tp in wanted})
     with Admin(connection, budget_s) as admin:
-        admin.topic_partitions(sorted({tp.topic for tp in wanted}))
+        for topic in topics:
+            admin.check_rights(topic, ("READ",))
+        admin.topic_partitions(topics)
         found = admin.list_offsets(wanted, EARLIEST, "read_uncommitted")
     return {(tp.topic, tp.partition): found[tp].offset for tp in wanted}
 

@@ -77,13 +77,28 @@ class Part:
 
 @dataclass
 class Verdict:
-    """Findings, and the sums of what was proven."""
+    """Findings, and the sums of what was proven.
+
+    Attributes
+    ----------
+    whole : set
+        Query and number of the batches whose every part is proven.
+    shown, absent : set
+        The batches of which Kafka shows something; those that should be there, and of which it shows nothing.
+    """
 
     findings: list[Finding] = field(default_factory=list)
-    batches: int = 0
+    whole: set[tuple[str, int]] = field(default_factory=set)
+    shown: set[tuple[str, int]] = field(default_factory=set)
+    absent: set[tuple[str, int]] = field(default_factory=set)
     parts: int = 0
     records: int = 0
     unproven: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def batches(self) -> int:
+        """How many batches are proven."""
+        return len(self.whole)
 
     def find(self, anomaly: Anomaly, what: str, **more: Any) -> None:
         """Add a finding."""
@@ -163,8 +178,14 @@ def _judge_batch(
             batch=batch,
             transaction=missing[0].name,
         )
+    key = decision.query_id, decision.batch_id
+    if any(p.visible for p in parts):
+        verdict.shown.add(key)
+    elif missing:
+        verdict.absent.add(key)
     proven = [p for p, result in results if result == PROVEN]
-    verdict.batches += len(proven) == len(parts)
+    if len(proven) == len(parts):
+        verdict.whole.add(key)
     verdict.parts += len(proven)
     verdict.records += sum(p.handle.records for p in proven)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Partition
@@ -32,6 +32,17 @@ class Place(NamedTuple):
 
 class Unreadable(ValueError):
     """A record says where it came from in words that cannot be read."""
+
+
+class SaysOrigin(Protocol):
+    """Whatever tells the origin of output records; its ``str`` names it for people."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether only records of this stream have such a text."""
+
+    def of(self, where: Partition) -> Callable[[Any], bytes | None]:
+        """Return what gives the text of a record of this output partition; None for another writer's record."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,10 @@ class Origin:
         if self.way == "key":
             return record.key  # type: ignore[no-any-return]
         return record.value if self.way == "value" else _field(record.value, self.name)
+
+    def of(self, where: Partition) -> Callable[[Any], bytes | None]:
+        """Return :meth:`text`: the same in all partitions."""
+        return self.text
 
     @property
     def certain(self) -> bool:

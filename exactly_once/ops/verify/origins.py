@@ -22,7 +22,7 @@ from exactly_once.ops.verify.counts import Counts, Flags, Memory, Offsets
 from exactly_once.ops.verify.existing import Existing
 from exactly_once.ops.verify.expected import Expected
 from exactly_once.ops.verify.order import Order
-from exactly_once.ops.verify.origin import Origin, PerInput, inputs_of
+from exactly_once.ops.verify.origin import PerInput, SaysOrigin, inputs_of
 from exactly_once.ops.verify.report import OnProgress, Progress
 from exactly_once.ops.verify.tally import Tally
 
@@ -43,7 +43,8 @@ class Question:
 
     Attributes
     ----------
-    origin : Origin
+    origin : SaysOrigin
+        Such as an :class:`~exactly_once.ops.verify.origin.Origin`.
     outputs : PerInput
     order : str
         Of :data:`ORDERS`. ``key``: the records of a key keep the order of each input partition. ``partition``: all
@@ -58,7 +59,7 @@ class Question:
     InvalidOption
     """
 
-    origin: Origin
+    origin: SaysOrigin
     outputs: PerInput = field(default_factory=PerInput)
     order: str = "key"
     refuse_foreign: bool = False
@@ -124,6 +125,8 @@ def compare_origins(
     if not topics:
         raise InvalidOption("no decision names an output topic", "Name the output topics with --topic")
     with Admin(connection, budget_s) as admin, Admin(connection, budget_s) as input_admin:
+        for topic in topics:
+            admin.check_rights(topic, ("READ",))
         marks = _settled(admin, topics, settle_s, budget_s)
         after = expected()
         task = _Comparison(admin, input_admin, marks, question, before, after.reach, budget_s, on_progress)

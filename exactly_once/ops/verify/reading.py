@@ -46,6 +46,7 @@ def extent(admin: Admin, decisions: Sequence[Decision]) -> Extent:
     marks: dict[Partition, Watermarks] = {}
     removed: dict[Partition, int] = {}
     for topic in topics:
+        admin.check_rights(topic, ("READ",))  # a topic that may not be seen must not look like one that is gone
         if topic not in admin.sizes([topic]):
             removed[topic, 0] = EVERY_OFFSET
             continue

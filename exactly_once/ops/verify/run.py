@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,16 +21,17 @@ from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.verify import around
 from exactly_once.ops.verify.anomalies import Finding
 from exactly_once.ops.verify.expected import Expected, expected_input
-from exactly_once.ops.verify.judge import OTHER_OUTPUT, Verdict, judge_decisions, latest
+from exactly_once.ops.verify.judge import Verdict, judge_decisions, latest
 from exactly_once.ops.verify.ledger import Ledger, forms_to_try
 from exactly_once.ops.verify.origins import OriginResult, Question, compare_origins
+from exactly_once.ops.verify.outputs import judge_outputs, look_again, look_at
 from exactly_once.ops.verify.reading import Extent, extent, read_output
 from exactly_once.ops.verify.report import OnProgress, Report, limited
 from exactly_once.ops.verify.strays import judge_strays
 from exactly_once.participant import Participant
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, check_sink_id, namespace, offsets_group
-from exactly_once.protocol.records import KAFKA, Decision
+from exactly_once.protocol.records import Decision
 
 #: Batches by the commit log, which keeps 64 of a stream.
 BATCHES = 64
@@ -188,6 +188,7 @@ def _look(
         forms = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
         forms_of = forms_to_try(forms, frozenset(ids))
         ledger = read_output(admin, found, decisions, since_ms, forms_of, task.budget_s, task.on_progress)
+        seen = look_at(task.sink_id, decisions, task.outputs)
         later = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
         inspection = inspect_sink(task.connection, task.sink_id, task.budget_s)
         admin.renew(task.budget_s)
@@ -196,6 +197,8 @@ def _look(
     verdict = _by_log(task, progress, latest(decisions, later), later, ledger, found)
     if decisions:  # a long reading may outlast the decisions of what was written when it began
         verdict.findings += judge_strays(ledger, decisions, later, ids, soon.decisions)
+    seen = look_again(task.sink_id, later.decisions, task.outputs, seen)
+    judge_outputs(latest(decisions, later), later, seen, verdict)
     verdict.findings += around.lingering(inspection, POLICY_S)
     verdict.findings += around.stalled(inspection.blocked, standing)
     verdict.findings += around.leaked(task.sink_id, listed)
@@ -221,9 +224,6 @@ def _by_log(
     last = progress.last_commit if progress.last_commit is not None else -1
     committed = frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
     verdict = judge_decisions(decisions, log, ledger, found.removed, committed)
-    for name, parts in Counter(h.participant for d in decisions for h in d.handles).items():
-        if name != KAFKA and name not in {p.name for p in task.outputs}:
-            verdict.unproven[OTHER_OUTPUT] += parts
     return verdict
 
 

@@ -1,0 +1,72 @@
+"""The flags that name a sink's outputs beside Kafka."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from exactly_once.errors import InvalidOption
+from exactly_once.participant import Participant
+
+
+def add_arguments(verb: argparse.ArgumentParser) -> None:
+    """Add ``--files``, ``--postgres`` and ``--shared``."""
+    verb.add_argument(
+        "--files",
+        metavar="NAME=URL",
+        action="append",
+        default=[],
+        help="also the files that the participant NAME writes below URL; repeatable",
+    )
+    verb.add_argument(
+        "--postgres",
+        metavar="NAME=DSN,TABLE",
+        action="append",
+        default=[],
+        help="also the table that the participant NAME writes; the role of the DSN needs SELECT on it, and finds its "
+        "password in PGPASSWORD or PGPASSFILE; repeatable",
+    )
+    verb.add_argument(
+        "--shared",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="others write to this table, too, or change its rows: leave out what no decision names; repeatable",
+    )
+
+
+def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
+    """Make the participants that the flags name.
+
+    Raises
+    ------
+    InvalidOption
+        A flag is not written as its help says, names an output twice, or the extra ``postgres`` is not installed.
+    """
+    found: list[Participant[Any]] = []
+    for text in args.files:
+        from exactly_once.participants.files import FileParticipant
+
+        found.append(FileParticipant(*_named(text, "--files", "archive=/data/orders")))
+    for text in args.postgres:
+        from exactly_once.participants.postgres import PostgresParticipant
+
+        example = "warehouse=host=db dbname=shop,orders"
+        name, place = _named(text, "--postgres", example)
+        dsn, comma, table = place.rpartition(",")
+        if not comma or not table or not dsn:
+            raise InvalidOption(f"--postgres {name}=... names no table", f"Write it like --postgres '{example}'")
+        found.append(PostgresParticipant(name, dsn, table.strip(), shared=name in args.shared))
+    names = [output.name for output in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidOption(f"the output {twice} is named twice", "Name each participant of the stream once")
+    if unknown := sorted(set(args.shared) - {p.name for p in found if hasattr(p, "shared")}):
+        raise InvalidOption(f"--shared {unknown[0]} names no output of --postgres", "Name a participant of --postgres")
+    return found
+
+
+def _named(text: str, flag: str, example: str) -> tuple[str, str]:
+    name, equals, place = text.partition("=")
+    if not equals or not place or not name or set(name) & set(":/@"):  # not repeated here: it may hold a password
+        raise InvalidOption(f"one {flag} does not begin with NAME=", f"Write it like {flag} '{example}'")
+    return name, place

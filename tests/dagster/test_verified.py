@@ -1,0 +1,105 @@
+"""The check ``verified`` on a real broker: a right stream passes, and what an operator broke fails by its name."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+from confluent_kafka import Producer
+
+from dagster_exactly_once import Checks, exactly_once_definitions, exactly_once_resources, exactly_once_stream
+from exactly_once.participants.files import FileParticipant
+from tests.support import broker as brokers
+from tests.support import oracle
+from tests.support.fixtures import Bench, KafkaInput
+from tests.support.stream import Job, SparkDriver
+
+NAME = "verified_stream"
+
+
+@pytest.fixture
+def archive(bench: Bench, tmp_path):
+    """A folder that the bench's stream writes to under the same decision."""
+    folder = tmp_path / "archive"
+    made = {"class": "exactly_once.participants.files:FileParticipant", "name": "archive", "url": str(folder)}
+    bench.job = Job(**{**vars(bench.job), "participants": [made]})
+    return folder
+
+
+def evaluated(bench: Bench, archive=None, source=None, origin=None, **config):
+    """Run the stream's job of the check, as its schedule does; returns the evaluation."""
+    others = {"participants": lambda: [FileParticipant("archive", str(archive))]} if archive else {}
+    stream = exactly_once_stream(
+        name=NAME,
+        source=source or brokers.create_topic(bench.connection.bootstrap_servers),
+        outputs=[dg.AssetSpec("orders_out", metadata={"exactly_once/topic": bench.topic})],
+        sink_id=bench.sink_id,
+        checks=Checks(origin=origin),
+        **others,
+    )(lambda events: events)
+    kafka = {"bootstrap_servers": bench.connection.bootstrap_servers}
+    resources = exactly_once_resources(work_dir="spark", checkpoints=str(bench.checkpoint.parent), kafka=kafka)
+    job = exactly_once_definitions(stream, resources=resources).resolve_job_def(f"{NAME}_verify")
+    ops = {"orders_out_verified": {"config": config}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(run_config={"ops": ops}, instance=instance)
+    assert done.success and not done.get_asset_materialization_events()
+    (found,) = done.get_asset_check_evaluations()
+    return found
+
+
+def test_a_stream_passes_and_what_an_operator_broke_fails_by_its_name(bench: Bench, warm: SparkDriver, archive) -> None:
+    """Guards against a check that is green whatever happens, and against one that is red over a healthy stream: it
+    must know the outputs that the stream declares, and its checkpoint.
+    """
+    before = evaluated(bench, archive)
+    assert before.passed and "no batch yet" in before.description
+    bench.input.add(2)
+    warm.complete(bench.job)
+
+    right = evaluated(bench, archive)
+    assert right.passed, right.description
+    assert right.metadata["batches_proven"].value == 2 and right.metadata["parts_unproven"].value == 0
+    assert right.metadata["parts_proven"].value == 2 * 2 * 4
+    assert evaluated(bench, archive, batches=1).metadata["batches_proven"].value == 1
+
+    for path in archive.glob("batch=00000000000000000001-*/*"):
+        path.unlink()
+    broken = evaluated(bench, archive, settle_s=0)
+    assert not broken.passed and broken.severity is dg.AssetCheckSeverity.ERROR
+    assert "1 split sink" in broken.description
+    rows = [record.data for record in broken.metadata["findings"].records]
+    assert {row["anomaly"] for row in rows} == {"lost", "split sink", "outcome lie"}
+    assert any(row["batch"] == "batch 1" and "archive shows nothing of it" in row["what"] for row in rows)
+
+
+def by_key(topic, record):
+    """The key is the source's partition and offset."""
+    partition, _, offset = record.key.decode().partition("-")
+    return int(partition), int(offset)
+
+
+def test_the_whole_output_is_compared_by_the_origin_that_the_stream_declares(
+    bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
+) -> None:
+    """Guards against a check that accepts ``by_origin`` and compares nothing: an old second copy, which no decision
+    of the last batches names, must fail it.
+    """
+    kafka_input.fill(batches=2, rows=40)
+    select = ["concat_ws('-', partition, offset) AS key", "value"]
+    bench.job = Job(**{**vars(bench.job), "source": kafka_input.source(200), "select": select})
+    warm.complete(bench.job)
+    declared = {"source": kafka_input.topic, "origin": by_key, "by_origin": True}
+
+    right = evaluated(bench, **declared)
+    assert right.passed and "80 input records each have their output" in right.description, right.description
+    assert right.metadata["output_by_origin"].value == 80
+
+    copy = oracle.read(bench.connection, [bench.topic])[0]
+    other = Producer(bench.connection.librdkafka())
+    other.produce(bench.topic, copy.value, copy.key, partition=0)
+    other.flush(30)
+    broken = evaluated(bench, **declared)
+    assert not broken.passed and "1 duplicate" in broken.description
+
+    with pytest.raises(dg.Failure, match="does not declare how its records name their input"):
+        evaluated(bench, by_origin=True)

@@ -1,0 +1,91 @@
+"""``exactly-once verify`` with ``--files`` and ``--postgres``, on a real broker, folder and PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops.cli import main
+from exactly_once.participant import Participant, PartName
+from exactly_once.participants.files import FileParticipant
+from exactly_once.participants.postgres import PostgresParticipant
+from exactly_once.protocol.records import PreparedPart
+from tests.support.made_sink import MadeSink, rows
+from tests.support.planted_outputs import LOG, ROWS
+from tests.support.postgres import PostgresServer
+
+#: Runs the command; its exit code and its document.
+Verified = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def sink(connection: Connection, topic: str) -> MadeSink:
+    made = MadeSink(connection, topic)
+    made.claim()
+    return made
+
+
+@pytest.fixture
+def verified(sink: MadeSink, capsys: pytest.CaptureFixture[str]) -> Verified:
+    def run(*flags: str) -> tuple[int, dict[str, Any]]:
+        servers = sink.connection.bootstrap_servers
+        code = main(["--bootstrap-servers", servers, "verify", sink.sink_id, "--json", "--settle", "0", *flags])
+        return code, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def prepare(sink: MadeSink, output: Participant[Any], batch: int) -> PreparedPart:
+    """Three rows, in one part of the output."""
+    writer = output.begin(PartName(sink.sink_id, sink.token, batch, 0, "0.0", LOG, output.name))
+    made = [{"id": batch * 10 + n, "word": f"w{n}"} for n in range(3)]
+    writer.write(pa.RecordBatch.from_pylist(made, schema=ROWS))
+    handle = writer.pre_commit()
+    assert isinstance(handle, PreparedPart)
+    return handle
+
+
+def test_the_command_proves_the_outputs_that_it_is_given_and_names_what_is_broken_in_them(
+    sink: MadeSink, verified: Verified, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Guards against flags that are accepted and do nothing: what is broken in an output must fail the command, and
+    what it was not told of must not count as proven.
+    """
+    postgres.sql("DROP TABLE IF EXISTS commanded")
+    postgres.sql("CREATE TABLE commanded (id int8, word text)")
+    archive = FileParticipant("archive", str(tmp_path / "archive"))
+    warehouse = PostgresParticipant("warehouse", postgres.dsn(), "commanded")
+    for output in (archive, warehouse):
+        output.check(sink.sink_id, ROWS)
+    for batch in range(2):
+        kafka = sink.write(0, rows(batch, 0))
+        others = {output: prepare(sink, output, batch) for output in (archive, warehouse)}
+        sink.decide(batch, [kafka, *others.values()])  # type: ignore[list-item]
+        sink.end([kafka])
+        for output, handle in others.items():
+            assert list(output.commit([handle])) == []
+        sink.complete(batch)
+
+    code, report = verified()
+    assert code == 0 and report["unproven"] == {"in an output that was not given": 4} and report["proven"]["parts"] == 2
+    flags = ["--files", f"archive={archive.url}", "--postgres", f"warehouse={postgres.dsn()},commanded"]
+    code, report = verified(*flags)
+    assert code == 0, report
+    assert report["proven"] == {"batches": 2, "parts": 6, "records": 2 * (4 + 3 + 3)} and report["unproven"] == {}
+    code, report = verified(*flags, "--batches", "1")
+    assert code == 0 and report["proven"]["parts"] == 3 and report["first_batch"] == "batch 1"
+
+    postgres.sql("DELETE FROM commanded WHERE id = 10")
+    next(Path(archive.url).glob("batch=00000000000000000000-*/*")).unlink()
+    code, report = verified(*flags)
+    assert code == 1
+    assert report["anomalies"] == {"lost": 2, "split sink": 1, "outcome lie": 1}
+    what = " ".join(f["what"] for f in report["findings"])
+    assert "in warehouse is decided, and readers find 2 of its 3 rows" in what
+    assert "visible in warehouse, kafka, and archive shows nothing of it" in what

@@ -1,0 +1,69 @@
+"""The flags that name outputs beside Kafka, and what is refused of them."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from exactly_once.errors import InvalidOption
+from exactly_once.ops.cli import main
+from exactly_once.ops.cli.outputs import add_arguments, outputs_of
+from exactly_once.participants.files import FileParticipant
+from exactly_once.participants.postgres import PostgresParticipant
+
+
+def parsed(*flags: str) -> list[object]:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return list(outputs_of(parser.parse_args(flags)))
+
+
+def test_the_flags_name_the_participants_of_the_stream() -> None:
+    """A connection string has '=' and may have ',' itself: several hosts."""
+    assert parsed() == []
+    archive, warehouse, mart = parsed(
+        "--files=archive=/data/a=b", "--postgres=warehouse=host=a,b dbname=shop,public.orders",
+        "--postgres", "mart=postgresql://db/shop,orders", "--shared", "mart",
+    )  # fmt: skip
+    assert isinstance(archive, FileParticipant) and (archive.name, archive.url) == ("archive", "/data/a=b")
+    assert isinstance(warehouse, PostgresParticipant) and isinstance(mart, PostgresParticipant)
+    assert (warehouse.database.dsn, warehouse.table) == ("host=a,b dbname=shop", "public.orders")
+    assert (warehouse.shared, mart.shared, mart.table) == (False, True, "orders")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--files", "archive"], "one --files does not begin with NAME=.*--files 'archive=/data/orders'"),
+        (["--postgres", "w=host=db"], "w=... names no table"),
+        (["--files", "a=/x", "--files", "a=/y"], "the output a is named twice"),
+        (["--files", "a=/x", "--shared", "a"], "--shared a names no output of --postgres"),
+    ],
+)
+def test_a_flag_that_cannot_be_meant_is_refused_with_an_example(flags: list[str], says: str) -> None:
+    with pytest.raises(InvalidOption, match=says):
+        parsed(*flags)
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--batches", "0"), ("--settle", "-1"), ("--settle", "nan")])
+def test_a_number_that_proves_nothing_is_refused(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards against a report without anomalies over nothing that was read, and against one that waits for ever."""
+    assert main(["--bootstrap-servers", "localhost:1", "verify", "orders", flag, value]) == 2
+    assert f"EO-OPTION: {flag} {value} is out of range" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://u:geheim@db/shop",
+        "postgresql://u:geheim@db/shop?sslmode=require,orders",
+        "w=postgresql://u:geheim@db/shop",
+        "w=host=db password=geheim",
+    ],
+)
+def test_a_refusal_shows_no_password(text: str) -> None:
+    """Refusals end in logs."""
+    with pytest.raises(InvalidOption) as refused:
+        parsed("--postgres", text)
+    assert "geheim" not in str(refused.value)
