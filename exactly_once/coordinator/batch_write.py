@@ -77,7 +77,6 @@ def plan_write(options: SinkOptions) -> Write:
         execution,
         state.timeout_ms,
         state.replay,
-        state.replayed,
         log_end=state.log_end,
         too_long=state.too_long,
         end_txn_version=state.end_txn_version,

@@ -25,7 +25,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
 from exactly_once.protocol.planning import Batch, check_binding, owned_sink, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Decision
-from exactly_once.protocol.ticket import Replay
+from exactly_once.protocol.replay import Replay
 from exactly_once.protocol.too_long import times_too_long
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,6 @@ def _claim(
             last.offsets_digest if last else "",
             # swept_ms 0: the first batch sweeps again: a task of the driver before may have outlived it by seconds
             replay=_replay(options, batch, found.losses),
-            replayed=next((x.decision.word for x in found.losses if x.decision.query_id == batch.query_id), ""),
             incarnation=session.incarnation(),
             log_end=session.log.high_watermark,
             too_long=times_too_long(after, batch),

@@ -17,6 +17,7 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import lost_parts
 from exactly_once.protocol.planning import check_undecided
 from exactly_once.protocol.records import Completed, Decision, in_order
+from exactly_once.protocol.replay import Replay, lost_handles
 
 _PERHAPS_DECIDED = (
     "The driver cannot tell whether the batch is decided; the next start finds out, and writes the rows once"
@@ -47,7 +48,7 @@ def decide_and_complete(
     prepare_ms = max(0, now_ms() + state.clock_ahead_ms - confirmed.began_ms) if confirmed.began_ms else 0
     decision = replace(confirmed, decided_ms=now_ms())
     if amended is not None:
-        decision = amend(amended, decision)
+        decision = amend(amended, decision, state.replay)
     started = time.monotonic()
     try:
         _write(session, decision, state, amended)
@@ -127,18 +128,19 @@ def _write(session: Session, decision: Decision, state: DriverState, amended: De
         raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e
 
 
-def amend(earlier: Decision, replacement: Decision) -> Decision:
-    """The decision of a batch after its lost parts were written again: ``replacement`` holds those alone.
+def amend(earlier: Decision, replacement: Decision, replay: Replay) -> Decision:
+    """The decision of a batch after its lost parts, those of ``replay``, were written again: ``replacement`` holds what
+    stands for them alone, which may have other numbers.
 
     All its handles are ended with one version of EndTxn. Of the two claims' versions that is the lower one: what was
     committed with it must be asked for with it again, and a broker takes it for new transactions too.
     """
-    again = {(h.participant, h.part) for h in replacement.handles}
+    lost = lost_handles(replay, earlier.handles)
     return replace(
         replacement,
-        handles=in_order((*(h for h in earlier.handles if (h.participant, h.part) not in again), *replacement.handles)),
+        handles=in_order((*(h for h in earlier.handles if h not in lost), *replacement.handles)),
         topics=tuple(sorted({*earlier.topics, *replacement.topics})),
-        rewritten=tuple(sorted({*earlier.rewritten, *(f"{name}/{part}" for name, part in again)})),
+        rewritten=tuple(sorted({*earlier.rewritten, *(f"{h.participant}/{h.part}" for h in lost)})),
         end_txn_version=min(earlier.end_txn_version, replacement.end_txn_version),
     )
 

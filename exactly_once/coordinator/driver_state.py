@@ -19,7 +19,7 @@ from typing import Protocol
 from exactly_once.errors import ProtocolViolation
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Aborted
-from exactly_once.protocol.ticket import Replay
+from exactly_once.protocol.replay import Replay
 from exactly_once.protocol.too_long import limit_ms
 
 
@@ -56,8 +56,6 @@ class DriverState:
         Topic -> partition (as text) -> where the input of the batch in flight ends.
     replay : Replay
         What the batch in flight must write again, and nothing else of it.
-    replayed : str
-        The decision whose parts these are, by its word for ``sink.accept.lost``.
     incarnation : str
         Of the commit log, in the names of parts; "" when there are no outputs other than Kafka.
     log_end : int
@@ -84,7 +82,6 @@ class DriverState:
     swept_ms: int = 0
     input_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
     replay: Replay = field(default_factory=dict)
-    replayed: str = ""
     incarnation: str = ""
     batch_id: int = -1
     digest: str = ""

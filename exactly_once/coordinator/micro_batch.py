@@ -24,10 +24,11 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, ProtocolViolation, UnsupportedMode
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.protocol.loss import in_doubt
+from exactly_once.protocol.loss import in_doubt, other_rows
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan, plan_batch
 from exactly_once.protocol.records import KAFKA, Completed, Decision, in_order
+from exactly_once.protocol.replay import Match, lost_handles, match
 from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,6 @@ def plan(options: SinkOptions, store: Store, others: Iterable[Participant[Any]] 
         uuid.uuid4().hex,
         state.timeout_ms,
         state.replay,
-        state.replayed,
         state.incarnation,
         state.log_end,
         state.too_long,
@@ -174,12 +174,16 @@ class Committer:
         return done
 
     def _decide(self, parts: list[Part], state: DriverState) -> tuple[Decision, Completed]:
-        sink_id = self._session.sink_id
-        amended = None
-        if parts[0].plan is Plan.REPLAY:
-            last = self._session.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.query_id)
-            amended = earlier_decision(sink_id, last, parts, state)
-        return decide_and_complete(self._session, proposal(parts, state), state, amended)
+        proposed = proposal(parts, state)
+        if parts[0].plan is not Plan.REPLAY:
+            return decide_and_complete(self._session, proposed, state)
+        last = self._session.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.query_id)
+        found = match(state.replay, proposed.handles)
+        earlier = earlier_decision(self._session.sink_id, last, parts, state, found)
+        for name, participant in self._session.participants.items():
+            if spare := [h for h in found.spare if h.participant == name]:
+                participant.abort(spare)
+        return decide_and_complete(self._session, replace(proposed, handles=in_order(found.handles)), state, earlier)
 
     def _housekeeping(self, parts: list[Part], state: DriverState, decision: Decision, done: Completed) -> int:
         """Mark the decision as completed, and meanwhile roll back what failed attempts of this execution, and late
@@ -268,7 +272,9 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
     )
 
 
-def earlier_decision(sink_id: str, decision: Decision | None, parts: Sequence[Part], state: DriverState) -> Decision:
+def earlier_decision(
+    sink_id: str, decision: Decision | None, parts: Sequence[Part], state: DriverState, found: Match
+) -> Decision:
     """``decision``, whose lost parts ``parts`` have written again, after making sure that they are all there.
 
     Raises
@@ -282,16 +288,14 @@ def earlier_decision(sink_id: str, decision: Decision | None, parts: Sequence[Pa
             "Start the stream again; if the error repeats, report it with this message",
         )
     name = decision.title(sink_id)
-    written = {(h.participant, str(h.part)) for p in parts for h in p.handles}
-    lost = {(participant, part) for participant, wanted in state.replay.items() for part in wanted}
-    handles = [h for h in decision.handles if (h.participant, str(h.part)) in lost]
-    if missing := [h for h in handles if (h.participant, str(h.part)) not in written]:
-        why = "these parts were rolled back, and the same micro-batch now has no rows for them"
-        raise in_doubt(name, decision, missing, why)
+    handles = lost_handles(state.replay, decision.handles)
+    if found.missing:
+        missing = [h for h in handles if (h.participant, str(h.part)) in found.missing]
+        raise other_rows(name, decision, missing)
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):
         why = f"these parts were rolled back, and their rows now go to {', '.join(sorted(strange))}"
         raise in_doubt(name, decision, handles, why)
-    log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(written), decision.batch_id)
+    log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(handles), decision.batch_id)
     return decision
 
 

@@ -90,6 +90,11 @@ class SparkCluster:
         end_all([*self._workers.values(), *([self._master] if self._master else [])], graceful_s=graceful_s)
         self._workers, self._master = {}, None
 
+    def start_worker(self, number: int) -> None:
+        """Start a worker whose process is gone, and return at once: it registers by itself."""
+        if number not in self.workers:
+            self._workers[number] = self._launch_worker(number)
+
     @property
     def workers(self) -> dict[int, int]:
         """The process id of each worker that runs, which is also that of its session: its executors' too."""

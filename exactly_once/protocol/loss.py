@@ -35,6 +35,19 @@ def in_doubt(name: str, decision: Decision, handles: Sequence[Handle], why: str)
     )
 
 
+def other_rows(name: str, decision: Decision, handles: Sequence[Handle]) -> Expired:
+    """Make the error for a decided batch with lost ``handles`` whose rows did not come again."""
+    why = (
+        "these parts were rolled back, and the same micro-batch now gives other rows (the plan is not deterministic, "
+        "or the plan or its partitions changed)"
+    )
+    return Expired(
+        f"{name} is decided, but {doubtful(handles, why)}",
+        "Start the stream with the code and the settings that it had; or write the missing rows, which come from "
+        f"{origin(decision)}, yourself, then set the option sink.accept.lost={decision.word} for one start",
+    )
+
+
 def doubtful(handles: Sequence[Handle], why: str) -> str:
     """Say that ``handles`` are in doubt, as a clause."""
     return f"{len(handles)} of its parts {'is' if len(handles) == 1 else 'are'} in doubt: {why}: {part_list(handles)}"

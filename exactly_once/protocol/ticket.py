@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from exactly_once.errors import ExactlyOnceError, Fenced, PrepareFailed
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.planning import Batch, Plan
-
-#: Participant -> part (as text) -> [records, digest] of decided parts that were lost and must be written again.
-Replay = dict[str, dict[str, list[Any]]]
+from exactly_once.protocol.replay import Replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +25,7 @@ class Ticket:
     timeout_ms : int
         transaction.timeout.ms of every part.
     replay : Replay
-        The parts to write again; the tasks write nothing else of the batch.
-    replayed : str
-        The decision of these parts, as its value of ``sink.accept.lost``.
+        The parts to write again; the tasks keep nothing else of the batch.
     incarnation : str
         The commit log's, for the names of parts; "" without outputs other than Kafka.
     log_end : int
@@ -47,7 +42,6 @@ class Ticket:
     execution: str
     timeout_ms: int
     replay: Replay = field(default_factory=dict)
-    replayed: str = ""
     incarnation: str = ""
     log_end: int = 0
     too_long: int = 0

@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from exactly_once.errors import Expired, ProtocolViolation
+from exactly_once.errors import PrepareFailed, ProtocolViolation
 from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
-from exactly_once.participant import Handle, Participant, PartName, PartWriter
+from exactly_once.participant import Participant, PartName, PartWriter
 from exactly_once.participants.kafka import KafkaParticipant
 from exactly_once.participants.kafka_delivery import KafkaDelivery
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
+from exactly_once.protocol.replay import stands_for_lost
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns
 from exactly_once.spark.gather import together
@@ -32,6 +33,8 @@ def check_batch(ticket: Ticket, strict: bool) -> None:
     Raises
     ------
     ProtocolViolation, UnsupportedMode
+    PrepareFailed
+        When another driver has written to the checkpoint since this one read it.
     """
     task = _task()
     if strict:
@@ -44,6 +47,12 @@ def check_batch(ticket: Ticket, strict: bool) -> None:
             "Give the query the same checkpointLocation as the sink's options",
         )
     batch_id = task.getLocalProperty("streaming.sql.batchId")
+    if batch_id is not None and batch_id.isdigit() and int(batch_id) < ticket.batch.batch_id:
+        raise PrepareFailed(
+            f"Spark runs batch {batch_id}, but the checkpoint names batch {ticket.batch.batch_id}: another driver has "
+            "written to it since this one read it",
+            "Start the stream again: it goes on behind that driver's batches. If the error repeats, stop that driver",
+        )
     if batch_id != str(ticket.batch.batch_id):
         raise ProtocolViolation(
             f"Spark runs batch {batch_id}, but the checkpoint names batch {ticket.batch.batch_id}",
@@ -68,19 +77,18 @@ def write_kafka_part(options: SinkOptions, columns: Columns, ticket: Ticket, row
 def write_part(
     sink_id: str, ticket: Ticket, participants: Sequence[Participant[Any]], rows: Iterator[pa.RecordBatch]
 ) -> Part:
-    """Write one part to all participants, and pre-commit it. Of a decided batch, writes only lost parts, if any.
+    """Write one part to all participants, and pre-commit it. Of a decided batch, only to those that lost parts: a part
+    whose rows none of the lost ones had is rolled back at once.
 
     Raises
     ------
     PrepareFailed, InvalidRecord
-    Expired
-        When a part that is written again has other rows than the lost one.
     """
     context = _task()
     attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
     number = context.partitionId()
     part = PartName(sink_id, ticket.token, ticket.batch.batch_id, number, attempt, ticket.incarnation)
-    handles = _prepare(part, [p for p in participants if _writes(ticket, p.name, part.part)], ticket, rows)
+    handles = _prepare(part, [p for p in participants if _writes(ticket, p.name)], ticket, rows)
     return Part(
         ticket.execution,
         ticket.token,
@@ -95,8 +103,8 @@ def write_part(
     )
 
 
-def _writes(ticket: Ticket, participant: str, part: int) -> bool:
-    return ticket.plan is Plan.WRITE or str(part) in ticket.replay.get(participant, {})
+def _writes(ticket: Ticket, participant: str) -> bool:
+    return ticket.plan is Plan.WRITE or participant in ticket.replay
 
 
 def _prepare(
@@ -124,9 +132,12 @@ def _prepare(
             reach(f"pre-commit-{p.name}")
             handle = writer.pre_commit()
             del writers[0]  # from here on the handle stands for its rows
-            if handle is not None:
+            if handle is not None and ticket.plan is Plan.REPLAY and not stands_for_lost(handle, ticket.replay):
+                _roll_back(
+                    p, handle
+                )  # the part of before is there, or the driver says that its rows did not come again
+            elif handle is not None:
                 prepared.append((p, handle))
-                _compare(handle, ticket)
         return [handle for _, handle in prepared]
     except BaseException:
         for p, handle in prepared:
@@ -134,20 +145,6 @@ def _prepare(
         for _, writer in writers:
             writer.abort()
         raise
-
-
-def _compare(handle: Handle, ticket: Ticket) -> None:
-    """Make sure that a part written again equals the lost one, by number and digest of its rows."""
-    lost = ticket.replay.get(handle.participant, {}).get(str(handle.part))
-    if lost is not None and [handle.records, handle.digest] != lost:
-        raise Expired(
-            f"batch {ticket.batch.batch_id} is decided, and its part {handle.part} ({handle.participant}) was rolled "
-            f"back before its commit. The same micro-batch now gives other rows: {handle.records} with digest "
-            f"{handle.digest} instead of {lost[0]} with digest {lost[1]}. These {lost[0]} records are in doubt: the "
-            "plan is not deterministic, or the plan or its partitions changed",
-            "Start the stream with the code and the settings that it had; or write the missing rows of part "
-            f"{handle.part} yourself, then set the option sink.accept.lost={ticket.replayed} for one start",
-        )
 
 
 def _roll_back(participant: Participant[Any], handle: Any) -> None:

@@ -332,6 +332,7 @@ def test_a_checksum_that_was_left_behind_does_not_stop_spark_s_default_file_mana
     bench.input.add()
     found = diagnose(RuntimeError(stream.run(bench.job).failure))
     assert found.code == "SPARK-TWO-DRIVERS" and "checkpoint_repair" in found.way_out
+    (bench.checkpoint / "commits/1").unlink(missing_ok=True)  # Spark renames a file before its checksum
     assert actions(mend(bench)) == {"commits/.1.crc": "remove"}
     go_on(stream, bench.job)
     tear(bench.checkpoint, "commits/2")

@@ -25,6 +25,7 @@ from exactly_once.participants.kafka_transactions import commit_transactions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.protocol.replay import rows_of
 from tests.support import oracle
 from tests.support.broker import create_topic, fresh_name
 from tests.support.processes import until
@@ -212,7 +213,8 @@ def test_a_decision_that_was_amended_after_an_upgrade_of_the_brokers_is_complete
     kept, lost, again = (before.prepare(part=part)[0].at(None) for part in (0, 1, 2))
     assert before.complete(kept) == []
     earlier = Decision("q", 0, 1, (kept, lost), "", before.version, 0)
-    amended = amend(earlier, Decision("q", 0, 2, (replace(again, part=lost.part),), "", after.version, 0))
+    replay = {"kafka": {str(lost.part): rows_of(lost)}}
+    amended = amend(earlier, Decision("q", 0, 2, (replace(again, part=lost.part),), "", after.version, 0), replay)
     with Admin(connection) as admin:
         for _ in range(2):
             assert commit_transactions(before.sink_id, amended.parts_of("kafka"), admin, 20) == []

@@ -12,9 +12,11 @@ from confluent_kafka import Producer
 from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.cli import main
+from exactly_once.ops.verify import verify
 from exactly_once.ops.verify.expected import expected_input
 from exactly_once.ops.verify.origin import Origin, PerInput
 from exactly_once.ops.verify.origins import NOT_EXACTLY, Question, compare_origins
+from exactly_once.ops.verify.run import NO_LOG
 from tests.support import broker as brokers
 from tests.support import oracle
 from tests.support.fixtures import Bench, KafkaInput
@@ -251,6 +253,18 @@ def test_without_decisions_the_checkpoint_says_what_must_be_there(stream):
     stream.write(rows[:1])
     [twice] = only(look(stream), "duplicate")
     assert twice.records == 1
+
+
+def test_a_sink_without_a_commit_log_is_proven_by_origin_alone_when_its_output_is_named(stream):
+    """Wedge: each healthy stream of a weaker guarantee was reported as "checkpoint ahead", for want of decisions."""
+    stream.batch(4)
+    question = Question(Origin.parse("header:src"))
+    more = {"checkpoint": str(stream.location), "settle_s": 0.5}
+    unused = brokers.fresh_name("never-used")
+    report = verify(stream.connection, unused, origin=question, topics=[stream.output], **more)
+    assert report.clean and report.by_origin["output"] == 4
+    assert report.unproven == {NO_LOG: 1}
+    assert verify(stream.connection, unused, **more).counts == {"checkpoint ahead": 1}, "its log may be gone"
 
 
 def test_a_wrong_origin_is_refused_with_a_place_to_look_at(stream):

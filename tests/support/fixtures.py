@@ -119,6 +119,18 @@ class KafkaInput:
                     producer.flush(30)
                     producer.abort_transaction(30)
 
+    def add_uneven(self, *rows: int) -> None:
+        """Write so many rows to each partition, in one transaction."""
+        producer = Producer({**self.connection.librdkafka(), "transactional.id": self.topic})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for partition, count in enumerate(rows):
+            some = [(f"u{partition}.{n % 3}", f"uneven-{len(self.sent)}-{partition}-{n}") for n in range(count)]
+            for key, value in some:
+                producer.produce(self.topic, value, key, partition=partition)
+            self.sent += some
+        producer.commit_transaction(30)
+
     def source(self, per_batch: int) -> dict[str, Any]:
         """For :attr:`Job.source`; ``per_batch`` counts offsets, those of markers and aborted rows too."""
         options = {

@@ -36,7 +36,9 @@ AGAIN = replace(EARLIER, token=2, handles=(replace(PARTS[1], transactional_id="e
 def test_an_amended_decision_is_ended_with_a_version_that_all_its_parts_know(before: int, now: int) -> None:
     """After a feature upgrade in between, a retry of version 5 for what version 4 committed says INVALID_TXN_STATE; and
     version 5 must not be sent to brokers below it. Both are EO-EXPIRED where there is no other evidence."""
-    amended = amend(replace(EARLIER, end_txn_version=before), replace(AGAIN, end_txn_version=now))
+    amended = amend(
+        replace(EARLIER, end_txn_version=before), replace(AGAIN, end_txn_version=now), {"kafka": {"1": [5, ""]}}
+    )
     assert amended.end_txn_version == min(before, now)
     assert {h.part: h for h in amended.handles} == {0: PARTS[0], 1: AGAIN.handles[0], 2: PARTS[2]}
 

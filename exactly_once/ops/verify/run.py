@@ -36,6 +36,9 @@ from exactly_once.protocol.records import Decision
 #: Batches by the commit log, which keeps 64 of a stream.
 BATCHES = 64
 
+#: Why the checkpoint's batches are not proven: only a caller who names the outputs knows that no decision will.
+NO_LOG = "batches of the checkpoint, of which no commit log tells"
+
 #: What a healthy stream may look like for a moment is looked at again for so long.
 SETTLE_S = 15.0
 
@@ -76,7 +79,8 @@ def verify(
     inputs : sequence of str
         With ``origin``: only these input topics; without ``checkpoint``, from their beginning.
     topics : sequence of str
-        With ``origin``: the output topics. Default: those that the decisions name.
+        With ``origin``: the output topics. Default: those that the decisions name. With them, a sink without a commit
+        log (``sink.guarantee=none`` or ``at_least_once``, another sink) is proven by origin alone.
     settle_s : float
         For how long something that a healthy stream shows for a moment is looked at again before it is reported.
     hanging_age_s : float
@@ -89,7 +93,8 @@ def verify(
     BrokerUnreachable, NotAuthorized, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
     """
     began, settled = time.monotonic(), Deadline(settle_s)
-    task = _Task(connection, check_sink_id(sink_id), checkpoint, outputs, hanging_age_s, budget_s, on_progress)
+    named = origin is not None and bool(topics)
+    task = _Task(connection, check_sink_id(sink_id), checkpoint, outputs, named, hanging_age_s, budget_s, on_progress)
     progress = read_checkpoint(checkpoint) if checkpoint is not None else Checkpoint("")
     log = read_log(connection, sink_id, budget_s, whole=True)
     decisions, since_ms = _newest(log, batches)
@@ -145,6 +150,7 @@ class _Task:
     sink_id: str
     checkpoint: str | None
     outputs: Sequence[Participant[Any]]
+    named: bool
     hanging_age_s: float
     budget_s: float
     on_progress: OnProgress
@@ -203,7 +209,10 @@ def _look(
     verdict.findings += around.stalled(inspection.blocked, standing)
     verdict.findings += around.leaked(task.sink_id, listed)
     verdict.findings += around.skewed(later, published)
-    verdict.findings += around.checkpoint_ahead(progress, later)
+    if task.named and later.owner is None and not later.decisions:
+        verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
+    else:
+        verdict.findings += around.checkpoint_ahead(progress, later)
     verdict.findings += around.hanging(_hanging(task, decisions))
     claims = [later.owner.claimed_ms] if later.owner else []
     verdict.findings += around.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
