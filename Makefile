@@ -26,7 +26,7 @@ export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
 .PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka \
-	test-librdkafka test-s3 test-extras test-pythons tutorial check docs benchmark guard \
+	test-librdkafka test-s3 test-extras test-pythons tutorial check docs benchmark guard soak faults faults-compare \
 	audit sbom clean lock lock-jars
 
 help: ## This list
@@ -130,6 +130,18 @@ audit: setup ## Known vulnerabilities of what is pinned; needs the vulnerability
 
 sbom: setup ## A bill of materials, .run/sbom.json: the packages of constraints.txt and the jars of ivy.xml
 	@$(PYTHON) tools/dependencies.py sbom
+
+# DURATION, RATE, SEED: seconds, records a second, of the faults.
+soak: archive ## A steady rate under random faults, in pieces that each go on where the last one ended
+	$(PYTHON) -m faultlab.soak $(if $(DURATION),--duration $(DURATION)) $(if $(RATE),--rate $(RATE)) \
+		$(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
+
+# DURATION: seconds, no round begins later; SEED: of the first round, by default a new one.
+faults: archive ## Rounds of random faults on a real stream: prints seed and history, fails when one is not clean
+	$(PYTHON) -m faultlab $(if $(DURATION),--duration $(DURATION)) $(if $(SEED),--seed $(SEED)) $(FAULTS_ARGS)
+
+faults-compare: archive ## This sink, Spark's own and Flink's exactly-once sink under the same faults, side by side
+	$(PYTHON) -m faultlab.compare $(if $(DURATION),--duration $(DURATION)) $(if $(SEED),--seed $(SEED)) $(COMPARE_ARGS)
 
 clean: ## Remove the files of runs and tools from the project folder; keeps .venv and the cache folder
 	rm -rf $(RUN) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache spark-warehouse metastore_db derby.log build dist

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import report, single, suite
+from benchmarks import limits, report, single, suite
 from benchmarks.common import bench
 from benchmarks.results import Lines, read
 from benchmarks.workloads import WORKLOADS
@@ -69,6 +69,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=10_000, help="of the endurance run")
     parser.add_argument(
         "--endurance-rate", type=int, help="records a second, in batches of a second; by default ten at full speed"
+    )
+    parser.add_argument("--what", choices=limits.SIZES, default="ids", help="what --only limits raises")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=(), help="how far; by default until something broke here"
     )
     parser.add_argument("--folder", type=Path, default=Path(".run/benchmark"))
     args = parser.parse_args()

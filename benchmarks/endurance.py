@@ -128,18 +128,18 @@ def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> Sample:
         round(seconds, 1),
         len(ids),
         high - low,
-        _heap(driver.pid),
+        heap_mib(driver.pid),
         driver.memory_info().rss / _MIB,
         sum(p.memory_info().rss for p in workers) / _MIB,
         len(workers),
-        _heap(broker.pid),
+        heap_mib(broker.pid),
         broker.memory_info().rss / _MIB,
         driver.num_threads(),
         driver.num_fds(),
     )
 
 
-def _heap(pid: int) -> float:
+def heap_mib(pid: int) -> float:
     """Return the used heap of a JVM after a full collection, in MiB."""
     subprocess.run(["jcmd", str(pid), "GC.run"], capture_output=True, check=True)
     out = subprocess.run(["jcmd", str(pid), "GC.heap_info"], capture_output=True, check=True, text=True).stdout

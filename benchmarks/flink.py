@@ -8,10 +8,11 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.flink_files import classpath
 from benchmarks.flink_sql import STATEMENTS, script
@@ -98,9 +99,17 @@ class Cluster:
         try:
             yield
         finally:
-            for job in json.loads(self._ask("GET", "/jobs"))["jobs"]:
-                if job["status"] == "RUNNING":
-                    self._ask("PATCH", f"/jobs/{job['id']}?mode=cancel")
+            self.cancel()
+
+    def jobs(self) -> list[str]:
+        """The states of its jobs, whatever they are; raises OSError when the JobManager does not answer."""
+        return [job["status"] for job in json.loads(self._ask("GET", "/jobs"))["jobs"]]
+
+    def cancel(self) -> None:
+        """Cancel every job that runs."""
+        for job in json.loads(self._ask("GET", "/jobs"))["jobs"]:
+            if job["status"] == "RUNNING":
+                self._ask("PATCH", f"/jobs/{job['id']}?mode=cancel")
 
     def _ask(self, method: str, path: str) -> str:
         request = urllib.request.Request(f"http://{HOST}:{self.rest}{path}", method=method)
@@ -109,19 +118,29 @@ class Cluster:
             return text
 
 
+def configure(folder: Path, more: Mapping[str, object] = MappingProxyType({})) -> int:
+    """Write the configuration of a cluster, with ``more`` settings; return the port of its REST API."""
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    rpc, rest = _free_ports(2)
+    (folder / "config.yaml").write_text(_config(folder, rpc, rest, more))
+    (folder / "log4j2.properties").write_text(_LOG4J)
+    return rest
+
+
+def launch(role: str, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start the JobManager or a TaskManager of the configuration in ``folder``."""
+    return _start(role, folder, log, "-c", str(folder), "--configDir", str(folder))
+
+
 @contextmanager
 def cluster(folder: Path, bootstrap_servers: str) -> Iterator[Cluster]:
     """Start a JobManager and a TaskManager; end them when the block ends."""
-    (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    rpc, rest = _free_ports(2)
-    (folder / "config.yaml").write_text(_config(folder, rpc, rest))
-    (folder / "log4j2.properties").write_text(_LOG4J)
+    rest = configure(folder)
     processes = []
     try:
         for role in (MANAGER, WORKER):
-            log = folder / f"{role.split()[-1]}.log"
-            processes.append(_start(role, folder, log, "-c", str(folder), "--configDir", str(folder)))
-        _await_slots(rest, processes, folder)
+            processes.append(launch(role, folder, folder / f"{role.split()[-1]}.log"))
+        await_slots(rest, processes, folder)
         yield Cluster(folder, bootstrap_servers, rest)
     finally:
         for process in processes:
@@ -154,7 +173,7 @@ class FlinkSystem:
         self.cluster.submit(script(job.workload.name, servers, job.source, job.out, guarantee, run), run)
 
 
-def _config(folder: Path, rpc: int, rest: int) -> str:
+def _config(folder: Path, rpc: int, rest: int, more: Mapping[str, object]) -> str:
     values = {
         "jobmanager.rpc.address": HOST,
         "jobmanager.rpc.port": rpc,
@@ -182,6 +201,7 @@ def _config(folder: Path, rpc: int, rest: int) -> str:
         "execution.checkpointing.interval": f"{CHECKPOINT_S:g} s",
         "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
         "io.tmp.dirs": str(folder / "tmp"),
+        **more,
     }
     return "".join(f"{name}: {value}\n" for name, value in values.items())
 
@@ -200,7 +220,7 @@ def _start(role: str, folder: Path, log: Path, *arguments: str) -> subprocess.Po
     return guarded(command, log, folder, {**os.environ, "FLINK_CONF_DIR": str(folder)})
 
 
-def _await_slots(rest: int, processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
+def await_slots(rest: int, processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
     """Wait until the TaskManager has offered its slots."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:

@@ -6,15 +6,15 @@ import argparse
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
 
-from benchmarks import commit, endurance, latency, streams, throughput
+from benchmarks import commit, endurance, latency, limits, streams, throughput
 from benchmarks.common import AT_LEAST_ONCE, LIBRDKAFKA, OURS, SINKS, SPARKS, Bench, bench, median, ratio
 
 #: Asked for one at a time, with ``--only``.
-PARTS = ("throughput", "latency", "failover", "endurance", "ticks", "streams")
+PARTS = ("throughput", "latency", "failover", "endurance", "ticks", "streams", "limits")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -35,6 +35,8 @@ def main(args: argparse.Namespace) -> None:
             _report_endurance(b, args.batches, args.endurance_rate, raw)
         if part == "streams":
             _report_streams(b, args.seconds, raw)
+        if part == "limits":
+            _report_limits(b, args.what, args.sizes, raw)
         if part == "throughput":
             sinks = (*SINKS, AT_LEAST_ONCE, LIBRDKAFKA) if args.all_sinks else SINKS
             runs = throughput.measure(b, args.records or 4_000_000, args.rounds, sinks)
@@ -103,6 +105,14 @@ def _report_streams(b: Bench, seconds: float, raw: dict[str, object]) -> None:
             f"processes {s.workers_rss_mib:,.0f} MiB",
             flush=True,
         )
+
+
+def _report_limits(b: Bench, what: str, sizes: Sequence[int], raw: dict[str, object]) -> None:
+    found = raw["limits"] = []  # type: ignore[var-annotated]
+    print(f"What one driver holds, {what} (memory in MiB, heaps after a full collection):")
+    for held in limits.measure(b, what, sizes):
+        found.append(asdict(held))
+        print("  " + ", ".join(f"{name} {value}" for name, value in asdict(held).items() if value), flush=True)
 
 
 def _report_endurance(b: Bench, batches: int, rate: int | None, raw: dict[str, object]) -> None:

@@ -67,10 +67,11 @@ def measure(bench: Bench, seconds: float, sizes: Sequence[int] = SIZES) -> Itera
     """Run each number of streams for ``seconds``, to Spark's own sink and to ours."""
     for size in sizes:
         for sink in SINKS:
-            yield _of(bench, sink, size, seconds)
+            yield of(bench, sink, size, seconds)
 
 
-def _of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
+def of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
+    """Run ``size`` streams to ``sink`` for ``seconds``."""
     with ExitStack() as stack:
         began = time.monotonic()
         queries = [stack.enter_context(_Running(bench, sink, n)).query for n in range(size)]

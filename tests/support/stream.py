@@ -173,6 +173,11 @@ class Run:
         """Ask for query.stop(); the result waits until that has returned."""
         return self._driver.send("stop", run=self._run)
 
+    @property
+    def run_id(self) -> str:
+        """Of Spark, for commands to the driver."""
+        return self._run
+
     def has_ended(self) -> bool:
         """Whether the query is over."""
         return not self._driver.ask("wait", 10, run=self._run, seconds=0)["active"]
@@ -353,6 +358,16 @@ class SparkDriver:
     def thaw(self) -> None:
         """Let everything go on."""
         processes.continue_session(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """Of its first process, and of its session."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether its first process runs, or is frozen."""
+        return self._process.poll() is None
 
     def close(self) -> None:
         """Leave nothing behind."""

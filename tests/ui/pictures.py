@@ -12,6 +12,7 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
+from dagster_exactly_once.checks.verified import VERIFIED
 from dagster_exactly_once.names import ALL_STREAMS, RECOVERY_JOB
 from dagster_exactly_once.sensors.health import HEALTH
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHTS
@@ -27,11 +28,11 @@ REFUSED = "EO-OPTION"
 PICTURES: dict[str, tuple[str, ...]] = {
     "launchpad": (STREAM_JOB, "report_interval_s"),
     "sensor": ("run_failure", RECOVERY_JOB),
-    "recovery": (RECOVERY_JOB, "inspect", "complete", "sweep", "verify", "restart"),
+    "recovery": (RECOVERY_JOB, "inspect", "complete"),  # Dagster cuts the names of short steps
     "transactions": (TRANSACTIONS, "by sensor run_failure: it begins"),
     "backfill-launch": (FLIGHT_DELAYS_BY_DAY, "Launch backfill"),
     "backfill": (FLIGHT_DELAYS_BY_DAY, "records_written"),
-    "checks": (FLIGHT_DELAYS, HEALTH, "no_duplicates_and_no_loss"),
+    "checks": (FLIGHT_DELAYS, HEALTH, "no_duplicates_and_no_loss", VERIFIED),
     "automation": ("checkpoint_progress", "liveness", "run_failure", "stale_transactions"),
     "asset": (FLIGHT_DELAYS, "commit_duration_ms"),
     "run": (STREAM_JOB, "records committed in"),

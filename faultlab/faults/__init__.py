@@ -1,0 +1,20 @@
+"""The faults: each has a name, is done to a lab with random numbers of its own, and is undone."""
+
+from __future__ import annotations
+
+from faultlab.faults.brokers import BROKERS
+from faultlab.faults.checkpoints import CHECKPOINTS
+from faultlab.faults.clocks import CLOCKS
+from faultlab.faults.clusters import CLUSTERS
+from faultlab.faults.disks import DISKS
+from faultlab.faults.kind import NOTHING, Fault
+from faultlab.faults.network import NETWORK
+from faultlab.faults.processes import PROCESSES
+from faultlab.faults.stores import STORES
+
+__all__ = ["FAULTS", "NOTHING", "Fault"]
+
+#: Every fault by its name.
+FAULTS: dict[str, type[Fault]] = {
+    fault.name: fault for fault in (*PROCESSES, *BROKERS, *NETWORK, *CHECKPOINTS, *DISKS, *CLOCKS, *STORES, *CLUSTERS)
+}

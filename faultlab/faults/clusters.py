@@ -1,0 +1,49 @@
+"""A machine of the Spark cluster that goes, with everything on it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from faultlab.faults.kind import NOTHING, Fault
+from tests.support.processes import kill_session
+
+if TYPE_CHECKING:
+    from exactly_once.local.spark_cluster import SparkCluster
+    from faultlab.lab import Lab
+
+
+def cluster_of(lab: Lab) -> SparkCluster | None:
+    """The Spark cluster on which the tasks run, if they do on one."""
+    return getattr(lab.system, "cluster", None)
+
+
+class KillSparkWorker(Fault):
+    """The machine of a Spark worker goes: its executors and their Python workers end with it; later it comes back."""
+
+    name = "kill-spark-worker"
+    what = "kill -9 of one Spark standalone worker, its executors and their Python workers, at one moment"
+
+    @classmethod
+    def fits(cls, lab: Lab) -> bool:
+        return cluster_of(lab) is not None
+
+    def do(self, lab: Lab, random: Random) -> str:
+        cluster = cluster_of(lab)
+        assert cluster is not None
+        workers = cluster.workers
+        self._number = random.choice(sorted(workers)) if workers else 0
+        if not workers:
+            return NOTHING
+        executors = len(lab.system.pids("executor"))
+        kill_session(workers[self._number])
+        gone = executors - len(lab.system.pids("executor"))
+        return f"worker {self._number} of {sorted(workers)}, {gone} of {executors} executors"
+
+    def undo(self, lab: Lab) -> None:
+        cluster = cluster_of(lab)
+        if cluster is not None and self._number:
+            cluster.start_worker(self._number)
+
+
+CLUSTERS = (KillSparkWorker,)

@@ -1,0 +1,145 @@
+"""Processes that are killed and paused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from random import Random
+from typing import TYPE_CHECKING, ClassVar
+
+from faultlab.faults.kind import NOTHING, Fault
+
+if TYPE_CHECKING:
+    from faultlab.lab import Lab
+
+
+class KillDriver(Fault):
+    """The machine of the driver goes."""
+
+    name = "kill-driver"
+    what = "kill -9 of the driver's JVM and all its Python processes, at one moment"
+
+    def do(self, lab: Lab, random: Random) -> str:
+        pids = lab.system.pids("driver")
+        lab.system.kill()
+        return f"process {pids}" if pids else NOTHING
+
+
+class PauseDriver(Fault):
+    """A virtual machine that is frozen, for longer than transactions live or for less."""
+
+    name = "pause-driver"
+    what = "SIGSTOP of the driver's JVM and all its Python processes, then SIGCONT"
+
+    def do(self, lab: Lab, random: Random) -> str:
+        pids = lab.system.pids("driver")
+        lab.system.pause()
+        return f"process {pids}" if pids else NOTHING
+
+    def undo(self, lab: Lab) -> None:
+        lab.system.resume()
+
+
+class SecondDriver(Fault):
+    """An operator takes the driver for dead, starts another one, and the first one wakes up."""
+
+    name = "second-driver"
+    what = "SIGSTOP of the driver; a second one is started on the same checkpoint; then SIGCONT of the first"
+
+    def do(self, lab: Lab, random: Random) -> str:
+        pids = lab.system.pids("driver")
+        lab.system.desert()
+        return f"process {pids}" if pids else NOTHING
+
+    def undo(self, lab: Lab) -> None:
+        lab.system.wake()
+
+
+class _OneProcess(Fault):
+    """A fault of one process of the stream."""
+
+    role: ClassVar[str]
+    sent: ClassVar[signal.Signals]
+
+    @classmethod
+    def fits(cls, lab: Lab) -> bool:
+        return cls.role != "executor" or lab.has_executors
+
+    def do(self, lab: Lab, random: Random) -> str:
+        pids = lab.system.pids(self.role)
+        if not pids:
+            self._pid = 0
+            return NOTHING
+        place = random.randrange(len(pids))
+        self._pid = pids[place]
+        self._send(self.sent)
+        return f"{self.role} {place + 1} of {len(pids)}"
+
+    def undo(self, lab: Lab) -> None:
+        if self.sent is signal.SIGSTOP and self._pid:
+            self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, number)
+
+
+class KillWorker(_OneProcess):
+    """A Python worker runs out of memory."""
+
+    name = "kill-worker"
+    what = "kill -9 of one Python worker, whatever it does: plan, write or commit"
+    role, sent = "worker", signal.SIGKILL
+
+
+class PauseWorker(_OneProcess):
+    """A task that hangs and goes on, perhaps when nobody waits for it."""
+
+    name = "pause-worker"
+    what = "SIGSTOP of one Python worker, then SIGCONT"
+    role, sent = "worker", signal.SIGSTOP
+
+
+class KillJvm(_OneProcess):
+    """The JVM crashes; Python processes outlive it by a moment."""
+
+    name = "kill-jvm"
+    what = "kill -9 of the driver's JVM alone"
+    role, sent = "driver", signal.SIGKILL
+
+
+class KillExecutor(_OneProcess):
+    """A machine of the Spark cluster goes; Spark starts another executor."""
+
+    name = "kill-executor"
+    what = "kill -9 of one executor's JVM on a Spark standalone cluster"
+    role, sent = "executor", signal.SIGKILL
+
+
+class PauseExecutor(_OneProcess):
+    """An executor that hangs: its tasks may end after the driver has given them to another one."""
+
+    name = "pause-executor"
+    what = "SIGSTOP of one executor's JVM on a Spark standalone cluster, then SIGCONT"
+    role, sent = "executor", signal.SIGSTOP
+
+
+class KillWriter(Fault):
+    """A writer of the input dies in a transaction; its next life fences it."""
+
+    name = "kill-writer"
+    what = "kill -9 of one writer of the input; it starts again"
+
+    def do(self, lab: Lab, random: Random) -> str:
+        self._writer = random.choice(lab.workload.writers)
+        lab.workload.kill_writer(self._writer)
+        return self._writer.name
+
+    def undo(self, lab: Lab) -> None:
+        lab.workload.start_writer(self._writer)
+
+
+PROCESSES = (
+    KillDriver, PauseDriver, SecondDriver, KillWorker, PauseWorker, KillJvm, KillExecutor, PauseExecutor, KillWriter,
+)  # fmt: skip

@@ -1,0 +1,83 @@
+"""Two more outputs of the stream beside its topic, files and a table of PostgreSQL, and what a reader finds in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from exactly_once.participant import Participant
+from exactly_once.participants.files import FileParticipant
+from exactly_once.participants.postgres import PostgresParticipant
+from faultlab.judge import Verdict, compare
+from tests.support.oracle import Row
+from tests.support.postgres import PostgresServer
+
+FILES, TABLE = "archive", "warehouse"
+
+#: Points of the protocol that a stream with these outputs passes too.
+POINTS = tuple(f"{step}-{output}" for step in ("pre-commit", "commit") for output in ("kafka", FILES, TABLE))
+
+
+class Outputs:
+    """A folder, and a database server of its own. A context manager.
+
+    Parameters
+    ----------
+    folder : Path
+        For the files.
+
+    Attributes
+    ----------
+    server : PostgresServer
+        It runs.
+    struck : bool
+        While a fault holds the server: then it can be asked nothing, and no other one strikes it.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.server, self.struck = folder, PostgresServer(), False
+        self.server.start()
+        self.server.sql(f"CREATE TABLE {TABLE} (key text, value text)")
+
+    def __enter__(self) -> Outputs:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.server.close()
+
+    def descriptions(self) -> list[dict[str, Any]]:
+        """For :attr:`tests.support.stream.Job.participants`."""
+        return [
+            {"class": "exactly_once.participants.files:FileParticipant", "name": FILES, "url": str(self.folder)},
+            {
+                "class": "exactly_once.participants.postgres:PostgresParticipant",
+                "name": TABLE,
+                "dsn": self.server.dsn(),
+                "table": TABLE,
+                "columns": ["key", "value"],
+            },
+        ]
+
+    def participants(self) -> list[Participant[Any]]:
+        """For :func:`exactly_once.ops.verify.verify`."""
+        return [FileParticipant(FILES, str(self.folder)), PostgresParticipant(TABLE, self.server.dsn(), TABLE)]
+
+    def judge(self, verdict: Verdict, expected: Sequence[Row]) -> None:
+        """Add what these outputs lack or have too much, and what nobody has ended in them: neither keeps an order."""
+        for output, found in ((FILES, self._in_files()), (TABLE, self._in_table())):
+            one = compare(sorted(found), sorted((k or "", v or "") for k, v in expected))
+            for anomaly, some in one.examples.items():
+                verdict.add(f"{output}: {anomaly}", some)
+                verdict.anomalies[f"{output}: {anomaly}"] = one.anomalies[anomaly]
+        staged = [f for f in self.folder.glob("_staging/**/eo~*") if f.is_file()]
+        verdict.add(f"{FILES}: lingering", staged)
+        verdict.add(f"{TABLE}: lingering", sorted(self.server.prepared()))
+
+    def _in_files(self) -> list[Row]:
+        lines = [line for f in self.folder.glob("batch=*/*.jsonl") for line in f.read_text().splitlines()]
+        return [(row["key"], row["value"]) for row in map(json.loads, lines)]
+
+    def _in_table(self) -> list[Row]:
+        return [(key, value) for key, value in self.server.sql(f"SELECT key, value FROM {TABLE}")]

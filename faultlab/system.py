@@ -1,0 +1,306 @@
+"""What is under test: a stream from the workload's topic to a topic of its own, as processes that can be killed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from exactly_once.failpoints import POINTS
+from exactly_once.kafka.connection import Connection
+from exactly_once.local.spark_cluster import SparkCluster
+from faultlab.workload import ORIGIN_COLUMN, SELECT, Workload
+from tests.support import processes
+from tests.support.broker import create_topic, fresh_name
+from tests.support.fixtures import connector
+from tests.support.processes import Timeout
+from tests.support.stream import ROOT, Ended, Job, Refused, Run, SparkDriver
+
+#: A driver that does not say in this time whether its query runs is paused.
+PAUSED_S = 5.0
+
+#: Two tasks at once, each tried up to four times, as on a cluster.
+LOCAL = "local[2,4]"
+
+#: In the command of an executor's JVM.
+EXECUTOR = "CoarseGrainedExecutorBackend"
+
+#: Why a stream does not run whose process is gone.
+GONE = "no process"
+
+
+class System(Protocol):
+    """A stream under test, as an operator handles it. One thread starts it; faults come from another.
+
+    Attributes
+    ----------
+    name : str
+        For reports.
+    topic : str
+        Its output. Records have the keys of the input, and :func:`faultlab.workload.place` as values.
+    points : tuple of str
+        Points of the protocol that :meth:`arm` knows.
+    """
+
+    name: str
+    topic: str
+    points: tuple[str, ...]
+
+    def start(self) -> None:
+        """Start the stream, in a new process where the old one is dead. Returns when it runs.
+
+        Raises
+        ------
+        Stopped
+            It did not start, or died while it did.
+        """
+
+    def ended(self) -> str | None:
+        """Why the stream does not run (an error's code, or a short text); None while it runs, or is paused."""
+
+    def kill(self) -> None:
+        """kill -9 of everything at one moment. Does nothing when nothing runs."""
+
+    def pause(self) -> None:
+        """SIGSTOP of everything."""
+
+    def resume(self) -> None:
+        """SIGCONT of everything."""
+
+    def drain(self, timeout_s: float) -> None:
+        """Write what is in the input and end in order. Called when no fault is left; whatever ran is stopped first.
+
+        Raises
+        ------
+        Stopped
+            It did not end well.
+        """
+
+    def desert(self) -> None:
+        """SIGSTOP of everything, and forget it: the next start is that of a second process beside the first."""
+
+    def wake(self) -> None:
+        """SIGCONT of everything that was deserted. It is killed before a drain."""
+
+    def close(self) -> None:
+        """Leave no process behind."""
+
+    def pids(self, role: str) -> list[int]:
+        """The processes of a role ("driver", "worker", "executor"), in the order of their ids; empty without it."""
+
+    def arm(self, point: str, action: str) -> None:
+        """Make the next process that comes to one of :attr:`points` do an action of :mod:`exactly_once.failpoints`."""
+
+    def has_reached(self, point: str) -> bool:
+        """Whether one did."""
+
+    def disarm(self, point: str) -> None:
+        """Take the point back, reached or not."""
+
+
+class Stopped(Exception):
+    """The stream does not run; the text begins with the error's code, where there is one."""
+
+
+@dataclass
+class SparkSystem:
+    """The sink of this project, in a Spark driver of its own.
+
+    Parameters
+    ----------
+    workload : Workload
+    connection : Connection
+        The cluster as the stream sees it: through a proxy, if there is one.
+    folder : Path
+        For checkpoint, drivers and failpoints.
+    options : mapping, optional
+        Options of the sink beside connection, id, topic and checkpoint.
+    participants : list of dict, optional
+        Further outputs, as :attr:`tests.support.stream.Job.participants`.
+    checkpoint : Path, optional
+        Elsewhere than in ``folder``.
+    cluster : SparkCluster, optional
+        For the executors; without it, tasks run in the driver's JVM.
+    origin : bool
+        Whether records have the header :data:`faultlab.workload.ORIGIN`, by which the product's checker compares the
+        whole output with the whole input.
+    """
+
+    workload: Workload
+    connection: Connection
+    folder: Path
+    options: Mapping[str, str] = field(default_factory=dict)
+    participants: list[dict[str, Any]] | None = None
+    checkpoint: Path | None = None
+    name: str = "kafka_exactly_once"
+    points: tuple[str, ...] = tuple(p for p in POINTS if not p.startswith(("repair", "files")))
+    cluster: SparkCluster | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: At most so many offsets in a batch: batches stay short, and a stream that was away has several to write.
+    per_batch: int = 1000
+    origin: bool = False
+
+    def __post_init__(self) -> None:
+        self.sink_id = fresh_name("lab")
+        self.topic = create_topic(self.workload.connection.bootstrap_servers, f"{self.sink_id}-out", 4)
+        self.checkpoint = self.checkpoint or self.folder / "checkpoint"
+        self.failpoints = self.folder / "failpoints"
+        self.failpoints.mkdir(parents=True)
+        self.drivers = 0
+        self._driver: SparkDriver | None = None
+        self._run: Run | None = None
+        self._zombies: list[SparkDriver] = []
+        self._lock = threading.Lock()  # between the thread that starts and the one that kills
+
+    def job(self) -> Job:
+        """The query, as data."""
+        options = {
+            **self.connection.spark(),
+            "sink.id": self.sink_id,
+            "topic": self.topic,
+            "checkpointLocation": str(self.checkpoint),
+            **self.options,
+        }
+        source = self.workload.source(self.connection, self.per_batch)
+        select = [*SELECT, *([ORIGIN_COLUMN] if self.origin else [])]
+        return Job(source, options, select, participants=self.participants)
+
+    # -- an operator's hands -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._begin(self.job().until_stopped())
+
+    def ended(self) -> str | None:
+        driver, run = self._driver, self._run
+        if driver is None or not driver.alive:
+            return GONE
+        if run is None:
+            return "not started"
+        try:
+            now = Ended(**driver.ask("wait", PAUSED_S, run=run.run_id, seconds=0))
+        except Timeout:  # it is paused
+            return None
+        except AssertionError:
+            return GONE
+        return None if now.active else _why(now)
+
+    def kill(self) -> None:
+        with self._lock:
+            driver, self._driver, self._run = self._driver, None, None
+        if driver is not None:
+            driver.close()
+
+    def pause(self) -> None:
+        if (driver := self._driver) is not None:
+            driver.freeze()
+
+    def resume(self) -> None:
+        if (driver := self._driver) is not None:
+            driver.thaw()
+
+    def desert(self) -> None:
+        with self._lock:
+            driver, self._driver, self._run = self._driver, None, None
+        if driver is not None:
+            driver.freeze()
+            self._zombies.append(driver)
+
+    def wake(self) -> None:
+        for driver in self._zombies:
+            driver.thaw()
+
+    def drain(self, timeout_s: float) -> None:
+        self._end_zombies()
+        self.stop()
+        run = self._begin(self.job())
+        try:
+            ended = run.end(timeout_s)
+        except AssertionError as e:
+            self.kill()
+            raise Stopped(str(e)) from None
+        if ended.failure is not None:
+            raise Stopped(_why(ended))
+
+    def stop(self) -> None:
+        """query.stop(), where a query runs; kill -9 where that does not return."""
+        driver, run = self._driver, self._run
+        if driver is None or run is None:
+            return
+        try:
+            run.stop()()
+        except AssertionError:
+            self.kill()
+        self._run = None
+
+    def close(self) -> None:
+        self.kill()
+        self._end_zombies()
+
+    # -- for faults --------------------------------------------------------------------------------------------------
+
+    def pids(self, role: str) -> list[int]:
+        driver = self._driver
+        if driver is None or not driver.alive:
+            return []
+        if role == "worker":
+            return sorted(driver.workers())
+        if role == "driver":
+            return sorted(p for p in processes.of_session(driver.pid) if "SparkSubmit" in processes.command_of(p))
+        if role == "executor" and self.cluster is not None:
+            of_workers = set().union(*(processes.of_session(pid) for pid in self.cluster.workers.values()))
+            return sorted(p for p in of_workers if EXECUTOR in processes.command_of(p))
+        return []
+
+    def arm(self, point: str, action: str) -> None:
+        self.disarm(point)
+        draft = self.failpoints / ".draft"
+        draft.write_text(action)
+        draft.rename(self.failpoints / point)
+
+    def has_reached(self, point: str) -> bool:
+        return (self.failpoints / f"{point}.reached").exists()
+
+    def disarm(self, point: str) -> None:
+        for name in (point, f"{point}.reached"):
+            (self.failpoints / name).unlink(missing_ok=True)
+
+    def _end_zombies(self) -> None:
+        while self._zombies:
+            self._zombies.pop().close()
+
+    def _begin(self, job: Job) -> Run:
+        try:
+            with self._lock:
+                driver = self._driver
+                if driver is None or not driver.alive:
+                    driver = self._driver = self._launch()
+            run = driver.start(job)
+        except Refused as e:
+            refusal = Ended(False, str(e), [])
+            if refusal.code is None:  # its JVM is gone
+                self.kill()
+            raise Stopped(_why(refusal)) from None
+        except (AssertionError, OSError) as e:  # it was killed meanwhile
+            self.kill()
+            raise Stopped(f"{GONE}: {str(e).splitlines()[0]}") from None
+        self._run = run
+        return run
+
+    def _launch(self) -> SparkDriver:
+        self.drivers += 1
+        environment = {**self.environment, "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints)}
+        conf = {**connector(), **self.conf}
+        master = LOCAL
+        if self.cluster is not None:
+            master = self.cluster.master
+            seen = {**environment, "PYTHONPATH": str(ROOT)}
+            conf |= {f"spark.executorEnv.{name}": value for name, value in seen.items()}
+            conf["spark.executor.memory"] = "512m"
+        return SparkDriver(self.folder / f"driver-{self.drivers}", master, conf, environment)
+
+
+def _why(ended: Ended) -> str:
+    return f"{ended.code or 'failed'}: {' '.join(ended.sentence.split())[:200]}" if ended.failure else "ended in order"

@@ -1,0 +1,144 @@
+"""The input of a run: a topic, and writers that fill it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from tests.support import oracle
+from tests.support.broker import create_topic, fresh_name
+from tests.support.oracle import Row
+from tests.support.processes import until
+from tests.support.stream import ROOT
+
+#: Ends a writer that hangs at a dead broker, in seconds: as long as it may take for a commit.
+WRITER_END_S = 40.0
+
+#: What a stream under test does with its input: each record tells the place that it came from.
+SELECT = (
+    "cast(key as string) key",
+    "concat(topic, '-', partition, '-', offset, '|', cast(value as string)) value",
+)
+
+#: A header beside them that names the input record in the words of ``exactly-once verify --origin``.
+ORIGIN = "header:src"
+ORIGIN_COLUMN = (
+    "array(named_struct('key', 'src', 'value', cast(concat(topic, '-', partition, '-', offset) as binary))) headers"
+)
+
+
+def place(topic: str, partition: int, offset: int, unique: str) -> str:
+    """The value that :data:`SELECT` gives to a record of the input."""
+    return f"{topic}-{partition}-{offset}|{unique}"
+
+
+@dataclass
+class Writer:
+    """One process that writes the input."""
+
+    name: str
+    process: subprocess.Popen[bytes] | None = None
+    lives: int = 0
+
+
+class Workload:
+    """An input topic with several transactional writers, of unique ids and a few keys. A key stays in one partition.
+
+    Parameters
+    ----------
+    connection : Connection
+        The cluster, past every proxy: the writers and the judge are not under test.
+    folder : Path
+        For the writers' logs.
+    seed : int
+        Of the writers' sizes, keys and aborts.
+    partitions, writers, keys : int
+        How many.
+    rate : float
+        Records a second, of all writers together.
+    aborts : float
+        The share of transactions that a writer aborts.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        folder: Path,
+        seed: int = 0,
+        *,
+        partitions: int = 3,
+        writers: int = 2,
+        keys: int = 20,
+        rate: float = 200.0,
+        aborts: float = 0.2,
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.connection, self.partitions, self.rate = connection, partitions, rate
+        self.topic = create_topic(connection.bootstrap_servers, fresh_name("in"), partitions)
+        self.writers = [Writer(f"w{n}-{self.topic}") for n in range(writers)]
+        self._folder, self._seed, self._keys, self._aborts = folder, seed, keys, aborts
+        self._log: IO[bytes] | None = None
+
+    def start(self) -> None:
+        """Start every writer that does not run."""
+        for writer in self.writers:
+            self.start_writer(writer)
+
+    def start_writer(self, writer: Writer) -> None:
+        """Start a writer. Its transactional id stays: it aborts what its former life left open."""
+        if writer.process is not None and writer.process.poll() is None:
+            return
+        command = [sys.executable, "-m", "faultlab.writer", self.connection.bootstrap_servers, self.topic, writer.name]
+        command += ["--life", str(writer.lives), "--rate", str(self.rate / len(self.writers))]
+        command += ["--keys", str(self._keys), "--aborts", str(self._aborts), "--seed", str(self._seed)]
+        writer.lives += 1
+        with (self._folder / f"{writer.name}.log").open("ab") as log:
+            writer.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)}
+            )
+
+    def kill_writer(self, writer: Writer) -> None:
+        """kill -9, with whatever transaction it has open."""
+        if writer.process is not None:
+            writer.process.kill()
+            writer.process.wait()
+
+    def stop(self) -> None:
+        """Let every writer end its transaction; wait until no transaction of the input is open."""
+        running = [w.process for w in self.writers if w.process is not None and w.process.poll() is None]
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in running:
+            try:
+                process.wait(WRITER_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        with Admin(self.connection, WRITER_END_S) as admin:
+            until("the end of the input's transactions", lambda: not oracle.held_back(admin, [self.topic]), 30)
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for writer in self.writers:
+            self.kill_writer(writer)
+
+    def expected(self) -> list[Row]:
+        """Key and value of every record that a system owes, in the order that each key must keep."""
+        return [(m.key, place(m.topic, m.partition, m.offset, m.value or "")) for m in self._read()]
+
+    def source(self, connection: Connection, per_batch: int | None = None) -> dict[str, object]:
+        """The input as a source of Spark, for :attr:`tests.support.stream.Job.source`."""
+        limit = {"maxOffsetsPerTrigger": str(per_batch)} if per_batch else {}
+        options = {"subscribe": self.topic, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+        return {"format": "kafka", "options": {**connection.spark(), **options, **limit}}
+
+    def _read(self) -> Iterable[oracle.Message]:
+        return oracle.read(self.connection, [self.topic], timeout_s=120)

@@ -1,0 +1,43 @@
+"""Clocks that jump and disks that are full or slow, below a stream and below its broker, in the fault lab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faultlab.faults import FAULTS
+from faultlab.rounds import Settings, lab_of
+from tests.support.lab import Fault, run_clean, shown, struck
+
+ROUNDS: dict[str, list[Fault]] = {
+    "disk-full": [("disk-full", 6.0, None), ("disk-full", 3.0, "decided")],
+    "disk-full-broker": [("disk-full-broker", 4.0, None), ("disk-full-broker", 2.0, "decided")],
+    "disk-slow": [("disk-slow", 5.0, None), ("disk-slow", 5.0, None), ("disk-slow", 5.0, "all-prepared")],
+    "clock-driver": [("clock-driver", 6.0, None), ("clock-driver", 6.0, "decided"), ("clock-driver", 3.0, None)],
+    "clock-workers": [("clock-workers", 6.0, None), ("clock-workers", 6.0, "decided"), ("clock-workers", 3.0, None)],
+    "clock-broker": [("clock-broker", 6.0, None), ("clock-broker", 6.0, "decided"), ("clock-broker", 3.0, None)],
+}
+
+#: Of the random numbers that each draws: which machine, and by how much; two hours forward and backward for each clock.
+SEEDS = {
+    "disk-full": 0,
+    "disk-full-broker": 1,
+    "disk-slow": 2,
+    "clock-driver": 10,
+    "clock-workers": 7,
+    "clock-broker": 35,
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ROUNDS)
+def test_output_is_exactly_once_whatever_the_clock_and_the_disk_do(fault: str, tmp_path: Path) -> None:
+    """Guards against a batch that is decided by a wrong clock, and against what a write that fails half-way leaves:
+    records lost, or written twice.
+    """
+    with lab_of(Settings(rate=100, timeout_ms=60_000, machines=True), SEEDS[fault], tmp_path / "lab", shown) as lab:
+        if not FAULTS[fault].fits(lab):
+            pytest.skip("needs root for a disk of its own, and a C compiler on Linux for a clock and a slow disk")
+        history = run_clean(lab, SEEDS[fault], ROUNDS[fault])
+    assert len(struck(history, fault)) == len(ROUNDS[fault]), history

@@ -1,0 +1,51 @@
+"""The copy of a checkpoint that the lab's operator keeps, and when the next one may be made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import cast
+
+from faultlab import way_out
+from faultlab.system import SparkSystem
+
+
+class Stopped:
+    """A system of which only the checkpoint is asked."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.checkpoint = folder, folder / "checkpoint"
+
+    def write(self, batches: int, query: str = "q") -> SparkSystem:
+        """A checkpoint with so many batches, all committed."""
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        for log in ("offsets", "commits"):
+            (self.checkpoint / log).mkdir(parents=True)
+            for n in range(batches):
+                (self.checkpoint / log / str(n)).write_text('v1\n{"nextBatchWatermarkMs":0}\n{"in":{"0":1}}')
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": query}))
+        return cast(SparkSystem, self)
+
+
+def test_a_checkpoint_is_damaged_again_only_when_the_stream_has_got_over_the_last_damage(tmp_path: Path) -> None:
+    """Guards against a copy of a damaged checkpoint, which nobody could put back: the round would say that the sink
+    cannot be drained.
+    """
+    system = Stopped(tmp_path)
+    assert not way_out.is_past(system.write(0))
+    assert way_out.is_past(system.write(3))
+    way_out.keep(system.write(3))
+    assert not way_out.is_past(system.write(3))
+    assert not way_out.is_past(system.write(9, "another query"))
+    assert way_out.is_past(system.write(4))
+
+
+def test_the_copy_is_put_back_unless_the_stream_went_on_without_it(tmp_path: Path) -> None:
+    """Guards against an operator who rewinds a stream that works."""
+    system = Stopped(tmp_path)
+    way_out.keep(system.write(3))
+    assert way_out._put_back(system.write(1)) and (system.checkpoint / "commits" / "2").exists()
+    assert way_out._put_back(system.write(9, "another query"))
+    assert json.loads((system.checkpoint / "metadata").read_text()) == {"id": "q"}
+    assert not way_out._put_back(system.write(4)) and (system.checkpoint / "commits" / "3").exists()
