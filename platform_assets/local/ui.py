@@ -21,8 +21,10 @@ from typing import Any
 import dagster as dg
 from rich.console import Console
 
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.run_process import fail_dead_runs
 from platform_assets.constants import CODE_LOCATION, FEED_JOB
+from platform_assets.flights.asset import create_topic
 from platform_assets.flights.names import STREAM_JOB
 from platform_assets.local.environment import PROJECT, Environment
 
@@ -72,6 +74,7 @@ def serve(environment: Environment, console: Console, launch: bool) -> int:
         console.print(f"Dagster: [bold]{url}[/]   Ctrl-C stops all", highlight=False)
         try:
             if launch:
+                create_topic(KafkaTransactionalProducerFactory(bootstrap_servers=os.environ["KAFKA_BOOTSTRAP_SERVERS"]))
                 feed = {"ops": {"flights": {"config": {"events_per_second": EVENTS_PER_SECOND}}}}
                 for job, config in ((STREAM_JOB, {}), (FEED_JOB, feed)):
                     run_id = _launch(url, job, config)
