@@ -189,7 +189,7 @@ def test_a_recovery_that_fails_is_tried_as_often_as_the_policy_allows(instance):
     for _ in range(15):
         d.tick("run_failure")
         d.tick("liveness")
-        for run in queued(instance, "recovery"):
+        for run in (*queued(instance, "recovery"), *queued(instance, "stream")):  # a stream starts beside its recovery
             to(instance, run.run_id, S.FAILURE)
     assert len(instance.get_runs(dg.RunsFilter(job_name="recovery"))) == 3
     assert queued(instance, "stream") == []
