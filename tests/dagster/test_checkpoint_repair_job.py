@@ -156,10 +156,11 @@ def test_nothing_is_changed_while_somebody_works_on_the_sink_unless_told_to_take
     unknown = Torn(connection, tmp_path / "unknown", me.pid, me.create_time())
     run = create_run_for_test(instance, job_name=STREAM_JOB, status=dg.DagsterRunStatus.STARTED)
     tag_run(instance, run.run_id, torn.sink_id)
-    for busy in (torn, unknown):
+    fence = f"fence the driver {me.pid} on {socket.gethostname()}"
+    for busy, typed in ((torn, ""), (unknown, fence)):
         busy.write("commits/1")
         result = repair(instance, busy.sink_id, dry_run=False)
         assert not result.success and classify(instance, result.run_id).code == "EO-SINK-BUSY"
         assert busy.text("commits/1") == ""
-        assert repair(instance, busy.sink_id, dry_run=False, take_over=True).success
+        assert repair(instance, busy.sink_id, dry_run=False, take_over=True, fence=typed).success
         assert not (busy.root / "commits" / "1").exists()
