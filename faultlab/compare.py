@@ -23,7 +23,7 @@ from faultlab.history import History
 from faultlab.judge import judge
 from faultlab.lab import Lab
 from faultlab.plan import make_plan
-from faultlab.side_by_side import Line, Sample, append, longest_hold, longest_silence, read, table
+from faultlab.side_by_side import Line, Sample, append, failed_starts, longest_hold, longest_silence, read, table
 from faultlab.system import SparkSystem, Stopped, System
 from faultlab.workload import Workload
 from tests.support import oracle, spark_archive
@@ -85,7 +85,6 @@ def run_one(name: str, settings: Settings, folder: Path, show: Callable[[str], N
     folder.mkdir(parents=True)
     with _lab(name, settings, folder, show) as lab:
         plan = make_plan(settings.seed, settings.seconds, settings.faults)
-        starts = _Starts(lab.history)
         failed = ""
         with _Watch(lab) as watch:
             try:
@@ -94,6 +93,7 @@ def run_one(name: str, settings: Settings, folder: Path, show: Callable[[str], N
                 failed = str(e)[:300]
                 lab.system.kill()
                 verdict = judge(lab.workload.connection, lab.system.topic, lab.workload.expected())
+        started = [e.at for e in lab.history.events if e.name == "started"]
         past = lab.workload.connection
         with Admin(past, 30) as admin:
             writers = {writer.name for writer in lab.workload.writers}
@@ -109,11 +109,11 @@ def run_one(name: str, settings: Settings, folder: Path, show: Callable[[str], N
             dict(verdict.anomalies),
             len(left),
             everything - visible,
-            starts.ended_well,
-            sum(lab.history.seen.values()) - starts.ends_while_running,
+            len(started),
+            failed_starts([e.name for e in lab.history.events]),
             max(0, getattr(lab.system, "submissions", 1) - 1),
             longest_hold(watch.samples),
-            longest_silence(watch.samples, starts.first_s - watch.began_s),
+            longest_silence(watch.samples, started[0] - watch.began_s if started else 0.0),
             dict(lab.history.seen),
             verdict.examples,
             failed,
@@ -142,24 +142,6 @@ def _system(name: str, settings: Settings, workload: Workload, through: Connecti
         return SparksOwn(workload, through, folder, per_batch=5_000)
     options = {"kafka.transaction.timeout.ms": str(settings.timeout_ms)}
     return SparkSystem(workload, through, folder, options, name=TITLES[OURS], per_batch=5_000)
-
-
-class _Starts:
-    """Listens to a history and counts starts that succeeded, and ends of a stream that ran."""
-
-    def __init__(self, history: History):
-        self.ended_well, self.ends_while_running = 0, 0
-        self.first_s = time.monotonic()  #: When the stream ran for the first time.
-        self._runs, self._add = False, history.add
-        history.add = self._heard  # type: ignore[method-assign]
-
-    def _heard(self, event: str, fault: str = "", target: str = "") -> None:
-        if event == "started":
-            self.first_s = self.first_s if self.ended_well else time.monotonic()
-            self.ended_well, self._runs = self.ended_well + 1, True
-        if event == "ended":
-            self.ends_while_running, self._runs = self.ends_while_running + self._runs, False
-        self._add(event, fault, target)
 
 
 class _Watch:

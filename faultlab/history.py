@@ -7,6 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Event(NamedTuple):
+    """An event of a run: its moment by :func:`time.monotonic`, its name, and the fault, if it is one's."""
+
+    at: float
+    name: str
+    fault: str
 
 
 class History:
@@ -24,6 +33,7 @@ class History:
         self._path, self._show = path, show
         self._lock = threading.Lock()
         self._began = time.monotonic()
+        self.events: list[Event] = []
         self.done: Counter[str] = Counter()  #: faults that were done, by name
         self.seen: Counter[str] = Counter()  #: ends of the stream, by their error's code
 
@@ -34,12 +44,18 @@ class History:
     @property
     def now_s(self) -> float:
         """Seconds since :meth:`begin`."""
-        return time.monotonic() - self._began
+        return self.seconds(time.monotonic())
+
+    def seconds(self, at: float) -> float:
+        """Seconds from :meth:`begin` to a moment."""
+        return at - self._began
 
     def add(self, event: str, fault: str = "", target: str = "") -> None:
         """Keep an event: ``do``, ``undo``, ``start``, ``ended`` and so on, the fault, and what it struck."""
-        line = f"{self.now_s:8.2f} s  {event:<10} {fault:<20} {target}".rstrip()
+        at = time.monotonic()
+        line = f"{self.seconds(at):8.2f} s  {event:<10} {fault:<20} {target}".rstrip()
         with self._lock:
+            self.events.append(Event(at, event, fault))
             if event == "do":
                 self.done[fault] += 1
             with self._path.open("a") as file:

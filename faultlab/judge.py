@@ -84,12 +84,17 @@ def judge(connection: Connection, topic: str, expected: Sequence[Row], sink_id: 
     read = oracle.read(connection, [topic], timeout_s=120)
     verdict = compare([(m.key, m.value) for m in read], expected)
     verdict.add("split key", split_keys(read))
+    add_unsettled(verdict, connection, topic, sink_id)
+    return verdict
+
+
+def add_unsettled(verdict: Verdict, connection: Connection, topic: str, sink_id: str | None) -> None:
+    """Add what :func:`settle` has not seen end: "stalled" and "lingering"."""
     with Admin(connection, SETTLE_S) as admin:
         verdict.add("stalled", [f"{p}: {marks}" for p, marks in oracle.held_back(admin, [topic]).items()])
         if sink_id is not None:
             open_ones = list_transactions(admin, namespace(sink_id), UNFINISHED)
             verdict.add("lingering", [t.transactional_id for t in open_ones])
-    return verdict
 
 
 def settle(connection: Connection, topic: str, sink_id: str | None) -> None:

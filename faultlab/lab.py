@@ -98,10 +98,23 @@ class Lab:
             Execution(self, plan).run()
         finally:
             self.operator.stop()
+        self.rest()
+        return self.judged()
+
+    def rest(self) -> None:
+        """Bring the brokers back, end the writers, and drain. Called when no fault is left and the operator is gone.
+
+        Raises
+        ------
+        Stopped
+        """
         self.broker.bring_back()
         self.workload.start()  # a writer that was killed ends what it left open
         self.workload.stop()
         self.drain()
+
+    def judged(self) -> Verdict:
+        """Judge every output of a lab at rest."""
         expected = self.workload.expected()
         verdict = judge(self.workload.connection, self.system.topic, expected, self.sink_id)
         if self.outputs is not None:

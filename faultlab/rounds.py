@@ -15,6 +15,7 @@ from exactly_once.options import PRODUCERS, Guarantee
 from faultlab.broker import LabBroker
 from faultlab.checker import BY_CHECKER, check, sentence
 from faultlab.faults import FAULTS
+from faultlab.faults.checkpoints import batches
 from faultlab.history import History
 from faultlab.judge import Verdict
 from faultlab.lab import Lab
@@ -165,9 +166,9 @@ def run_round(
             failure = f"{type(e).__name__}: {e}"
         done = replace(plan, steps=tuple(lab.done))
         save_plan(done, asdict(settings), folder / "history.json")
-        batches = len([f for f in (_checkpoint(lab) / "commits").glob("*") if f.name.isdigit()])
+        done_batches = len(batches(_checkpoint(lab) / "commits"))
         command = f"python -m faultlab --replay {folder / 'history.json'}"
-        ended = Round(done, settings, lab.history, verdict, failure, batches, command, checked)
+        ended = Round(done, settings, lab.history, verdict, failure, done_batches, command, checked)
     if ended.clean and not keep:
         shutil.rmtree(folder)
     return ended

@@ -133,6 +133,12 @@ def _sums(systems: Mapping[str, Sequence[Line]], name: str) -> list[str]:
     return [f"{sum(getattr(li, name) for li in some):,}" for some in systems.values()]
 
 
+def failed_starts(events: Sequence[str]) -> int:
+    """The number of ends before which the stream did not run, by the names of a run's events in their order."""
+    turns = ["ended", *(name for name in events if name in ("started", "ended"))]
+    return sum(before == after == "ended" for before, after in pairwise(turns))
+
+
 def longest_hold(samples: Sequence[Sample]) -> float:
     """The longest time in which the last stable offset of a partition stood still below its end, in seconds.
 

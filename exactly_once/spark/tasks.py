@@ -133,9 +133,8 @@ def _prepare(
             handle = writer.pre_commit()
             del writers[0]  # from here on the handle stands for its rows
             if handle is not None and ticket.plan is Plan.REPLAY and not stands_for_lost(handle, ticket.replay):
-                _roll_back(
-                    p, handle
-                )  # the part of before is there, or the driver says that its rows did not come again
+                # the part of before is there, or the driver says that its rows did not come again
+                _roll_back(p, handle)
             elif handle is not None:
                 prepared.append((p, handle))
         return [handle for _, handle in prepared]

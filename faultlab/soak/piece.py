@@ -11,15 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import list_transactions
 from exactly_once.local.embedded_broker import BrokerFailed
-from exactly_once.protocol.names import namespace
 from faultlab.broker import LabBroker
 from faultlab.faults import FAULTS
+from faultlab.faults.checkpoints import batches
 from faultlab.history import History
-from faultlab.judge import Verdict, compare, settle
+from faultlab.judge import Verdict, add_unsettled, compare, settle
 from faultlab.lab import LOOK_S, Execution, Lab
 from faultlab.plan import Plan, make_plan
 from faultlab.soak.looks import Looks, at_rest
@@ -28,8 +26,6 @@ from faultlab.soak.results import Offsets, Piece, append, begins_at, read, sprea
 from faultlab.soak.streams import INPUT, OUTPUT, PARTITIONS, SINK_ID, SoakSystem, SoakWorkload
 from faultlab.system import Stopped
 from faultlab.workload import place
-from tests.support import oracle
-from tests.support.oracle import UNFINISHED
 
 #: A plan of the lab has a fault each six seconds; a soak wants time between most of them.
 LONGER = 4.0
@@ -97,19 +93,19 @@ class _Run:
 
     def done(self, input_begin: Offsets, output_begin: Offsets) -> Piece:
         """Run it, and judge it."""
-        lab, before, starts = self._lab, self._last_batch(), _Starts(self._lab.history)
+        lab, before = self._lab, self._last_batch()
         with Looks(lab, SINK_ID, self._checkpoint, self._broker_data) as looks:
             failed = self._work()
         piece = replace(
             self._piece,
             seconds=round(lab.history.now_s, 1),
             batches=self._last_batch() - before,
-            starts=starts.count,
+            starts=sum(e.name == "started" for e in lab.history.events),
             faults=dict(lab.history.done),
             ends=dict(lab.history.seen),
             failed=failed,
             looks=tuple(looks.found),
-            history=tuple(starts.faults),
+            history=tuple((round(lab.history.seconds(e.at), 1), e.fault) for e in lab.history.events if e.name == "do"),
         )
         if failed:
             return piece
@@ -138,33 +134,13 @@ class _Run:
                     time.sleep(LOOK_S)
             finally:
                 lab.operator.stop()
-            lab.broker.bring_back()
-            lab.workload.start()
-            lab.workload.stop()
-            lab.drain()
+            lab.rest()
         except (Stopped, BrokerFailed, AssertionError) as e:
             return f"{type(e).__name__}: {e}"[:500]
         return ""
 
     def _last_batch(self) -> int:
-        commits = self._checkpoint / "commits"
-        names = [p.name for p in commits.iterdir()] if commits.is_dir() else []
-        return max((int(n) for n in names if n.isdigit()), default=-1)
-
-
-class _Starts:
-    """Listens to a history: starts, and the moments of faults."""
-
-    def __init__(self, history: History):
-        self.count, self.faults = 0, list[tuple[float, str]]()
-        self._add, self._history = history.add, history
-        history.add = self._heard  # type: ignore[method-assign]
-
-    def _heard(self, event: str, fault: str = "", target: str = "") -> None:
-        self.count += event == "started"
-        if event == "do":
-            self.faults.append((round(self._history.now_s, 1), fault))
-        self._add(event, fault, target)
+        return max(batches(self._checkpoint / "commits"), default=-1)
 
 
 def judge(connection: Connection, input_begin: Offsets, output_begin: Offsets) -> tuple[Verdict, dict[str, Any]]:
@@ -179,10 +155,7 @@ def judge(connection: Connection, input_begin: Offsets, output_begin: Offsets) -
     sent, input_end = read_from(connection, INPUT, PARTITIONS, input_begin)
     came, output_end = read_from(connection, OUTPUT, PARTITIONS, output_begin)
     verdict = compare(rows(came, lambda p: p.value), rows(sent, _owed))
-    with Admin(connection, 30) as admin:
-        verdict.add("stalled", [f"{p}: {marks}" for p, marks in oracle.held_back(admin, [OUTPUT]).items()])
-        open_ones = list_transactions(admin, namespace(SINK_ID), UNFINISHED)
-    verdict.add("lingering", [t.transactional_id for t in open_ones])
+    add_unsettled(verdict, connection, OUTPUT, SINK_ID)
     return verdict, {"input_end": input_end, "output_end": output_end}
 
 

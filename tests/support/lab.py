@@ -8,7 +8,7 @@ from exactly_once.ops.verify.anomalies import Anomaly
 from exactly_once.ops.verify.run import verify
 from faultlab import way_out
 from faultlab.faults.checkpoints import batches
-from faultlab.judge import Verdict, judge
+from faultlab.judge import Verdict
 from faultlab.lab import Execution, Lab
 from faultlab.plan import Plan, Step
 from faultlab.system import SparkSystem
@@ -34,15 +34,8 @@ def in_turn(lab: Lab, seed: int, faults: Sequence[Fault]) -> Verdict:
         _await_batches(lab)
     finally:
         lab.operator.stop()
-    lab.broker.bring_back()
-    lab.workload.start()
-    lab.workload.stop()
-    lab.drain()
-    expected = lab.workload.expected()
-    verdict = judge(lab.workload.connection, lab.system.topic, expected, lab.sink_id)
-    if lab.outputs is not None:
-        lab.outputs.judge(verdict, expected)
-    return verdict
+    lab.rest()
+    return lab.judged()
 
 
 def run_clean(lab: Lab, seed: int, faults: Sequence[Fault]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from faultlab.flink import newest_checkpoint, statements
-from faultlab.side_by_side import Line, Sample, longest_hold, longest_silence, table
+from faultlab.side_by_side import Line, Sample, failed_starts, longest_hold, longest_silence, table
 from faultlab.side_by_side import append as append_line
 from faultlab.side_by_side import read as read_lines
 from faultlab.soak import picture
@@ -107,6 +107,12 @@ def test_readers_are_held_from_the_look_that_saw_them_stand_to_the_one_that_saw_
     assert longest_hold(samples) == 2.0
     assert longest_hold([Sample(0.0, {0: (5, 9)}), Sample(30.0, {0: (5, 9)})]) == 30.0
     assert longest_hold([]) == 0.0
+
+
+def test_a_start_that_failed_is_an_end_of_a_stream_that_did_not_run() -> None:
+    """The table would charge a system's failed starts to the faults, or its deaths to its starts."""
+    assert failed_starts([]) == failed_starts(["started", "do", "ended", "started"]) == 0
+    assert failed_starts(["ended", "started", "ended", "ended", "do", "ended", "started"]) == 3
 
 
 def test_silence_counts_from_the_start_of_the_stream() -> None:
