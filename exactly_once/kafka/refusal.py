@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection, librdkafka_log
+from exactly_once.kafka.errors import Cause, cause_of
 
 #: A broker refuses within milliseconds, a password after a tenth of a second.
 _KNOCK_S = 2.0
@@ -34,3 +35,10 @@ def refusal_of(connection: Connection) -> KafkaException | None:
             if error.code() in _TELLING:
                 return KafkaException(error)
     return None
+
+
+def reason_of(e: KafkaException, connection: Connection) -> KafkaException:
+    """Return what stands behind a producer's error: the brokers' refusal of this client, when ``e`` says only that none
+    of them answered in time; else ``e``.
+    """
+    return (refusal_of(connection) or e) if cause_of(e) is Cause.SILENT else e

@@ -19,6 +19,7 @@ from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.open_transaction import OPEN_BUDGET_S, OpenTransaction
 from exactly_once.kafka.produce.forms import form_of, joined
 from exactly_once.kafka.produce.records import Headers, Records, place_of
+from exactly_once.kafka.refusal import reason_of
 from exactly_once.kafka.sender import Sender
 from exactly_once.protocol.records import PreparedTransaction
 
@@ -70,7 +71,7 @@ class PartTransaction(Sender):
             self._producer.begin_transaction()
             self.open.begun(seen.producer_id, seen.producer_epoch)
         except KafkaException as e:
-            raise of_sender(e, self.name) from e
+            raise of_sender(reason_of(e, connection), self.name) from e
 
     def send_columns(self, topic: str, rows: Records) -> None:
         """As :meth:`Sender.send_columns`; the handle says what the digest covers."""

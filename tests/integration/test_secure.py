@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 
 from exactly_once.errors import BrokerUnreachable, NotAuthorized
+from exactly_once.kafka import transaction as kafka_transaction
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.open_transaction import Opening
 from exactly_once.kafka.produce.records import Records
 from exactly_once.kafka.produce.sender import Routes, Settings
 from exactly_once.kafka.produce.transaction import ArrowTransaction
+from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import end_one
 from exactly_once.protocol.outcomes import Outcome
 from tests.support import oracle
@@ -66,6 +68,16 @@ def test_a_wrong_password_is_named_at_the_start(secure: SecureBroker, way: str) 
     with pytest.raises(NotAuthorized) as refused:
         Admin(secure.connection(way, "wrong"), 3)
     assert "wrong" not in str(refused.value) and PASSWORD not in str(refused.value)
+
+
+@pytest.mark.parametrize("way", [PLAIN, SCRAM])
+def test_a_password_that_was_changed_is_named_by_the_task_that_comes_in_with_the_old_one(
+    secure: SecureBroker, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mishap: librdkafka's producer knows only that its time is over, and the error sends its reader to the brokers."""
+    monkeypatch.setattr(kafka_transaction, "OPEN_BUDGET_S", 1.0)
+    with Admin(secure.connection(way)) as admin, pytest.raises(NotAuthorized, match="Correct the credentials"):
+        PartTransaction(secure.connection(way, "old"), {}, f"eo:{fresh_name()}:1:0:0.0", 60_000, admin)
 
 
 @pytest.mark.parametrize("way", [SCRAM, *(pytest.param(way, marks=pytest.mark.long) for way in (PLAIN, CERTIFICATE))])
