@@ -129,14 +129,23 @@ def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> Sample:
         len(ids),
         high - low,
         heap_mib(driver.pid),
-        driver.memory_info().rss / _MIB,
-        sum(p.memory_info().rss for p in workers) / _MIB,
+        rss_mib(driver),
+        rss_mib(*workers),
         len(workers),
         heap_mib(broker.pid),
-        broker.memory_info().rss / _MIB,
+        rss_mib(broker),
         driver.num_threads(),
         driver.num_fds(),
     )
+
+
+def rss_mib(*found: psutil.Process) -> float:
+    """Return the resident memory of those that live: Spark ends idle workers at any moment."""
+    total = 0.0
+    for process in found:
+        with suppress(psutil.NoSuchProcess):
+            total += process.memory_info().rss / _MIB
+    return total
 
 
 def heap_mib(pid: int) -> float:

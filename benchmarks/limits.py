@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import streams
 from benchmarks.common import OURS, Bench, median
-from benchmarks.endurance import heap_mib, processes
+from benchmarks.endurance import heap_mib, processes, rss_mib
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.transactions import list_transactions
@@ -39,8 +39,6 @@ USELESS_S = 240.0
 
 #: Each stream is looked at for so long.
 STREAMS_S = 15.0
-
-_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,12 @@ def measure(bench: Bench, what: str, sizes: Sequence[int] = ()) -> Iterator[Held
 
 def _streams(bench: Bench, size: int) -> Held:
     found = streams.of(bench, OURS, size, STREAMS_S)
-    return Held("streams", size, found.started_s, found.batch_ms, **_memory())
+    memory = _memory() | {
+        "driver_rss": found.driver_rss_mib,
+        "workers_rss": found.workers_rss_mib,
+        "workers": found.workers,
+    }
+    return Held("streams", size, found.started_s, found.batch_ms, **memory)  # the workers end with their streams
 
 
 def _batches(bench: Bench, what: str, size: int) -> Held:
@@ -136,11 +139,11 @@ def _recent(query: StreamingQuery) -> list[Any]:
 def _memory() -> dict[str, Any]:
     found = processes()
     return {
-        "driver_rss": round(found.driver.memory_info().rss / _MIB),
+        "driver_rss": round(rss_mib(found.driver)),
         "driver_heap": round(heap_mib(found.driver.pid)),
-        "workers_rss": round(sum(p.memory_info().rss for p in found.workers) / _MIB),
+        "workers_rss": round(rss_mib(*found.workers)),
         "workers": len(found.workers),
-        "broker_rss": round(found.broker.memory_info().rss / _MIB),
+        "broker_rss": round(rss_mib(found.broker)),
         "broker_heap": round(heap_mib(found.broker.pid)),
         "broker_files": found.broker.num_fds(),
     }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from benchmarks.common import OURS, SPARKS, Bench, median
-from benchmarks.endurance import processes
+from benchmarks.endurance import processes, rss_mib
 from exactly_once.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ TRIGGER_S = 1.0
 
 #: Fifty first batches, one after the other on two cores.
 STARTED_S = 300.0
-
-_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,8 @@ def of(bench: Bench, sink: str, size: int, seconds: float) -> Streams:
             slowest_ms=round(max(median(some) for some in done if some), 1),
             cores=round(spent / took, 2),
             started_s=round(started, 1),
-            driver_rss_mib=round(look.driver.memory_info().rss / _MIB),
-            workers_rss_mib=round(sum(p.memory_info().rss for p in look.workers) / _MIB),
+            driver_rss_mib=round(rss_mib(look.driver)),
+            workers_rss_mib=round(rss_mib(*look.workers)),
             workers=len(look.workers),
             threads=look.driver.num_threads(),
         )
@@ -140,6 +138,7 @@ def _spent() -> float:
     look = processes()
     total = 0.0
     for process in (psutil.Process(), look.driver, *look.workers):
-        times = process.cpu_times()
-        total += times.user + times.system
+        with suppress(psutil.NoSuchProcess):  # Spark ends idle workers at any moment
+            times = process.cpu_times()
+            total += times.user + times.system
     return total
