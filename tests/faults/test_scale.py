@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import count
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -75,17 +76,21 @@ def test_partitions_that_are_added_while_the_stream_runs_are_used_and_lose_nothi
     partitions only.
     """
     bench.input.add()
-    run = warm.start(bench.job.until_stopped())
+    run = warm.start(bench.job.having(kafka_metadata_max_age_ms="500").until_stopped())
     run.await_commit(0)
     admin = AdminClient({**bench.connection.librdkafka(), "log_level": 0})
     admin.create_partitions([NewPartitions(bench.topic, 8)])[bench.topic].result(30)
-    for batch in (1, 2, 3):
+    batches = count(1)
+
+    def one_more_uses_them() -> bool:
         bench.input.add()
-        run.await_commit(batch)
+        run.await_commit(next(batches))
+        return any(m.partition > 3 for m in oracle.read(bench.connection, [bench.topic]))
+
+    run.await_true("records in new partitions", one_more_uses_them)
     run.stop()()
 
     assert_all_rows_once(bench)
-    assert max(m.partition for m in oracle.read(bench.connection, [bench.topic])) > 3
 
 
 @pytest.mark.long

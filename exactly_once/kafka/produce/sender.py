@@ -6,6 +6,7 @@ Rows are gathered, parted by partition, encoded as record batches (:mod:`.record
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -41,8 +42,8 @@ _RATIO = 4
 #: Rows are gathered up to this size before they are encoded: four full batches. Spark hands over some 10,000 at a time.
 _GATHERED_BYTES = 4_000_000
 
-#: A topic's leaders are asked for again after this long, as metadata.max.age.ms of the Java client.
-_LEADERS_AGE_S = 300.0
+#: A topic's leaders are asked for again after this long, and new partitions found: the Java client's default.
+_METADATA_AGE_MS = 300_000
 
 #: Of a sequence number, after which comes 0.
 _LAST_SEQUENCE = (1 << 31) - 1
@@ -56,6 +57,7 @@ class Settings:
     batch_bytes: int
     record_bytes: int
     limits: Limits
+    metadata_age_s: float
 
     @classmethod
     def of(cls, producer: Mapping[str, str], delivery_s: float) -> Self:
@@ -74,6 +76,7 @@ class Settings:
                 int(producer.get("request.timeout.ms", 30_000)),
                 delivery_s,
             ),
+            int(producer.get("metadata.max.age.ms", _METADATA_AGE_MS)) / 1000,
         )
 
 
@@ -84,15 +87,16 @@ class Routes:
         self.admin = admin
         self._known: dict[str, tuple[list[int], float]] = {}
 
-    def leaders(self, topic: str) -> list[int]:
-        """The leader of each partition of ``topic``; [] when no broker knows the topic for long enough.
+    def leaders(self, topic: str, age_s: float) -> list[int]:
+        """The leader of each partition of ``topic``, as a broker said at most ``age_s`` ago; [] when no broker knows
+        the topic for long enough.
 
         Raises
         ------
         PrepareFailed, NotAuthorized
         """
-        leaders, until = self._known.get(topic, ([], 0.0))
-        if time.monotonic() < until:
+        leaders, asked = self._known.get(topic, ([], -math.inf))
+        if time.monotonic() - asked < age_s:
             return leaders
         for _ in Deadline(PROPAGATION_S).tries():
             try:
@@ -102,7 +106,7 @@ class Routes:
             found = {index: node for node, partitions in led.items() for _, index in partitions}
             if found:
                 leaders = [found[index] for index in range(len(found))]
-                self._known[topic] = leaders, time.monotonic() + _LEADERS_AGE_S
+                self._known[topic] = leaders, time.monotonic()
                 return leaders
         return []
 
@@ -168,13 +172,13 @@ class ArrowSender:
 
     def _leaders(self, topic: str, rows: Records) -> list[int]:
         """The leader of each partition of ``topic``, of those that ``rows`` name among them."""
-        leaders = self._routes.leaders(topic)
+        leaders = self._routes.leaders(topic, self._settings.metadata_age_s)
         if not leaders:
             raise of_sender(KafkaException(Code(Code.UNKNOWN_TOPIC_OR_PART)), self.name, topic)
         named = int(rows.partitions.max(initial=CHOOSE)) if rows.partitions is not None else CHOOSE
         if named >= len(leaders):
             self._routes.forget()  # it may be new
-            leaders = self._routes.leaders(topic)
+            leaders = self._routes.leaders(topic, self._settings.metadata_age_s)
             if named >= len(leaders):
                 raise of_delivery(Code(Code.UNKNOWN_TOPIC_OR_PART), self.name, f"{topic}-{named}", None, 0)
         return leaders
