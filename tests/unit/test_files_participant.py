@@ -55,7 +55,7 @@ def test_a_store_without_atomic_rename_is_refused_by_name(url: str) -> None:
 
 
 def test_files_on_hdfs_are_written_by_arrow_whatever_else_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """hdfs-native, for checkpoints, puts itself in the place of Arrow's client; nobody has killed a commit through it."""
+    """hdfs-native, for checkpoints, puts itself in the place of Arrow's client; no commit was ever killed there."""
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("fsspec.core.get_filesystem_class", lambda protocol: pytest.fail(f"{protocol} by its name"))
 
