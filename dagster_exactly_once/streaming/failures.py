@@ -88,7 +88,15 @@ _SPARK = (
         False,
     ),
     (
-        ("failed on connection exception", "failed on socket timeout", "Name node is in safe mode", "All datanodes"),
+        (
+            "failed on connection exception",
+            "failed on socket timeout",
+            "End of File Exception between local host",
+            "No Route to Host from",
+            "Name node is in safe mode",
+            "StandbyException",
+            "All datanodes",
+        ),
         "SPARK-CHECKPOINT-AWAY",
         "Wait until HDFS answers and its name node has left safe mode, and start again, unchanged",
         True,

@@ -61,6 +61,7 @@ def test_what_a_restart_cannot_heal_is_marked():
         ("[MALFORMED_LOG_FILE] Log file was malformed: failed to read correct log version", "SPARK-CHECKPOINT-TORN"),
         ("Call From a/127.0.0.1 to b:8020 failed on connection exception: java.net.Conn", "SPARK-CHECKPOINT-AWAY"),
         ("Call From a/127.0.0.1 to b:8020 failed on socket timeout exception: java.net.S", "SPARK-CHECKPOINT-AWAY"),
+        ('End of File Exception between local host is: "a/127.0.0.1"; destination host', "SPARK-CHECKPOINT-AWAY"),
         ("SafeModeException: Cannot create file /c/offsets/2. Name node is in safe mode.", "SPARK-CHECKPOINT-AWAY"),
         ("java.io.IOException: All datanodes [DatanodeInfo] are bad. Aborting...", "SPARK-CHECKPOINT-AWAY"),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", "SPARK-DENIED"),
