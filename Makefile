@@ -26,7 +26,7 @@ export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
 .PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka \
-	test-librdkafka test-s3 test-extras test-pythons tutorial check docs benchmark guard soak faults faults-compare \
+	test-librdkafka test-s3 test-hdfs test-extras test-pythons tutorial check docs benchmark guard soak faults faults-compare \
 	audit sbom clean lock lock-jars
 
 help: ## This list
@@ -108,6 +108,10 @@ test-s3: setup ## A stream with its checkpoint on a local S3 server, killed; fet
 		-c constraints.txt --upgrade --target $(S3)/python 'moto[s3]>=5.1,<6' flask flask-cors && touch $(S3)/complete; }
 	$(PYTHON) deploy/preload.py $(S3)/jars
 	TEST_S3=$(S3) $(PYTHON) -m pytest tests/integration/test_object_store.py -rs $(PYTEST_ARGS)
+
+test-hdfs: setup ## A stream with its checkpoint on a local HDFS, killed, and HDFS too; fetches a jar of 56 MB the first time
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	TEST_HDFS=1 $(PYTHON) -m pytest tests/integration/test_hdfs.py -rs $(PYTEST_ARGS)
 
 check: setup ## Lint, format, types, import contracts, API reference
 	$(PYTHON) -m ruff check .

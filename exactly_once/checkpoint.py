@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
-from exactly_once.errors import CheckpointUnusable, UnsupportedMode
+from exactly_once import hdfs
+from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, UnsupportedMode
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of, query_id_of, source_lines
 from exactly_once.protocol.planning import Batch
 
@@ -75,8 +76,9 @@ def read_checkpoint(location: str) -> Checkpoint:
 
     Raises
     ------
-    CheckpointUnusable
-        When the location cannot be read. Torn files are not an error: ``torn`` names them.
+    CheckpointUnusable, CheckpointAway
+        When the location cannot be read; the second when its file system does not answer. Torn files are not an error:
+        ``torn`` names them.
     """
     return _Reader(location).checkpoint()
 
@@ -92,7 +94,7 @@ def check_whole(location: str, sink_id: str) -> None:
     """
     try:
         torn = read_checkpoint(location).torn
-    except CheckpointUnusable:
+    except (CheckpointUnusable, CheckpointAway):
         return
     if torn:
         raise torn_files(location, torn, sink_id)
@@ -106,7 +108,7 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
 
     Raises
     ------
-    CheckpointUnusable
+    CheckpointUnusable, CheckpointAway
         When the location cannot be read, or one of its files is torn.
     UnsupportedMode
         When no batch is in flight.
@@ -159,7 +161,7 @@ def first_offsets(location: str) -> dict[str, dict[int, int]]:
 
     Raises
     ------
-    CheckpointUnusable
+    CheckpointUnusable, CheckpointAway
     """
     import pyarrow.fs as pafs
 
@@ -175,7 +177,7 @@ def listed(location: str, folder: str) -> list[pafs.FileInfo]:
 
     Raises
     ------
-    CheckpointUnusable
+    CheckpointUnusable, CheckpointAway
     """
     import pyarrow.fs as pafs
 
@@ -189,7 +191,7 @@ def read_text(location: str, name: str) -> str:
 
     Raises
     ------
-    CheckpointUnusable
+    CheckpointUnusable, CheckpointAway
     """
     with _reading(location, name):
         files, root = file_system(location)
@@ -226,16 +228,34 @@ def repair_command(location: str, sink_id: str = "") -> str:
 
 
 def file_system(location: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of a location, and the path in it, without a slash at its end."""
+    """Return the file system of a location, and the path in it, without a slash at its end.
+
+    Raises
+    ------
+    CheckpointUnusable, OSError, ValueError
+        The first when this process has no client for the location's file system.
+    """
     import pyarrow.fs as pafs  # here: a process that commits reads no checkpoint
 
     if not urlparse(location).scheme:
         return pafs.LocalFileSystem(), location.rstrip("/")
+    if location.startswith(hdfs.SCHEME):
+        files, root = hdfs.hdfs(location)
+        return files, root.rstrip("/")
     # Hadoop writes file:/path and file:///path; pyarrow knows only the second
     uri = re.sub(r"^file:/(?!/)", "file:///", location)
     uri = re.sub(r"^s3[an]:", "s3:", uri)  # Hadoop's names for the same scheme
     files, root = pafs.FileSystem.from_uri(uri)
     return files, root.rstrip("/")
+
+
+def unusable(location: str, e: Exception) -> ExactlyOnceError:
+    """Make the error for a location that this process cannot read because of ``e``."""
+    return hdfs.unusable(f"the checkpoint location {location}", location, e) or CheckpointUnusable(
+        f"this Python process cannot read the checkpoint location {location} ({type(e).__name__}: {e})",
+        "Use a path, or a file system that pyarrow supports (file, hdfs, s3, gs, abfs) with its settings in the "
+        "environment",
+    )
 
 
 def _first(location: str, name: str) -> str:
@@ -259,8 +279,9 @@ def _reading(location: str, name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as e:
-        raise CheckpointUnusable(
-            f"{name} of the checkpoint {location} cannot be read ({type(e).__name__}: {e})",
+        what = f"{name} of the checkpoint {location}"
+        raise hdfs.unusable(what, location, e) or CheckpointUnusable(
+            f"{what} cannot be read ({type(e).__name__}: {e})",
             "Check that the location exists and that this process may read it",
         ) from e
 
@@ -270,8 +291,10 @@ class _Reader:
         self._location = location
         try:
             self._fs, self._root = file_system(location)
+        except CheckpointUnusable:
+            raise
         except Exception as e:
-            raise self._unusable(e) from e
+            raise unusable(location, e) from e
 
     def checkpoint(self, running: bool = False) -> Checkpoint:
         """Check the files that Spark reads at a start: ``metadata``, the last two of ``offsets``, the last of
@@ -301,7 +324,7 @@ class _Reader:
                 torn,
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-            raise self._unusable(e) from e
+            raise unusable(self._location, e) from e
 
     def text(self, name: str) -> str:
         return self._content(name).decode()
@@ -324,11 +347,3 @@ class _Reader:
 
         found = self._fs.get_file_info(pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True))
         return sorted((int(i.base_name) for i in found if i.base_name.isdigit()), reverse=True)
-
-    def _unusable(self, e: Exception) -> CheckpointUnusable:
-        return CheckpointUnusable(
-            f"the driver's Python process cannot read the checkpoint location {self._location} "
-            f"({type(e).__name__}: {e})",
-            "Use a path, or a file system that pyarrow supports (file, hdfs, s3, gs, abfs) with its settings in the "
-            "environment",
-        )

@@ -76,6 +76,13 @@ class CheckpointUnusable(ExactlyOnceError):
     code = "EO-CHECKPOINT"
 
 
+class CheckpointAway(ExactlyOnceError):
+    """The file system of the checkpoint does not answer."""
+
+    code = "EO-CHECKPOINT-AWAY"
+    restart_heals = True
+
+
 class CheckpointRewound(ExactlyOnceError):
     """The checkpoint and the commit log disagree: one of them was deleted, restored, rewound or replaced."""
 

@@ -22,6 +22,7 @@ from faultlab.lab import Lab
 from faultlab.machine import Machine
 from faultlab.outputs import POINTS, Outputs
 from faultlab.plan import Plan, load_plan, make_plan, save_plan
+from faultlab.state import REPEATS, STORES
 from faultlab.system import SparkSystem
 from faultlab.workload import Workload
 
@@ -53,6 +54,9 @@ class Settings:
         The stream and each broker on a machine of its own: with a small disk, and a clock and a disk that faults reach.
     outputs : bool
         Files and a table of PostgreSQL beside the topic, with exactly_once.
+    state : str
+        The stream has state in one of :data:`faultlab.state.STORES`, with exactly_once: its input has a fifth of the
+        records twice, its output each of them once. Empty: no state.
     """
 
     producer: str = PRODUCERS[0]
@@ -65,6 +69,7 @@ class Settings:
     origin: bool = False
     machines: bool = False
     outputs: bool = False
+    state: str = ""
 
 
 def draw_settings(seed: int) -> Settings:
@@ -81,7 +86,12 @@ def draw_settings(seed: int) -> Settings:
     )
     # without a commit log, the checker has the origin alone
     drawn = replace(drawn, origin=random.random() < 0.5 or drawn.guarantee != Guarantee.EXACTLY_ONCE.value)
-    return replace(drawn, outputs=random.random() < 0.25 and drawn.guarantee == Guarantee.EXACTLY_ONCE.value)
+    if drawn.guarantee != Guarantee.EXACTLY_ONCE.value:
+        return drawn
+    drawn = replace(drawn, outputs=random.random() < 0.25)
+    if random.random() < 0.25:  # of records that come twice, the checker would call one of the two lost
+        drawn = replace(drawn, state=random.choice(STORES), origin=False)
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,7 @@ def run_round(
         try:
             verdict = lab.run(plan)
             checked = _check(verdict, lab, settings)
-            verdict.forgive(ALLOWED[settings.guarantee] | _by_clocks(lab))
+            verdict.forgive(ALLOWED[settings.guarantee] | _by_clocks(lab) | _by_state(settings))
         except Exception as e:  # the next seed is run all the same
             failure = f"{type(e).__name__}: {e}"
         done = replace(plan, steps=tuple(lab.done))
@@ -197,6 +207,11 @@ def _by_clocks(lab: Lab) -> frozenset[str]:
     return frozenset({f"{BY_CHECKER}precommitted read"} if lab.history.done["clock-broker"] else ())
 
 
+def _by_state(settings: Settings) -> frozenset[str]:
+    """What Spark gives up: it sends the records of one key to several tasks, by their ids."""
+    return frozenset({"key reorder"} if settings.state else ())
+
+
 def _by_both(*anomalies: str) -> frozenset[str]:
     return frozenset(anomalies) | {BY_CHECKER + anomaly for anomaly in anomalies}
 
@@ -219,7 +234,8 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
         stack.callback(broker.kill)  # first: nobody uses the folder again, and an orderly stop is slow
         broker.start()
         past, through = Connection(broker.bootstrap_servers), Connection(broker.system_servers)
-        workload = Workload(past, folder / "writers", seed, partitions=settings.parts, rate=settings.rate)
+        sent = {"partitions": settings.parts, "rate": settings.rate, "repeats": REPEATS if settings.state else 0.0}
+        workload = Workload(past, folder / "writers", seed, **sent)
         stack.callback(workload.close)
         cluster = stack.enter_context(SparkCluster(folder / "spark")) if settings.executors else None
         options = {"sink.producer": settings.producer, "sink.guarantee": settings.guarantee}
@@ -238,6 +254,7 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
             cluster=cluster,
             environment=environment,
             origin=settings.origin,
+            state=settings.state,
         )
         if outputs is not None:
             system.participants = outputs.descriptions()

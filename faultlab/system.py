@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from exactly_once.failpoints import POINTS
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.spark_cluster import SparkCluster
+from faultlab.state import TRANSFORM, settings_of
 from faultlab.workload import ORIGIN_COLUMN, SELECT, Workload
 from tests.support import processes
 from tests.support.broker import create_topic, fresh_name
@@ -126,6 +127,8 @@ class SparkSystem:
     origin : bool
         Whether records have the header :data:`faultlab.workload.ORIGIN`, by which the product's checker compares the
         whole output with the whole input.
+    state : str
+        One of :data:`faultlab.state.STORES`: the stream drops what its input has twice. Empty: it has no state.
     """
 
     workload: Workload
@@ -142,6 +145,7 @@ class SparkSystem:
     #: At most so many offsets in a batch: batches stay short, and a stream that was away has several to write.
     per_batch: int = 1000
     origin: bool = False
+    state: str = ""
 
     def __post_init__(self) -> None:
         self.sink_id = fresh_name("lab")
@@ -166,7 +170,8 @@ class SparkSystem:
         }
         source = self.workload.source(self.connection, self.per_batch)
         select = [*SELECT, *([ORIGIN_COLUMN] if self.origin else [])]
-        return Job(source, options, select, participants=self.participants)
+        transform = TRANSFORM if self.state else ""
+        return Job(source, options, select, transform, participants=self.participants)
 
     # -- an operator's hands -----------------------------------------------------------------------------------------
 
@@ -292,7 +297,7 @@ class SparkSystem:
     def _launch(self) -> SparkDriver:
         self.drivers += 1
         environment = {**self.environment, "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints)}
-        conf = {**connector(), **self.conf}
+        conf = {**connector(), **(settings_of(self.state) if self.state else {}), **self.conf}
         master = LOCAL
         if self.cluster is not None:
             master = self.cluster.master

@@ -12,6 +12,7 @@ from typing import IO
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from faultlab.state import firsts
 from tests.support import oracle
 from tests.support.broker import create_topic, fresh_name
 from tests.support.oracle import Row
@@ -65,6 +66,8 @@ class Workload:
         Records a second, of all writers together.
     aborts : float
         The share of transactions that a writer aborts.
+    repeats : float
+        The share of records that a writer sends a second time, with the same key and id.
     """
 
     def __init__(
@@ -78,12 +81,14 @@ class Workload:
         keys: int = 20,
         rate: float = 200.0,
         aborts: float = 0.2,
+        repeats: float = 0.0,
     ):
         folder.mkdir(parents=True, exist_ok=True)
         self.connection, self.partitions, self.rate = connection, partitions, rate
         self.topic = create_topic(connection.bootstrap_servers, fresh_name("in"), partitions)
         self.writers = [Writer(f"w{n}-{self.topic}") for n in range(writers)]
         self._folder, self._seed, self._keys, self._aborts = folder, seed, keys, aborts
+        self._repeats = repeats
         self._log: IO[bytes] | None = None
 
     def start(self) -> None:
@@ -98,6 +103,7 @@ class Workload:
         command = [sys.executable, "-m", "faultlab.writer", self.connection.bootstrap_servers, self.topic, writer.name]
         command += ["--life", str(writer.lives), "--rate", str(self.rate / len(self.writers))]
         command += ["--keys", str(self._keys), "--aborts", str(self._aborts), "--seed", str(self._seed)]
+        command += ["--repeats", str(self._repeats)]
         writer.lives += 1
         with (self._folder / f"{writer.name}.log").open("ab") as log:
             writer.process = subprocess.Popen(
@@ -131,8 +137,11 @@ class Workload:
             self.kill_writer(writer)
 
     def expected(self) -> list[Row]:
-        """Key and value of every record that a system owes, in the order that each key must keep."""
-        return [(m.key, place(m.topic, m.partition, m.offset, m.value or "")) for m in self._read()]
+        """Key and value of every record that a system owes, in the order that each key must keep. Of a record that was
+        sent twice, the first.
+        """
+        rows = [(m.key, place(m.topic, m.partition, m.offset, m.value or "")) for m in self._read()]
+        return firsts(rows) if self._repeats else rows
 
     def source(self, connection: Connection, per_batch: int | None = None) -> dict[str, object]:
         """The input as a source of Spark, for :attr:`tests.support.stream.Job.source`."""

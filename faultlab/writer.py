@@ -9,6 +9,7 @@ import argparse
 import sys
 import threading
 import time
+from collections import deque
 from random import Random
 
 from confluent_kafka import KafkaException, Producer
@@ -18,6 +19,9 @@ from exactly_once.kafka.connection import Connection
 #: Above the pauses of most faults and below the patience of a drain: until then, an open transaction of a writer that
 #: was killed holds back the readers of the input.
 TIMEOUT_MS = 10_000
+
+#: A record that is sent again is one of the writer's last so many: of the same transaction, or of some seconds before.
+REACH = 2_000
 
 
 def main() -> None:
@@ -30,6 +34,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, required=True, help="records a second")
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--aborts", type=float, required=True, help="share of the transactions that are aborted")
+    parser.add_argument("--repeats", type=float, default=0.0, help="share of the records that are sent a second time")
     parser.add_argument("--seed", type=int, required=True)
     arguments = parser.parse_args()
     over = threading.Event()
@@ -40,7 +45,7 @@ def main() -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     random = Random(f"{arguments.seed}/{arguments.name}/{arguments.life}")
-    number = 0
+    number, past = 0, deque[tuple[str, str]](maxlen=REACH)
     while not over.is_set():
         try:
             producer = _producer(arguments.servers, arguments.name)
@@ -50,7 +55,11 @@ def main() -> None:
                 number += size
                 aborts = random.random() < arguments.aborts
                 keys = [f"k{random.randrange(arguments.keys)}" for _ in ids]
-                _write(producer, arguments.topic, list(zip(keys, ids, strict=True)), aborts)
+                rows = list(zip(keys, ids, strict=True))
+                past += rows
+                if arguments.repeats:
+                    rows += [random.choice(past) for _ in rows if random.random() < arguments.repeats]
+                _write(producer, arguments.topic, rows, aborts)
                 over.wait(size / arguments.rate)
         except (KafkaException, BufferError) as e:
             print(f"{arguments.name}: {e}", file=sys.stderr, flush=True)

@@ -55,6 +55,10 @@ from exactly_once.participants.files import FileParticipant
 from fsspec.core import url_to_fs
 FileParticipant("archive", "hdfs://name/archive")
 """,
+    "hdfs": """
+from exactly_once.hdfs import hdfs
+assert hdfs("hdfs://name:8020/streams")[0].type_name == "py::fsspec+hdfs", "not through libhdfs"
+""",
     "metrics": """
 from exactly_once.ops.metrics.export import Exporter
 with Exporter(lambda instrument: [], "127.0.0.1", 0, 15.0) as exporter:

@@ -88,6 +88,20 @@ _SPARK = (
         False,
     ),
     (
+        (
+            "failed on connection exception",
+            "failed on socket timeout",
+            "End of File Exception between local host",
+            "No Route to Host from",
+            "Name node is in safe mode",
+            "StandbyException",
+            "All datanodes",
+        ),
+        "SPARK-CHECKPOINT-AWAY",
+        "Wait until HDFS answers and its name node has left safe mode, and start again, unchanged",
+        True,
+    ),
+    (
         ("Failed to construct kafka", "No resolvable bootstrap urls", "TimeoutException", "DisconnectException"),
         "SPARK-UNREACHABLE",
         "Check the brokers and the network; start again, unchanged, once the brokers answer",

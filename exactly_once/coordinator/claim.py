@@ -16,7 +16,7 @@ from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.resolve import Loss, Resolved, resolve
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
-from exactly_once.errors import CheckpointUnusable, Expired, SinkOwned
+from exactly_once.errors import CheckpointAway, CheckpointUnusable, Expired, SinkOwned
 from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
@@ -76,7 +76,7 @@ def check_start(options: SinkOptions, state: LogState) -> None:
         else:
             done = checkpoint.last_commit
             batch = Batch(checkpoint.query_id or "", 0 if done is None else done + 1, "")
-    except CheckpointUnusable:
+    except (CheckpointUnusable, CheckpointAway):
         return
     last = state.last_decision(batch.query_id)
     if last is None and state.owner is not None and state.owner.query_id == batch.query_id:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import psutil
 
+from exactly_once import hdfs
 from exactly_once.checkpoint import file_system, read_checkpoint
 from exactly_once.deadline import now_ms
-from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, NotAuthorized
+from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, NotAuthorized
 from exactly_once.kafka import survey
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
@@ -73,7 +74,7 @@ def examine_checkpoint(location: str, sink_id: str | None) -> list[Line]:
     """Look at a checkpoint and its place."""
     try:
         return judge_checkpoint(read_checkpoint(location), _place(location), sink_id)
-    except CheckpointUnusable as e:
+    except (CheckpointUnusable, CheckpointAway) as e:
         return [_failed("checkpoint", e)]
 
 
@@ -134,7 +135,7 @@ def _says(executable: str) -> str:
 def _place(location: str) -> Place:
     files, path = file_system(location)
     if files.type_name != "local":
-        return Place(files.type_name)
+        return Place("hdfs" if location.startswith(hdfs.SCHEME) else files.type_name)
     there = Path(path).absolute()
     while not there.exists():
         there = there.parent

@@ -77,10 +77,12 @@ def store_of(url: str) -> Store:
             f"Write to one of: {', '.join(ATOMIC_RENAME)}; or write the rows to Kafka and store them from there",
         )
     try:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+        # not by its protocol: hdfs-native registers a client for it, which renames and closes in another way
+        from fsspec.implementations.arrow import HadoopFileSystem  # type: ignore[import-untyped]
     except ImportError as e:
         raise StoreRefused(f"{url!r} needs fsspec, which is not installed", "Install the extra 'files'") from e
-    return FsspecStore(*url_to_fs(url))
+    arrow = HadoopFileSystem(**HadoopFileSystem._get_kwargs_from_urls(url))
+    return FsspecStore(arrow, HadoopFileSystem._strip_protocol(url))
 
 
 class LocalStore:

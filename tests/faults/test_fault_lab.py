@@ -115,6 +115,8 @@ def test_each_fault_of_executors_leaves_every_record_there_once(tmp_path: Path) 
         (3, Settings(guarantee="none", origin=True)),
         (4, Settings(nodes=3, timeout_ms=5_000)),
         (5, Settings(executors=True, producer="librdkafka", origin=True)),
+        (6, Settings(state="HDFSBackedStateStore")),
+        (7, Settings(state="RocksDBStateStore", executors=True)),
     ],
 )
 def test_a_round_of_a_fixed_seed_keeps_its_guarantee(seed: int, settings: Settings, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from exactly_once.checkpoint import (
     LONGEST_KEPT_OFFSETS,
     Checkpoint,
     batch_in_flight,
+    first_offsets,
     kafka_offsets,
     read_checkpoint,
 )
-from exactly_once.errors import CheckpointUnusable, UnsupportedMode
+from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnsupportedMode
+from exactly_once.ops.repair.files import read_files
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
 
@@ -127,13 +130,60 @@ def test_continuous_and_real_time_mode_have_no_batch_in_flight_and_are_refused(
         batch_in_flight(str(write(tmp_path, planned, committed)))
 
 
-@pytest.mark.parametrize("location", ["nfs://host/c", "s4://bucket/c", "hdfs://", "s3://"])
+@pytest.mark.parametrize("location", ["nfs://host/c", "s4://bucket/c", "s3://"])
 def test_a_location_that_python_cannot_read_is_refused_with_what_can_be(location: str) -> None:
     """Spark may know file systems that pyarrow does not."""
     with pytest.raises(CheckpointUnusable) as refusal:
         read_checkpoint(location)
     assert location in refusal.value.what
     assert "file, hdfs, s3, gs, abfs" in refusal.value.way_out
+
+
+@pytest.mark.parametrize("location", ["hdfs://", "hdfs://name:8020", "hdfs://name:port/c"])
+def test_a_location_that_is_no_place_on_hdfs_is_refused_with_the_form_of_one(location: str) -> None:
+    """A path that is forgotten must not be read as the root of the file system."""
+    with pytest.raises(CheckpointUnusable, match=r"names no place on HDFS.*Write it as hdfs://HOST:PORT/PATH"):
+        read_checkpoint(location)
+
+
+@pytest.mark.parametrize("look", [read_checkpoint, first_offsets, read_files])
+def test_a_process_without_a_client_for_hdfs_says_so_and_names_two(
+    look: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's own error is each of a hundred places where a library is not: nobody finds the way out in it."""
+    monkeypatch.setattr("exactly_once.hdfs._native", lambda: None)
+    for name in ("ARROW_LIBHDFS_DIR", "HADOOP_HOME", "JAVA_HOME", "CLASSPATH"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(CheckpointUnusable) as refusal:
+        look("hdfs://name:8020/streams/clicks")
+    said = str(refusal.value)
+    assert said.startswith("EO-CHECKPOINT: this Python process has no client for HDFS") and len(said) < 700
+    assert all(word in said for word in ("hdfs://name:8020/streams/clicks", "extra 'hdfs'", "HADOOP_HOME", "CLASSPATH"))
+
+
+@pytest.mark.parametrize("look", [read_checkpoint, first_offsets, read_files])
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("Connection refused (os error 111)", "EO-CHECKPOINT-AWAY"),
+        ("[Errno 255] HDFS list directory failed. Detail: [errno 255] Unknown error 255", "EO-CHECKPOINT-AWAY"),
+        ("failed to lookup address information: Name or service not known", "EO-CHECKPOINT"),
+        ("Permission denied: user=alice", "EO-CHECKPOINT"),
+    ],
+)
+def test_hdfs_that_does_not_answer_heals_by_a_restart_and_a_wrong_name_does_not(
+    look: Callable[[str], object], said: str, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name node that restarts at night must wake nobody; a location that is wrong must not be tried for hours."""
+
+    def fails(location: str) -> None:
+        raise OSError(said)
+
+    monkeypatch.setattr("exactly_once.hdfs.hdfs", fails)
+    with pytest.raises(ExactlyOnceError) as refusal:
+        look("hdfs://name:8020/streams/clicks")
+    assert refusal.value.code == code and said.split("Detail")[0] in str(refusal.value)
+    assert refusal.value.restart_heals == (code == "EO-CHECKPOINT-AWAY") and "hdfs dfs -ls" in refusal.value.way_out
 
 
 BROKEN = {

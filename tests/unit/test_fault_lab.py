@@ -21,6 +21,7 @@ from faultlab.judge import NAMED, Verdict, compare, split_keys
 from faultlab.lab import Execution, Lab
 from faultlab.plan import GAPS_S, LASTS_S, Plan, Step, load_plan, make_plan, save_plan
 from faultlab.rounds import ALLOWED, Round, Settings, draw_settings
+from faultlab.state import STORES, firsts
 from tests.support.oracle import Message, Row
 
 NAMES = sorted(FAULTS)
@@ -160,6 +161,15 @@ def test_the_same_seed_gives_the_same_settings_and_a_few_seeds_all_of_them() -> 
     assert {s.guarantee for s in drawn} == {g.value for g in Guarantee} == set(ALLOWED)
     assert {s.nodes for s in drawn} == {1, 3} and {s.executors for s in drawn} == {True, False}
     assert all(s.origin for s in drawn if s.guarantee != "exactly_once"), "the checker has nothing else to go by"
+    assert {s.state for s in drawn} == {"", *STORES}
+    assert not any(s.origin for s in drawn if s.state), "by origin, a record that came twice has one that is lost"
+
+
+def test_a_stream_with_state_owes_the_first_record_of_each_id() -> None:
+    """A record that comes twice and goes out twice is what its state is there to prevent."""
+    twice = [*SENT[:6], ("k1", "in-0-20|w.1"), *SENT[6:], ("k0", "in-0-21|w.0")]
+    assert firsts(twice) == SENT
+    assert compare(twice, firsts(twice)).anomalies == {"phantom": 2}
 
 
 # -- the verdict

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 
 from exactly_once.errors import CommitLogDamaged, InvalidOption, InvalidRecord, InvalidSchema, StoreRefused
@@ -18,7 +19,7 @@ from exactly_once.participant import PartName
 from exactly_once.participants import files
 from exactly_once.participants.file_names import directory_of, part_of
 from exactly_once.participants.files import FileParticipant
-from exactly_once.participants.stores import ATOMIC_RENAME, LocalStore, store_of
+from exactly_once.participants.stores import ATOMIC_RENAME, FsspecStore, LocalStore, store_of
 from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedPart
 
@@ -51,6 +52,21 @@ def test_a_store_without_atomic_rename_is_refused_by_name(url: str) -> None:
         FileParticipant("files", url).check("orders", SCHEMA)
     with pytest.raises(StoreRefused):
         FileParticipant("files", url).begin(PartName("orders", 1, 1, 0, "0.1"))
+
+
+def test_files_on_hdfs_are_written_by_arrow_whatever_else_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """hdfs-native, for checkpoints, puts itself in the place of Arrow's client; no commit was ever killed there."""
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr("fsspec.core.get_filesystem_class", lambda protocol: pytest.fail(f"{protocol} by its name"))
+
+    def connect(**how: Any) -> pafs.FileSystem:
+        asked.append(how)
+        return pafs.LocalFileSystem()
+
+    monkeypatch.setattr(pafs, "HadoopFileSystem", connect)
+    store = store_of("hdfs://nameService:8020/archive/orders")
+    assert isinstance(store, FsspecStore) and store.root == "/archive/orders"
+    assert (asked[0]["host"], asked[0]["port"]) == ("nameService", 8020)
 
 
 def test_local_paths_and_urls_are_the_same_place(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import exactly_once
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = {"completions", "dagster", "demo", "dev", "files", "metrics", "postgres", "schema-registry"}
+EXTRAS = {"completions", "dagster", "demo", "dev", "files", "hdfs", "metrics", "postgres", "schema-registry"}
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow.fs as pafs
 
-from exactly_once.checkpoint import file_system
+from exactly_once.checkpoint import file_system, unusable
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 
@@ -78,7 +78,7 @@ def read_files(location: str) -> Files:
 
     Raises
     ------
-    CheckpointUnusable
+    CheckpointUnusable, CheckpointAway
         When it cannot be read.
     """
     try:
@@ -101,11 +101,7 @@ def read_files(location: str) -> Files:
     except CheckpointUnusable:
         raise
     except Exception as e:
-        raise CheckpointUnusable(
-            f"the checkpoint location {location} cannot be read ({type(e).__name__}: {e})",
-            "Use a path, or a file system that pyarrow supports (file, hdfs, s3, gs, abfs) with its settings in the "
-            "environment",
-        ) from e
+        raise unusable(location, e) from e
 
 
 def checksum_of(name: str) -> str:

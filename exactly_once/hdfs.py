@@ -1,0 +1,107 @@
+"""HDFS for Python: through hdfs-native where it is installed (the extra ``hdfs``), else through pyarrow and libhdfs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+SCHEME = "hdfs://"
+
+#: For hdfs-native, which by default tries a name node that is away for minutes. With three tries it gives up after 5 s:
+#: a sensor that waits for one stream is late for all others.
+_SETTINGS = {"dfs.client.failover.max.attempts": "3"}
+
+#: In the errors of hdfs-native, and (the last one) of libhdfs, when the name node or a data node is away.
+_AWAY = ("Connection refused", "Connection reset", "timed out", "StandbyException", "Unknown error 255")
+
+_CLIENTS = (
+    "Install the extra 'hdfs' for this Python, with HADOOP_CONF_DIR where a name service or Kerberos is used; or, for "
+    "libhdfs, set JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob) in its environment"
+)
+
+
+def hdfs(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a URI that begins with :data:`SCHEME`, and the path in it.
+
+    Raises
+    ------
+    CheckpointUnusable
+        When the URI is none, or this process has no client for HDFS.
+    OSError
+        When libhdfs does not reach the name node. hdfs-native connects with the first request.
+    """
+    authority, slash, path = uri.removeprefix(SCHEME).partition("/")
+    host, _, port = authority.partition(":")
+    if not slash or (port and not port.isdecimal()):
+        raise CheckpointUnusable(f"{uri} names no place on HDFS", "Write it as hdfs://HOST:PORT/PATH")
+    if (native := _native()) is None:
+        return _libhdfs(uri)
+    import pyarrow.fs as pafs  # here, as all of Arrow: a process that commits reads no checkpoint
+
+    client = native(host or None, int(port) if port else None, **_SETTINGS)
+    return pafs.PyFileSystem(pafs.FSSpecHandler(client)), f"/{path}"
+
+
+def unusable(what: str, location: str, e: Exception) -> ExactlyOnceError | None:
+    """Make the error for ``what``, a place below ``location``, that cannot be read because of ``e``; None when the
+    location is not on HDFS.
+    """
+    if not location.startswith(SCHEME):
+        return None
+    if any(name in str(e) for name in _AWAY):
+        return CheckpointAway(
+            f"HDFS does not answer, so that this Python process cannot read {what} ({type(e).__name__}: {e})",
+            "Wait until hdfs dfs -ls lists the checkpoint's folder, and start the stream again, unchanged",
+        )
+    return CheckpointUnusable(
+        f"this Python process cannot read {what} ({type(e).__name__}: {e})",
+        "Make sure that hdfs dfs -ls, as the user of this process and on its host, lists the checkpoint's folder",
+    )
+
+
+@cache
+def _native() -> Callable[..., Any] | None:
+    """Return the class of hdfs-native's file system, or None where it is not installed."""
+    try:
+        from hdfs_native.fsspec import HdfsFileSystem
+    except ModuleNotFoundError:
+        return None
+
+    class Dated(HdfsFileSystem):  # type: ignore[misc]  # fsspec has no types
+        """With the time of a file where pyarrow looks for it."""
+
+        def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+            return _dated(super().info(path, **kwargs))
+
+        def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+            found = super().ls(path, detail, **kwargs)
+            return [_dated(one) for one in found] if detail else found
+
+    return Dated
+
+
+def _dated(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found, "mtime": found["modification_time"] / 1000}
+
+
+def _libhdfs(uri: str) -> tuple[pafs.FileSystem, str]:
+    import pyarrow.fs as pafs
+
+    try:
+        files, path = pafs.FileSystem.from_uri(uri)
+    except OSError as e:
+        lacks = str(e).splitlines()[0]  # behind it, every place where the library is not
+        if not lacks.startswith(("Unable to load", "Prior attempt to load", "HDFS connection failed")):
+            raise
+        raise CheckpointUnusable(
+            f"this Python process has no client for HDFS, so it cannot read {uri}: hdfs-native is not installed, and "
+            f"libhdfs says: {lacks}",
+            _CLIENTS,
+        ) from e
+    return files, path

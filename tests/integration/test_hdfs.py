@@ -1,0 +1,225 @@
+"""A checkpoint on HDFS: Spark reads and writes it as its own, Python through hdfs-native or through libhdfs.
+
+`make test-hdfs` brings a name node and a data node (one jar), which no other test needs. With libhdfs, which no package
+brings, it also tries that: ARROW_LIBHDFS_DIR or HADOOP_HOME names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.streaming.failures import diagnose
+from exactly_once.checkpoint import file_system, read_checkpoint
+from exactly_once.errors import CheckpointAway
+from exactly_once.local.java import find_java
+from tests.support.fixtures import Bench, StartDriver
+from tests.support.hdfs import DATA_NODE, NAME_NODE, Hdfs
+from tests.support.processes import until
+from tests.support.stream import ROOT, Job, SparkDriver
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not os.environ.get("TEST_HDFS"), reason="needs a name node, which make test-hdfs brings"),
+]
+STREAMS = "/streams"
+
+#: In place of Spark's settings for a local disk; one data node keeps one copy.
+CONF = {
+    "spark.hadoop.dfs.replication": "1",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    with Hdfs(tmp_path_factory.mktemp("hdfs") / "servers") as running:
+        yield running
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How Python reads HDFS: what its processes have in their environment."""
+
+    environment: Mapping[str, str]
+
+    def inspect(self, location: str) -> dict[str, Any]:
+        """Run exactly-once checkpoint inspect, in a process of its own: libhdfs brings a JVM."""
+        command = [sys.executable, "-m", "exactly_once.ops.cli", "checkpoint", "inspect", location, "--json"]
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+
+@pytest.fixture(params=["hdfs-native", "libhdfs"])
+def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
+    """Each client for HDFS."""
+    return native() if request.param == "hdfs-native" else libhdfs(tmp_path)
+
+
+def native() -> Reader:
+    """The extra ``hdfs``: nothing to set."""
+    return Reader({"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])})
+
+
+def libhdfs(folder: Path) -> Reader:
+    """Pyarrow's own way, with the jars of PySpark as Hadoop's."""
+    if not {"ARROW_LIBHDFS_DIR", "HADOOP_HOME"} & set(os.environ):
+        pytest.skip("needs libhdfs: ARROW_LIBHDFS_DIR or HADOOP_HOME")
+    without = folder / "without"
+    without.mkdir()
+    (without / "hdfs_native.py").write_text("raise ModuleNotFoundError('hdfs_native')\n")
+    jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    home = Path(find_java().executable).resolve().parents[1]
+    return Reader(
+        {
+            "PYTHONPATH": os.pathsep.join([str(without), str(ROOT)]),
+            "CLASSPATH": os.pathsep.join(str(jar) for jar in jars),
+            "JAVA_HOME": str(home),
+        }
+    )
+
+
+@pytest.fixture
+def on_hdfs(hdfs: Hdfs, bench: Bench) -> Job:
+    """The bench's query with its checkpoint on HDFS."""
+    return bench.job.having(checkpointLocation=f"{hdfs.uri}{STREAMS}/{bench.sink_id}")
+
+
+@pytest.fixture
+def start(driver: StartDriver) -> Callable[[Reader], SparkDriver]:
+    """Start a driver whose Python reads HDFS in this way."""
+    return lambda reader: driver(conf=CONF, environment=dict(reader.environment))
+
+
+@pytest.mark.parametrize("point", ["some-sent", "decided", "completed"])
+def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_hdfs_and_nothing_is_lost_or_doubled(
+    point: str, hdfs: Hdfs, on_hdfs: Job, bench: Bench, start: Callable[[Reader], SparkDriver], reader: Reader
+) -> None:
+    """A checkpoint that is behind or half written after the crash would be a loss, a duplicate or a refusal."""
+    location = on_hdfs.options["checkpointLocation"]
+    bench.input.add(2)
+    killed = start(reader)
+    run = killed.start(on_hdfs.until_stopped())
+    run.await_true("two decided batches", lambda: bench.decided_batches()[-1:] == [1])
+    killed.arm(point)
+    bench.input.add()
+    run.await_true(point, lambda: killed.has_reached(point))
+    killed.kill9()
+
+    sensor = CheckpointReader(root=f"{hdfs.uri}{STREAMS}")
+    found = sensor.read(location)
+    assert (found.last_offsets, found.last_commit, found.in_flight, found.torn) == (2, 1, 2, {})
+    assert set(sensor.marked_ms(location, after=-1)) == {0, 1}, "a sensor reports how long ago a batch was committed"
+    seen = reader.inspect(location)
+    assert (seen["last_committed"], seen["in_flight"], seen["torn"]) == (1, 2, {})
+    bench.input.add()
+    start(reader).complete(on_hdfs)
+    bench.assert_exactly_once()
+    ended = read_checkpoint(location)
+    assert (ended.in_flight, ended.last_commit, ended.torn) == (None, 3, {})
+
+
+def test_a_name_node_that_is_killed_ends_the_stream_and_its_next_start_continues(
+    hdfs: Hdfs, on_hdfs: Job, bench: Bench, start: Callable[[Reader], SparkDriver]
+) -> None:
+    """A batch may be decided while nobody can write its commits/N; and nobody need be called for an outage."""
+    location = on_hdfs.options["checkpointLocation"]
+    bench.input.add(2)
+    struck = start(native())
+    run = struck.start(on_hdfs.until_stopped())
+    run.await_true("two decided batches", lambda: bench.decided_batches()[-1:] == [1])
+    struck.arm("decided")
+    bench.input.add()
+    run.await_true("decided", lambda: struck.has_reached("decided"))
+    hdfs.kill(NAME_NODE)
+    with pytest.raises(CheckpointAway, match=r"EO-CHECKPOINT-AWAY: HDFS does not answer.*Wait until hdfs dfs"):
+        read_checkpoint(location)
+    struck.kill9()
+    refused = start(native()).run(on_hdfs)
+    said = diagnose(RuntimeError(refused.failure))
+    print(refused.failure)
+    hdfs.start(NAME_NODE)
+    assert (said.code, said.restart_heals) == ("SPARK-CHECKPOINT-AWAY", True)
+    bench.input.add()
+    start(native()).complete(on_hdfs)
+    bench.assert_exactly_once()
+
+
+def test_a_stream_runs_on_through_a_restart_of_the_name_node(
+    hdfs: Hdfs, on_hdfs: Job, bench: Bench, start: Callable[[Reader], SparkDriver]
+) -> None:
+    """Whatever ends in the outage, Spark or the sink, must be restarted by the sensors, and be exactly once."""
+    bench.input.add()
+    struck = start(native())
+    run = struck.start(on_hdfs.until_stopped())
+    run.await_true("a decided batch", lambda: bench.decided_batches()[-1:] == [0])
+    hdfs.kill(NAME_NODE)
+    bench.input.add(3)
+    until("the end of the query", run.has_ended, 120)
+    ended = run.end()
+    print(ended.failure)
+    hdfs.start(NAME_NODE)
+    said = diagnose(RuntimeError(ended.failure))
+    assert said.restart_heals, said
+    struck.complete(on_hdfs)
+    bench.assert_exactly_once()
+
+
+def test_a_data_node_that_is_paused_holds_the_stream_up_and_no_more(
+    hdfs: Hdfs, on_hdfs: Job, bench: Bench, start: Callable[[Reader], SparkDriver]
+) -> None:
+    """The name node answers, and no file can be read or written: a batch must wait or fail, not be skipped."""
+    bench.input.add()
+    held = start(native())
+    run = held.start(on_hdfs.until_stopped())
+    run.await_true("a decided batch", lambda: bench.decided_batches()[-1:] == [0])
+    hdfs.pause(DATA_NODE)
+    try:
+        bench.input.add(2)
+        with pytest.raises(AssertionError):
+            until("another decided batch", lambda: bench.decided_batches()[-1:] != [0], 10)
+    finally:
+        hdfs.resume(DATA_NODE)
+    run.await_true("all batches", lambda: bench.decided_batches()[-1:] == [2])
+    run.stop()()
+    held.complete(on_hdfs)
+    bench.assert_exactly_once()
+
+
+def test_torn_files_on_hdfs_are_repaired_and_the_stream_goes_on(
+    hdfs: Hdfs, on_hdfs: Job, bench: Bench, start: Callable[[Reader], SparkDriver]
+) -> None:
+    """A file that a client was writing as it died is empty on HDFS; the repair writes there without Spark."""
+    location = on_hdfs.options["checkpointLocation"]
+    bench.input.add(2)
+    first = start(native())
+    first.complete(on_hdfs)
+    files, root = file_system(location)
+    with files.open_output_stream(f"{root}/commits/1"):
+        pass
+    refused = first.run(on_hdfs)
+    assert diagnose(RuntimeError(refused.failure)).code in ("EO-CHECKPOINT", "SPARK-CHECKPOINT-TORN")
+    first.kill9()
+    command = [sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", bench.connection.bootstrap_servers]
+    command += ["checkpoint", "repair", location, "--sink", bench.sink_id, "--apply"]
+    environment = {**os.environ, **native().environment}
+    mended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    bench.input.add()
+    start(native()).complete(on_hdfs)
+    bench.assert_exactly_once()
