@@ -73,7 +73,7 @@ def _native() -> Callable[..., Any] | None:
     except ModuleNotFoundError:
         return None
 
-    class Dated(HdfsFileSystem):  # type: ignore[misc]  # fsspec has no types
+    class Dated(HdfsFileSystem):
         """With the time of a file where pyarrow looks for it."""
 
         def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _native() -> Callable[..., Any] | None:
     return Dated
 
 
-def _dated(found: dict[str, Any]) -> dict[str, Any]:
+def _dated(found: Any) -> dict[str, Any]:
     return {**found, "mtime": found["modification_time"] / 1000}
 
 

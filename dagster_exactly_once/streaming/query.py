@@ -10,6 +10,7 @@ from dagster_exactly_once.inputs import KafkaTopic
 from dagster_exactly_once.resources.spark import kafka_source_options, use_state_store
 from dagster_exactly_once.streaming.source import first_since, offsets_json
 from dagster_exactly_once.streaming.start import start_time_ms
+from dagster_exactly_once.streaming.state import protect_state
 from dagster_exactly_once.streaming.windows import OUTPUTS_OBSERVATION
 from exactly_once.kafka.connection import Connection
 from exactly_once.participant import Participant
@@ -35,7 +36,7 @@ class QueryPlan:
     options : mapping
         More options of the sink.
     state_partitions : int or None
-        None: a query without state.
+        None: a query without state, or with Spark's default state store.
     participants : tuple of Participant
         Outputs beside Kafka, which get every batch under the same decision.
     """
@@ -69,7 +70,10 @@ def start_query(
     if plan.state_partitions is not None:
         use_state_store(spark, plan.state_partitions)
     inputs = {name: _read(spark, connection, topic, plan.share) for name, topic in plan.sources.items()}
-    writer = _written(_records(transform(inputs), plan), connection, plan).queryName(plan.name).outputMode("append")
+    records = transform(inputs)
+    if plan.state_partitions is None:
+        protect_state(spark, records)
+    writer = _written(_records(records, plan), connection, plan).queryName(plan.name).outputMode("append")
     if plan.trigger_interval_s is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{round(plan.trigger_interval_s * 1000)} milliseconds").start()
