@@ -73,9 +73,9 @@ def test_aborted_attempts_other_writers_and_a_batch_under_way_are_clean(sink: Ma
     sink.end([under_way], commit=False)
 
 
-def test_a_sink_that_was_never_used_is_clean(connection: Connection) -> None:
+def test_a_sink_that_was_never_used_has_nothing_to_prove(connection: Connection) -> None:
     report = verify(connection, brokers.fresh_name("unused"))
-    assert report.clean and report.batches == 0 and report.last_batch == ""
+    assert report.clean and report.batches == 0 and report.nothing_yet and not report.claimed
 
 
 def test_a_decided_batch_that_was_aborted_is_lost_and_its_mark_lies(sink: MadeSink) -> None:

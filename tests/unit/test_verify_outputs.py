@@ -123,6 +123,16 @@ def test_a_batch_on_its_way_is_no_anomaly(sink: Planted) -> None:
     assert verdict.unproven == {"decided, and its commit is under way": 2}
 
 
+def test_the_first_batch_on_its_way_is_no_anomaly_and_no_error(tmp_path: Path) -> None:
+    """A false alarm, or a traceback, over every stream that has just begun: a part is prepared, and nothing is decided
+    yet.
+    """
+    sink = Planted(FileParticipant("archive", str(tmp_path / "archive")))
+    sink.part(sink.outputs[0], 0, 0)
+    verdict = sink.verdict()
+    assert verdict.findings == [] and verdict.batches == verdict.parts == 0
+
+
 def test_what_a_superseded_driver_left_staged_lingers(sink: Planted) -> None:
     """The sweep of the new driver has not found it."""
     (archive,) = sink.outputs

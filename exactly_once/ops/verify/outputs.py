@@ -213,10 +213,10 @@ def _classify(
     """Return what it is, and why; None where the log no longer tells."""
     if part is None:
         return Anomaly.PHANTOM, f"holds {found.records} rows among those of the sink, and no decision names it"
+    if not decisions or part.incarnation not in ("", _incarnation(decisions)):
+        return None, ""  # perhaps of another commit log, which alone can tell
     its = [d for d in decisions if d.query_id == decisions[-1].query_id]
     last = log.last_decision(its[-1].query_id) or its[-1]
-    if part.incarnation not in ("", _incarnation(decisions)):
-        return None, ""  # of another commit log, which alone can tell
     if found.prepared and not found.visible:
         owner = log.owner.token if log.owner else last.token
         if part.token < owner or (part.token == owner and part.batch_id <= last.batch_id):

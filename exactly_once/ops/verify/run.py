@@ -105,7 +105,9 @@ def verify(
             break
         time.sleep(_PAUSE_S)
         look = _look(task, progress, decisions, since_ms, first.waiting)
-    compared = OriginResult() if origin is None else _by_origin(task, origin, inputs, topics, settle_s)
+    compared = OriginResult()
+    if origin is not None and (log.decisions or progress.last_commit is not None):  # else there is no batch yet
+        compared = _by_origin(task, origin, inputs, topics, settle_s)
     unproven = {reason: n for reason, n in look.verdict.unproven.items() if n}
     findings, counts = limited([*look.findings, *compared.findings])
     return Report(
@@ -122,6 +124,7 @@ def verify(
         time.monotonic() - began,
         now_ms(),
         counts,
+        log.owner is not None,
     )
 
 
