@@ -1,5 +1,5 @@
-"""An output as the checker reads it back, made without a broker: its transactions in the order of the log, and their end
-markers. For the verdicts that are pure.
+"""An output as the checker reads it back, made without a broker: its transactions in the order of the log, and their
+end markers. For the verdicts that are pure.
 """
 
 from __future__ import annotations

@@ -202,12 +202,16 @@ def test_a_digest_that_does_not_say_what_it_covers_is_tried_in_every_form(out: R
         pytest.param({"digest": ""}, False, False, id="no digest"),
         pytest.param({"digest": "0", "form": "topic+timestamp"}, True, False, id="the broker dates the records"),
         pytest.param({"digest": "0", "form": "topic+timestamp"}, False, True, id="nobody else dates them"),
+        pytest.param({"digest": "0", "form": "topic+timestamp"}, None, False, id="in one partition of two"),
         pytest.param({"digest": "0"}, True, True, id="dates do not count in this form"),
     ],
 )
 def test_a_digest_that_a_reader_cannot_compute_accuses_nobody(out: ReadBack, more, dated, fits) -> None:
     """A false corruption; or silence over a real one."""
-    found = verdict(out, decided(0, replace(out.part(0, dated=dated), **more)))
+    part = replace(out.part(0, dated=bool(dated)), **more)
+    if dated is None:
+        out.batches[0] = replace(out.batches[0], dated_by_broker=True)
+    found = verdict(out, decided(0, part))
     assert names(found) == (["corrupt"] if fits else [])
     assert +found.unproven == ({} if fits else {judge.NO_DIGEST: 1}) and proven(found) == (0, 0, 0)
 
