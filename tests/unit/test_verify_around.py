@@ -236,7 +236,12 @@ def test_a_report_shows_the_first_findings_of_each_anomaly_and_counts_them_all()
 def test_a_report_for_scripts_says_whether_it_is_clean_and_whether_there_was_anything_to_prove() -> None:
     """A script that takes "clean" for "proven"."""
     empty = Report("s")
-    assert empty.clean and empty.nothing_yet and empty.as_json()["nothing_yet"] is True
+    assert empty.clean and empty.nothing_yet and not empty.claimed
+    assert empty.as_json() == {
+        "sink_id": "s", "clean": True, "nothing_yet": True, "anomalies": {}, "findings": [],
+        "proven": {"batches": 0, "parts": 0, "records": 0}, "first_batch": "", "last_batch": "", "unproven": {},
+        "by_origin": {}, "read": 0, "took_s": 0, "checked_ms": 0,
+    }  # fmt: skip
     assert not Report("s", last_batch="batch 0").nothing_yet and not Report("s", by_origin={"input": 0}).nothing_yet
     found = Report("s", (Finding(Anomaly.LOST, "w", "b", "t", ("p",), 3),), took_s=1.23456, claimed=True)
     plain = found.as_json()

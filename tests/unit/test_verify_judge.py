@@ -104,11 +104,12 @@ def test_records_that_a_reader_leaves_out_of_a_committed_transaction_are_not_vis
 def test_one_part_of_two_tears_the_batch_and_says_of_how_many(out: ReadBack) -> None:
     """A torn batch: readers have one half of it."""
     whole, lost, short = out.part(0, 0), out.part(0, 1, commit=False), replace(out.part(0, 2), records=5)
-    found = verdict(out, decided(0, whole, lost, short))
+    found = verdict(out, decided(0, whole, lost, short), spark={0})
     torn = only(found, Anomaly.TORN_BATCH)
     assert "2 of 3 parts are not visible whole" in torn.what and torn.records == 4 + 1
     assert torn.batch == BATCH and torn.transaction.startswith(lost.transactional_id)
-    assert only(found, Anomaly.OUTCOME_LIE).transaction == torn.transaction
+    for also in (Anomaly.OUTCOME_LIE, Anomaly.CHECKPOINT_AHEAD):
+        assert only(found, also).transaction == torn.transaction
     assert proven(found) == (0, 1, 4) and not found.absent
 
 
@@ -142,6 +143,30 @@ def test_a_part_that_is_committed_in_one_partition_and_open_in_the_other_is_unde
     decision = decided(0, part)
     found = verdict(out, decision, log=log_of(decision, marked=False))
     assert found.findings == [] and +found.unproven == {judge.UNDER_WAY: 1}
+
+
+def test_a_part_that_is_open_where_readers_do_not_come_to_yet_is_under_way(out: ReadBack) -> None:
+    """A false alarm over each commit under way: what is behind the last stable offset is hidden from readers."""
+    decision = decided(0, out.part(0, commit=None, hidden=True))
+    found = verdict(out, decision, log=log_of(decision, marked=False))
+    assert found.findings == [] and +found.unproven == {judge.UNDER_WAY: 1}
+
+
+def test_a_part_that_is_aborted_in_one_partition_and_open_in_the_other_is_lost(out: ReadBack) -> None:
+    """Loss called a commit under way: no commit brings back what one partition has aborted."""
+    part = out.part(0, commit=None, hidden=True)
+    out.end((part.producer_id, part.epoch), 1, commit=False)
+    decision = decided(0, part)
+    found = verdict(out, decision, log=log_of(decision, marked=False))
+    assert names(found) == ["lost"] and found.findings[0].places == ("out-1@0..1",)
+
+
+def test_a_part_that_readers_get_from_one_partition_alone_is_unseen(out: ReadBack) -> None:
+    """Unseen called lost: the records are in the log, with the marker of a commit."""
+    part = out.part(0)
+    out.batches[0] = replace(out.batches[0], hidden=True)
+    found = verdict(out, decided(0, part))
+    assert names(found) == ["unseen", "torn batch", "outcome lie"] and found.findings[0].records == 2
 
 
 def test_more_records_than_decided_with_some_still_open_are_not_proven(out: ReadBack) -> None:
@@ -319,6 +344,13 @@ def test_a_batch_that_begins_between_two_parts_of_the_earlier_one_is_out_of_orde
     assert names(found) == ["batch reorder"] * 2
     found = verdict(out, decided(0, last, first), decided(1, between))
     assert names(found) == ["batch reorder"] * 2
+
+
+def test_a_batch_that_begins_before_an_earlier_one_is_out_of_order_with_all_of_its_parts(out: ReadBack) -> None:
+    """A range that forgets the first of its parts."""
+    first, earlier, last = out.part(1, 0), out.part(0), out.part(1, 1)
+    for parts in ((first, last), (last, first)):
+        assert names(verdict(out, decided(0, earlier), decided(1, *parts))) == ["batch reorder"] * 2
 
 
 def test_another_querys_batches_have_an_order_of_their_own(out: ReadBack) -> None:

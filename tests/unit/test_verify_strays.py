@@ -171,6 +171,13 @@ def test_it_is_one_before_its_batch_was_written_again_too(out: ReadBack) -> None
     assert names(strays(out, first, second, third, log=replace(log, aborted=gave_up(2)))) == ["phantom"]
 
 
+def test_a_batch_that_is_decided_was_not_given_up_for_good(out: ReadBack) -> None:
+    """Output ahead called an aborted read: a batch that was given up once has run again, and is the last one."""
+    decisions = [decided(n, out.part(n)) for n in range(2)]
+    out.part(2)
+    assert names(strays(out, *decisions, log=log_of(*decisions, aborted=gave_up(1)))) == ["output ahead"]
+
+
 @pytest.mark.parametrize(
     ("given_up", "why"),
     [(gave_up(0), "its batch is decided"), (gave_up(1, token=2), "another claim's"), (None, "nothing was")],
@@ -194,6 +201,25 @@ def test_another_attempt_within_its_batch_is_a_mixed_attempt(out: ReadBack) -> N
     (found,) = strays(out, decided(0, out.part(0, 1), kept))
     assert found.anomaly.value == "mixed attempt" and found.batch == "batch 0"
     assert found.what.endswith(f"the decided attempt of part 0 is {kept.transactional_id}")
+
+
+def test_its_batch_ends_with_the_last_marker_of_any_part(out: ReadBack) -> None:
+    """Mixed attempt called output ahead, because another part of the batch was over."""
+    kept, over = out.part(0, 0, commit=None), out.part(0, 1)
+    out.part(0, 0, attempt="1.2", rows="other")
+    for partition in (0, 1):
+        out.end((kept.producer_id, kept.epoch), partition)
+    for parts in ((kept, over), (over, kept)):
+        assert names(strays(out, decided(0, *parts))) == ["mixed attempt"]
+
+
+def test_a_decided_id_that_is_no_parts_is_no_attempt(out: ReadBack) -> None:
+    """An error over a commit log that others may have written to."""
+    kept = replace(out.part(0, 0, commit=None), transactional_id="odd")
+    out.part(0, 0, attempt="1.2", rows="other")
+    for partition in (0, 1):
+        out.end((kept.producer_id, kept.epoch), partition)
+    assert names(strays(out, decided(0, kept))) == ["output ahead"]
 
 
 def test_behind_its_batchs_markers_it_is_of_another_batch(out: ReadBack) -> None:
@@ -274,6 +300,15 @@ def test_its_place_is_that_of_its_first_record_among_all_parts_of_a_batch(out: R
     for parts in ((early, late), (late, early)):
         (found,) = strays(out, decided(0, *parts), second)
         assert found.anomaly.value == "phantom" and found.what.endswith("it stands before batch 1")
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_batch_behind_it_in_any_partition_makes_it_a_phantom(out: ReadBack, partition: int) -> None:
+    """A phantom called output ahead: no start of the stream will write its batch again."""
+    first = decided(0, out.part(0))
+    out.part(7, 5)
+    (found,) = strays(out, first, decided(1, out.part(1, partitions=(partition,))))
+    assert found.anomaly.value == "phantom" and found.what.endswith("it stands before batch 1")
 
 
 def test_batches_stand_in_the_order_of_the_partition_not_of_the_log(out: ReadBack) -> None:

@@ -224,6 +224,9 @@ def _classify(
         return None, ""  # a batch on its way
     if part.token < min(d.token for d in its):
         return None, ""  # perhaps of a query whose decisions the log has dropped
+    gone = log.aborted
+    if part.batch_id > last.batch_id and gone and (gone.token, gone.batch_id) == (part.token, part.batch_id):
+        return Anomaly.ABORTED_READ, f"is visible, and the driver gave up this execution of batch {part.batch_id}"
     if part.batch_id > last.batch_id:
         ahead = f"is visible, and the last decision is of {batch_name(last.query_id, last.batch_id)}"
         return Anomaly.OUTPUT_AHEAD, f"{ahead}: its batch will be written again"

@@ -83,7 +83,9 @@ def judge_strays(
 
 
 def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log: LogState) -> Finding:
-    first, some = stray.spans[0].first, ranges[stray.spans[0].where]
+    followed = (s for s in stray.spans if any(r.first > s.first for r in ranges[s.where]))
+    span = next(followed, stray.spans[0])  # a batch behind it in one partition tells more than none in another one
+    first, some = span.first, ranges[span.where]
     before = next(r for r in reversed(some) if r.first < first)
     after = next((r for r in some if r.first > first), None)
     part, same = stray.part, _same_rows(stray, decisions)
@@ -147,7 +149,7 @@ def _same_rows(stray: Stray, decisions: Sequence[Decision]) -> tuple[Decision, P
 def _superseded(part: PartId, before: Decision, decisions: Sequence[Decision]) -> bool:
     """Whether its slot is that of an older claim than the one that wrote right before it."""
     current = {slot_of(d.token) for d in decisions if d.token >= before.token}
-    older = {slot_of(d.token) for d in decisions if d.token < before.token} | {slot_of(before.token - 1)}
+    older = {slot_of(token) for token in (before.token - 1, *(d.token for d in decisions))}
     return part.slot in older - current
 
 
