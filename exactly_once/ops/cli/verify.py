@@ -121,10 +121,9 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
         )
     if report.nothing_yet and report.clean and not report.claimed:
         raise InvalidOption(
-            f"no driver has ever claimed a sink {args.sink!r} on this cluster, and no checkpoint tells of a batch: there "
-            "is nothing to prove",
-            "Correct the sink id or the cluster ('exactly-once transactions list' names its sinks); for a new stream, look "
-            "again after its first batch",
+            f"no driver has ever claimed a sink {args.sink!r} on this cluster, and no checkpoint tells of a batch",
+            "Correct the sink id or the cluster ('exactly-once transactions list' names its sinks); for a new stream, "
+            "look again after its first batch",
         )
     return report
 
