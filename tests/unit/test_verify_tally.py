@@ -45,6 +45,8 @@ def test_missing_records_are_grouped_by_their_batch(tally: Tally) -> None:
     assert found[0].what == "input records of in-0 that are not in the outputs: 2" and found[0].transaction == ""
     tally.missing(Anomaly.LOST, IN, of(11, 30))
     assert [f.records for f in tally.findings()] == [3, 1, 2]
+    tally.missing(Anomaly.LOST, ("in", 9), of(0))
+    assert tally.findings()[-1].batch == "", "no batch has read of that partition"
 
 
 def test_what_is_held_back_is_told_from_what_is_lost(tally: Tally) -> None:
@@ -157,7 +159,7 @@ def test_the_batch_of_a_record_is_the_one_whose_range_holds_it(tally: Tally) -> 
     """Output that retention removed would be called lost, or the other way round."""
     names = [batch.batch if (batch := tally.batch_of(IN, o)) else None for o in (9, 10, 19, 20, 29, 30)]
     assert names == [None, "batch 4", "batch 4", "batch 5", "batch 5", None]
-    assert tally.batch_of(("in", 1), 0) is None and tally.batch_of(("in", 9), 5) is None
+    assert tally.batch_of(("in", 1), 0) is None and tally.batch_of(("in", 9), 0) is None
 
 
 def test_findings_come_in_the_order_of_the_catalogue(tally: Tally) -> None:
