@@ -87,10 +87,17 @@ def test_other_writers_records_are_counted_and_their_committed_transactions_forg
     out.write((8, 0), ["g"])
     out.write((7, 0), ["h"])
     out.end((7, 0))
+    for commit in (False, True):
+        out.write((6, 0), ["i"])
+        out.end((6, 0), commit=commit)
     out.batches = [replace(b, raw=b"in a codec that is not here") for b in out.batches]
     ledger = folded(out)
-    assert ledger.others == 2 + 3 + 1 and ledger.read == 8
-    assert {w: [s.committed for s in spans] for w, spans in ledger.spans.items()} == {THEIRS: [False], (8, 0): [None]}
+    assert ledger.others == 2 + 3 + 1 + 1 and ledger.read == 10
+    assert {w: [s.committed for s in spans] for w, spans in ledger.spans.items()} == {
+        THEIRS: [False],
+        (8, 0): [None],
+        (6, 0): [False],
+    }
     assert not ledger.of(THEIRS)[0].digests and not ledger.of(THEIRS)[0].matters
 
 
