@@ -206,6 +206,21 @@ def test_a_visible_part_without_a_decision_is_told_by_its_name(of: PreparedPart,
     assert strange(visible(of)) == ([(anomaly, f"batch {batch}")] if anomaly else [])
 
 
+@pytest.mark.parametrize(
+    ("token", "batch", "anomaly"), [(3, 3, "aborted read"), (2, 3, "output ahead"), (3, 2, "output ahead")]
+)
+def test_a_visible_part_of_the_execution_that_was_given_up_is_an_aborted_read(token, batch, anomaly) -> None:
+    """Aborted read called output ahead; and the other way round after another claim, or another batch, was given up."""
+    gave_up = Aborted("q", batch, "", token, "e1", 0)
+    assert strange(visible(part(0, 3)), aborted=gave_up) == [(anomaly, "batch 3")]
+
+
+def test_a_decided_batch_was_not_given_up_for_good() -> None:
+    """A second attempt called an aborted read, because the batch had been given up before it was decided."""
+    gave_up = Aborted("q", 2, "", 3, "e1", 0)
+    assert strange(visible(part(0, 2, attempt="1.2")), aborted=gave_up) == [("duplicate", "batch 2")]
+
+
 def test_the_same_part_of_another_output_is_no_decided_attempt() -> None:
     """A phantom called a copy: whoever deletes it, or keeps it, does so for the wrong reason."""
     assert strange(visible(part(5)), decisions=[decided(part(0), part(5, output="copy"))]) == [("phantom", "batch 1")]

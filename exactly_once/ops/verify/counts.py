@@ -132,7 +132,7 @@ class Counts:
         self._capacity = 1 if numbered else outputs.most
         self._kinds_of, self._memory = kinds_of, memory
         self._want = (self._capacity or 1) * self._width
-        self._offsets = max(1, BLOCK // self._width)  # of a block
+        self._offsets = BLOCK // self._width  # of a block
         self.records = 0
         self._complete: set[int] = set()
         self._touched: set[int] = set()
