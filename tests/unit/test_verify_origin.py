@@ -98,7 +98,7 @@ def test_an_origin_that_is_none_is_refused_with_the_ways_that_there_are(text):
 
 @pytest.mark.parametrize(
     ("text", "outputs"),
-    [("1", PerInput(1)), ("3", PerInput(3)), ("at-most-2", PerInput(2, False)), ("any", PerInput(None, False))],
+    [("1", PerInput(1)), ("64", PerInput(64)), ("at-most-2", PerInput(2, False)), ("any", PerInput(None, False))],
 )
 def test_how_many_outputs_an_input_has(text, outputs):
     assert PerInput.parse(text) == outputs and str(outputs) == text
