@@ -107,6 +107,22 @@ def test_what_an_output_cannot_tell_is_unproven_and_accuses_nobody(said, why) ->
     assert found.findings == [] and found.unproven == {why: 1} and not found.whole and found.parts == 0
 
 
+def test_what_is_visible_counts_as_visible_wherever_else_it_waits() -> None:
+    """A right part called unproven, or a stray one a batch on its way, because a copy of it is still staged."""
+    one = part()
+    found = judged(decided(one), marked=False, archive=[right(one, prepared=True)])
+    assert found.findings == [] and found.parts == 1 and not found.unproven
+    assert strange(replace(visible(part(0, 3)), prepared=True)) == [("output ahead", "batch 3")]
+
+
+def test_a_part_that_was_written_again_meanwhile_is_no_second_attempt() -> None:
+    """A false duplicate over a lost part that the sink has written again, under a newer decision of the same batch."""
+    before, again, verdict = decided(part(0)), decided(part(0, attempt="1.2")), Verdict()
+    found = Seen({part(0).name: right(part(0))}, (visible(part(0, attempt="1.2")),))
+    judge_outputs([before], log_of(again), {"archive": found}, verdict)
+    assert verdict.findings == []
+
+
 def test_a_handle_without_a_digest_and_an_output_that_skips_a_part_are_unproven() -> None:
     """A proof of rows that nobody compared."""
     old, skipped = replace(part(0), digest=""), part(1)
