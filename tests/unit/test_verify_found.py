@@ -14,7 +14,7 @@ from exactly_once.ops.verify.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY, Ve
 from exactly_once.ops.verify.outputs import Seen, judge_outputs, look_again, look_at
 from exactly_once.participant import Found, PartName
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, PreparedPart
+from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, PreparedPart, PreparedTransaction
 from tests.support.planted_outputs import LOG, SINK
 
 KEY = ("q", 1)
@@ -129,6 +129,13 @@ def test_a_handle_without_a_digest_and_an_output_that_skips_a_part_are_unproven(
     found = judged(decided(old, skipped), archive=[right(old)])
     assert found.unproven == {NO_DIGEST: 1, "archive: it does not tell what its readers see": 1}
     assert found.findings == [] and not found.whole
+
+
+def test_kafkas_parts_are_judged_elsewhere() -> None:
+    """Each part in Kafka counted as one of an output that was not given."""
+    kafka, one = PreparedTransaction("eo:orders:3:0:0.1", 7, 0, 0, 3), part()
+    found = judged(decided(kafka, one), archive=[right(one)])  # type: ignore[arg-type]
+    assert found.findings == [] and not found.unproven and found.whole == {KEY}
 
 
 def test_an_output_that_was_not_given_or_does_not_answer_is_unproven_part_by_part() -> None:

@@ -169,11 +169,16 @@ def test_a_part_that_readers_get_from_one_partition_alone_is_unseen(out: ReadBac
     assert names(found) == ["unseen", "torn batch", "outcome lie"] and found.findings[0].records == 2
 
 
-def test_more_records_than_decided_with_some_still_open_are_not_proven(out: ReadBack) -> None:
-    """A proof of a transaction that is not over."""
+def test_more_records_than_decided_with_some_not_visible_are_not_proven(out: ReadBack) -> None:
+    """A proof of a transaction that is not over, or that readers get in one partition alone."""
     part = out.part(0, commit=None)
     out.end((part.producer_id, part.epoch), 0)
     found = verdict(out, decided(0, replace(part, records=2)))
+    assert names(found) == ["unseen"] and proven(found) == (0, 0, 0)
+    hidden = ReadBack()
+    part = hidden.part(0)
+    hidden.batches[0] = replace(hidden.batches[0], hidden=True)
+    found = verdict(hidden, decided(0, replace(part, records=2)))
     assert names(found) == ["unseen"] and proven(found) == (0, 0, 0)
 
 
