@@ -131,6 +131,13 @@ def test_a_handle_without_a_digest_and_an_output_that_skips_a_part_are_unproven(
     assert found.findings == [] and not found.whole
 
 
+def test_one_part_that_is_not_proven_leaves_its_batch_unproven() -> None:
+    """A proof of a batch of which one part was compared."""
+    first, second = part(0), part(1)
+    found = judged(decided(first, second), archive=[right(first), right(second, digest="")])
+    assert not found.whole and found.parts == 1 and found.unproven == {NO_DIGEST: 1}
+
+
 def test_kafkas_parts_are_judged_elsewhere() -> None:
     """Each part in Kafka counted as one of an output that was not given."""
     kafka, one = PreparedTransaction("eo:orders:3:0:0.1", 7, 0, 0, 3), part()
@@ -289,6 +296,13 @@ def test_parts_of_another_commit_log_are_not_judged_and_those_of_earlier_version
     name = PartName(SINK, 3, 3, 0, "0.1", "a" * 10, "archive")
     assert strange(visible(replace(part(), name=str(name)))) == []
     assert strange(visible(replace(part(), name=str(name._replace(incarnation=""))))) == [("output ahead", "batch 3")]
+
+
+def test_a_part_of_any_claim_of_the_window_is_judged_and_a_name_of_its_own_kind_is_none() -> None:
+    """Silence over what an earlier claim left, and an error over a decided part whose name tells nothing."""
+    decisions = [decided(replace(part(0), name="odd"), part(1)), decided(part(0, 2, token=5), batch=2, token=5)]
+    assert strange(visible(part(0, 3, token=4)), decisions=decisions, token=5) == [("output ahead", "batch 3")]
+    assert strange(visible(part(0, 3)), decisions=decisions[:1]) == [("output ahead", "batch 3")]
 
 
 def test_decisions_that_came_later_explain_what_was_found() -> None:
