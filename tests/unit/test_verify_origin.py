@@ -184,6 +184,13 @@ def test_any_number_of_outputs_makes_no_duplicate():
     assert add(counted, [100, 100, 102]) == [c.FINE] * 3 and missing(counted) == [([101], 1)]
 
 
+def test_any_number_of_numbered_outputs_is_told_apart_up_to_the_most():
+    """Duplicate: a stream with any number of outputs may still number them, and write one twice."""
+    counted = counts([c.RECORD], outputs=PerInput(None, False), numbered=True)
+    assert add(counted, [100, 100, 100], [0, 63, 64]) == [c.FINE, c.FINE, c.TOO_MANY]
+    assert add(counted, [100], [63]) == [c.DUPLICATE]
+
+
 def test_blocks_that_are_complete_leave_memory_at_once_and_for_good(monkeypatch):
     """A check that runs out of memory after an hour has checked nothing; one that reads the input twice takes twice as
     long.
