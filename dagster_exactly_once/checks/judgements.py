@@ -189,7 +189,7 @@ def verified(report: Report) -> Verdict:
         **{f"{name.replace(' ', '_')}_by_origin": count for name, count in report.by_origin.items()},
         **{f"anomalies_{name.replace(' ', '_')}": count for name, count in report.counts.items()},
     }
-    if not report.last_batch and report.clean:
+    if report.nothing_yet and report.clean:
         return Verdict(True, "The stream has decided no batch yet: there is nothing to prove.", False, metadata)
     which = f"{report.first_batch} to {report.last_batch}"
     if not report.clean:

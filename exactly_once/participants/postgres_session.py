@@ -166,6 +166,13 @@ class Session:
 class Database:
     """The database with the table, and its errors, worded without secrets.
 
+    Attributes
+    ----------
+    shown : str
+        ``dsn`` without its secrets.
+    secrets : tuple of str
+        The parameters of ``dsn`` that are secrets, such as ``password``.
+
     Raises
     ------
     InvalidOption
@@ -183,7 +190,8 @@ class Database:
                 "dsn is not a connection string of libpq",
                 "Write dsn as 'host=... dbname=... user=...' or postgresql://user@host/dbname (percent-encoded)",
             ) from None
-        self._secrets = [str(known.pop(k)) for k in _SECRETS if known.get(k)]
+        self.secrets = tuple(k for k in _SECRETS if known.get(k))
+        self._secrets = [str(known.pop(k)) for k in self.secrets]
         self.shown = conninfo.make_conninfo("", **known)
 
     def connect(self, application: str) -> Session:

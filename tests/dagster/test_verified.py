@@ -82,13 +82,16 @@ def test_the_whole_output_is_compared_by_the_origin_that_the_stream_declares(
     bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
 ) -> None:
     """Guards against a check that accepts ``by_origin`` and compares nothing: an old second copy, which no decision
-    of the last batches names, must fail it.
+    of the last batches names, must fail it. Before the first batch, its schedule must not fail either.
     """
+    declared = {"source": kafka_input.topic, "origin": by_key, "by_origin": True}
+    before = evaluated(bench, **declared)
+    assert before.passed and "no batch yet" in before.description, before.description
+
     kafka_input.fill(batches=2, rows=40)
     select = ["concat_ws('-', partition, offset) AS key", "value"]
     bench.job = Job(**{**vars(bench.job), "source": kafka_input.source(200), "select": select})
     warm.complete(bench.job)
-    declared = {"source": kafka_input.topic, "origin": by_key, "by_origin": True}
 
     right = evaluated(bench, **declared)
     assert right.passed and "80 input records each have their output" in right.description, right.description

@@ -16,6 +16,7 @@ from exactly_once.participant import Participant, PartName
 from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.records import PreparedPart
+from tests.support import broker as brokers
 from tests.support.made_sink import MadeSink, rows
 from tests.support.planted_outputs import LOG, ROWS
 from tests.support.postgres import PostgresServer
@@ -39,6 +40,56 @@ def verified(sink: MadeSink, capsys: pytest.CaptureFixture[str]) -> Verified:
         return code, json.loads(capsys.readouterr().out)
 
     return run
+
+
+def test_a_sink_that_has_never_run_is_refused_and_not_called_clean(
+    connection: Connection, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A false "clean": a wrong sink id, or the wrong cluster, looks like a sink without anomalies."""
+    servers, unused = connection.bootstrap_servers, brokers.fresh_name("unused")
+    command = ["--bootstrap-servers", servers, "verify", unused, "--settle", "0"]
+    origin = ["--checkpoint", str(tmp_path / "none"), "--origin", "key"]
+    for more in ([], ["--files", f"archive={tmp_path}"], origin, [*origin, "--input", "in"]):
+        assert main([*command, *more]) == 2
+        said = capsys.readouterr()
+        assert f"EO-OPTION: no driver has ever claimed a sink {unused!r} on this cluster" in said.err
+        assert "exactly-once transactions list" in said.err and said.out == ""
+
+
+def test_a_sink_without_a_batch_has_nothing_to_prove_and_says_so(
+    sink: MadeSink, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A false "clean", or an error that sends an operator to look for a mistake, over a stream that has just begun: it
+    has claimed the sink, and its first batch is prepared and not decided.
+    """
+    archive = FileParticipant("archive", str(tmp_path / "archive"))
+    archive.check(sink.sink_id, ROWS)
+    prepare(sink, archive, 0)
+    under_way = sink.write(0, rows(0, 0))
+    source = brokers.create_topic(sink.connection.bootstrap_servers)
+    command = ["--bootstrap-servers", sink.connection.bootstrap_servers, "verify", sink.sink_id, "--settle", "0"]
+    none = ["--checkpoint", str(tmp_path / "none"), "--origin", "key"]
+    begun = ["--checkpoint", str(begun_checkpoint(tmp_path, source)), "--origin", "key"]
+    others = ["--files", f"archive={archive.url}"]
+    for more in ([], others, none, [*none, "--input", source], begun, [*begun, "--topic", sink.topic]):
+        assert main([*command, *more]) == 0, more
+        said = capsys.readouterr()
+        assert f"Nothing to prove yet: sink {sink.sink_id} has decided no batch" in said.out, more
+        assert "after its first batch" in said.out and "No anomalies" not in said.out and said.err == ""
+    sink.end([under_way], commit=False)
+
+
+def begun_checkpoint(folder: Path, source: str) -> Path:
+    """The checkpoint of a stream whose first batch is planned."""
+    made = folder / "begun"
+    for name, text in {
+        "metadata": '{"id":"q"}',
+        "sources/0/0": f'\0v1\n{{"{source}":{{"0":0}}}}',
+        "offsets/0": f'v1\n{{"batchTimestampMs":5}}\n{{"{source}":{{"0":3}}}}',
+    }.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(text)
+    return made
 
 
 def prepare(sink: MadeSink, output: Participant[Any], batch: int) -> PreparedPart:

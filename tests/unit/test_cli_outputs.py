@@ -67,3 +67,33 @@ def test_a_refusal_shows_no_password(text: str) -> None:
     with pytest.raises(InvalidOption) as refused:
         parsed("--postgres", text)
     assert "geheim" not in str(refused.value)
+
+
+FILES = "Put password in PGPASSWORD, in the file that PGPASSFILE names, or in a service file"
+
+
+@pytest.mark.parametrize(
+    ("dsn", "way_out"),
+    [
+        ("postgresql://u:geheim@db/shop", FILES),
+        ("postgresql://db/shop?password=geheim", FILES),
+        ("host=db password=geheim", FILES),
+        ("host=db sslkey=k sslpassword=geheim", "Put sslpassword in a service file"),
+    ],
+)
+def test_a_connection_string_with_a_password_is_refused_before_anything_connects(
+    dsn: str, way_out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistake of an operator: every user of the host reads a command line in the list of processes, and the shell
+    keeps it.
+    """
+    assert main(["--bootstrap-servers", "127.0.0.1:1", "verify", "orders", "--postgres", f"warehouse={dsn},t"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "EO-OPTION: the connection string of --postgres warehouse holds" in said and way_out in said
+    assert "geheim" not in said
+
+
+def test_a_connection_string_that_only_says_where_the_password_is_is_taken() -> None:
+    """A refusal of the way out that the refusal names."""
+    for dsn in ("service=shop", "host=db passfile=/home/me/.pgpass", "postgresql://u@db/shop", "host=db password=''"):
+        assert len(parsed("--postgres", f"warehouse={dsn},t")) == 1

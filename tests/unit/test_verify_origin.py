@@ -72,6 +72,24 @@ def test_the_text_stands_where_the_origin_says(origin, of, text):
     assert Origin.parse(origin).text(of) == text and str(Origin.parse(origin)) == origin
 
 
+def test_only_a_header_or_a_field_of_its_name_is_certain_to_be_the_streams() -> None:
+    """A false alarm, or silence, over a text that cannot be read: keys and values may be anybody's."""
+    certain = {text: Origin.parse(text).certain for text in ("header:src", "json:src", "key", "value")}
+    assert certain == {"header:src": True, "json:src": True, "key": False, "value": False}
+
+
+def test_an_offset_has_no_more_digits_than_kafka_counts_and_a_long_text_is_quoted_in_part() -> None:
+    """An error of numpy over a number of 19 digits; a report of megabytes over a value that is no origin."""
+    places = Places(["t"])
+    assert places.read(b"t-0-" + b"9" * 18) == Place(("t", 0), 10**18 - 1)
+    with pytest.raises(Unreadable, match=r"^'t-0-9{19}' is not"):
+        places.read(b"t-0-" + b"9" * 19)
+    with pytest.raises(Unreadable, match=r"^'x{40}' is not"):
+        places.read(b"x" * 40)
+    with pytest.raises(Unreadable, match=r"^'x{40}'\.\.\. is not"):
+        places.read(b"x" * 41)
+
+
 @pytest.mark.parametrize("text", ["", "header", "header:", "key:x", "xpath:/a"])
 def test_an_origin_that_is_none_is_refused_with_the_ways_that_there_are(text):
     with pytest.raises(InvalidOption, match="Use header:NAME, key, value or json:FIELD"):
@@ -80,7 +98,7 @@ def test_an_origin_that_is_none_is_refused_with_the_ways_that_there_are(text):
 
 @pytest.mark.parametrize(
     ("text", "outputs"),
-    [("1", PerInput(1)), ("3", PerInput(3)), ("at-most-2", PerInput(2, False)), ("any", PerInput(None, False))],
+    [("1", PerInput(1)), ("64", PerInput(64)), ("at-most-2", PerInput(2, False)), ("any", PerInput(None, False))],
 )
 def test_how_many_outputs_an_input_has(text, outputs):
     assert PerInput.parse(text) == outputs and str(outputs) == text
@@ -162,6 +180,81 @@ def test_any_number_of_outputs_makes_no_duplicate():
     counted = counts([c.RECORD, c.NO_RECORD], outputs=PerInput(None, False))
     assert add(counted, [100, 100, 101]) == [c.FINE, c.FINE, c.OF_NO_RECORD]
     assert counted.seen(np.array([100, 101])).tolist() == [True, False]
+    counted = counts([c.RECORD] * 3, outputs=PerInput(None, False))
+    assert add(counted, [100, 100, 102]) == [c.FINE] * 3 and missing(counted) == [([101], 1)]
+
+
+def test_any_number_of_numbered_outputs_is_told_apart_up_to_the_most():
+    """Duplicate: a stream with any number of outputs may still number them, and write one twice."""
+    counted = counts([c.RECORD], outputs=PerInput(None, False), numbered=True)
+    assert add(counted, [100, 100, 100], [0, 63, 64]) == [c.FINE, c.FINE, c.TOO_MANY]
+    assert add(counted, [100], [63]) == [c.DUPLICATE]
+
+
+def test_blocks_that_are_complete_leave_memory_at_once_and_for_good(monkeypatch):
+    """A check that runs out of memory after an hour has checked nothing; one that reads the input twice takes twice as
+    long.
+    """
+    monkeypatch.setattr(c, "BLOCK", 4)
+    memory, asked, kinds = Memory(), [], np.array([c.RECORD] * 6 + [c.NO_RECORD] * 3, np.uint8)
+    counted = Counts(
+        100, 109, 111, ONE, False, lambda a, b: asked.append((a, b)) or kinds[a - 100 : b - 100], memory
+    )  # fmt: skip
+    add(counted, [100, 101])
+    assert memory.bytes == 2 * 4 and counted.records == 4
+    add(counted, [102, 103, 104])
+    assert memory.bytes == 2 * 4 and counted.records == 4 + 2, "the second block"
+    assert add(counted, [100, 110]) == [c.DUPLICATE, c.FINE]
+    assert memory.bytes == 2 * 4 + 2 * 3, "the second block, and the third one with what is under way"
+    del asked[:]
+    assert missing(counted) == [([105], 1)] and asked == [] and counted.records == 6
+    fresh = Counts(100, 109, 109, ONE, False, lambda a, b: kinds[a - 100 : b - 100], Memory())
+    assert missing(fresh) == [([100, 101, 102, 103], 4), ([104, 105], 2)] and fresh.records == 6
+    assert fresh._memory.bytes == 0 and add(fresh, [100, 104, 105]) == [c.FINE] * 3 and fresh.records == 6
+
+
+def test_the_block_that_was_touched_least_recently_is_packed_and_comes_back(monkeypatch):
+    """Loss that is none: what was counted in a packed block must be counted still; memory must keep to its bound."""
+    monkeypatch.setattr(c, "BLOCK", 4)
+    memory = Memory(most_bytes=2 * 8)
+    counted = counts([c.RECORD] * 16, memory=memory)
+    add(counted, [100])
+    add(counted, [104])
+    assert memory.bytes == 16 and not memory._packed, "at the bound"
+    add(counted, [101])
+    add(counted, [108])
+    assert memory.bytes == 16 and [number for _, number in memory._packed] == [1]
+    assert add(counted, [104, 105]) == [c.DUPLICATE, c.FINE] and memory.bytes == 16
+    assert [number for _, number in memory._packed] == [0]
+    small = Memory(most_bytes=1)
+    counted = counts([c.RECORD] * 8, memory=small)
+    add(counted, [100])
+    assert small.bytes == 8 and not small._packed, "one block is needed"
+    add(counted, [104])
+    assert small.bytes == 8 and len(small._packed) == 1
+
+
+def test_a_block_that_was_packed_while_its_losses_were_told_is_forgotten_too(monkeypatch):
+    """An error, or memory that grows, while the losses of one input partition are compared with what is held back."""
+    monkeypatch.setattr(c, "BLOCK", 4)
+    memory = Memory(most_bytes=8)
+    lost, held_back = counts([c.RECORD] * 8, memory=memory), counts([c.RECORD] * 8, memory=memory)
+    for offsets, _ in lost.missing():
+        add(held_back, [offsets[0]])
+    assert memory.bytes == 8 and len(memory._packed) == 1, "both blocks of what is held back, and nothing else"
+
+
+def test_an_output_is_known_in_whatever_block_it_stands(monkeypatch):
+    """Loss called unseen, or the other way round, behind the first block; and an offset that nothing tells of, which
+    is missing nowhere.
+    """
+    monkeypatch.setattr(c, "BLOCK", 4)
+    counted = counts([c.UNKNOWN] * 12, outputs=PerInput(None, False))
+    add(counted, [101, 106, 111])
+    assert counted.seen(np.arange(100, 112)).tolist() == [n in (1, 6, 11) for n in range(12)]
+    assert missing(counted) == []
+    beyond = counts([c.RECORD] * 2, reach=112)
+    assert add(beyond, [105, 105]) == [c.FINE, c.DUPLICATE] and missing(beyond) == [([100, 101], 2)]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -257,6 +350,14 @@ def test_a_key_whose_records_change_places_is_found_within_a_call_and_across_cal
     assert descents(order, [7, 8, 7], [3, 5, 2]) == [(2, 3)]
     assert descents(order, [7], [1]) == [(0, 2)]
     assert descents(order, [9], [0]) == [] and order.unchecked == 0
+
+
+def test_keys_for_one_place_are_told_apart_and_nothing_is_no_disorder():
+    """Key reorder: one key that takes the place of another would hide it; a batch may have no keys at all."""
+    order = Order(keys=16)
+    assert descents(order, [1, 17, 33], [5, 6, 7]) == [] and order.unchecked == 0
+    assert descents(order, [1, 17, 33], [4, 7, 6]) == [(0, 5), (2, 7)]
+    assert descents(order, [], []) == []
 
 
 def test_keys_without_room_are_counted_and_never_accused():

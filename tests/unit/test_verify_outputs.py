@@ -16,7 +16,7 @@ import pytest
 from exactly_once.errors import Unfinished
 from exactly_once.participant import Found, Participant, PartName
 from exactly_once.participants.files import FileParticipant
-from exactly_once.protocol.records import PreparedPart
+from exactly_once.protocol.records import Aborted, PreparedPart
 from tests.support.planted_outputs import LOG, SINK, Planted
 
 
@@ -100,6 +100,24 @@ def test_a_batch_without_a_decision_is_ahead(sink: Planted) -> None:
     assert sink.finding("output ahead").batch == "batch 3"
 
 
+def test_an_execution_that_was_given_up_and_is_visible_is_an_aborted_read(sink: Planted) -> None:
+    """Aborted read called "output ahead": its driver gave the execution up, and somebody published it all the same."""
+    (archive,) = sink.outputs
+    left = sink.part(archive, 3, 0)
+    archive.commit([left])
+    for given_up, anomaly in (
+        (Aborted("q", 3, "", 3, "e1", 0), "aborted read"),
+        (Aborted("q", 3, "", 2, "e1", 0), "output ahead"),  # an earlier claim's
+        (Aborted("q", 4, "", 3, "e1", 0), "output ahead"),  # a later batch's
+    ):
+        sink.records.append(given_up)
+        assert sink.anomalies() == {anomaly: 1}
+    sink.records.append(Aborted("q", 3, "", 3, "e1", 0))
+    found = sink.finding("aborted read")
+    assert found.batch == "batch 3" and found.transaction == left.name and found.records == 3
+    assert found.what.endswith("is visible, and the driver gave up this execution of batch 3")
+
+
 def test_a_part_that_its_decision_does_not_name_is_a_phantom(sink: Planted) -> None:
     """Such as one of a task that had no rows when the batch was decided."""
     (archive,) = sink.outputs
@@ -121,6 +139,16 @@ def test_a_batch_on_its_way_is_no_anomaly(sink: Planted) -> None:
     verdict = sink.verdict()
     assert verdict.findings == [] and verdict.batches == 3
     assert verdict.unproven == {"decided, and its commit is under way": 2}
+
+
+def test_the_first_batch_on_its_way_is_no_anomaly_and_no_error(tmp_path: Path) -> None:
+    """A false alarm, or a traceback, over every stream that has just begun: a part is prepared, and nothing is decided
+    yet.
+    """
+    sink = Planted(FileParticipant("archive", str(tmp_path / "archive")))
+    sink.part(sink.outputs[0], 0, 0)
+    verdict = sink.verdict()
+    assert verdict.findings == [] and verdict.batches == verdict.parts == 0
 
 
 def test_what_a_superseded_driver_left_staged_lingers(sink: Planted) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from exactly_once.errors import InvalidOption
@@ -24,7 +25,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="also the table that the participant NAME writes; the role of the DSN needs SELECT on it, and finds its "
-        "password in PGPASSWORD or PGPASSFILE; repeatable",
+        "password in PGPASSWORD, PGPASSFILE or a service file, never in the DSN; repeatable",
     )
     verb.add_argument(
         "--shared",
@@ -41,7 +42,8 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
     Raises
     ------
     InvalidOption
-        A flag is not written as its help says, names an output twice, or the extra ``postgres`` is not installed.
+        A flag is not written as its help says, holds a password, names an output twice, or the extra ``postgres`` is
+        not installed.
     """
     found: list[Participant[Any]] = []
     for text in args.files:
@@ -56,13 +58,26 @@ def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
         dsn, comma, table = place.rpartition(",")
         if not comma or not table or not dsn:
             raise InvalidOption(f"--postgres {name}=... names no table", f"Write it like --postgres '{example}'")
-        found.append(PostgresParticipant(name, dsn, table.strip(), shared=name in args.shared))
+        made = PostgresParticipant(name, dsn, table.strip(), shared=name in args.shared)
+        _refuse_secrets(name, made.database.secrets)
+        found.append(made)
     names = [output.name for output in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidOption(f"the output {twice} is named twice", "Name each participant of the stream once")
     if unknown := sorted(set(args.shared) - {p.name for p in found if hasattr(p, "shared")}):
         raise InvalidOption(f"--shared {unknown[0]} names no output of --postgres", "Name a participant of --postgres")
     return found
+
+
+def _refuse_secrets(name: str, secrets: Sequence[str]) -> None:
+    """Every user of the host may read a command line in the list of processes, and the shell keeps it."""
+    if secrets:
+        places = "PGPASSWORD, in the file that PGPASSFILE names, or in " if secrets == ("password",) else ""
+        raise InvalidOption(
+            f"the connection string of --postgres {name} holds {' and '.join(secrets)}: the list of processes and the "
+            "shell's history show it",
+            f"Put {' and '.join(secrets)} in {places}a service file (service=NAME), and leave it out here",
+        )
 
 
 def _named(text: str, flag: str, example: str) -> tuple[str, str]:

@@ -94,6 +94,7 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
     Raises
     ------
     ExactlyOnceError
+        :class:`InvalidOption` also for a sink that has never run on this cluster: it must not be called clean.
     """
     question = _question(args)
     given = outputs.outputs_of(args)
@@ -106,7 +107,7 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
         def tell(progress: Progress) -> None:
             bar.update(task, description=progress.step, completed=progress.done, total=progress.of)
 
-        return verify(
+        report = verify(
             connection,
             check_sink_id(args.sink),
             checkpoint=args.checkpoint,
@@ -118,6 +119,13 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
             topics=args.topic or (),
             on_progress=tell,
         )
+    if report.nothing_yet and report.clean and not report.claimed:
+        raise InvalidOption(
+            f"no driver has ever claimed a sink {args.sink!r} on this cluster, and no checkpoint tells of a batch",
+            "Correct the sink id or the cluster ('exactly-once transactions list' names its sinks); for a new stream, "
+            "look again after its first batch",
+        )
+    return report
 
 
 def _question(args: argparse.Namespace) -> Question | None:
@@ -151,5 +159,9 @@ def show(report: Report, console: Console) -> None:
         console.print(Text("By origin: " + ", ".join(f"{n:,} {name}" for name, n in report.by_origin.items()) + "."))
     for reason, count in report.unproven.items():
         console.print(Text(f"Unproven: {count:,} ({reason})."))
+    if report.nothing_yet and report.clean:
+        nothing = f"Nothing to prove yet: sink {report.sink_id} has decided no batch. Look again after its first batch."
+        console.print(Text(nothing))
+        return
     found = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
     console.print(Text(f"{found or 'No anomalies'} in {report.read:,} records, {report.took_s:.1f} s."))

@@ -133,7 +133,7 @@ def foreign_aborts(
 def skewed(log: LogState, published: Offsets) -> Iterator[Finding]:
     """Offsets in the sink's consumer group that are not those of its last decision."""
     decision = log.decisions[-1] if log.decisions else None
-    if decision is None or not decision.offsets or not published:
+    if decision is None:
         return
     decided = kafka_offsets(source_lines(decision.offsets))
     for topic, partitions in published.items():

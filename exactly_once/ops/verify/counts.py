@@ -90,7 +90,7 @@ class Memory:
             self._packed[oldest] = _Packed(kinds, seen, cold.left)
 
     def drop(self, key: tuple[Counts, int]) -> None:
-        """Forget a block."""
+        """Forget a block, packed or not."""
         block = self._blocks.pop(key, None)
         if block is not None:
             self.bytes -= block.nbytes
@@ -132,7 +132,7 @@ class Counts:
         self._capacity = 1 if numbered else outputs.most
         self._kinds_of, self._memory = kinds_of, memory
         self._want = (self._capacity or 1) * self._width
-        self._offsets = max(1, BLOCK // self._width)  # of a block
+        self._offsets = BLOCK // self._width  # of a block
         self.records = 0
         self._complete: set[int] = set()
         self._touched: set[int] = set()
@@ -165,8 +165,6 @@ class Counts:
             found = np.flatnonzero(lacking)
             if len(found):
                 yield found + (self.first + number * self._offsets), int(lacking.sum())
-            elif not (block.kinds == UNKNOWN).any():
-                self._close(number)
             if fresh:  # nothing is in it
                 self._memory.drop((self, number))
 
@@ -175,7 +173,7 @@ class Counts:
         records = whole = 0
         for number in range((start - self.first) // self._offsets, -(-(stop - self.first) // self._offsets)):
             base = self.first + number * self._offsets
-            cut = slice(max(0, start - base), max(0, stop - base))
+            cut = slice(max(0, start - base), stop - base)
             block = self._block(number)
             there = block.kinds[cut] == RECORD
             records += int(there.sum())
@@ -211,13 +209,10 @@ class Counts:
         fresh = todo[~again]
         np.add.at(block.seen, slots[~again], 1)
         block.left -= int((kinds[fresh] == RECORD).sum())
-        if not block.left and (number in self._complete or not (block.kinds == UNKNOWN).any()):
-            self._close(number)
+        if not block.left and not (block.kinds == UNKNOWN).any():
+            self._complete.add(number)
+            self._memory.drop((self, number))
         return verdicts
-
-    def _close(self, number: int) -> None:
-        self._complete.add(number)
-        self._memory.drop((self, number))
 
     def _block(self, number: int) -> _Block:
         block = self._memory.get((self, number))
@@ -247,7 +242,7 @@ def _surplus(seen: Bytes, slots: Offsets, capacity: int) -> Flags:
     """Which of these outputs are one too many, in their order; ``seen`` has those before."""
     order = np.argsort(slots, kind="stable")
     ordered = slots[order]
-    begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(slots) else np.zeros(0, np.int64)
+    begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     rank = np.arange(len(slots)) - np.repeat(begins, np.diff(np.r_[begins, len(slots)]))
     surplus = np.empty(len(slots), np.bool_)
     surplus[order] = seen[ordered] + rank >= capacity

@@ -207,7 +207,7 @@ def _judge_part(part: Part, batch: str, marked: bool, verdict: Verdict) -> str:
         )
         return WRONG
     hidden = sum(s.hidden for s in part.spans if s.committed)
-    if part.open and part.present >= h.records:
+    if not part.aborted and part.present >= h.records:
         if marked or hidden:
             verdict.find(
                 Anomaly.UNSEEN,

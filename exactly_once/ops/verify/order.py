@@ -77,7 +77,6 @@ class Order:
         for probe in range(_PROBES):
             tried = ((keys[todo] + np.uint64(probe)) & self._mask).astype(np.int64)
             empty = self._keys[tried] == 0
-            self._last[tried[empty]] = -1
             self._keys[tried[empty]] = keys[todo[empty]]  # of several keys for one place, the last one has it
             mine = self._keys[tried] == keys[todo]
             slots[todo[mine]] = tried[mine]

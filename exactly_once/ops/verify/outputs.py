@@ -213,10 +213,10 @@ def _classify(
     """Return what it is, and why; None where the log no longer tells."""
     if part is None:
         return Anomaly.PHANTOM, f"holds {found.records} rows among those of the sink, and no decision names it"
+    if not decisions or part.incarnation not in ("", _incarnation(decisions)):
+        return None, ""  # perhaps of another commit log, which alone can tell
     its = [d for d in decisions if d.query_id == decisions[-1].query_id]
     last = log.last_decision(its[-1].query_id) or its[-1]
-    if part.incarnation not in ("", _incarnation(decisions)):
-        return None, ""  # of another commit log, which alone can tell
     if found.prepared and not found.visible:
         owner = log.owner.token if log.owner else last.token
         if part.token < owner or (part.token == owner and part.batch_id <= last.batch_id):
@@ -224,6 +224,9 @@ def _classify(
         return None, ""  # a batch on its way
     if part.token < min(d.token for d in its):
         return None, ""  # perhaps of a query whose decisions the log has dropped
+    gone = log.aborted
+    if part.batch_id > last.batch_id and gone and (gone.token, gone.batch_id) == (part.token, part.batch_id):
+        return Anomaly.ABORTED_READ, f"is visible, and the driver gave up this execution of batch {part.batch_id}"
     if part.batch_id > last.batch_id:
         ahead = f"is visible, and the last decision is of {batch_name(last.query_id, last.batch_id)}"
         return Anomaly.OUTPUT_AHEAD, f"{ahead}: its batch will be written again"

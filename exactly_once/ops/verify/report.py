@@ -41,7 +41,7 @@ class Report:
         compaction removed, ...
     by_origin : mapping of str to int
         What was compared by the records' origin: ``input`` records expected, ``output`` records read; empty without
-        an origin.
+        an origin, and before the first batch.
     first_batch, last_batch : str
         The range that the commit log proves; "" when it holds no decision.
     read : int
@@ -49,6 +49,8 @@ class Report:
     took_s : float
     checked_ms : int
         By this machine's clock.
+    claimed : bool
+        Whether a driver has ever claimed the sink on this cluster.
     """
 
     sink_id: str
@@ -64,17 +66,24 @@ class Report:
     took_s: float = 0.0
     checked_ms: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+    claimed: bool = False
 
     @property
     def clean(self) -> bool:
         """True when no anomaly was found."""
         return not self.findings
 
+    @property
+    def nothing_yet(self) -> bool:
+        """True when there is nothing to prove: no batch is decided, and none was compared by origin."""
+        return not self.last_batch and not self.by_origin
+
     def as_json(self) -> dict[str, Any]:
         """Plain values: what ``json.dumps`` takes."""
         return {
             "sink_id": self.sink_id,
             "clean": self.clean,
+            "nothing_yet": self.nothing_yet,
             "anomalies": dict(self.counts),
             "findings": [f.as_json() for f in self.findings],
             "proven": {"batches": self.batches, "parts": self.parts, "records": self.records},

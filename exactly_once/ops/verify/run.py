@@ -92,20 +92,22 @@ def verify(
     ------
     BrokerUnreachable, NotAuthorized, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
     """
-    began, settled = time.monotonic(), Deadline(settle_s)
+    began = time.monotonic()
     named = origin is not None and bool(topics)
     task = _Task(connection, check_sink_id(sink_id), checkpoint, outputs, named, hanging_age_s, budget_s, on_progress)
     progress = read_checkpoint(checkpoint) if checkpoint is not None else Checkpoint("")
     log = read_log(connection, sink_id, budget_s, whole=True)
     decisions, since_ms = _newest(log, batches)
     look = _look(task, progress, decisions, since_ms, {})
-    first = look
+    first, settled = look, Deadline(settle_s)  # from here on: a look may take longer
     while any(f.anomaly.may_pass for f in look.findings) or look.waiting:
         if settled.left < _PAUSE_S:
             break
         time.sleep(_PAUSE_S)
         look = _look(task, progress, decisions, since_ms, first.waiting)
-    compared = OriginResult() if origin is None else _by_origin(task, origin, inputs, topics, settle_s)
+    compared = OriginResult()
+    if origin is not None and (log.decisions or progress.last_commit is not None):  # else there is no batch yet
+        compared = _by_origin(task, origin, inputs, topics, settle_s)
     unproven = {reason: n for reason, n in look.verdict.unproven.items() if n}
     findings, counts = limited([*look.findings, *compared.findings])
     return Report(
@@ -122,6 +124,7 @@ def verify(
         time.monotonic() - began,
         now_ms(),
         counts,
+        log.owner is not None,
     )
 
 

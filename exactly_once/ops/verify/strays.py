@@ -11,7 +11,7 @@ from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.ops.verify.ledger import Ledger, Span, Writer, digest_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, slot_of
-from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.protocol.records import Aborted, Decision, PreparedTransaction
 
 #: After the completed mark of a batch whose handles the log has dropped: its end markers are written by then.
 _MARKERS_MS = 60_000
@@ -83,7 +83,9 @@ def judge_strays(
 
 
 def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log: LogState) -> Finding:
-    first, some = stray.spans[0].first, ranges[stray.spans[0].where]
+    followed = (s for s in stray.spans if any(r.first > s.first for r in ranges[s.where]))
+    span = next(followed, stray.spans[0])  # a batch behind it in one partition tells more than none in another one
+    first, some = span.first, ranges[span.where]
     before = next(r for r in reversed(some) if r.first < first)
     after = next((r for r in some if r.first > first), None)
     part, same = stray.part, _same_rows(stray, decisions)
@@ -94,8 +96,8 @@ def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log:
         return stray.finding(
             Anomaly.DUPLICATE, f"they are the rows of part {same[1].part} of {_title(same[0])}", _title(same[0])
         )
-    if part is not None and _given_up(part, after, decisions[-1], log):
-        batch = f"batch {log.aborted.batch_id}" if log.aborted else ""
+    if part is not None and (given_up := _given_up(part, after, decisions[-1], log)):
+        batch = f"batch {given_up.batch_id}"
         return stray.finding(Anomaly.ABORTED_READ, f"the driver gave up this execution of {batch}", batch)
     if part is not None and first < before.end and (other := _other_attempt(part, before.decision)):
         batch = _title(before.decision)
@@ -147,16 +149,17 @@ def _same_rows(stray: Stray, decisions: Sequence[Decision]) -> tuple[Decision, P
 def _superseded(part: PartId, before: Decision, decisions: Sequence[Decision]) -> bool:
     """Whether its slot is that of an older claim than the one that wrote right before it."""
     current = {slot_of(d.token) for d in decisions if d.token >= before.token}
-    older = {slot_of(d.token) for d in decisions if d.token < before.token} | {slot_of(before.token - 1)}
+    older = {slot_of(token) for token in (before.token - 1, *(d.token for d in decisions))}
     return part.slot in older - current
 
 
-def _given_up(part: PartId, after: _Range | None, last: Decision, log: LogState) -> bool:
-    """Whether it is of the last execution that its driver gave up, by its slot and its place."""
+def _given_up(part: PartId, after: _Range | None, last: Decision, log: LogState) -> Aborted | None:
+    """The last execution that a driver gave up, if the stray is of it by its slot and its place."""
     given_up = log.aborted
     if given_up is None or part.slot != slot_of(given_up.token):
-        return False
-    return given_up.batch_id == after.decision.batch_id if after is not None else given_up.batch_id > last.batch_id
+        return None
+    before_it = given_up.batch_id == after.decision.batch_id if after is not None else given_up.batch_id > last.batch_id
+    return given_up if before_it else None
 
 
 def _other_attempt(part: PartId, decision: Decision) -> str:

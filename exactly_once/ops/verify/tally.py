@@ -54,7 +54,7 @@ class Tally:
         self._batches = batches
         self._groups: dict[tuple[Anomaly, str, str], _Group] = {}
         self._torn: list[Finding] = []
-        self._lacking: Counter[str] = Counter()  # by batch
+        self._lacking: set[str] = set()  # batches
         self.unproven: Counter[str] = Counter()
 
     def findings(self) -> list[Finding]:
@@ -77,8 +77,7 @@ class Tally:
                     f"input records of {name} that are in the outputs, where readers are held back from them: {{n:,}}"
                 )
             self._group(anomaly, what, batch).add(len(some), (f"{name}@{o}" for o in some[:MOST_PLACES]))
-            if batch:
-                self._lacking[batch] += len(some)
+            self._lacking.add(batch)
 
     def duplicates(self, some: Arrivals, which: Flags) -> None:
         """Output records of input that is in the outputs already."""
@@ -115,7 +114,7 @@ class Tally:
     def torn(self, present: Present) -> None:
         """Find the batches of which something is missing, and something is there."""
         for batch in self._batches:
-            if not self._lacking[batch.batch]:
+            if batch.batch not in self._lacking:
                 continue
             sums = [present(p, start, stop) for p, (start, stop) in batch.offsets.items() if stop > start]
             records, whole = (sum(column) for column in zip(*sums, strict=True))

@@ -1,0 +1,393 @@
+"""The verdicts on decided parts by what stands in the log: each anomaly by its name and numbers, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from exactly_once.kafka.produce.forms import MIXED
+from exactly_once.ops.verify import judge
+from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.ops.verify.judge import Verdict, judge_decisions, latest
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import WRITE, Decision
+from tests.support.read_back import DECIDED_MS, MARKED_MS, TOPIC, ReadBack, decided, log_of
+
+REMOVED, BATCH = {(TOPIC, 0): 1 << 62, (TOPIC, 1): 1 << 62}, "batch 0"
+
+
+@pytest.fixture
+def out() -> ReadBack:
+    return ReadBack()
+
+
+def verdict(out: ReadBack, *decisions: Decision, log: LogState | None = None, removed=None, spark=()) -> Verdict:
+    log = log if log is not None else log_of(*decisions)
+    return judge_decisions(decisions, log, out.ledger(*decisions), removed or {}, frozenset(spark))
+
+
+def names(found: Verdict) -> list[str]:
+    return [f.anomaly.value for f in found.findings]
+
+
+def only(found: Verdict, anomaly: Anomaly) -> Finding:
+    (one,) = (f for f in found.findings if f.anomaly is anomaly)
+    return one
+
+
+def proven(found: Verdict) -> tuple[int, int, int]:
+    return found.batches, found.parts, found.records
+
+
+def test_parts_that_stand_as_decided_are_proven_by_number(out: ReadBack) -> None:
+    """A false alarm over a healthy sink; or a proof that counts what it has not compared."""
+    decisions = [decided(n, out.part(n, 0, records=4), out.part(n, 1, records=6)) for n in range(3)]
+    found = verdict(out, *decisions, spark={0, 1, 2})
+    assert found.findings == [] and not +found.unproven and proven(found) == (3, 6, 30)
+    assert found.whole == found.shown == {("q", n) for n in range(3)} and not found.absent
+
+
+def test_a_batch_without_rows_is_proven(out: ReadBack) -> None:
+    """A false "unproven" over each batch in which the stream's filter kept nothing."""
+    found = verdict(out, decided(0))
+    assert found.findings == [] and proven(found) == (1, 0, 0)
+    assert not found.shown and not found.absent
+
+
+def test_an_aborted_part_is_lost_where_it_was_aborted_and_its_mark_lies(out: ReadBack) -> None:
+    """Loss: the only part of a batch was aborted behind the sink's back."""
+    part = out.part(0, commit=False)
+    found = verdict(out, decided(0, part), spark={0})
+    assert names(found) == ["lost", "outcome lie", "checkpoint ahead"]
+    lost = found.findings[0]
+    assert lost.records == 4 and lost.batch == BATCH and lost.places == ("out-0@0..1", "out-1@0..1")
+    assert "4 of its 4 records were aborted" in lost.what
+    assert {f.transaction for f in found.findings} == {f"{part.transactional_id} (producer 100, epoch 3)"}
+    assert found.absent == {("q", 0)} and not found.shown and proven(found) == (0, 0, 0)
+
+
+def test_a_part_of_which_nothing_is_in_the_log_is_lost_before_any_mark(out: ReadBack) -> None:
+    """Loss: an unclean election has cut the log."""
+    gone = replace(ReadBack().part(0), place=None)
+    found = verdict(out, decided(0, gone), log=LogState())
+    assert names(found) == ["lost"] and "4 of its 4 records are not in the log" in found.findings[0].what
+    assert found.findings[0].places == ()
+
+
+def test_a_part_that_was_aborted_in_one_partition_is_torn(out: ReadBack) -> None:
+    """A torn transaction: an operator's marker reached one partition before the commit did."""
+    part = out.part(0, commit=None)
+    writer = part.producer_id, part.epoch
+    out.batches[1] = replace(out.batches[1], hidden=True)
+    out.end(writer, 0)
+    out.end(writer, 1, commit=False)
+    found = verdict(out, decided(0, part))
+    assert names(found) == ["lost", "torn transaction", "torn batch", "outcome lie"]
+    assert only(found, Anomaly.LOST).places == ("out-1@0..1",) and only(found, Anomaly.LOST).records == 2
+    torn = only(found, Anomaly.TORN_TRANSACTION)
+    assert torn.records == 2 and torn.places == ("out-0@0..1", "out-1@0..1")
+    assert "2 records of its transaction are visible, and 2 were aborted" in torn.what
+    assert only(found, Anomaly.TORN_BATCH).records == 2 and found.shown == {("q", 0)} and not found.absent
+
+
+def test_records_that_a_reader_leaves_out_of_a_committed_transaction_are_not_visible(out: ReadBack) -> None:
+    """Loss: the leader's list of aborted transactions hides what its own marker commits."""
+    part = out.part(0, partitions=(0,), hidden=True)
+    found = verdict(out, decided(0, part), log=log_of(marked=False))
+    assert names(found) == ["unseen"] and "4 of its 4 records are in the log but not visible" in found.findings[0].what
+    short = replace(part, records=6)
+    found = verdict(out, decided(0, short), log=log_of(marked=False))
+    assert names(found) == ["lost"] and "6 of its 6 records are hidden from readers" in found.findings[0].what
+
+
+def test_one_part_of_two_tears_the_batch_and_says_of_how_many(out: ReadBack) -> None:
+    """A torn batch: readers have one half of it."""
+    whole, lost, short = out.part(0, 0), out.part(0, 1, commit=False), replace(out.part(0, 2), records=5)
+    found = verdict(out, decided(0, whole, lost, short), spark={0})
+    torn = only(found, Anomaly.TORN_BATCH)
+    assert "2 of 3 parts are not visible whole" in torn.what and torn.records == 4 + 1
+    assert torn.batch == BATCH and torn.transaction.startswith(lost.transactional_id)
+    for also in (Anomaly.OUTCOME_LIE, Anomaly.CHECKPOINT_AHEAD):
+        assert only(found, also).transaction == torn.transaction
+    assert proven(found) == (0, 1, 4) and not found.absent
+
+
+def test_a_part_with_too_many_records_is_a_phantom_and_tears_nothing(out: ReadBack) -> None:
+    """A duplicate inside one transaction: a retry that the broker took twice."""
+    found = verdict(out, decided(0, replace(out.part(0), records=3)), spark={0})
+    assert names(found) == ["phantom"] and found.findings[0].records == 1
+    assert "shows 1 records more" in found.findings[0].what and proven(found) == (0, 0, 0)
+
+
+def test_an_open_part_is_under_way_until_its_batch_is_marked(out: ReadBack) -> None:
+    """A false alarm over the commit of every live batch; and silence over one that the sink calls completed."""
+    decision = decided(0, out.part(0, commit=None))
+    found = verdict(out, decision, log=log_of(decision, marked=False))
+    assert found.findings == [] and +found.unproven == {judge.UNDER_WAY: 1} and proven(found) == (0, 0, 0)
+    found = verdict(out, decision)
+    assert names(found) == ["unseen", "outcome lie"] and found.findings[0].records == 4
+
+
+def test_a_part_that_is_open_and_short_is_lost(out: ReadBack) -> None:
+    """Loss that looks like a commit under way: what is in the log is not all that the task wrote."""
+    decision = decided(0, replace(out.part(0, commit=None), records=5))
+    found = verdict(out, decision, log=log_of(decision, marked=False))
+    assert names(found) == ["lost"] and found.findings[0].records == 5
+
+
+def test_a_part_that_is_committed_in_one_partition_and_open_in_the_other_is_under_way(out: ReadBack) -> None:
+    """A false alarm in the moment between two markers of one commit."""
+    part = out.part(0, commit=None)
+    out.end((part.producer_id, part.epoch), 0)
+    decision = decided(0, part)
+    found = verdict(out, decision, log=log_of(decision, marked=False))
+    assert found.findings == [] and +found.unproven == {judge.UNDER_WAY: 1}
+
+
+def test_a_part_that_is_open_where_readers_do_not_come_to_yet_is_under_way(out: ReadBack) -> None:
+    """A false alarm over each commit under way: what is behind the last stable offset is hidden from readers."""
+    decision = decided(0, out.part(0, commit=None, hidden=True))
+    found = verdict(out, decision, log=log_of(decision, marked=False))
+    assert found.findings == [] and +found.unproven == {judge.UNDER_WAY: 1}
+
+
+def test_a_part_that_is_aborted_in_one_partition_and_open_in_the_other_is_lost(out: ReadBack) -> None:
+    """Loss called a commit under way: no commit brings back what one partition has aborted."""
+    part = out.part(0, commit=None, hidden=True)
+    out.end((part.producer_id, part.epoch), 1, commit=False)
+    decision = decided(0, part)
+    found = verdict(out, decision, log=log_of(decision, marked=False))
+    assert names(found) == ["lost"] and found.findings[0].places == ("out-1@0..1",)
+
+
+def test_a_part_that_readers_get_from_one_partition_alone_is_unseen(out: ReadBack) -> None:
+    """Unseen called lost: the records are in the log, with the marker of a commit."""
+    part = out.part(0)
+    out.batches[0] = replace(out.batches[0], hidden=True)
+    found = verdict(out, decided(0, part))
+    assert names(found) == ["unseen", "torn batch", "outcome lie"] and found.findings[0].records == 2
+
+
+def test_more_records_than_decided_with_some_not_visible_are_not_proven(out: ReadBack) -> None:
+    """A proof of a transaction that is not over, or that readers get in one partition alone."""
+    part = out.part(0, commit=None)
+    out.end((part.producer_id, part.epoch), 0)
+    found = verdict(out, decided(0, replace(part, records=2)))
+    assert names(found) == ["unseen"] and proven(found) == (0, 0, 0)
+    hidden = ReadBack()
+    part = hidden.part(0)
+    hidden.batches[0] = replace(hidden.batches[0], hidden=True)
+    found = verdict(hidden, decided(0, replace(part, records=2)))
+    assert names(found) == ["unseen"] and proven(found) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("spark", "query", "ahead"), [((), "q", 0), ((0,), "q", 1), ((1,), "q", 0)])
+def test_only_a_batch_that_spark_has_committed_is_ahead_of_its_output(out: ReadBack, spark, query, ahead) -> None:
+    """A false alarm over a batch that the stream will commit at its next start."""
+    found = verdict(out, decided(0, out.part(0, commit=False), query=query), spark=spark)
+    assert names(found).count("checkpoint ahead") == ahead
+
+
+def test_a_batch_write_has_no_checkpoint_to_be_ahead_of(out: ReadBack) -> None:
+    """A false alarm: the number of a write is not one of Spark's batches."""
+    found = verdict(out, decided(0, out.part(0, commit=False), query=f"{WRITE}day"), spark={0})
+    assert names(found) == ["lost", "outcome lie"]
+    assert names(verdict(out, decided(0, out.part(0), query=f"{WRITE}day"), spark={0})) == []
+
+
+def test_a_batch_whose_handles_the_log_has_dropped_is_counted_by_its_parts(out: ReadBack) -> None:
+    """A false loss of every batch write; and a proof of what nobody compared."""
+    found = verdict(out, replace(decided(0, out.part(0), out.part(0, 1)).without_handles(5)))
+    assert found.findings == [] and +found.unproven == {judge.NO_HANDLES: 2} and proven(found) == (0, 0, 0)
+
+
+# -- contents
+
+
+def test_other_rows_than_the_task_wrote_are_corrupt(out: ReadBack) -> None:
+    """Corruption: the number is right, and a row is another one."""
+    found = verdict(out, decided(0, replace(out.part(0), digest="0123456789abcdef")), spark={0})
+    assert names(found) == ["corrupt"] and found.findings[0].records == 4 and proven(found) == (0, 0, 0)
+    assert found.findings[0].what.endswith("its task wrote 0123456789abcdef") and found.findings[0].batch == BATCH
+
+
+@pytest.mark.parametrize("form", ["topic", "topic+partition", "topic+timestamp", "topic+partition+timestamp"])
+def test_each_form_of_a_digest_is_computed_as_the_task_did(out: ReadBack, form: str) -> None:
+    """A false corruption of every part whose rows chose partition or timestamp."""
+    assert proven(verdict(out, decided(0, out.part(0, form=form)))) == (1, 1, 4)
+
+
+def test_a_digest_that_does_not_say_what_it_covers_is_tried_in_every_form(out: ReadBack) -> None:
+    """A false corruption of what an earlier version wrote; nothing is known of a digest that fits in no form."""
+    right, other = (replace(out.part(n, form="topic+partition"), form="") for n in (0, 1))
+    found = verdict(out, decided(0, right), decided(1, replace(other, digest="0123456789abcdef")))
+    assert found.findings == [] and proven(found) == (1, 1, 4) and +found.unproven == {judge.NO_DIGEST: 1}
+
+
+@pytest.mark.parametrize(
+    ("more", "dated", "fits"),
+    [
+        pytest.param({"form": MIXED}, False, False, id="some rows chose their place and others did not"),
+        pytest.param({"digest": ""}, False, False, id="no digest"),
+        pytest.param({"digest": "0", "form": "topic+timestamp"}, True, False, id="the broker dates the records"),
+        pytest.param({"digest": "0", "form": "topic+timestamp"}, False, True, id="nobody else dates them"),
+        pytest.param({"digest": "0", "form": "topic+timestamp"}, None, False, id="in one partition of two"),
+        pytest.param({"digest": "0"}, True, True, id="dates do not count in this form"),
+    ],
+)
+def test_a_digest_that_a_reader_cannot_compute_accuses_nobody(out: ReadBack, more, dated, fits) -> None:
+    """A false corruption; or silence over a real one."""
+    part = replace(out.part(0, dated=bool(dated)), **more)
+    if dated is None:
+        out.batches[0] = replace(out.batches[0], dated_by_broker=True)
+    found = verdict(out, decided(0, part))
+    assert names(found) == (["corrupt"] if fits else [])
+    assert +found.unproven == ({} if fits else {judge.NO_DIGEST: 1}) and proven(found) == (0, 0, 0)
+
+
+# -- what retention and compaction took
+
+
+def test_records_that_retention_removed_are_unproven(out: ReadBack) -> None:
+    """A false loss on every topic that is older than its retention."""
+    gone, there = out.part(0), out.part(1)
+    out.batches = out.batches[4:]
+    removed = {(TOPIC, 0): 3, (TOPIC, 1): 3}
+    found = verdict(out, decided(0, gone), decided(1, there), removed=removed, spark={0, 1})
+    assert found.findings == [] and +found.unproven == {judge.REMOVED: 1} and proven(found) == (1, 1, 4)
+    assert not found.absent
+
+
+def test_only_offsets_before_the_first_kept_one_are_excused(out: ReadBack) -> None:
+    """Loss: an aborted part right behind what retention removed would pass for removed."""
+    part = out.part(0, commit=False)
+    for limit, anomalies in ((0, ["lost", "outcome lie"]), (1, [])):
+        assert names(verdict(out, decided(0, part), removed={(TOPIC, 0): limit})) == anomalies
+    assert names(verdict(out, decided(0, part), removed={(TOPIC, 1): 1})) == ["lost", "outcome lie"]
+
+
+def test_a_part_whose_place_is_not_known_is_excused_on_its_own_topics_alone(out: ReadBack) -> None:
+    """Loss: another topic's retention explains nothing."""
+    part = replace(out.part(0, commit=False), place=None)
+    assert names(verdict(out, decided(0, part), removed={(TOPIC, 3): 1})) == []
+    assert names(verdict(out, decided(0, part), removed={("other", 0): 1})) == ["lost", "outcome lie"]
+
+
+def test_a_part_that_is_there_is_proven_wherever_retention_stands(out: ReadBack) -> None:
+    """A check that proves nothing on a compacted topic, although all is there."""
+    found = verdict(out, decided(0, out.part(0)), removed=REMOVED)
+    assert proven(found) == (1, 1, 4) and not +found.unproven
+
+
+# -- before the decision
+
+
+@pytest.mark.parametrize(("early_ms", "found"), [(1_000, []), (1_001, ["precommitted read"])])
+def test_a_marker_before_the_decision_counts_only_beyond_what_clocks_differ(out: ReadBack, early_ms, found) -> None:
+    """A precommitted read; and a false one where two brokers' clocks are a second apart."""
+    decision = decided(0, out.part(0, at_ms=DECIDED_MS - early_ms))
+    judged = verdict(out, decision)
+    assert names(judged) == found
+    if found:
+        early = judged.findings[0]
+        assert f"part 0 of batch 0 was visible {early_ms} ms before its decision" in early.what
+        assert early.records == 4 and early.places == ("out-0@0..1", "out-1@0..1") and early.batch == BATCH
+    assert proven(judged) == (1, 1, 4)
+
+
+def test_a_part_that_was_written_again_is_older_than_no_decision(out: ReadBack) -> None:
+    """A false alarm: the parts that were not lost keep their markers, from before the second decision."""
+    assert names(verdict(out, decided(0, out.part(0, at_ms=1_000), rewritten=("kafka/0",)))) == []
+
+
+def test_an_abort_before_the_decision_was_read_by_nobody(out: ReadBack) -> None:
+    """Loss called by a wrong name."""
+    assert names(verdict(out, decided(0, out.part(0, commit=False, at_ms=1_000)))) == ["lost", "outcome lie"]
+
+
+def test_the_earliest_of_several_early_markers_counts(out: ReadBack) -> None:
+    """A tear window that is told shorter than it was."""
+    part = out.part(0, commit=None)
+    for partition, at_ms in ((0, DECIDED_MS - 3_000), (1, DECIDED_MS - 5_000)):
+        out.end((part.producer_id, part.epoch), partition, at_ms=at_ms)
+    assert "visible 5000 ms before" in verdict(out, decided(0, part)).findings[0].what
+
+
+def test_a_decision_of_unknown_time_accuses_nobody(out: ReadBack) -> None:
+    """A false alarm, where the broker's time of the decision is not in the log any more; and a marker at time 0."""
+    decision = decided(0, out.part(0))
+    assert names(verdict(out, decision, log=LogState(decisions=(decision,)))) == []
+    zero = decided(0, ReadBack().part(0))
+    early = ReadBack()
+    early.part(0, at_ms=0)
+    assert names(verdict(early, zero)) == ["precommitted read"]
+
+
+# -- order
+
+
+def test_a_batch_that_begins_before_an_earlier_one_ends_is_out_of_order(out: ReadBack) -> None:
+    """Readers that keep the last value of a key keep the older one."""
+    later, earlier = out.part(1, partitions=(0,)), out.part(0, partitions=(0,))
+    found = verdict(out, decided(0, earlier), decided(1, later))
+    assert names(found) == ["batch reorder"] and found.findings[0].batch == "batch 1"
+    assert found.findings[0].places == ("out-0@0", "out-0@8")
+
+
+def test_parts_of_one_batch_have_no_order_and_batches_one_after_the_other_are_fine(out: ReadBack) -> None:
+    """A false alarm over every batch with more than one part."""
+    parts = [out.part(0, n) for n in range(3)]
+    parts[0], parts[2] = parts[2], parts[0]
+    assert names(verdict(out, decided(0, *parts), decided(1, out.part(1)))) == []
+
+
+def test_a_batch_that_begins_between_two_parts_of_the_earlier_one_is_out_of_order(out: ReadBack) -> None:
+    """A range that forgets the parts before the last one, or the first."""
+    first, between, last = out.part(0, 0), out.part(1), out.part(0, 1)
+    found = verdict(out, decided(0, first, last), decided(1, between))
+    assert names(found) == ["batch reorder"] * 2
+    found = verdict(out, decided(0, last, first), decided(1, between))
+    assert names(found) == ["batch reorder"] * 2
+
+
+def test_a_batch_that_begins_before_an_earlier_one_is_out_of_order_with_all_of_its_parts(out: ReadBack) -> None:
+    """A range that forgets the first of its parts."""
+    first, earlier, last = out.part(1, 0), out.part(0), out.part(1, 1)
+    for parts in ((first, last), (last, first)):
+        assert names(verdict(out, decided(0, earlier), decided(1, *parts))) == ["batch reorder"] * 2
+
+
+def test_another_querys_batches_have_an_order_of_their_own(out: ReadBack) -> None:
+    """A false alarm after a stream began anew on the same sink: its numbers begin at 0 again."""
+    old, new = out.part(7), out.part(0)
+    assert names(verdict(out, decided(7, old, query="before"), decided(0, new))) == []
+
+
+def test_what_no_reader_sees_is_out_of_no_order(out: ReadBack) -> None:
+    """A false alarm over an aborted first attempt, whose loss is told already."""
+    later, earlier = out.part(1, partitions=(0,)), out.part(0, partitions=(0,), commit=False)
+    assert "batch reorder" not in names(verdict(out, decided(0, earlier), decided(1, later)))
+    hidden = ReadBack()
+    later, earlier = hidden.part(1, partitions=(0,)), hidden.part(0, partitions=(0,), hidden=True)
+    assert "batch reorder" not in names(verdict(hidden, decided(0, earlier), decided(1, later)))
+
+
+# -- the log as it is later
+
+
+def test_decisions_are_judged_as_the_log_has_them_later(out: ReadBack) -> None:
+    """A false loss of parts that were written again while the output was read; and a proof thrown away because the log
+    dropped the handles, or the decision, meanwhile.
+    """
+    first, again = decided(0, out.part(0)), decided(0, out.part(0), rewritten=("kafka/0",))
+    kept = decided(1, out.part(1))
+    assert latest([first, kept], log_of(again)) == [again, kept]
+    assert latest([first], log_of(first.without_handles(5))) == [first]
+
+
+def test_a_finding_names_no_more_places_than_a_person_looks_at(out: ReadBack) -> None:
+    """A report of megabytes over one part in a topic of a thousand partitions."""
+    many = range(MOST_PLACES + 5)
+    found = verdict(out, decided(0, out.part(0, records=len(many), partitions=many, commit=False, at_ms=MARKED_MS)))
+    assert len(only(found, Anomaly.LOST).places) == MOST_PLACES

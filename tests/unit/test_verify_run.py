@@ -1,0 +1,70 @@
+"""How often a verification looks before it reports."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from exactly_once import deadline
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops.verify import Anomaly, Finding, run, verify
+from exactly_once.ops.verify.judge import Verdict
+from exactly_once.protocol.log_state import LogState
+
+PASSES, STAYS = Finding(Anomaly.LOST, "a batch that is being committed"), Finding(Anomaly.CORRUPT, "another row")
+
+#: Of a look at a long output.
+LOOK_S = 40.0
+
+
+class Looks:
+    """What each look will find, the last one again and again; each takes long, by a clock of its own."""
+
+    def __init__(self) -> None:
+        self.found: list[list[Finding]] = []
+        self.taken = 0
+        self.now_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def look(self, *_: Any) -> run._Look:
+        self.sleep(LOOK_S)
+        self.taken += 1
+        return run._Look(self.found[min(self.taken, len(self.found)) - 1], Verdict())
+
+    def verified(self, *found: list[Finding], settle_s: float = run.SETTLE_S) -> list[Finding]:
+        self.found, self.taken = list(found), 0
+        connection = Connection.from_options({"kafka.bootstrap.servers": "127.0.0.1:1"})
+        return list(verify(connection, "orders", settle_s=settle_s).findings)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    made = Looks()
+    clock = SimpleNamespace(monotonic=lambda: made.now_s, time=lambda: made.now_s, sleep=made.sleep)
+    for module in (deadline, run):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(run, "_look", made.look)
+    monkeypatch.setattr(run, "read_log", lambda *args, **more: LogState())
+    return made
+
+
+def test_a_look_that_takes_longer_than_the_settling_time_is_followed_by_another(looks: Looks) -> None:
+    """A false alarm over each live stream whose last batches take longer than 15 seconds to read: the batch that was
+    being committed at the first look would be called lost.
+    """
+    assert looks.verified([PASSES], []) == []
+
+
+def test_what_stays_is_reported_when_the_settling_time_is_over(looks: Looks) -> None:
+    """A check that never ends over a sink that is broken."""
+    assert looks.verified([PASSES]) == [PASSES] and looks.taken == 2
+
+
+def test_what_cannot_pass_is_reported_at_once_and_so_is_all_without_a_settling_time(looks: Looks) -> None:
+    """A second look could find a corrupt record gone, after retention; ``--settle 0`` asks for one look."""
+    assert looks.verified([STAYS], []) == [STAYS]
+    assert looks.verified([PASSES], [], settle_s=0) == [PASSES]
