@@ -129,6 +129,10 @@ class SparkSystem:
         whole output with the whole input.
     state : str
         One of :data:`faultlab.state.STORES`: the stream drops what its input has twice. Empty: it has no state.
+    sink_id : str
+        By default a new one.
+    topic : str
+        An output that is there; by default a new one.
     """
 
     workload: Workload
@@ -146,10 +150,13 @@ class SparkSystem:
     per_batch: int = 1000
     origin: bool = False
     state: str = ""
+    sink_id: str = ""
+    topic: str = ""
 
     def __post_init__(self) -> None:
-        self.sink_id = fresh_name("lab")
-        self.topic = create_topic(self.workload.connection.bootstrap_servers, f"{self.sink_id}-out", 4)
+        self.sink_id = self.sink_id or fresh_name("lab")
+        servers = self.workload.connection.bootstrap_servers
+        self.topic = self.topic or create_topic(servers, f"{self.sink_id}-out", 4)
         self.checkpoint = self.checkpoint or self.folder / "checkpoint"
         self.failpoints = self.folder / "failpoints"
         self.failpoints.mkdir(parents=True)

@@ -68,6 +68,10 @@ class Workload:
         The share of transactions that a writer aborts.
     repeats : float
         The share of records that a writer sends a second time, with the same key and id.
+    topic : str
+        One that is there; by default a new one.
+    lives : int
+        The number of the writers' first life: ids of different lives never meet.
     """
 
     def __init__(
@@ -82,11 +86,13 @@ class Workload:
         rate: float = 200.0,
         aborts: float = 0.2,
         repeats: float = 0.0,
+        topic: str = "",
+        lives: int = 0,
     ):
         folder.mkdir(parents=True, exist_ok=True)
         self.connection, self.partitions, self.rate = connection, partitions, rate
-        self.topic = create_topic(connection.bootstrap_servers, fresh_name("in"), partitions)
-        self.writers = [Writer(f"w{n}-{self.topic}") for n in range(writers)]
+        self.topic = topic or create_topic(connection.bootstrap_servers, fresh_name("in"), partitions)
+        self.writers = [Writer(f"w{n}-{self.topic}", lives=lives) for n in range(writers)]
         self._folder, self._seed, self._keys, self._aborts = folder, seed, keys, aborts
         self._repeats = repeats
         self._log: IO[bytes] | None = None

@@ -23,15 +23,12 @@ from faultlab.plan import Plan, make_plan
 from faultlab.soak.looks import Looks, at_rest
 from faultlab.soak.reading import Place, read_from, rows
 from faultlab.soak.results import Offsets, Piece, append, begins_at, read, spread
-from faultlab.soak.streams import INPUT, OUTPUT, PARTITIONS, SINK_ID, SoakSystem, SoakWorkload
+from faultlab.soak.streams import INPUT, OUTPUT, PARTITIONS, SINK_ID, soak_system, soak_workload
 from faultlab.system import Stopped
 from faultlab.workload import place
 
 #: A plan of the lab has a fault each six seconds; a soak wants time between most of them.
 LONGER = 4.0
-
-#: A driver under load: its Python workers and its JVM share two cores with everything else.
-DRIVER = {"spark.driver.memory": "768m"}
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,9 @@ def run_piece(settings: Settings, show: Callable[[str], None]) -> Piece:
         stack.callback(broker.kill)  # first: an orderly stop is slow, and the next piece begins after a crash
         broker.start()
         past, through = Connection(broker.bootstrap_servers), Connection(broker.system_servers)
-        workload = SoakWorkload(past, folder / "writers", piece.seed, piece=number, rate=settings.rate)
+        workload = soak_workload(past, folder / "writers", piece.seed, number, settings.rate)
         stack.callback(workload.close)
-        system = SoakSystem(workload, through, folder, checkpoint=checkpoint, conf=DRIVER)
+        system = soak_system(workload, through, folder, checkpoint)
         stack.callback(system.close)
         lab = Lab(broker, workload, system, History(folder / "history", show), SINK_ID)
         piece = _Run(settings, lab, piece, checkpoint).done(*begins_at(read(settings.results)))
