@@ -75,8 +75,9 @@ class InputOffsets:
             return False
         return True
 
-    def send(self, producer: Producer, offsets: Offsets, deadline: Deadline) -> None:
-        """Add them to the producer's transaction.
+    def send(self, producer: Producer, offsets: Offsets, word: str, deadline: Deadline) -> None:
+        """Add them to the producer's transaction, each with ``word``, which names the batch: a log that has lost the
+        decision is recognised by it.
 
         Raises
         ------
@@ -84,7 +85,7 @@ class InputOffsets:
             The producer must not be used any more: it may still be at it.
         """
         assert self._group is not None, "send() comes after may_be_sent()"
-        positions = [TopicPartition(t, p, o) for t, ends in offsets.items() for p, o in ends.items()]
+        positions = [TopicPartition(t, p, o, word) for t, ends in offsets.items() for p, o in ends.items()]
         timeout_s = min(deadline.left, deadline.seconds * _SHARE)
         group = self._group.consumer_group_metadata()
         try:

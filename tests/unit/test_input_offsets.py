@@ -44,7 +44,7 @@ def test_a_client_that_does_not_come_back_holds_no_decision_up(offsets: InputOff
     """
     hangs, began = threading.Event(), time.monotonic()
     with pytest.raises(OffsetsRefused):
-        offsets.send(Producer(hangs), OFFSETS, Deadline(1.0))  # type: ignore[arg-type]
+        offsets.send(Producer(hangs), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]
     assert time.monotonic() - began < 5
     hangs.set()
 
@@ -53,5 +53,5 @@ def test_what_the_client_says_is_what_is_said(offsets: InputOffsets) -> None:
     """A thread between the two must not swallow a refusal: the transaction could not be committed."""
     refused = KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(OffsetsRefused, match="GROUP_AUTHORIZATION_FAILED"):
-        offsets.send(Producer(refused), OFFSETS, Deadline(1.0))  # type: ignore[arg-type]
-    offsets.send(Producer(None), OFFSETS, Deadline(1.0))  # type: ignore[arg-type]
+        offsets.send(Producer(refused), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]
+    offsets.send(Producer(None), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]
