@@ -83,7 +83,7 @@ def published_batches(admin: Admin, group: str) -> dict[str, int]:
     offsets = admin.call(lambda: admin.client.list_group_offsets({group: None}))
     found: dict[str, int] = {}
     for position in offsets.get(group, {}).values():
-        if word := _WORD.fullmatch(position.metadata or ""):
+        if word := _WORD.fullmatch((position.metadata or "").rstrip("\0")):  # librdkafka sends a C string's end as well
             found[word["query"]] = max(int(word["batch"]), found.get(word["query"], -1))
     return found
 

@@ -27,6 +27,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
+from exactly_once.kafka.groups import published_batches
 from exactly_once.ops.transactions import Refused, end_hanging
 from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, offsets_group
@@ -34,6 +35,7 @@ from exactly_once.protocol.records import MANY_PARTS, WRITE, Claim, Completed, D
 from tests.support import broker as brokers
 from tests.support import oracle
 from tests.support.hanging import UNVERIFIED, leave_hanging
+from tests.support.processes import until
 
 LOG_AS_README_SAYS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 
@@ -299,6 +301,21 @@ def test_a_stray_record_under_a_key_of_the_sinks_own_is_not_to_be_deleted(connec
 
 
 # -- the offsets of the input ------------------------------------------------------------------------------------------
+
+
+def test_the_group_names_the_batch_of_the_last_decision(connection: Connection, sink_id: str, topic: str) -> None:
+    """Duplicate: a log that has lost the decision is recognised by nothing else."""
+    log = owned(connection, sink_id)
+    with Admin(connection) as admin:
+        assert published_batches(admin, offsets_group(sink_id)) == {}
+        for batch in range(2):
+            log.append(decision(sink_id, batch), Deadline(20), {topic: {0: batch + 1}})
+            named = {decision(sink_id, batch).query_id: batch}
+
+            def told(named: dict[str, int] = named) -> bool:
+                return published_batches(admin.renew(10), offsets_group(sink_id)) == named
+
+            until("the end marker in the group's partition", told)
 
 
 class Refusing(Producer):

@@ -54,7 +54,7 @@ def test_a_spent_budget_is_said():
 
 def test_the_last_batch_of_each_query_is_read_from_the_words_beside_the_offsets():
     """Loss or a refusal for nothing: offsets of people, of earlier versions and of earlier queries stand there too."""
-    words = ["q/7", "q/12", "older/40", "", None, "q/x", "q/1/2", "anything", "q/" + "9" * 30]
+    words = ["q/7", "q/12\0", "older/40", "", None, "q/x", "q/1/2", "anything", "q/" + "9" * 30]
     positions = {n: namedtuple("Position", "offset metadata")(1, word) for n, word in enumerate(words)}
     cluster = Cluster({})
     cluster.call, cluster.list_group_offsets = lambda act: act(), lambda wanted: {"g": positions}
