@@ -57,8 +57,8 @@ def claim_for_stream(
 
     consent = Consent.of(options, adopts_all)
 
-    def check(state: LogState, published: int | None) -> None:
-        _check_stream(options, batch, state, consent, published)
+    def check(state: LogState, forgotten: int | None) -> None:
+        _check_stream(options, batch, state, consent, forgotten)
 
     return _claim(options, "stream", batch, check, others, consent)
 
@@ -140,22 +140,22 @@ def _claim(
 ) -> DriverState:
     deadline = Deadline(CLAIM_BUDGET_S)
     with Session.of(options, others, deadline) as session:
-        admin = session.kafka.admin()
-        version, timeout_ms = check_cluster(options, admin)
+        version, timeout_ms = check_cluster(options, session.kafka.admin())
+
+        def forgotten(state: LogState) -> int | None:
+            return _forgotten(options, batch, session, state, deadline)
 
         def make(state: LogState) -> Claim:
-            check(state, published)
+            # again: now the earlier driver's last transaction has ended, on the group's partition as well
+            check(state, forgotten(state))
             bound = WRITE if purpose == "write" else batch.query_id
             return make_claim(state, bound, now_ms(), purpose, options.checkpoint, options.operator)
 
-        published = _published(options, batch, session)  # before the log: a driver that lives may decide meanwhile
         before = session.log.read(deadline)
-        if forgotten_by(published, before.last_decision(batch.query_id)):
-            before = session.log.read(deadline, whole=True)  # it may only not be readable yet
-        check(before, published)
+        check(before, forgotten(before))
         known = before.last_decision(batch.query_id)
         topics = [options.topic] if options.topic else []
-        check_topics(admin, known, topics, consent.adopts_topic)
+        check_topics(session.kafka.admin(), known, topics, consent.adopts_topic)
         _, claim = session.log.claim(make, deadline)
         ahead = session.log.clock_ahead_ms
         reach("claimed")
@@ -185,16 +185,20 @@ def _claim(
     return state
 
 
-def _published(options: SinkOptions, batch: Batch, session: Session) -> int | None:
-    """Return the last batch of the query whose offsets the sink's consumer group has; None when nothing tells it: the
-    input is not Kafka, or the group cannot be asked now.
+def _forgotten(options: SinkOptions, batch: Batch, session: Session, state: LogState, deadline: Deadline) -> int | None:
+    """Return the batch of whose decision the sink's consumer group knows, and the log, in this state, does not; None
+    without one, and where nothing tells it: the input is not Kafka, or the group cannot be asked now.
     """
     if not (options.input_offsets and kafka_offsets(batch.sources)):
         return None
+    published = None
     with suppress(ExactlyOnceError):
-        found = published_batches(session.kafka.admin(GROUP_BUDGET_S), offsets_group(options.sink_id))
-        return found.get(batch.query_id)
-    return None
+        admin = session.kafka.admin(GROUP_BUDGET_S)
+        published = published_batches(admin, offsets_group(options.sink_id)).get(batch.query_id)
+    if not forgotten_by(published, state.last_decision(batch.query_id)):
+        return None
+    now = session.log.read(deadline, whole=True)  # a driver that lives may have decided between the two looks
+    return published if forgotten_by(published, now.last_decision(batch.query_id)) else None
 
 
 def _tell(sink_id: str, found: Resolved, state: DriverState) -> None:

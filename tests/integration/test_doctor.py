@@ -101,7 +101,7 @@ def test_a_start_names_the_topic_that_may_lose_what_is_committed(
         topic = brokers.create_topic(connection.bootstrap_servers, config=config)
         sink = {"sink.id": brokers.fresh_name("sink"), "topic": topic, "write.id": "w"}
         with caplog.at_level(logging.WARNING):
-            claim_for_write(SinkOptions.parse({**connection.spark(), **sink}))
+            claim_for_write(SinkOptions.parse({**connection.spark(), **sink}, batch=True))
         assert caplog.text.count("EO-WARN-UNCLEAN") == said and (topic in caplog.text) is bool(said)
         caplog.clear()
 
