@@ -300,6 +300,13 @@ def test_a_stray_record_under_a_key_of_the_sinks_own_is_not_to_be_deleted(connec
     assert "tombstone" not in str(e.value)
 
 
+def test_a_claim_that_the_log_has_lost_is_not_called_superseded(connection: Connection, sink_id: str) -> None:
+    """Mishap: "superseded by claim 1" sends people to look for a second driver, where a broker has lost records."""
+    owned(connection, sink_id, token=1)
+    with pytest.raises(CommitLogDamaged, match=r"EO-LOG: claim 2 of sink .* is gone from the commit log"):
+        CommitLog(connection, sink_id).own(2, Deadline(20))
+
+
 # -- the offsets of the input ------------------------------------------------------------------------------------------
 
 
