@@ -115,10 +115,10 @@ def check_published(
     raise CheckpointRewound(
         f"batch {published} of query {batch.query_id} was decided, as the consumer group {group} says, but the commit "
         f"log {newest}: its newest records are lost (a broker without them became leader, or it was restored)",
-        f"Run exactly-once verify {sink_id}. If it finds batch {published} in the output, commit what is still open of "
-        "it (exactly-once transactions list, exactly-once transactions commit), and start with a new checkpoint at "
-        f"the offsets of the group {group}; if it finds nothing of that batch, set the option "
-        f"sink.adopt={history_word(batch)} for one start, which writes it",
+        "Commit what is still open of that batch (exactly-once transactions list, exactly-once transactions commit), "
+        f"and start with a new checkpoint at the offsets of the group {group}. Only if nothing of it is in the output, "
+        f"since its transactions were rolled back, set the option sink.adopt={history_word(batch)} for one start, "
+        "which writes it",
     )
 
 
