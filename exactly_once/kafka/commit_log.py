@@ -183,8 +183,8 @@ class CommitLog:
             try:
                 self._write([kept, record] if kept else [record], deadline, offsets)
                 return
-            except OffsetsRefused:
-                offsets = None
+            except OffsetsRefused as e:
+                offsets = offsets if e.again else None
             except KafkaException as e:  # fenced by a late init, or an answer that got lost: look, then try again
                 if cause_of(e) is Cause.TOO_LARGE and isinstance(record, Decision):
                     raise self._too_large(record) from e

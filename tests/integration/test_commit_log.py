@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -345,6 +346,26 @@ def test_offsets_that_the_group_does_not_take_do_not_stop_a_decision(
     assert [d.batch_id for d in read_log(connection, sink_id).decisions] == [0, 1]
     assert deadline.left > 5
     assert caplog.text.count("EO-WARN-GROUP") == 1
+
+
+@pytest.mark.long
+def test_the_first_decision_after_a_restart_of_the_broker_does_not_wait_for_the_offsets(
+    own_broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wedge, found by seed 5 of the comparison: librdkafka asks the coordinator that it knew, over a connection that
+    nobody opens again, until the time-out of the offsets. Readers waited 7 s more than for the broker.
+    """
+    running = own_broker()
+    connection = Connection(running.bootstrap_servers)
+    topic = brokers.create_topic(running.bootstrap_servers)
+    log = owned(connection, "s")
+    log.append(decision("s", 0), Deadline(30), {topic: {0: 1}})
+    running.restart()
+    began = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        log.append(decision("s", 1), Deadline(30), {topic: {0: 2}})
+    took_s = time.monotonic() - began
+    assert took_s < 5 and "EO-WARN-GROUP" not in caplog.text
 
 
 @pytest.mark.long
