@@ -361,6 +361,12 @@ def test_the_first_decision_after_a_restart_of_the_broker_does_not_wait_for_the_
     log = owned(connection, "s")
     log.append(decision("s", 0), Deadline(30), {topic: {0: 1}})
     running.restart()
+    with Admin(connection) as admin:
+
+        def answers() -> bool:
+            return bool(published_batches(admin.renew(30), offsets_group("s")))
+
+        until("the group's coordinator", answers)
     began = time.monotonic()
     with caplog.at_level(logging.WARNING):
         log.append(decision("s", 1), Deadline(30), {topic: {0: 2}})
