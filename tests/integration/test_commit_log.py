@@ -356,15 +356,12 @@ def test_the_first_decision_after_a_restart_of_the_broker_does_not_wait_for_the_
     running = own_broker()
     connection = Connection(running.bootstrap_servers)
     topic = brokers.create_topic(running.bootstrap_servers)
-    log = owned(connection, "s")
-    log.append(decision("s", 0), Deadline(30), {topic: {0: 1}})
-    running.restart()
-    with Admin(connection) as admin:
-
-        def answers() -> bool:
-            return bool(published_batches(admin.renew(30), offsets_group("s")))
-
-        until("the group's coordinator", answers)
+    with Admin(connection) as admin:  # waits for the group's coordinator
+        published_batches(admin, offsets_group("s"))
+        log = owned(connection, "s")
+        log.append(decision("s", 0), Deadline(30), {topic: {0: 1}})
+        running.restart()
+        published_batches(admin.renew(30), offsets_group("s"))
     began = time.monotonic()
     log.append(decision("s", 1), Deadline(30), {topic: {0: 2}})
     assert time.monotonic() - began < 5  # with the offsets or, for a minute, without them
