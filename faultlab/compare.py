@@ -23,7 +23,17 @@ from faultlab.history import History
 from faultlab.judge import judge
 from faultlab.lab import Lab
 from faultlab.plan import make_plan
-from faultlab.side_by_side import Line, Sample, append, failed_starts, longest_hold, longest_silence, read, table
+from faultlab.side_by_side import (
+    Line,
+    Sample,
+    append,
+    failed_starts,
+    first_visible,
+    longest_hold,
+    longest_silence,
+    read,
+    table,
+)
 from faultlab.system import SparkSystem, Stopped, System
 from faultlab.workload import Workload
 from tests.support import oracle, spark_archive
@@ -113,7 +123,8 @@ def run_one(name: str, settings: Settings, folder: Path, show: Callable[[str], N
             failed_starts([e.name for e in lab.history.events]),
             max(0, getattr(lab.system, "submissions", 1) - 1),
             longest_hold(watch.samples),
-            longest_silence(watch.samples, started[0] - watch.began_s if started else 0.0),
+            first_visible(watch.samples, started[0] - watch.began_s if started else 0.0),
+            longest_silence(watch.samples),
             dict(lab.history.seen),
             verdict.examples,
             failed,

@@ -49,8 +49,10 @@ class Line:
         Of those, how often a job was submitted again from its checkpoint (Flink).
     held_s : float
         The longest time for which readers stood still before records that were in the output already.
+    first_s : float
+        From the first start to the first visible record: a cold start, before any fault.
     silent_s : float
-        The longest time in which no new record became visible.
+        The longest time in which no new record became visible, from the first one on.
     failed : str
         Why the run could not be brought to its end.
     """
@@ -68,6 +70,7 @@ class Line:
     failed_starts: int = 0
     submissions: int = 0
     held_s: float = 0.0
+    first_s: float = 0.0
     silent_s: float = 0.0
     ends: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
@@ -123,6 +126,7 @@ def table(lines: Sequence[Line]) -> str:
     for title, name in (
         ("readers stood still before written records, longest, s", "held_s"),
         ("nothing new visible, longest, s", "silent_s"),
+        ("from the start to the first visible record, longest, s", "first_s"),
     ):
         rows.append([title, *(f"{max(getattr(li, name) for li in some):.1f}" for some in systems.values())])
     rows.append(["runs without an end", *(str(sum(bool(li.failed) for li in some)) for some in systems.values())])
@@ -157,7 +161,12 @@ def longest_hold(samples: Sequence[Sample]) -> float:
     return round(longest, 1)
 
 
-def longest_silence(samples: Sequence[Sample], since_s: float) -> float:
-    """The longest time in which no look saw anything new, in seconds: from ``since_s`` to the last new record."""
-    moments = [now.at_s for before, now in pairwise(samples) if now.visible > before.visible and now.at_s > since_s]
-    return round(max((b - a for a, b in pairwise([since_s, *moments])), default=0.0), 1)
+def first_visible(samples: Sequence[Sample], since_s: float) -> float:
+    """The time from ``since_s`` to the first look that saw a visible record, in seconds; 0.0 without one."""
+    return round(max(0.0, next((s.at_s - since_s for s in samples if s.visible), 0.0)), 1)
+
+
+def longest_silence(samples: Sequence[Sample]) -> float:
+    """The longest time in which no look saw anything new, in seconds: from the first visible record to the last one."""
+    moments = [now.at_s for before, now in pairwise(samples) if now.visible > before.visible]
+    return round(max((b - a for a, b in pairwise(moments)), default=0.0), 1)

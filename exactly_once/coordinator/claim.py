@@ -5,25 +5,28 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import psutil
 
-from exactly_once.checkpoint import batch_in_flight, read_checkpoint
+from exactly_once.checkpoint import batch_in_flight, kafka_offsets, read_checkpoint
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.resolve import Loss, Resolved, resolve
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
-from exactly_once.errors import CheckpointAway, CheckpointUnusable, Expired, SinkOwned
+from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, Expired, SinkOwned
 from exactly_once.failpoints import reach
+from exactly_once.kafka.groups import published_batches
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.participants.kafka_checks import check_cluster, check_topics
+from exactly_once.participants.kafka_checks import check_cluster, check_topics, warn_of_elections
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
-from exactly_once.protocol.planning import Batch, check_binding, owned_sink, plan_batch
+from exactly_once.protocol.names import offsets_group
+from exactly_once.protocol.planning import Batch, check_binding, check_published, forgotten_by, owned_sink, plan_batch
 from exactly_once.protocol.records import WRITE, Claim, Decision
 from exactly_once.protocol.replay import Replay
 from exactly_once.protocol.too_long import times_too_long
@@ -32,6 +35,9 @@ log = logging.getLogger(__name__)
 
 #: For all of a start: log, resolve, sweep. Two coordinator elections fit.
 CLAIM_BUDGET_S = 60.0
+
+#: For the consumer group among it: it tells of a damaged log, and must not keep a stream with a whole one waiting.
+GROUP_BUDGET_S = 5.0
 
 
 def claim_for_stream(
@@ -50,9 +56,11 @@ def claim_for_stream(
     """
 
     consent = Consent.of(options, adopts_all)
-    return _claim(
-        options, "stream", batch, lambda state: _check_stream(options, batch, state, consent), others, consent
-    )
+
+    def check(state: LogState, forgotten: int | None) -> None:
+        _check_stream(options, batch, state, consent, forgotten)
+
+    return _claim(options, "stream", batch, check, others, consent)
 
 
 def check_start(options: SinkOptions, state: LogState) -> None:
@@ -87,8 +95,10 @@ def check_start(options: SinkOptions, state: LogState) -> None:
     _check_stream(options, batch, state, consent)
 
 
-def _check_stream(options: SinkOptions, batch: Batch, state: LogState, consent: Consent) -> None:
-    """Refuse a batch that the sink's log, in this state, does not allow."""
+def _check_stream(
+    options: SinkOptions, batch: Batch, state: LogState, consent: Consent, published: int | None = None
+) -> None:
+    """Refuse a batch that the sink's log, in this state, does not allow, or of which the log has lost the decision."""
     bound = state.owner.query_id if state.owner else None
     taken = bound if bound != batch.query_id and consent.takes_over(bound) else None
     operator = state.owner.operator if state.owner else ""
@@ -96,6 +106,7 @@ def _check_stream(options: SinkOptions, batch: Batch, state: LogState, consent: 
     last = state.last_decision(batch.query_id)
     adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
     plan_batch(options.sink_id, batch, last, adopt)
+    check_published(options.sink_id, batch, last, published, lambda: consent.adopts_history(batch, bound))
 
 
 def claim_for_write(options: SinkOptions) -> DriverState:
@@ -107,7 +118,7 @@ def claim_for_write(options: SinkOptions) -> DriverState:
         Its ``last_batch`` is 0 when the write is decided already, else -1.
     """
 
-    def check(state: LogState) -> None:
+    def check(state: LogState, _: int | None) -> None:
         owner = state.owner
         if owner is not None and owner.query_id not in (None, WRITE):
             raise SinkOwned(
@@ -123,24 +134,28 @@ def _claim(
     options: SinkOptions,
     purpose: str,
     batch: Batch,
-    check: Callable[[LogState], None],
+    check: Callable[[LogState, int | None], None],
     others: Iterable[Participant[Any]],
     consent: Consent,
 ) -> DriverState:
     deadline = Deadline(CLAIM_BUDGET_S)
     with Session.of(options, others, deadline) as session:
-        admin = session.kafka.admin()
-        version, timeout_ms = check_cluster(options, admin)
+        version, timeout_ms = check_cluster(options, session.kafka.admin())
+
+        def forgotten(state: LogState) -> int | None:
+            return _forgotten(options, batch, session, state, deadline)
 
         def make(state: LogState) -> Claim:
-            check(state)
+            # again: now the earlier driver's last transaction has ended, on the group's partition as well
+            check(state, forgotten(state))
             bound = WRITE if purpose == "write" else batch.query_id
             return make_claim(state, bound, now_ms(), purpose, options.checkpoint, options.operator)
 
         before = session.log.read(deadline)
-        check(before)
+        check(before, forgotten(before))
+        known = before.last_decision(batch.query_id)
         topics = [options.topic] if options.topic else []
-        check_topics(admin, before.last_decision(batch.query_id), topics, consent.adopts_topic)
+        check_topics(session.kafka.admin(), known, topics, consent.adopts_topic)
         _, claim = session.log.claim(make, deadline)
         ahead = session.log.clock_ahead_ms
         reach("claimed")
@@ -163,9 +178,27 @@ def _claim(
             too_long=times_too_long(after, batch),
             operator=options.operator,
         )
+        written = topics or (known.topics if known else ())
+        warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written})
     consent.say_unneeded(options.sink_id)
     _tell(options.sink_id, found, state)
     return state
+
+
+def _forgotten(options: SinkOptions, batch: Batch, session: Session, state: LogState, deadline: Deadline) -> int | None:
+    """Return the batch of whose decision the sink's consumer group knows, and the log, in this state, does not; None
+    without one, and where nothing tells it: the input is not Kafka, or the group cannot be asked now.
+    """
+    if not (options.input_offsets and kafka_offsets(batch.sources)):
+        return None
+    published = None
+    with suppress(ExactlyOnceError):
+        admin = session.kafka.admin(GROUP_BUDGET_S)
+        published = published_batches(admin, offsets_group(options.sink_id)).get(batch.query_id)
+    if not forgotten_by(published, state.last_decision(batch.query_id)):
+        return None
+    now = session.log.read(deadline, whole=True)  # a driver that lives may have decided between the two looks
+    return published if forgotten_by(published, now.last_decision(batch.query_id)) else None
 
 
 def _tell(sink_id: str, found: Resolved, state: DriverState) -> None:

@@ -39,7 +39,7 @@ from exactly_once.kafka.input_offsets import InputOffsets, Offsets, OffsetsRefus
 from exactly_once.kafka.log_reader import PARTITION, Reading
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, encode, headers_of
 from exactly_once.protocol.log_state import LogState, fold
-from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
+from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace, offsets_group
 from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, key_of
 
 T = TypeVar("T")
@@ -183,8 +183,8 @@ class CommitLog:
             try:
                 self._write([kept, record] if kept else [record], deadline, offsets)
                 return
-            except OffsetsRefused:
-                offsets = None
+            except OffsetsRefused as e:
+                offsets = offsets if e.again else None
             except KafkaException as e:  # fenced by a late init, or an answer that got lost: look, then try again
                 if cause_of(e) is Cause.TOO_LARGE and isinstance(record, Decision):
                     raise self._too_large(record) from e
@@ -216,15 +216,25 @@ class CommitLog:
         ------
         Fenced
             When a later claim exists.
+        CommitLogDamaged
+            When the log has lost the claim.
         """
         owner = self._state.owner
         if self._producer is None or owner is None or owner.token != token:
             known, self._known = self._known, None
             owner = self._init(deadline, known).owner  # what is remembered may be an earlier claim of this driver
-        if owner is None or owner.token != token:
+        if owner is None or owner.token < token:
+            self._discard()
+            raise CommitLogDamaged(
+                f"claim {token} of sink {self.sink_id!r} is gone from the commit log {self.topic}, which has lost its "
+                "newest records: a broker without them became leader, or the topic was restored or made again",
+                "Start the stream again: the start compares what is left with the checkpoint and the consumer group "
+                f"{offsets_group(self.sink_id)}",
+            )
+        if owner.token != token:
             self._discard()
             raise Fenced(
-                f"claim {token} of sink {self.sink_id!r} is superseded by {owner.title if owner else 'no claim'}",
+                f"claim {token} of sink {self.sink_id!r} is superseded by {owner.title}",
                 "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take "
                 "the sink back",
             )
@@ -311,7 +321,7 @@ class CommitLog:
                     on_delivery=delivered(record),
                 )
             if offsets:
-                self._offsets.send(producer, offsets, deadline)
+                self._offsets.send(producer, offsets, _word(records), deadline)
             producer.commit_transaction(deadline.left)
             if failed:
                 raise KafkaException(failed[0])
@@ -358,6 +368,11 @@ class CommitLog:
 
     def _named(self, e: KafkaException) -> ExactlyOnceError:
         return of_commit_log(e, self.topic, self._connection.bootstrap_servers, namespace(self.sink_id))
+
+
+def _word(records: Sequence[Record]) -> str:
+    """The batch whose decision is among ``records``, for :meth:`InputOffsets.send`."""
+    return next((f"{r.query_id}/{r.batch_id}" for r in records if isinstance(r, Decision)), "")
 
 
 def _patiently(deadline: Deadline, act: Callable[[], T], *passing: type[ExactlyOnceError]) -> T:

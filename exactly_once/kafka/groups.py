@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -12,6 +13,10 @@ from exactly_once.kafka.admin import LATEST, Admin, Partition
 
 #: Groups asked for together: one request to each coordinator among them, and a short step between looks at the budget.
 _GROUPS_AT_ONCE = 100
+
+
+#: Beside an offset: the batch that committed it. Anybody may write there who may commit for the group.
+_WORD = re.compile(r"(?P<query>[^/]{1,200})/(?P<batch>[0-9]{1,19})")
 
 
 class Readers(NamedTuple):
@@ -68,6 +73,18 @@ def group_offsets(admin: Admin, group: str) -> dict[str, dict[int, int]]:
     for tp, position in offsets.get(group, {}).items():
         if position.offset >= 0:
             found.setdefault(tp.topic, {})[tp.partition] = position.offset
+    return found
+
+
+def published_batches(admin: Admin, group: str) -> dict[str, int]:
+    """The last batch of each query whose offsets a decision has committed to the sink's ``group``, by the words that it
+    left there (:mod:`exactly_once.kafka.input_offsets`); empty when there are none.
+    """
+    offsets = admin.call(lambda: admin.client.list_group_offsets({group: None}))
+    found: dict[str, int] = {}
+    for position in offsets.get(group, {}).values():
+        if word := _WORD.fullmatch((position.metadata or "").rstrip("\0")):  # librdkafka sends a C string's end as well
+            found[word["query"]] = max(int(word["batch"]), found.get(word["query"], -1))
     return found
 
 

@@ -33,13 +33,22 @@ _AGAIN_S = 60.0
 #: The share of a write's budget that they may take.
 _SHARE = 0.2
 
+#: What they take at most when the group's coordinator has just answered: two requests, of milliseconds each.
+_LONGEST_S = 2.0
 
 #: What librdkafka may take beyond its time-out before it counts as one that does not come back.
 _LATE_S = 1.0
 
 
 class OffsetsRefused(Exception):
-    """The offsets could not be added to the transaction, so it cannot be committed."""
+    """The offsets could not be added to the transaction, so it cannot be committed.
+
+    ``again`` asks for one more try with a new producer, which does not know the coordinator of before.
+    """
+
+    def __init__(self, why: str, again: bool = False):
+        super().__init__(why)
+        self.again = again
 
 
 class InputOffsets:
@@ -50,6 +59,7 @@ class InputOffsets:
         self._sink_id = sink_id
         self._group: Consumer | None = None
         self._not_before = 0.0
+        self._late = False
 
     def may_be_sent(self, offsets: Offsets, deadline: Deadline) -> bool:
         """Whether the group's coordinator answers.
@@ -75,8 +85,9 @@ class InputOffsets:
             return False
         return True
 
-    def send(self, producer: Producer, offsets: Offsets, deadline: Deadline) -> None:
-        """Add them to the producer's transaction.
+    def send(self, producer: Producer, offsets: Offsets, word: str, deadline: Deadline) -> None:
+        """Add them to the producer's transaction, each with ``word``, which names the batch: a log that has lost the
+        decision is recognised by it.
 
         Raises
         ------
@@ -84,14 +95,19 @@ class InputOffsets:
             The producer must not be used any more: it may still be at it.
         """
         assert self._group is not None, "send() comes after may_be_sent()"
-        positions = [TopicPartition(t, p, o) for t, ends in offsets.items() for p, o in ends.items()]
-        timeout_s = min(deadline.left, deadline.seconds * _SHARE)
+        positions = [TopicPartition(t, p, o, word) for t, ends in offsets.items() for p, o in ends.items()]
+        timeout_s = min(deadline.left, deadline.seconds * _SHARE, _LONGEST_S)
         group = self._group.consumer_group_metadata()
         try:
             _bounded(lambda: producer.send_offsets_to_transaction(positions, group, timeout_s), timeout_s)
         except KafkaException as e:
+            if not self._late and e.args[0].code() == KafkaError._TIMED_OUT:
+                self._late = True
+                raise OffsetsRefused(str(e), again=True) from e
+            self._late = False
             self._refused(e.args[0])
             raise OffsetsRefused(str(e)) from e
+        self._late = False
 
     def close(self) -> None:
         """Close the connection."""

@@ -19,6 +19,9 @@ from kafka.protocol.producer.transaction import EndTxnRequest
 
 from exactly_once.kafka.admin import Admin
 
+#: With this setting, a broker without a topic's newest records may become their leader: they are gone then.
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+
 
 class Member(NamedTuple):
     """A broker that is alive, and the address that it gives to clients."""
@@ -130,6 +133,11 @@ def controllers_clock(admin: Admin) -> int | None:
 def topics(admin: Admin, names: list[str]) -> list[Topic]:
     """Return what the brokers tell of these topics, those included that do not exist."""
     return [_topic(admin, found) for found in admin.call(lambda: admin.client.describe_topics(names))]
+
+
+def may_elect_uncleanly(config: Mapping[str, str]) -> bool:
+    """Return whether a topic of this configuration may lose records that its brokers have acknowledged."""
+    return config.get(UNCLEAN_ELECTION, "false") == "true"
 
 
 def _topic(admin: Admin, found: Mapping[str, Any]) -> Topic:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from exactly_once.kafka.commit_log import LOG_TRANSACTION_TIMEOUT_MS
 from exactly_once.kafka.log_topic import BYTES_OF_A_PART, NEEDED, SMALL_BATCH, TOPIC_CONFIG
-from exactly_once.kafka.survey import Level, Topic
+from exactly_once.kafka.survey import UNCLEAN_ELECTION, Level, Topic, may_elect_uncleanly
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.doctor import Line, ok, warn, wrong
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SHORTEST_TRANSACTION_TIMEOUT_MS
@@ -226,6 +226,22 @@ def judge_replication(
             f"Use {max(SAFE_REPLICAS, replicas)} replicas and one less for min.insync.replicas",
         )
     return ok(name, said)
+
+
+def judge_election(topic: str, config: Mapping[str, str]) -> list[Line]:
+    """Judge whether brokers without a topic's newest records may lead it; nothing when they may not, or when the
+    configuration is not readable.
+    """
+    if not may_elect_uncleanly(config):
+        return []
+    return [
+        warn(
+            "leader election",
+            f"{UNCLEAN_ELECTION}=true on {topic}: a broker without the newest records may become leader, and records "
+            "that are committed are lost (EO-WARN-UNCLEAN)",
+            f"Set {UNCLEAN_ELECTION}=false on {topic}",
+        )
+    ]
 
 
 def judge_log_settings(log: Topic) -> list[Line]:

@@ -235,7 +235,7 @@ class _Cluster:
         [topic] = survey.topics(self._admin, [name])
         least = self._number(in_sync)
         if topic.exists and not topic.hidden:
-            return [self._replication(name, topic, least)]
+            return [self._replication(name, topic, least), *cluster.judge_election(name, topic.config)]
         replicas = self._number(replication)
         return [] if replicas is None else [cluster.judge_replication(name, replicas, None, least, self._alive)]
 
@@ -247,7 +247,7 @@ class _Cluster:
         lines = [cluster.judge_log_rights(log, may_create)]
         if log.exists and not log.hidden:
             lines += [*cluster.judge_log_settings(log), *cluster.judge_log_size(log)]
-            lines.append(self._replication("commit log", log))
+            lines += [self._replication("commit log", log), *cluster.judge_election(log.name, log.config)]
         if self._coordinated:  # else there is no coordinator to ask, and the line of its topic says why
             lines.append(self._ids_rights(self._sink_id))
         return lines
@@ -283,7 +283,10 @@ class _Cluster:
         lines = [cluster.judge_output_rights(topic)]
         if topic.exists and not topic.hidden:
             limit = topic.config.get("max.message.bytes")
-            lines.append(self._replication(f"topic {topic.name}", topic))
+            lines += [
+                self._replication(f"topic {topic.name}", topic),
+                *cluster.judge_election(topic.name, topic.config),
+            ]
             lines += cluster.judge_topic_size(topic.name, int(limit) if limit else None)
         return lines
 

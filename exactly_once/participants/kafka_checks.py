@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from exactly_once.errors import InvalidOption, InvalidTransactionTimeout, TopicRecreated
+from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.survey import UNCLEAN_ELECTION, may_elect_uncleanly
 from exactly_once.kafka.transactions import end_txn_version
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Decision
+
+log = logging.getLogger(__name__)
 
 
 def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int]:
@@ -71,6 +76,23 @@ def check_topics(
                 "new sink.id",
             )
     return ids
+
+
+def warn_of_elections(sink_id: str, admin: Admin, topics: Iterable[str]) -> None:
+    """Say in one line which of ``topics`` may lose what is committed, as far as this principal may read settings.
+    Never raises: a start does not fail for a warning.
+    """
+    found: list[str] = []
+    with suppress(ExactlyOnceError):
+        found = [t for t in sorted(topics) if may_elect_uncleanly(admin.topic_config(t))]
+    if found:
+        log.warning(
+            "sink %s: EO-WARN-UNCLEAN %s=true on %s: a broker without the newest records may become leader, and then "
+            "no sink keeps exactly-once; set it to false, and min.insync.replicas to 2 or more",
+            sink_id,
+            UNCLEAN_ELECTION,
+            ", ".join(found),
+        )
 
 
 def check_producer(options: SinkOptions, timeout_ms: int) -> None:

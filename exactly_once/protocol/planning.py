@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 from exactly_once.errors import AlreadyDecided, CheckpointRewound, SinkOwned
 from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import WRITE, Decision
 
 
@@ -79,6 +81,44 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
         "Put back the newest checkpoint, or, to write old input again on purpose, start with a new checkpoint and a "
         "new sink.id",
         safe="The output is correct up to the decided batch; nothing was written again",
+    )
+
+
+def forgotten_by(published: int | None, last: Decision | None) -> bool:
+    """Return whether the log has lost decisions: the consumer group got the offsets of the batch ``published`` in the
+    transaction of its decision, and ``last`` is the newest decision in the log.
+    """
+    return published is not None and (last is None or last.batch_id < published)
+
+
+def check_published(
+    sink_id: str, batch: Batch, last: Decision | None, published: int | None, adopts: Callable[[], bool]
+) -> None:
+    """Refuse a batch of whose decision only the sink's consumer group still knows.
+
+    Parameters
+    ----------
+    published : int or None
+        The last batch of this query whose offsets the group has; None when it names none.
+    adopts
+        Whether the user consents that ``batch`` is written all the same; asked only when that is needed.
+
+    Raises
+    ------
+    CheckpointRewound
+        When the batch was decided: writing it could duplicate.
+    """
+    if published is None or batch.batch_id > published or not forgotten_by(published, last) or adopts():
+        return  # a batch behind the published one is undecided, whatever the log has lost
+    group = offsets_group(sink_id)
+    newest = "has no decision of this query" if last is None else f"ends with the decision of batch {last.batch_id}"
+    raise CheckpointRewound(
+        f"batch {published} of query {batch.query_id} was decided, as the consumer group {group} says, but the commit "
+        f"log {newest}: its newest records are lost (a broker without them became leader, or it was restored)",
+        "Commit what is still open of that batch (exactly-once transactions list, exactly-once transactions commit), "
+        f"and start with a new checkpoint at the offsets of the group {group}. Only if nothing of it is in the output, "
+        f"since its transactions were rolled back, set the option sink.adopt={history_word(batch)} for one start, "
+        "which writes it",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from exactly_once.coordinator.claim import claim_for_write
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import list_transactions
@@ -17,9 +19,12 @@ from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops import cli
 from exactly_once.ops.cli import doctor
 from exactly_once.ops.doctor import Line, Verdict
+from exactly_once.options import SinkOptions
 from tests.support import broker as brokers
 from tests.support.authorizing import AuthorizingBroker, Right
 from tests.support.dead_sink import DEAD, DeadSink
+
+UNCLEAN = {"unclean.leader.election.enable": "true"}
 
 Run = Callable[..., tuple[int, Any]]
 
@@ -76,7 +81,7 @@ def test_what_cannot_work_is_wrong_with_its_way_out(run: Run, connection: Connec
     log = {"cleanup.policy": "delete", "max.message.bytes": "65000"}
     sink_id, servers = brokers.fresh_name("sink"), connection.bootstrap_servers
     brokers.create_topic(servers, f"eo.{sink_id}.commit-log", config=log)
-    small = brokers.create_topic(servers, config={"max.message.bytes": "1000", "min.insync.replicas": "2"})
+    small = brokers.create_topic(servers, config={"max.message.bytes": "1000", "min.insync.replicas": "2", **UNCLEAN})
     code, found = run("--bootstrap-servers", f"127.0.0.1:1,{servers}", "--sink", sink_id, "--topic", small)
     assert code == 1 and found["verdict"] == "wrong"
     said = [line["sentence"] + line["way_out"] for line in found["checks"] if line["verdict"] == "wrong"]
@@ -84,7 +89,21 @@ def test_what_cannot_work_is_wrong_with_its_way_out(run: Run, connection: Connec
     assert any("no record can be written" in s for s in said)
     assert "127.0.0.1:1" in by_check(found, "bootstrap.servers")[0]["sentence"]
     assert [line["verdict"] for line in by_check(found, "message size")] == ["warn", "warn"]
+    assert [line["verdict"] for line in by_check(found, "leader election")] == ["warn"]
     assert run("--bootstrap-servers", servers, "--topic", "nowhere")[0] == 1
+
+
+def test_a_start_names_the_topic_that_may_lose_what_is_committed(
+    connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Loss: nobody runs the doctor again after somebody has changed the topic."""
+    for config, said in ((UNCLEAN, 1), ({}, 0)):
+        topic = brokers.create_topic(connection.bootstrap_servers, config=config)
+        sink = {"sink.id": brokers.fresh_name("sink"), "topic": topic, "write.id": "w"}
+        with caplog.at_level(logging.WARNING):
+            claim_for_write(SinkOptions.parse({**connection.spark(), **sink}, batch=True))
+        assert caplog.text.count("EO-WARN-UNCLEAN") == said and (topic in caplog.text) is bool(said)
+        caplog.clear()
 
 
 def test_each_setting_of_the_brokers_that_stops_a_stream_is_one_line(

@@ -33,6 +33,7 @@ from exactly_once.ops.doctor_cluster import (
     judge_brokers,
     judge_clock,
     judge_cluster_rights,
+    judge_election,
     judge_ids_rights,
     judge_level,
     judge_log_rights,
@@ -223,6 +224,13 @@ def test_replication_is_judged_by_what_the_next_failure_costs(
 def test_partitions_without_a_leader_are_wrong() -> None:
     """Outage: a part that waits for a leader until its delivery timeout."""
     check(judge_replication("t", 3, 3, 2, 3, leaderless=2), WRONG, "2 partitions without a leader")
+
+
+def test_a_topic_that_may_lose_what_is_committed_is_one_line() -> None:
+    """Loss: a broker that was away becomes leader, and records that every reader has seen are gone."""
+    [line] = judge_election("t", {"unclean.leader.election.enable": "true"})
+    check(line, WARN, "unclean.leader.election.enable=true on t", "EO-WARN-UNCLEAN", "=false on t")
+    assert judge_election("t", {"unclean.leader.election.enable": "false"}) == judge_election("t", {}) == []
 
 
 LOG = Topic("eo.s.commit-log", rights={"READ", "WRITE"}, config=TOPIC_CONFIG)

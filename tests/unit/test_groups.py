@@ -6,7 +6,7 @@ import pytest
 from kafka.errors import GroupAuthorizationFailedError
 
 from exactly_once.deadline import Deadline
-from exactly_once.kafka.groups import find_readers
+from exactly_once.kafka.groups import find_readers, published_batches
 
 Position = namedtuple("Position", "offset")
 
@@ -50,3 +50,14 @@ def test_a_group_that_cannot_be_asked_hides_no_other(others):
 def test_a_spent_budget_is_said():
     cluster = Cluster({"a": 0})
     assert find_readers(cluster, [("t", 0)], 0.0) == ({("t", 0): ()}, False) and cluster.asked == 0
+
+
+def test_the_last_batch_of_each_query_is_read_from_the_words_beside_the_offsets():
+    """Loss or a refusal for nothing: offsets of people, of earlier versions and of earlier queries stand there too."""
+    words = ["q/7", "q/12\0", "older/40", "", None, "q/x", "q/1/2", "anything", "q/" + "9" * 30]
+    positions = {n: namedtuple("Position", "offset metadata")(1, word) for n, word in enumerate(words)}
+    cluster = Cluster({})
+    cluster.call, cluster.list_group_offsets = lambda act: act(), lambda wanted: {"g": positions}
+    assert published_batches(cluster, "g") == {"q": 12, "older": 40}
+    cluster.list_group_offsets = lambda wanted: {}
+    assert published_batches(cluster, "g") == {}

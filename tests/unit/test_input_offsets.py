@@ -44,14 +44,28 @@ def test_a_client_that_does_not_come_back_holds_no_decision_up(offsets: InputOff
     """
     hangs, began = threading.Event(), time.monotonic()
     with pytest.raises(OffsetsRefused):
-        offsets.send(Producer(hangs), OFFSETS, Deadline(1.0))  # type: ignore[arg-type]
+        offsets.send(Producer(hangs), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]
     assert time.monotonic() - began < 5
     hangs.set()
+
+
+def test_a_time_out_is_tried_once_more_and_then_refused(
+    offsets: InputOffsets, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Outage: after a broker's restart the client asks a coordinator of before; a new one does not. Guards against a
+    decision that tries forever, and against lag tools and a lost decision's witness that miss a minute for nothing.
+    """
+    late = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    for again in (True, False):
+        caplog.clear()
+        with pytest.raises(OffsetsRefused) as refused:
+            offsets.send(Producer(late), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]
+        assert refused.value.again is again and caplog.text.count("EO-WARN-GROUP") == (not again)
 
 
 def test_what_the_client_says_is_what_is_said(offsets: InputOffsets) -> None:
     """A thread between the two must not swallow a refusal: the transaction could not be committed."""
     refused = KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(OffsetsRefused, match="GROUP_AUTHORIZATION_FAILED"):
-        offsets.send(Producer(refused), OFFSETS, Deadline(1.0))  # type: ignore[arg-type]
-    offsets.send(Producer(None), OFFSETS, Deadline(1.0))  # type: ignore[arg-type]
+        offsets.send(Producer(refused), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]
+    offsets.send(Producer(None), OFFSETS, "q/1", Deadline(1.0))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 
 from exactly_once.errors import AlreadyDecided, CheckpointRewound, SinkOwned
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.planning import Batch, Plan, check_binding, check_undecided, plan_batch
+from exactly_once.protocol.planning import Batch, Plan, check_binding, check_published, check_undecided, plan_batch
 from exactly_once.protocol.records import WRITE, Completed, Decision, PreparedTransaction
 
 
@@ -98,6 +98,41 @@ def test_a_refused_sink_says_who_operated_it_last(bound: str) -> None:
         SinkOwned, match=r"EO-SINK-OWNED: sink 'job' \(last operated by dagster/prod/0a1b\) belongs to "
     ):
         check_binding("job", bound, "q", "/data/c", None, "dagster/prod/0a1b")
+
+
+# -- a log that has lost its newest records
+
+
+@pytest.mark.parametrize(
+    ("batch", "last", "published"),
+    [
+        pytest.param(7, 6, None, id="a group that says nothing"),
+        pytest.param(7, 6, 6, id="a log with all its decisions"),
+        pytest.param(8, 7, 6, id="a group that was not told of the last decision"),
+        pytest.param(8, 5, 7, id="decisions are lost, and the batch behind them is undecided"),
+        pytest.param(0, None, None, id="a new sink"),
+    ],
+)
+def test_a_batch_that_no_decision_is_known_of_is_written(batch: int, last: int | None, published: int | None) -> None:
+    """Guards against a refusal that nobody needs: the group stands behind wherever its offsets were refused."""
+    check_published("job", Batch("q", batch, "d"), None if last is None else decided(last), published, never)
+
+
+@pytest.mark.parametrize("last", [None, 5, 6])
+def test_a_batch_of_whose_decision_only_the_group_knows_is_refused_unless_adopted(last: int | None) -> None:
+    """Guards against a duplicate: a broker without the decision became the commit log's leader, the rows are visible,
+    and nothing in the log says so.
+    """
+    known = None if last is None else decided(last)
+    with pytest.raises(CheckpointRewound) as refusal:
+        check_published("job", Batch("q", 7, "d"), known, 7, never)
+    assert "batch 7 of query q was decided, as the consumer group eo.job says" in refusal.value.what
+    assert "sink.adopt=q/7" in refusal.value.way_out
+    check_published("job", Batch("q", 7, "d"), known, 7, lambda: True)
+
+
+def never() -> bool:
+    return False
 
 
 # -- right before the decision is written ---------------------------------------------------------------------------

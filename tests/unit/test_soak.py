@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from faultlab.flink import newest_checkpoint, statements
-from faultlab.side_by_side import Line, Sample, failed_starts, longest_hold, longest_silence, table
+from faultlab.side_by_side import Line, Sample, failed_starts, first_visible, longest_hold, longest_silence, table
 from faultlab.side_by_side import append as append_line
 from faultlab.side_by_side import read as read_lines
 from faultlab.soak import picture
@@ -115,20 +115,22 @@ def test_a_start_that_failed_is_an_end_of_a_stream_that_did_not_run() -> None:
     assert failed_starts(["ended", "started", "ended", "ended", "do", "ended", "started"]) == 3
 
 
-def test_silence_counts_from_the_start_of_the_stream() -> None:
-    """A stream that shows its first record late is as silent as one that stops."""
-    samples = [Sample(float(at), {0: (visible, visible)}) for at, visible in ((0, 0), (8, 0), (9, 5), (10, 9), (30, 9))]
-    assert longest_silence(samples, 2.0) == 7.0
-    assert longest_silence([], 0.0) == 0.0
+def test_silence_begins_with_the_first_visible_record_and_the_start_has_a_figure_of_its_own() -> None:
+    """A cold start would be charged to the faults, which come after it; or a late first record to nothing at all."""
+    looks = ((0, 0), (8, 0), (9, 5), (10, 9), (13, 9), (14, 12), (30, 12))
+    samples = [Sample(float(at), {0: (visible, visible)}) for at, visible in looks]
+    assert first_visible(samples, 2.0) == 7.0
+    assert longest_silence(samples) == 4.0
+    assert first_visible([], 0.0) == longest_silence([]) == 0.0
 
 
 def test_the_table_sums_up_a_system_and_shows_its_worst_time(tmp_path: Path) -> None:
     """A mean over the seeds would make one bad run look like none."""
     path = tmp_path / "some" / "compare.jsonl"
     for line in (
-        Line("ours", 1, 60, 600_000, {"kill-driver": 2}, 1000, held_s=4.5, starts=3),
+        Line("ours", 1, 60, 600_000, {"kill-driver": 2}, 1000, held_s=4.5, starts=3, first_s=6.5),
         Line("Spark's own sink", 1, 60, None, {"kill-driver": 2}, 1000, {"duplicate": 70}, silent_s=9.0),
-        Line("ours", 2, 60, 600_000, {"kill-driver": 1}, 900, held_s=2.5, starts=2, failed="EO-FENCED"),
+        Line("ours", 2, 60, 600_000, {"kill-driver": 1}, 900, held_s=2.5, starts=2, first_s=7.5, failed="EO-FENCED"),
     ):
         append_line(path, line)
     rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table(read_lines(path)).splitlines()]
@@ -139,6 +141,7 @@ def test_the_table_sums_up_a_system_and_shows_its_worst_time(tmp_path: Path) -> 
     assert by["duplicated"] == ["0", "70"] and by["lost"] == ["0", "0"]
     assert by["starts by the operator"] == ["5", "0"]
     assert by["readers stood still before written records, longest, s"] == ["4.5", "0.0"]
+    assert by["from the start to the first visible record, longest, s"] == ["7.5", "0.0"]
     assert by["runs without an end"] == ["1", "0"]
 
 

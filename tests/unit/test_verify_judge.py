@@ -10,8 +10,9 @@ from exactly_once.kafka.produce.forms import MIXED
 from exactly_once.ops.verify import judge
 from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.ops.verify.judge import Verdict, judge_decisions, latest
+from exactly_once.ops.verify.ledger import Ledger
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import WRITE, Decision
+from exactly_once.protocol.records import WRITE, Decision, Place, PreparedTransaction
 from tests.support.read_back import DECIDED_MS, MARKED_MS, TOPIC, ReadBack, decided, log_of
 
 REMOVED, BATCH = {(TOPIC, 0): 1 << 62, (TOPIC, 1): 1 << 62}, "batch 0"
@@ -391,3 +392,13 @@ def test_a_finding_names_no_more_places_than_a_person_looks_at(out: ReadBack) ->
     many = range(MOST_PLACES + 5)
     found = verdict(out, decided(0, out.part(0, records=len(many), partitions=many, commit=False, at_ms=MARKED_MS)))
     assert len(only(found, Anomaly.LOST).places) == MOST_PLACES
+
+
+def test_a_part_that_is_not_in_the_log_is_named_with_the_place_of_its_first_record() -> None:
+    """Guards against a loss by an unclean leader election that names no partition to look at: nothing is left there."""
+    handle = PreparedTransaction("eo:s:1:0:0.0", 7, 0, 0, 4, place=Place("out", 2, 120))
+    decision = Decision("q", 3, 1, (handle,), "digest", 4, 1_000, topics=("out",))
+    found = judge_decisions([decision], LogState(decisions=(decision,)), Ledger(), {})
+    [lost] = found.findings
+    assert lost.anomaly is Anomaly.LOST and lost.batch == "batch 3" and lost.records == 4
+    assert lost.places == ("out-2@120",)

@@ -71,7 +71,10 @@ class Part:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where its records are."""
+        """Where its records are; without any, where the first of them was, as its decision says."""
+        first = self.handle.place
+        if not self.spans and first is not None:
+            return (f"{first.topic}-{first.partition}@{first.offset}",)
         return tuple(s.place for s in self.spans)[:MOST_PLACES]
 
 

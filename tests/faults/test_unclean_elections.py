@@ -1,0 +1,282 @@
+"""Brokers without the newest records become leaders: Kafka loses what it has acknowledged.
+
+No sink keeps exactly-once on such a topic. It has to name what is lost, and to do no harm beyond that.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exactly_once.coordinator.recover import recover
+from exactly_once.errors import all_errors
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.groups import group_offsets, published_batches
+from exactly_once.kafka.log_topic import TOPIC_CONFIG
+from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once.ops.rules import Refused
+from exactly_once.ops.transactions import commit
+from exactly_once.ops.verify import verify
+from exactly_once.ops.verify.anomalies import Anomaly, Finding
+from exactly_once.ops.verify.origin import Origin
+from exactly_once.ops.verify.origins import Question
+from exactly_once.participants.kafka_transactions import open_transactions
+from exactly_once.protocol.names import commit_log_topic, offsets_group
+from faultlab.judge import Verdict, judge
+from faultlab.workload import ORIGIN, ORIGIN_COLUMN, SELECT, place
+from tests.support import broker as brokers
+from tests.support import oracle
+from tests.support.elections import create_topic_on_two, elect_uncleanly, leave_behind
+from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
+from tests.support.processes import until
+from tests.support.stream import Ended, Input, Job, Row, Run, SparkDriver
+
+#: A restart that the code promises to heal is tried so often.
+STARTS = 5
+
+#: A broker that ends may cost the group the offsets of a minute (EO-WARN-GROUP).
+FOLLOWS_S = 100.0
+
+#: Few enough that a finding names each of them.
+ROWS = 3
+
+
+class Stream:
+    """A stream from Kafka to an output, whose records name their input, on a cluster of three.
+
+    ``unsafe`` (the output, or the commit log) is the topic of which an unclean election loses records.
+    """
+
+    def __init__(self, broker: EmbeddedBroker, folder: Path, log_is_unsafe: bool = False):
+        self.broker, servers = broker, broker.bootstrap_servers
+        self.connection = Connection.from_options({"kafka.bootstrap.servers": servers})
+        self.sink_id = brokers.fresh_name("sink")
+        self.output = f"{self.sink_id}-out"
+        log = commit_log_topic(self.sink_id)
+        self.unsafe = log if log_is_unsafe else self.output
+        if log_is_unsafe:
+            create_topic_on_two(servers, log, 1, TOPIC_CONFIG)
+            brokers.create_topic(servers, self.output, 4)
+        else:
+            create_topic_on_two(servers, self.output, 4)
+        self.input = KafkaInput(self.connection, brokers.create_topic(servers, partitions=4), [])
+        options = {
+            **self.connection.spark(),
+            "sink.id": self.sink_id,
+            "topic": self.output,
+            "checkpointLocation": str(folder / "checkpoint"),
+        }
+        source = self.input.source(1_000)
+        job = Job(source, options, [*SELECT, ORIGIN_COLUMN])
+        self.bench = Bench(self.connection, self.sink_id, self.output, Input(folder / "unused"), job)
+
+    @property
+    def job(self) -> Job:
+        return self.bench.job
+
+    def feed(self) -> None:
+        """Write :data:`ROWS` records for each partition of the input, in one transaction."""
+        self.input.add_uneven(*[ROWS] * 4)
+
+    def await_visible(self, run: Run) -> None:
+        """Until readers see everything that was fed."""
+        run.await_true("the output", lambda: len(self.bench.visible()) >= len(self.input.sent))
+
+    def is_followed(self, run: Run) -> bool:
+        """Whether the consumer group names the batch of the last decision, with new records in the output."""
+        self.feed()
+        self.await_visible(run)
+        with Admin(self.connection) as admin:
+            published = published_batches(admin, offsets_group(self.sink_id))
+        return set(published.values()) == {self.bench.decided_batches()[-1]}
+
+    def shows(self, row: Row) -> bool:
+        """Whether readers see this record of the input."""
+        return any(key == row[0] and (value or "").endswith(f"|{row[1]}") for key, value in self.bench.visible())
+
+    def complete(self, driver: SparkDriver) -> list[str]:
+        """Start until it ends well; each end before it is one that a restart heals. Returns their codes."""
+        codes: list[str] = []
+        while (ended := driver.run(self.job)).failure is not None:
+            codes.append(ended.code or ended.sentence)
+            assert len(codes) < STARTS and _heals(ended), codes
+        return codes
+
+    def commit_what_is_open(self) -> None:
+        """Commit the open transactions of the sink, as a person who types out what that may do."""
+        with Admin(self.connection) as admin:
+            parts = open_transactions(self.sink_id, admin, lambda part: True)
+        for name in [p.transactional_id for p in parts]:
+            with pytest.raises(Refused) as refused:
+                commit(self.connection, name)
+            commit(self.connection, name, refused.value.phrase)
+
+    def at_the_groups_offsets(self, driver: SparkDriver) -> Job:
+        """The stream with a new checkpoint that begins where the decisions end, as docs/production.md says."""
+        shutil.rmtree(self.bench.checkpoint)
+        with Admin(self.connection) as admin:
+            offsets = group_offsets(admin, offsets_group(self.sink_id))
+        source = {**self.job.source, "options": {**self.job.source["options"], "startingOffsets": json.dumps(offsets)}}
+        job = replace(self.job, source=source)
+        return job.having(**driver.run(job).word("sink.takeover"))
+
+    def judged(self) -> Verdict:
+        """The output beside the input, by the lab's own reader."""
+        read = oracle.read(self.connection, [self.input.topic])
+        expected = [(m.key, place(m.topic, m.partition, m.offset, m.value or "")) for m in read]
+        return judge(self.connection, self.output, expected, self.sink_id)
+
+    def missing(self) -> set[str]:
+        """The records of the input that are not in the output, as ``topic-partition@offset``."""
+        there = {(value or "").partition("|")[0] for _, value in self.bench.visible()}
+        read = oracle.read(self.connection, [self.input.topic])
+        return {
+            f"{m.topic}-{m.partition}@{m.offset}" for m in read if f"{m.topic}-{m.partition}-{m.offset}" not in there
+        }
+
+    def findings(self) -> list[Finding]:
+        """Of ``exactly-once verify``, by the commit log and by origin."""
+        question = Question(Origin.parse(ORIGIN), refuse_foreign=True)
+        checkpoint = str(self.bench.checkpoint)
+        found = verify(
+            self.connection, self.sink_id, checkpoint=checkpoint, origin=question, topics=[self.output], settle_s=3
+        )
+        return [f for f in found.findings if f.anomaly is not Anomaly.OFFSET_SKEW]
+
+
+def _heals(ended: Ended) -> bool:
+    return ended.code is None or all_errors()[ended.code].restart_heals
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", [None, "all-prepared", "decided", "some-ended"])
+def test_records_that_an_unclean_election_loses_are_named_and_nothing_else_is_harmed(
+    point: str | None,
+    own_broker: Callable[..., EmbeddedBroker],
+    driver: StartDriver,
+    tmp_path: Path,
+) -> None:
+    """Guards against a loss that nobody notices, and against what would make it worse: a stream that stands still, a
+    batch that is written twice, keys out of order. The driver lives through it, or is killed at a point before it.
+    """
+    stream = Stream(own_broker(nodes=3), tmp_path)
+    first = driver(conf=connector())
+    stream.feed()
+    run = first.start(stream.job.until_stopped())
+    stream.await_visible(run)
+    leave_behind(stream.broker, stream.unsafe)
+    stream.feed()
+    stream.await_visible(run)
+    if point is not None:
+        first.arm(point)
+        stream.feed()
+        run.await_true(point, lambda: first.has_reached(point))
+        first.kill9()
+    elect_uncleanly(stream.broker, stream.unsafe)
+    stream.feed()
+    if point is None:
+        run.await_true("records behind the election", lambda: stream.shows(stream.input.sent[-1]))
+        first.kill9()
+
+    stream.complete(driver(conf=connector()))
+
+    verdict, found = stream.judged(), stream.findings()
+    assert set(verdict.anomalies) == {"lost"}, str(verdict)
+    losses = [f for f in found if f.anomaly is Anomaly.LOST]
+    by_log = [f for f in losses if f.transaction]
+    by_origin = [f for f in losses if not f.transaction]
+    lost = verdict.anomalies["lost"]
+    assert sum(f.records for f in by_log) == sum(f.records for f in by_origin) == lost >= 4 * ROWS, found
+    assert all(f.batch and f.places for f in losses), losses
+    assert {p for f in by_origin for p in f.places} == stream.missing(), losses
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["decided", "some-ended", "all-ended"])
+def test_a_batch_whose_decision_an_unclean_election_loses_is_refused_and_then_written_once(
+    point: str, own_broker: Callable[..., EmbeddedBroker], driver: StartDriver, tmp_path: Path
+) -> None:
+    """Guards against a duplicate: Spark runs the batch again, and the commit log does not know it any more. Its rows
+    are in the output, all of them or some, or none is (decided).
+    """
+    stream = Stream(own_broker(nodes=3), tmp_path, log_is_unsafe=True)
+    first = driver(conf=connector())
+    stream.feed()
+    run = first.start(stream.job.until_stopped())
+    stream.await_visible(run)
+    leave_behind(stream.broker, stream.unsafe)
+    until("the group to follow the decisions", lambda: stream.is_followed(run), FOLLOWS_S, 1.0)
+    first.arm(point)
+    stream.feed()
+    run.await_true(point, lambda: first.has_reached(point))
+    first.kill9()
+    assert "EO-WARN-UNCLEAN" in first.log.read_text() and stream.unsafe in first.log.read_text()
+    elect_uncleanly(stream.broker, stream.unsafe)
+    written = len(stream.bench.visible())
+    second = driver(conf=connector())
+
+    refused = second.run(stream.job)
+
+    assert refused.code == "EO-REWOUND", refused.failure
+    assert f"as the consumer group eo.{stream.sink_id} says" in refused.sentence
+    if point == "decided":
+        recover(stream.connection, stream.sink_id)  # rolls it back
+        job = stream.job.having(**refused.word("sink.adopt"))
+    else:
+        stream.commit_what_is_open()
+        job = stream.at_the_groups_offsets(second)
+    stream.feed()
+    second.complete(job)
+    verdict = stream.judged()
+    assert verdict.clean and verdict.read > written, str(verdict)
+
+
+@pytest.mark.long
+def test_a_driver_that_lives_through_a_commit_log_that_goes_back_writes_everything_once(
+    own_broker: Callable[..., EmbeddedBroker], driver: StartDriver, tmp_path: Path
+) -> None:
+    """Guards against a driver that decides by what it remembers, beside a log that says otherwise."""
+    stream = Stream(own_broker(nodes=3), tmp_path, log_is_unsafe=True)
+    first = driver(conf=connector())
+    stream.feed()
+    run = first.start(stream.job.until_stopped())
+    stream.await_visible(run)
+    leave_behind(stream.broker, stream.unsafe)
+    for _ in range(2):
+        stream.feed()
+        stream.await_visible(run)
+    elect_uncleanly(stream.broker, stream.unsafe)
+    stream.feed()
+    if not run.has_ended():
+        run.stop()()
+    first.kill9()
+
+    codes = stream.complete(driver(conf=connector()))
+
+    print(codes)
+    verdict = stream.judged()
+    assert verdict.clean, str(verdict)
+
+
+def test_a_first_batch_whose_commit_log_is_gone_is_not_written_again(
+    bench: Bench, kafka_input: KafkaInput, warm: SparkDriver
+) -> None:
+    """Guards against a duplicate: a checkpoint without a committed batch looks like that of a new sink."""
+    kafka_input.add_uneven(5, 5, 5, 5)
+    job = replace(bench.job, source=kafka_input.source(1_000), select=["key", "value"])
+    warm.complete(job)
+    for name in ("0", ".0.crc"):
+        (bench.checkpoint / "commits" / name).unlink(missing_ok=True)  # as a stop in the commit leaves it
+    brokers.delete_topic(bench.connection.bootstrap_servers, commit_log_topic(bench.sink_id))
+
+    refused = warm.run(job.having(sink_operator="another"))  # which claims, as another application does
+
+    assert refused.code == "EO-REWOUND", refused.failure
+    assert "the commit log has no decision of this query" in refused.sentence
+    bench.assert_exactly(kafka_input.sent)
