@@ -364,7 +364,7 @@ def test_the_first_decision_after_a_restart_of_the_broker_does_not_wait_for_the_
         published_batches(admin.renew(30), offsets_group("s"))
     began = time.monotonic()
     log.append(decision("s", 1), Deadline(30), {topic: {0: 2}})
-    assert time.monotonic() - began < 5  # with the offsets or, for a minute, without them
+    assert time.monotonic() - began < 6.5  # two tries of 2 s each, with what is late in librdkafka; 8 s before
 
 
 @pytest.mark.long
