@@ -23,7 +23,8 @@ TRANSFORM = "faultlab.state:first_of_each_id"
 def settings_of(store: str) -> dict[str, str]:
     """Spark's settings for one of :data:`STORES`: Spark's own defaults, or those of this project for RocksDB."""
     # here: a driver that imports this module for its transform needs no Dagster
-    from dagster_exactly_once.resources.spark import STATE_STORE
+    from dagster_exactly_once.resources.spark import FILE_MANAGER, STATE_STORE
+    from dagster_exactly_once.streaming.state import SAFE_FILE_MANAGER
 
     often = {
         # state of a few batches is in deltas and snapshots: both are read after a kill
@@ -36,10 +37,7 @@ def settings_of(store: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
         ),
-        # The one of the lab's other streams keeps the state of a batch that is planned again with another input.
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
-        ),
+        FILE_MANAGER: SAFE_FILE_MANAGER,  # the lab's other streams have the one for local disks
         **often,
     }
 

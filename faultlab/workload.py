@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -38,6 +37,12 @@ ORIGIN_COLUMN = (
 def place(topic: str, partition: int, offset: int, unique: str) -> str:
     """The value that :data:`SELECT` gives to a record of the input."""
     return f"{topic}-{partition}-{offset}|{unique}"
+
+
+def owed(connection: Connection, topic: str) -> list[Row]:
+    """Key and value that :data:`SELECT` gives to each committed record of an input, in the order of each key."""
+    read = oracle.read(connection, [topic], timeout_s=120)
+    return [(m.key, place(m.topic, m.partition, m.offset, m.value or "")) for m in read]
 
 
 @dataclass
@@ -146,7 +151,7 @@ class Workload:
         """Key and value of every record that a system owes, in the order that each key must keep. Of a record that was
         sent twice, the first.
         """
-        rows = [(m.key, place(m.topic, m.partition, m.offset, m.value or "")) for m in self._read()]
+        rows = owed(self.connection, self.topic)
         return firsts(rows) if self._repeats else rows
 
     def source(self, connection: Connection, per_batch: int | None = None) -> dict[str, object]:
@@ -154,6 +159,3 @@ class Workload:
         limit = {"maxOffsetsPerTrigger": str(per_batch)} if per_batch else {}
         options = {"subscribe": self.topic, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
         return {"format": "kafka", "options": {**connection.spark(), **options, **limit}}
-
-    def _read(self) -> Iterable[oracle.Message]:
-        return oracle.read(self.connection, [self.topic], timeout_s=120)

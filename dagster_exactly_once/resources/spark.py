@@ -67,7 +67,7 @@ FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 #: refusing a second writer of the checkpoint, which the sink does not lean on: the commit log fences. Not for state
 #: outside of :data:`STATE_STORE`: see :mod:`dagster_exactly_once.streaming.state`.
 LOCAL_CHECKPOINTS: Mapping[str, str] = {
-    FILE_MANAGER: ("org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"),
+    FILE_MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
 }
 
 #: For everything in one process: no port is open to other machines, and a laptop may change its network.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
@@ -13,7 +13,6 @@ from exactly_once.kafka.admin import LATEST, Admin, Partition
 
 #: Groups asked for together: one request to each coordinator among them, and a short step between looks at the budget.
 _GROUPS_AT_ONCE = 100
-
 
 #: Beside an offset: the batch that committed it. Anybody may write there who may commit for the group.
 _WORD = re.compile(r"(?P<query>[^/]{1,200})/(?P<batch>[0-9]{1,19})")
@@ -68,9 +67,8 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
 
 def group_offsets(admin: Admin, group: str) -> dict[str, dict[int, int]]:
     """The committed offsets of ``group``, by topic and partition; empty for a group that is not there."""
-    offsets = admin.call(lambda: admin.client.list_group_offsets({group: None}))
     found: dict[str, dict[int, int]] = {}
-    for tp, position in offsets.get(group, {}).items():
+    for tp, position in _positions(admin, group).items():
         if position.offset >= 0:
             found.setdefault(tp.topic, {})[tp.partition] = position.offset
     return found
@@ -80,9 +78,8 @@ def published_batches(admin: Admin, group: str) -> dict[str, int]:
     """The last batch of each query whose offsets a decision has committed to the sink's ``group``, by the words that it
     left there (:mod:`exactly_once.kafka.input_offsets`); empty when there are none.
     """
-    offsets = admin.call(lambda: admin.client.list_group_offsets({group: None}))
     found: dict[str, int] = {}
-    for position in offsets.get(group, {}).values():
+    for position in _positions(admin, group).values():
         if word := _WORD.fullmatch((position.metadata or "").rstrip("\0")):  # librdkafka sends a C string's end as well
             found[word["query"]] = max(int(word["batch"]), found.get(word["query"], -1))
     return found
@@ -103,6 +100,13 @@ def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, E
     for tp in partitions:
         found[tp.topic][tp.partition] = Ends(stable[tp].offset, high[tp].offset)
     return found
+
+
+def _positions(admin: Admin, group: str) -> Mapping[TopicPartition, Any]:
+    """What ``group`` has committed, by partition; empty for a group that is not there."""
+    offsets = admin.call(lambda: admin.client.list_group_offsets({group: None}))
+    positions: Mapping[TopicPartition, Any] = offsets.get(group, {})
+    return positions
 
 
 def _groups(admin: Admin) -> list[str]:

@@ -29,7 +29,7 @@ from exactly_once.ops.verify.origins import Question
 from exactly_once.participants.kafka_transactions import open_transactions
 from exactly_once.protocol.names import commit_log_topic, offsets_group
 from faultlab.judge import Verdict, judge
-from faultlab.workload import ORIGIN, ORIGIN_COLUMN, SELECT, place
+from faultlab.workload import ORIGIN, ORIGIN_COLUMN, SELECT, owed
 from tests.support import broker as brokers
 from tests.support import oracle
 from tests.support.elections import create_topic_on_two, elect_uncleanly, leave_behind
@@ -84,6 +84,14 @@ class Stream:
         """Write :data:`ROWS` records for each partition of the input, in one transaction."""
         self.input.add_uneven(*[ROWS] * 4)
 
+    def begin(self, driver: SparkDriver) -> Run:
+        """Start the stream; when its first records are visible, only one broker gets what is behind them."""
+        self.feed()
+        run = driver.start(self.job.until_stopped())
+        self.await_visible(run)
+        leave_behind(self.broker, self.unsafe)
+        return run
+
     def await_visible(self, run: Run) -> None:
         """Until readers see everything that was fed."""
         run.await_true("the output", lambda: len(self.bench.visible()) >= len(self.input.sent))
@@ -128,9 +136,7 @@ class Stream:
 
     def judged(self) -> Verdict:
         """The output beside the input, by the lab's own reader."""
-        read = oracle.read(self.connection, [self.input.topic])
-        expected = [(m.key, place(m.topic, m.partition, m.offset, m.value or "")) for m in read]
-        return judge(self.connection, self.output, expected, self.sink_id)
+        return judge(self.connection, self.output, owed(self.connection, self.input.topic), self.sink_id)
 
     def missing(self) -> set[str]:
         """The records of the input that are not in the output, as ``topic-partition@offset``."""
@@ -167,10 +173,7 @@ def test_records_that_an_unclean_election_loses_are_named_and_nothing_else_is_ha
     """
     stream = Stream(own_broker(nodes=3), tmp_path)
     first = driver(conf=connector())
-    stream.feed()
-    run = first.start(stream.job.until_stopped())
-    stream.await_visible(run)
-    leave_behind(stream.broker, stream.unsafe)
+    run = stream.begin(first)
     stream.feed()
     stream.await_visible(run)
     if point is not None:
@@ -207,10 +210,7 @@ def test_a_batch_whose_decision_an_unclean_election_loses_is_refused_and_then_wr
     """
     stream = Stream(own_broker(nodes=3), tmp_path, log_is_unsafe=True)
     first = driver(conf=connector())
-    stream.feed()
-    run = first.start(stream.job.until_stopped())
-    stream.await_visible(run)
-    leave_behind(stream.broker, stream.unsafe)
+    run = stream.begin(first)
     until("the group to follow the decisions", lambda: stream.is_followed(run), FOLLOWS_S, 1.0)
     first.arm(point)
     stream.feed()
@@ -244,10 +244,7 @@ def test_a_driver_that_lives_through_a_commit_log_that_goes_back_writes_everythi
     """Guards against a driver that decides by what it remembers, beside a log that says otherwise."""
     stream = Stream(own_broker(nodes=3), tmp_path, log_is_unsafe=True)
     first = driver(conf=connector())
-    stream.feed()
-    run = first.start(stream.job.until_stopped())
-    stream.await_visible(run)
-    leave_behind(stream.broker, stream.unsafe)
+    run = stream.begin(first)
     for _ in range(2):
         stream.feed()
         stream.await_visible(run)
