@@ -7,6 +7,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.log_topic import TOPIC_CONFIG
+from exactly_once.protocol.names import commit_log_topic
 from faultlab.system import SparkSystem
 from faultlab.workload import Workload
 from tests.support.broker import create_topic
@@ -31,6 +33,9 @@ LIVES = 1_000
 #: The disk of a soak of hours is that of its last hour; segments are removed as a whole.
 KEPT = {"retention.ms": "3600000", "segment.bytes": str(64 * 1024 * 1024)}
 
+#: The smallest segment that Kafka takes: the broker compacts the commit log every quarter of an hour, not twice a day.
+LOG = {**TOPIC_CONFIG, "segment.bytes": str(1024 * 1024)}
+
 #: A driver under load: its Python workers and its JVM share two cores with everything else.
 DRIVER = {"spark.driver.memory": "768m"}
 
@@ -49,13 +54,14 @@ def soak_workload(connection: Connection, folder: Path, seed: int, piece: int, r
         keys=KEYS,
         rate=rate,
         aborts=ABORTS,
-        topic=_kept(connection, INPUT),
+        topic=_kept(connection, INPUT, PARTITIONS, KEPT),
         lives=piece * LIVES,
     )
 
 
 def soak_system(workload: Workload, connection: Connection, folder: Path, checkpoint: Path) -> SparkSystem:
     """The stream, on the checkpoint that stays; drivers and failpoints are those of a piece, in its ``folder``."""
+    _kept(workload.connection, commit_log_topic(SINK_ID), 1, LOG)
     return SparkSystem(
         workload,
         connection,
@@ -64,12 +70,12 @@ def soak_system(workload: Workload, connection: Connection, folder: Path, checkp
         conf=DRIVER,
         per_batch=round(workload.rate * BATCH_S),
         sink_id=SINK_ID,
-        topic=_kept(workload.connection, OUTPUT),
+        topic=_kept(workload.connection, OUTPUT, PARTITIONS, KEPT),
     )
 
 
-def _kept(connection: Connection, name: str) -> str:
+def _kept(connection: Connection, name: str, partitions: int, config: dict[str, str]) -> str:
     """Make a topic unless it is there."""
     if name not in AdminClient(connection.librdkafka()).list_topics(timeout=30).topics:
-        create_topic(connection.bootstrap_servers, name, PARTITIONS, KEPT)
+        create_topic(connection.bootstrap_servers, name, partitions, config)
     return name
