@@ -40,14 +40,14 @@ class Machine:
     disk : Path, optional
         Where the disk is mounted instead; made when it does not exist.
     disk_mb : int
-        Its size.
+        Its size; 0: no disk of its own.
 
     Attributes
     ----------
     environment : dict
         For the processes on it; empty where clock and slow disk cannot be had.
     disk : Path or None
-        None where no disk can be mounted.
+        None where it has none, or none can be mounted.
     """
 
     def __init__(self, folder: Path, *, disk: Path | None = None, disk_mb: int = 16):
@@ -57,7 +57,7 @@ class Machine:
         if (library := shim()) is not None:
             self.environment = {"LD_PRELOAD": str(library), "FAULTLAB_SHIM": str(folder)}
             self._maps = {name: _mapped(folder / name) for name in (JAVA, OTHER)}
-        self.disk = _mounted(disk or folder / "disk", disk_mb)
+        self.disk = _mounted(disk or folder / "disk", disk_mb) if disk_mb else None
 
     def jump(self, seconds: float, *programs: str) -> None:
         """Set how far the clocks of these programs (default: all) are ahead of the real one; below 0: behind it."""

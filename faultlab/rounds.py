@@ -14,6 +14,7 @@ from exactly_once.local.spark_cluster import SparkCluster
 from exactly_once.options import PRODUCERS, Guarantee
 from faultlab.broker import LabBroker
 from faultlab.checker import BY_CHECKER, check, sentence
+from faultlab.cluster import MachineCluster
 from faultlab.faults import FAULTS
 from faultlab.faults.checkpoints import batches
 from faultlab.history import History
@@ -51,7 +52,8 @@ class Settings:
     origin : bool
         Records have a header that names their input record, by which the checker compares all of them.
     machines : bool
-        The stream and each broker on a machine of its own: with a small disk, and a clock and a disk that faults reach.
+        Driver, Spark workers and brokers each on a machine of its own: with a clock and a disk that faults reach, and a
+        small disk under the driver's checkpoint and under each broker.
     outputs : bool
         Files and a table of PostgreSQL beside the topic, with exactly_once.
     state : str
@@ -229,6 +231,10 @@ ALLOWED = {
 }
 
 
+def _cluster(settings: Settings, folder: Path) -> SparkCluster:
+    return MachineCluster(folder) if settings.machines else SparkCluster(folder)
+
+
 @contextmanager
 def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], None]) -> Iterator[Lab]:
     """Brokers, proxies, workload and stream as the settings say; all of it ends with the block."""
@@ -241,7 +247,7 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
         sent = {"partitions": settings.parts, "rate": settings.rate, "repeats": REPEATS if settings.state else 0.0}
         workload = Workload(past, folder / "writers", seed, **sent)
         stack.callback(workload.close)
-        cluster = stack.enter_context(SparkCluster(folder / "spark")) if settings.executors else None
+        cluster = stack.enter_context(_cluster(settings, folder / "spark")) if settings.executors else None
         options = {"sink.producer": settings.producer, "sink.guarantee": settings.guarantee}
         if settings.guarantee == Guarantee.EXACTLY_ONCE.value:
             options["kafka.transaction.timeout.ms"] = str(settings.timeout_ms)

@@ -308,7 +308,7 @@ class SparkSystem:
         master = LOCAL
         if self.cluster is not None:
             master = self.cluster.master
-            seen = {**environment, "PYTHONPATH": str(ROOT)}
+            seen = {"EXACTLY_ONCE_FAILPOINTS": str(self.failpoints), "PYTHONPATH": str(ROOT)}
             conf |= {f"spark.executorEnv.{name}": value for name, value in seen.items()}
             conf["spark.executor.memory"] = "512m"
         return SparkDriver(self.folder / f"driver-{self.drivers}", master, conf, environment)

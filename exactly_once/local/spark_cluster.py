@@ -128,15 +128,19 @@ class SparkCluster:
     def _launch_worker(self, number: int) -> Guarded:
         options = ["--host", HOST, "--webui-port", "0", "--work-dir", str(self._place(number))]
         options += ["--cores", "1", "--memory", WORKER_MEMORY]
-        return self._launch(f"worker-{number}", _WORKER, *options, self.master)
+        return self._launch(f"worker-{number}", _WORKER, *options, self.master, **self._variables(number))
 
-    def _launch(self, name: str, main: str, *arguments: str) -> Guarded:
+    def _variables(self, number: int) -> Mapping[str, str]:
+        """Further environment of a worker, and so of its executors."""
+        return {}
+
+    def _launch(self, name: str, main: str, *arguments: str, **variables: str) -> Guarded:
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
         home = fast_spark_home()
         java = [find_java().executable, "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
         java += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-cp", f"{home / 'jars'}/*", main]
         with self._log(name).open("w") as log:
-            return Guarded([*java, *arguments], log, self.folder, _environment(self.folder, home))
+            return Guarded([*java, *arguments], log, self.folder, {**_environment(self.folder, home), **variables})
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"

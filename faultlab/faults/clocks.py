@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
+from faultlab.faults.clusters import worker_machines
 from faultlab.faults.kind import Fault
 from faultlab.machine import JAVA, OTHER, Machine
 
@@ -51,8 +52,23 @@ class JumpWorkerClock(_Clock):
     """The clock by which the sink stamps records and claims, and waits."""
 
     name = "clock-workers"
-    what = "the clock of the Python processes (workers and driver) jumps, and back"
+    what = "the clock of the driver's Python processes (its own, and the workers on its machine) jumps, and back"
     programs = (OTHER,)
+
+
+class JumpExecutorClock(_Clock):
+    """Executors that are hours apart, from each other and from their driver."""
+
+    name = "clock-executor"
+    what = "the clock of one Spark worker's machine, its executors and their Python workers, jumps, and back"
+
+    @classmethod
+    def fits(cls, lab: Lab) -> bool:
+        return any(machine.environment for machine in worker_machines(lab).values())
+
+    def machine(self, lab: Lab, random: Random) -> tuple[str, Machine]:
+        number, machine = random.choice(sorted(worker_machines(lab).items()))
+        return f"worker {number}", machine
 
 
 class JumpBrokerClock(_Clock):
@@ -70,4 +86,4 @@ class JumpBrokerClock(_Clock):
         return f"node {node}", lab.broker.machines[node]
 
 
-CLOCKS = (JumpDriverClock, JumpWorkerClock, JumpBrokerClock)
+CLOCKS = (JumpDriverClock, JumpWorkerClock, JumpExecutorClock, JumpBrokerClock)

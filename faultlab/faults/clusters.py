@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,17 @@ from tests.support.processes import kill_session
 if TYPE_CHECKING:
     from exactly_once.local.spark_cluster import SparkCluster
     from faultlab.lab import Lab
+    from faultlab.machine import Machine
 
 
 def cluster_of(lab: Lab) -> SparkCluster | None:
     """The Spark cluster on which the tasks run, if they do on one."""
     return getattr(lab.system, "cluster", None)
+
+
+def worker_machines(lab: Lab) -> Mapping[int, Machine]:
+    """The machines of its workers, by their numbers, where they have some."""
+    return getattr(cluster_of(lab), "machines", {})
 
 
 class KillSparkWorker(Fault):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from faultlab.faults.clusters import worker_machines
 from faultlab.faults.kind import NOTHING, Fault
 from faultlab.machine import Machine
 
@@ -62,7 +63,9 @@ class SlowDisk(Fault):
     """A disk that others keep busy, under the stream or under a broker."""
 
     name = "disk-slow"
-    what = "each write to a file takes 5, 30 or 200 ms longer: the stream's (checkpoint, state), or one broker's"
+    what = (
+        "each write takes 5, 30 or 200 ms longer: the driver's (checkpoint, state), a Spark worker's or a broker's"
+    )
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:
@@ -81,7 +84,8 @@ class SlowDisk(Fault):
 def _shimmed(lab: Lab) -> list[tuple[str, Machine]]:
     """The machines whose clocks and disks can be changed, by their names."""
     stream = [("stream", lab.machine)] if lab.machine is not None and lab.machine.environment else []
-    return [*stream, *((f"node {n}", m) for n, m in sorted(lab.broker.machines.items()) if m.environment)]
+    workers = [(f"worker {n}", m) for n, m in sorted(worker_machines(lab).items()) if m.environment]
+    return [*stream, *((f"node {n}", m) for n, m in sorted(lab.broker.machines.items()) if m.environment), *workers]
 
 
 DISKS = (FillCheckpointDisk, FillBrokerDisk, SlowDisk)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from faultlab.faults import FAULTS
@@ -28,6 +29,23 @@ SEEDS = {
     "clock-workers": 7,
     "clock-broker": 35,
 }
+
+
+@pytest.mark.long
+def test_output_is_exactly_once_when_executors_live_hours_apart(tmp_path: Path) -> None:
+    """Guards against parts of one batch that are judged by the clocks of their tasks: one part counts as expired, or a
+    record is stamped so far ahead that the broker refuses it for good.
+    """
+    faults: list[Fault] = [("clock-executor", 8.0, None), ("clock-executor", 8.0, "decided"), ("disk-slow", 5.0, None)]
+    settings = Settings(rate=100, timeout_ms=60_000, machines=True, executors=True)
+    seed = 1  # worker 2 two hours back, then worker 1 two hours ahead
+    with lab_of(settings, seed, tmp_path / "lab", shown) as lab:
+        if not FAULTS["clock-executor"].fits(lab):
+            pytest.skip("needs a C compiler on Linux")
+        history = run_clean(lab, seed, faults)
+        machines = {psutil.Process(pid).environ()["FAULTLAB_SHIM"] for pid in lab.system.pids("executor")}
+    assert struck(history, "clock-executor") == ["worker 2: -7200 s", "worker 1: +7200 s at decided"]
+    assert len(machines) == 2
 
 
 @pytest.mark.long
