@@ -7,7 +7,7 @@ somebody updated or deleted some.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -76,9 +76,10 @@ def found_rows(
             origin, timeline = session.row("SELECT" + ORIGIN)
             here = [h for h in handles if h.data["database"] == origin]
             counts = _counts(session, table, here)
-            whole = [h for h in here if counts.get(_xid(h)) == h.records]
+            by_part = _by_part(here, timeline, counts)
+            whole = [h for h in here if by_part[h.name] == h.records]
             digests = _digests(session, table, columns, whole)
-            found = [_look(session, h, timeline, h.name in gids, counts.get(_xid(h), 0), digests, shared) for h in here]
+            found = [_look(session, h, timeline, h.name in gids, by_part[h.name], digests, shared) for h in here]
         except psycopg.errors.InsufficientPrivilege as e:
             raise database.denied(database.said(e), GRANT, Unfinished.default_safe) from None
     found += [
@@ -127,6 +128,9 @@ def _look(
         # another digest can come of a column's type that the table does not tell
         return Found(handle.name, True, records=records, digest=digest if proven else "", places=place, wrong=wrong)
     fate = fate_of(session, handle, timeline)
+    if fate is None and handle.data["timeline"] != timeline and not shared:
+        wrong = "a failover or a restore lost its transaction, or somebody deleted or updated the rows since"
+        return Found(handle.name, wrong=wrong, places=place)
     if fate is None:
         return Found(handle.name, unproven="PostgreSQL cannot tell how its transaction ended")
     if fate == "committed" and shared:
@@ -145,6 +149,13 @@ def _counts(session: Session, table: sql.Identifier, handles: Sequence[PreparedP
         return {}
     query = sql.SQL(_RECENT).format(table, sql.Literal(str(first % _XID)))
     return {xid: count for rows in session.stream(query, SCAN_S) for xid, count in rows}
+
+
+def _by_part(handles: Sequence[PreparedPart], timeline: str, counts: Mapping[int, int]) -> dict[str, int]:
+    """The number of visible rows of each part; not those of a later part, whose timeline gave its id out again."""
+    again = {_xid(h) for h in handles if h.data["timeline"] == timeline}
+    lost = {h.name for h in handles if h.data["timeline"] != timeline and _xid(h) in again}
+    return {h.name: 0 if h.name in lost else counts.get(_xid(h), 0) for h in handles}
 
 
 def _digests(

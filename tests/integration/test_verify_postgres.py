@@ -15,7 +15,8 @@ from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.records import PreparedPart
 from tests.support.planted_outputs import LOG, SINK, Planted
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, Standby
+from tests.support.processes import until
 
 
 @pytest.fixture
@@ -133,6 +134,36 @@ def test_a_role_that_may_not_read_is_told_so(sink: Planted, postgres: PostgresSe
     assert verdict.findings == [] and verdict.parts == 0
     (reason,) = verdict.unproven
     assert "EO-DENIED" in reason and "permission denied for table verified" in reason
+
+
+def test_rows_that_an_asynchronous_standby_never_got_are_lost(own_postgres: PostgresServer) -> None:
+    """After a failover that loses committed rows, "cannot tell" is no help to whoever has to write them again. The new
+    primary gives their transaction ids out again: rows of a later batch must not stand in for them.
+    """
+    own_postgres.start().sql("CREATE TABLE verified (id int8, word text)")
+    sink = Planted(PostgresParticipant("warehouse", own_postgres.dsn(), "verified"))
+    sink.batch(0)
+    standby = Standby(own_postgres)
+    try:
+        standby.start()
+        until("the standby", standby.follows, 30)
+        standby.kill()
+        sink.batch(1)
+        own_postgres.kill()
+        standby.start().sql("SELECT pg_promote()")
+        sink.outputs = (PostgresParticipant("warehouse", standby.dsn(), "verified"),)
+        assert sink.anomalies() == {"lost": 2, "outcome lie": 1}
+        assert "a failover or a restore lost its transaction" in sink.verdict().findings[0].what
+        again = sink.batch(2)
+        first, second = (h.data["xid"] for h in again.handles)
+        assert [f.places for f in sink.verdict().findings if f.anomaly.value == "lost"] == [
+            (f"xid {first}",),
+            (f"xid {second}",),
+        ], "the same ids"
+        assert sink.anomalies() == {"lost": 2, "outcome lie": 1}
+        assert sink.verdict().parts == 4
+    finally:
+        standby.close()
 
 
 def test_another_database_proves_no_loss(sink: Planted, postgres: PostgresServer, table: str) -> None:

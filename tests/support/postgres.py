@@ -44,10 +44,15 @@ class PostgresServer:
         self.port = _free_port()
         self._as = _unprivileged()
         self._process: subprocess.Popen[bytes] | None = None
+        if self._as:
+            os.chown(self.folder, self._as["user"], self._as["group"])
+        self._fill()
+
+    def _fill(self) -> None:
         secret = self.folder / "password"
         secret.write_text(PASSWORD)
-        for path in (self.folder, secret) if self._as else ():
-            os.chown(path, self._as["user"], self._as["group"])
+        if self._as:
+            os.chown(secret, self._as["user"], self._as["group"])
         self._run("initdb", "-D", self._data, "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync",
                   "--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={secret}")  # fmt: skip
 
@@ -165,6 +170,22 @@ def own_postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     yield server
     server.close()
+
+
+class Standby(PostgresServer):
+    """An asynchronous standby of a server that runs, with all that it has. ``start`` makes it follow."""
+
+    def __init__(self, primary: PostgresServer):
+        self._primary = primary
+        super().__init__(**primary.settings)
+
+    def follows(self) -> bool:
+        """Whether it has replayed what the primary has written so far."""
+        written = self._primary.sql("SELECT pg_current_wal_lsn()::text")[0][0]
+        return self.sql("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", written) == [(True,)]
+
+    def _fill(self) -> None:
+        self._run("pg_basebackup", "-D", self._data, "-d", self._primary.dsn(), "-R", "--checkpoint=fast", "--no-sync")
 
 
 def _unprivileged() -> dict[str, Any]:
