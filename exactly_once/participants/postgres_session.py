@@ -41,7 +41,8 @@ GRACE_S = 5
 #: Rows of a query that are in memory at the same time.
 ROWS_AT_ONCE = 5_000
 
-_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+#: Parameters of libpq. It does not mark the keys of SCRAM as secret, with which one logs in without the password.
+_SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 
 #: Two columns: this database, independent of its address; and the timeline of its transaction ids.
 ORIGIN: LiteralString = """

@@ -79,6 +79,7 @@ FILES = "Put password in PGPASSWORD, in the file that PGPASSFILE names, or in a 
         ("postgresql://db/shop?password=geheim", FILES),
         ("host=db password=geheim", FILES),
         ("host=db sslkey=k sslpassword=geheim", "Put sslpassword in a service file"),
+        ("host=db scram_client_key=geheim", "Put scram_client_key in a service file"),
     ],
 )
 def test_a_connection_string_with_a_password_is_refused_before_anything_connects(
