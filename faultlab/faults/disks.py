@@ -63,9 +63,7 @@ class SlowDisk(Fault):
     """A disk that others keep busy, under the stream or under a broker."""
 
     name = "disk-slow"
-    what = (
-        "each write takes 5, 30 or 200 ms longer: the driver's (checkpoint, state), a Spark worker's or a broker's"
-    )
+    what = "each write takes 5, 30 or 200 ms longer: the driver's (checkpoint, state), a Spark worker's or a broker's"
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:

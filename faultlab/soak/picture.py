@@ -61,24 +61,24 @@ PANELS = (
 
 def draw(pieces: Sequence[Piece]) -> str:
     """Return the picture: a panel for each figure, with a mark for each fault; pieces stand side by side."""
-    height = TITLE + FAULTS + PANEL * len(PANELS) + FOOT
+    panels = _panels(pieces)
+    height = TITLE + FAULTS + PANEL * len(panels) + FOOT
     length = sum(p.seconds for p in pieces) or 1.0
 
     def x(at_s: float) -> float:
         return LEFT + (RIGHT - LEFT) * at_s / length
 
-    began = [sum(p.seconds for p in pieces[:n]) for n in range(len(pieces))]
     sums = total(pieces)
     parts = [_text(24, 34, "A soak, in pieces", "title"), _text(24, 58, sums.short)]
     parts.append(_text(LEFT - 10, TITLE + 18, "faults", "name", "end"))
-    for begin, piece in zip(began, pieces, strict=True):
+    for begin, piece in _began(pieces):
         for at_s, name in piece.history:
             where = x(begin + min(at_s, piece.seconds))
             place = f'x1="{where:.1f}" x2="{where:.1f}" y1="{TITLE + 6}" y2="{TITLE + 22}"'
             parts.append(f'<line class="fault" {place}><title>{escape(name)}</title></line>')
     y = TITLE + FAULTS
-    for panel in PANELS:
-        parts += _panel(panel, pieces, began, x, y)
+    for name, unit, curves in panels:
+        parts += _panel(name, unit, curves, x, y)
         y += PANEL
     parts.append(
         _text(LEFT, height - 14, f"{length / 60:.0f} minutes of faults; a gap: a process was away or just started")
@@ -91,24 +91,41 @@ def draw(pieces: Sequence[Piece]) -> str:
     return "\n".join([head, f"<style>{_STYLE}</style>", card, *parts, "</svg>"]) + "\n"
 
 
-def _panel(
-    panel: Panel, pieces: Sequence[Piece], began: Sequence[float], x: Callable[[float], float], y: float
-) -> list[str]:
-    known = [value for p in pieces for look in p.looks if (value := panel.of(look)) is not None]
-    most = max(known, default=0) or 1
+#: Moments with their values; None: not known.
+_Curve = list[tuple[float, float | None]]
+
+
+def _began(pieces: Sequence[Piece]) -> list[tuple[float, Piece]]:
+    """Each piece with the seconds that the ones before it took."""
+    return [(sum(p.seconds for p in pieces[:n]), piece) for n, piece in enumerate(pieces)]
+
+
+def _panels(pieces: Sequence[Piece]) -> list[tuple[str, str, list[_Curve]]]:
+    """Name, unit and curves of each panel: one for each piece, but for the ids, which are counted when it is over."""
+    began = _began(pieces)
+    panels = [
+        (p.name, p.unit, [[(begin + look.at_s, p.of(look)) for look in piece.looks] for begin, piece in began])
+        for p in PANELS
+    ]
+    ids: _Curve = [(begin + piece.seconds, piece.rest.ids or None) for begin, piece in began]
+    return [*panels, ("transactional ids", "", [ids])]
+
+
+def _panel(name: str, unit: str, curves: Sequence[_Curve], x: Callable[[float], float], y: float) -> list[str]:
+    most = max((value for curve in curves for _, value in curve if value is not None), default=0) or 1
     parts = [
-        _text(LEFT - 10, y + 24, panel.name, "name", "end"),
-        _text(LEFT - 10, y + 42, f"0 to {most:,.0f} {panel.unit}".rstrip(), anchor="end"),
+        _text(LEFT - 10, y + 24, name, "name", "end"),
+        _text(LEFT - 10, y + 42, f"0 to {most:,.0f} {unit}".rstrip(), anchor="end"),
         f'<line class="edge" x1="{LEFT}" x2="{RIGHT}" y1="{y + CURVE}" y2="{y + CURVE}"/>',
     ]
-    for begin, piece in zip(began, pieces, strict=True):
-        for some in _unbroken([(begin + look.at_s, panel.of(look)) for look in piece.looks]):
+    for curve in curves:
+        for some in _unbroken(curve):
             points = " ".join(f"{x(at):.1f},{y + CURVE - (CURVE - 6) * value / most:.1f}" for at, value in some)
             parts.append(f'<polyline class="line" points="{points}"/>')
     return parts
 
 
-def _unbroken(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
+def _unbroken(points: _Curve) -> list[list[tuple[float, float]]]:
     """Cut a curve where its value is not known, and where the time of the faults begins: its clock is set to 0 then."""
     found: list[list[tuple[float, float]]] = [[]]
     for at, value in points:

@@ -94,7 +94,7 @@ def test_the_picture_shows_each_fault_and_breaks_where_a_process_was_away() -> N
     assert names == ["kill-driver", "kill-driver"]
     assert "no anomaly" in root.attrib["aria-label"]
     lines = list(root.iter("{http://www.w3.org/2000/svg}polyline"))
-    assert len(lines) == 2 * 2 * 2  # two figures are known, in two pieces, each with a gap
+    assert len(lines) == 2 * 2 * 2 + 1  # two figures are known, in two pieces, each with a gap; and the ids
 
 
 # -- the side by side
