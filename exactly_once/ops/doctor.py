@@ -1,5 +1,5 @@
-"""What the doctor says of a machine and of a checkpoint: pure verdicts on facts; :mod:`.doctor_cluster` has those on a
-cluster, :mod:`.doctor_looks` gathers the facts.
+"""What the doctor says of a machine and of a checkpoint: pure verdicts on facts. Those on a cluster are in
+:mod:`.doctor_cluster`, those on rights in :mod:`.doctor_rights`; :mod:`.doctor_looks` gathers the facts.
 """
 
 from __future__ import annotations

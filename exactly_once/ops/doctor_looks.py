@@ -28,6 +28,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.survey import Member, Topic
 from exactly_once.kafka.transactions import describe, list_transactions
 from exactly_once.ops import doctor_cluster as cluster
+from exactly_once.ops import doctor_rights as rights
 from exactly_once.ops.doctor import (
     Line,
     Place,
@@ -192,7 +193,7 @@ class _Cluster:
         self._config = self._admin.broker_config()
         answers = [self._answer(member) for member in members]
         doors = [_knock(address) for address in self._admin.connection.bootstrap_servers.split(",")]
-        return [*cluster.judge_brokers(answers, doors), cluster.judge_cluster_rights(self._rights)]
+        return [*cluster.judge_brokers(answers, doors), rights.judge_cluster_rights(self._rights)]
 
     def _answer(self, member: Member) -> Broker:
         name = f"broker {member.node} at {member.host}:{member.port}"
@@ -244,7 +245,7 @@ class _Cluster:
             return []
         [log] = survey.topics(self._admin, [commit_log_topic(self._sink_id)])
         may_create = None if self._rights is None else "CREATE" in self._rights
-        lines = [cluster.judge_log_rights(log, may_create)]
+        lines = [rights.judge_log_rights(log, may_create)]
         if log.exists and not log.hidden:
             lines += [*cluster.judge_log_settings(log), *cluster.judge_log_size(log)]
             lines += [self._replication("commit log", log), *cluster.judge_election(log.name, log.config)]
@@ -256,8 +257,8 @@ class _Cluster:
         try:
             describe(self._admin, [f"{namespace(sink_id)}check"])  # never initialised
         except NotAuthorized:
-            return cluster.judge_ids_rights(sink_id, False)
-        return cluster.judge_ids_rights(sink_id, True)
+            return rights.judge_ids_rights(sink_id, False)
+        return rights.judge_ids_rights(sink_id, True)
 
     def _topics(self) -> list[Line]:
         names = list(dict.fromkeys([*self._outputs, *self._written()]))
@@ -280,7 +281,7 @@ class _Cluster:
         return sorted({topic for d in log.decisions for topic in d.topics})
 
     def _output(self, topic: Topic) -> list[Line]:
-        lines = [cluster.judge_output_rights(topic)]
+        lines = [rights.judge_output_rights(topic)]
         if topic.exists and not topic.hidden:
             limit = topic.config.get("max.message.bytes")
             lines += [

@@ -32,19 +32,16 @@ from exactly_once.ops.doctor_cluster import (
     Clock,
     judge_brokers,
     judge_clock,
-    judge_cluster_rights,
     judge_election,
-    judge_ids_rights,
     judge_level,
-    judge_log_rights,
     judge_log_settings,
     judge_log_size,
-    judge_output_rights,
     judge_replication,
     judge_timeout,
     judge_topic_size,
     judge_transactions,
 )
+from exactly_once.ops.doctor_rights import judge_cluster_rights, judge_ids_rights, judge_log_rights, judge_output_rights
 
 OK, WARN, WRONG = Verdict.OK, Verdict.WARN, Verdict.WRONG
 
