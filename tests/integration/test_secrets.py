@@ -24,6 +24,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.inspection import inspect_sink
 from exactly_once.protocol.names import commit_log_topic
+from faultlab.state import TRANSFORM
 from tests.support import oracle
 from tests.support.broker import create_topic, fresh_name
 from tests.support.dead_sink import DeadSink
@@ -116,7 +117,7 @@ def test_no_secret_is_in_anything_that_streams_write(
             "sink.id": sinks[0],
             "checkpointLocation": str(tmp_path / "checkpoint-0"),
         }
-        first = Job(data.source(), {**common, **framed}).until_stopped()
+        first = Job(data.source(), {**common, **framed}, transform=TRANSFORM).until_stopped()
         both = {"sink.id": sinks[1], "checkpointLocation": str(tmp_path / "checkpoint-1")}
         participant = {
             "class": "exactly_once.participants.postgres:PostgresParticipant",
@@ -133,6 +134,7 @@ def test_no_secret_is_in_anything_that_streams_write(
             said.append(str(run.end()))
         said += failures(spark, Job(data.source(), first.options), second, participant)
     assert planted_in(PASSWORD) == ["the SASL password"] and len(list(events.rglob("*"))) > 0, "the search works"
+    assert list(tmp_path.glob("checkpoint-0/state/**/*.delta")), "one of them has state"
     assert any("java" in line.decode(errors="replace") for line in commands.seen), "the watch saw the driver"
     assert len(oracle.read(plain, [topic])) == 80 and len(postgres.sql("SELECT * FROM secrets")) == 40
     spark.close()
