@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,7 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.local.embedded_broker import _free_port
 from exactly_once.ops.inspection import inspect_sink
 from exactly_once.protocol.names import commit_log_topic
 from faultlab.state import TRANSFORM
@@ -104,9 +106,17 @@ def test_no_secret_is_in_anything_that_streams_write(
     data.add()
     events = tmp_path / "events"
     events.mkdir()
-    conf = {**connector(), "spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"}
+    port = _free_port(set())
+    conf = {
+        **connector(),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",  # the search reads bytes
+        "spark.eventLog.dir": f"file://{events}",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(port),
+    }
     database = f"{postgres.dsn(tcp=True)} password='{DATABASE}'"
-    said: list[str] = []
+    said, runs = list[str](), list[str]()
     with CommandLines() as commands, registry() as url:
         spark = driver(conf=conf)
         spark.ask("level", name="INFO")
@@ -129,11 +139,14 @@ def test_no_secret_is_in_anything_that_streams_write(
         for job in (first, second):
             run = spark.start(job)
             run.await_commit(0)
-            said.append(spark.ask("explain", run=run._run))
+            runs.append(run.run_id)
+            said += [spark.ask("explain", run=run._run), *pages(port)]
             run.stop()()
             said.append(str(run.end()))
         said += failures(spark, Job(data.source(), first.options), second, participant)
-    assert planted_in(PASSWORD) == ["the SASL password"] and len(list(events.rglob("*"))) > 0, "the search works"
+    assert planted_in(PASSWORD) == ["the SASL password"], "the search works"
+    kept = b"".join(path.read_bytes() for path in events.rglob("*") if path.is_file())
+    assert all(run.encode() in kept and any(run in text for text in said) for run in runs), "so does what is searched"
     assert list(tmp_path.glob("checkpoint-0/state/**/*.delta")), "one of them has state"
     assert any("java" in line.decode(errors="replace") for line in commands.seen), "the watch saw the driver"
     assert len(oracle.read(plain, [topic])) == 80 and len(postgres.sql("SELECT * FROM secrets")) == 40
@@ -142,6 +155,15 @@ def test_no_secret_is_in_anything_that_streams_write(
     assert planted_in(raw(plain, [topic, *map(commit_log_topic, sinks)])) == []
     assert [planted_in(text) for text in said] == [[]] * len(said), said
     assert planted_below(tmp_path) == {}
+
+
+def pages(port: int) -> list[str]:
+    """What Spark's UI shows of the session and of its queries."""
+    found = []
+    for page in ("environment/", "StreamingQuery/", "SQL/", "SQL/execution/?id=0", "jobs/", "stages/", "executors/"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=30) as answer:
+            found.append(answer.read().decode())
+    return found
 
 
 def failures(spark: Any, framed: Job, both: Job, participant: dict[str, str]) -> list[str]:
