@@ -29,6 +29,9 @@ from faultlab.workload import Workload
 #: The least that the sink takes, and what comes near a batch's time with faults in it.
 TIMEOUTS_MS = (5_000, 8_000, 15_000)
 
+#: Who operates the stream, when it is not the lab.
+DAGSTER = "dagster"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -57,6 +60,8 @@ class Settings:
     state : str
         The stream has state in one of :data:`faultlab.state.STORES`, with exactly_once: its input has a fifth of the
         records twice, its output each of them once. Empty: no state.
+    operator : str
+        :data:`DAGSTER`: Dagster launches the stream's runs, recovers it and starts it again. Empty: the lab does.
     """
 
     producer: str = PRODUCERS[0]
@@ -70,6 +75,13 @@ class Settings:
     machines: bool = False
     outputs: bool = False
     state: str = ""
+    operator: str = ""
+
+
+def under_dagster(drawn: Settings) -> Settings:
+    """The same settings as far as a round under Dagster has them: exactly_once, in one process, to Kafka alone."""
+    kept = replace(drawn, executors=False, machines=False, outputs=False)
+    return replace(kept, guarantee=Guarantee.EXACTLY_ONCE.value, operator=DAGSTER)
 
 
 def draw_settings(seed: int) -> Settings:
@@ -202,8 +214,9 @@ def check_too(verdict: Verdict, lab: Lab, settings: Settings) -> str:
 
 
 def _checkpoint(lab: Lab) -> Path:
-    assert isinstance(lab.system, SparkSystem) and lab.system.checkpoint is not None
-    return lab.system.checkpoint
+    checkpoint = getattr(lab.system, "checkpoint", None)
+    assert isinstance(checkpoint, Path)
+    return checkpoint
 
 
 def _by_clocks(lab: Lab) -> frozenset[str]:
@@ -245,6 +258,13 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
         options = {"sink.producer": settings.producer, "sink.guarantee": settings.guarantee}
         if settings.guarantee == Guarantee.EXACTLY_ONCE.value:
             options["kafka.transaction.timeout.ms"] = str(settings.timeout_ms)
+        if settings.operator == DAGSTER:
+            from faultlab.dagster_system import DagsterSystem  # here: its import takes seconds
+
+            dagster = DagsterSystem(workload, through, folder, options, settings.origin, settings.state)
+            stack.callback(dagster.close)
+            yield Lab(broker, workload, dagster, History(folder / "history", show), dagster.sink_id)
+            return
         machine = stack.enter_context(Machine(folder / "machine")) if settings.machines else None
         checkpoint = machine.disk / "checkpoint" if machine and machine.disk else None
         environment = machine.environment if machine else {}
