@@ -101,6 +101,16 @@ class Dagster:
             processes.kill_session(self._daemon.pid)
             self._daemon.wait()
 
+    def pause_daemon(self) -> None:
+        """SIGSTOP."""
+        if self._daemon is not None:
+            processes.stop_session(self._daemon.pid)
+
+    def resume_daemon(self) -> None:
+        """SIGCONT."""
+        if self._daemon is not None:
+            processes.continue_session(self._daemon.pid)
+
     def kill_code_server(self, runs_too: bool) -> None:
         """kill -9 of its own processes, and of all runs in it at the same moment, as with a container, or of none."""
         if self._code is None:
