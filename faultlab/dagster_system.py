@@ -20,6 +20,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.ops.standing import lag
 from faultlab.dagster_location import LabStream
 from faultlab.dagster_processes import Dagster, is_driver, send
+from faultlab.history import History
 from faultlab.points import OF_STREAMS, Points
 from faultlab.state import settings_of
 from faultlab.system import GONE, LOCAL, Stopped
@@ -64,6 +65,8 @@ class DagsterSystem(Points):
         The cluster as the stream, the sensors and the recoveries see it: through a proxy.
     folder : Path
         For Dagster's instance and logs, checkpoints, Spark's files and failpoints.
+    history : History
+        Gets the runs that Dagster has launched, too.
     options : mapping, optional
         Options of the sink beside connection, id, topic and checkpoint.
     origin : bool
@@ -81,6 +84,7 @@ class DagsterSystem(Points):
     workload: Workload
     connection: Connection
     folder: Path
+    history: History
     options: Mapping[str, str] = field(default_factory=dict)
     origin: bool = False
     state: str = ""
@@ -118,6 +122,7 @@ class DagsterSystem(Points):
         )
         self._launched = False
         self._deserted: set[int] = set()
+        self._told: set[str] = set()
 
     # -- what is left of an operator -----------------------------------------------------------------------------------
 
@@ -132,6 +137,7 @@ class DagsterSystem(Points):
             until("a run that Dagster starts", self._has_run, RESTART_S, every_s=0.5)
         except Timeout as e:
             raise Stopped(f"{e}: {self._story()}") from None
+        self._tell()
 
     def ended(self) -> str | None:
         run = self._newest()
@@ -153,6 +159,7 @@ class DagsterSystem(Points):
             self._terminate()
         except Timeout as e:
             raise Stopped(f"{e}: {self._story()}") from None
+        self._tell()
         self.dagster.stop()
 
     def close(self) -> None:
@@ -240,8 +247,20 @@ class DagsterSystem(Points):
             send([process_of(run).pid], signal.SIGTERM)
         until("the end of the last run", lambda: not self._has_run(), TERMINATE_S, every_s=0.2)
 
+    def _tell(self) -> None:
+        """Add the runs that are new to the history."""
+        for run in self.runs():
+            if run.run_id not in self._told:
+                self._told.add(run.run_id)
+                self.history.add("run", target=_named(run))
+
     def _story(self) -> str:
-        return ", ".join(f"{run.job_name} {run.run_id[:8]} {run.status.value}" for run in self.runs()[-6:])
+        return ", ".join(_named(run) for run in self.runs()[-6:])
+
+
+def _named(run: dg.DagsterRun) -> str:
+    by = run.tags.get("dagster/sensor_name") or run.tags.get("dagster/schedule_name") or "the lab"
+    return f"{run.job_name} {run.run_id[:8]} by {by}: {run.status.value}"
 
 
 def _is_worker(pid: int) -> bool:
