@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dagster_exactly_once import Stream, exactly_once_definitions, exactly_once_resources, exactly_once_stream
+from exactly_once.participant import Participant
 from faultlab.state import STORES, first_of_each_id
 from faultlab.workload import ORIGIN_COLUMN, SELECT
+from tests.support.driver import made
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +49,8 @@ class LabStream:
         Whether records have the header :data:`faultlab.workload.ORIGIN`.
     state : str
         One of :data:`faultlab.state.STORES`; empty: the stream has no state.
+    participants : sequence of mapping
+        Further outputs, as :attr:`tests.support.stream.Job.participants`.
     """
 
     source: str
@@ -56,6 +60,7 @@ class LabStream:
     options: Mapping[str, str] = field(default_factory=dict)
     origin: bool = False
     state: str = ""
+    participants: Sequence[Mapping[str, Any]] = ()
 
     def as_variable(self) -> dict[str, str]:
         """For the environment of the code server."""
@@ -75,6 +80,7 @@ class LabStream:
             outputs=[dg.AssetSpec(f"{NAME}_output", metadata={"exactly_once/topic": self.output})],
             sink_id=self.sink_id,
             options=self.options,
+            participants=self.others if self.participants else None,
             state_partitions=STATE_PARTITIONS if self.state == STORES[1] else None,
         )
         def lab(events: DataFrame) -> DataFrame:
@@ -83,6 +89,10 @@ class LabStream:
             return first_of_each_id(records) if self.state else records
 
         return lab
+
+    def others(self) -> list[Participant[Any]]:
+        """Make the further outputs."""
+        return [made(dict(description)) for description in self.participants]
 
 
 @dg.definitions

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -73,6 +74,8 @@ class DagsterSystem(Points):
         Whether records have the header :data:`faultlab.workload.ORIGIN`.
     state : str
         One of :data:`faultlab.state.STORES`; empty: the stream has no state.
+    participants : list of dict
+        Further outputs, as :attr:`tests.support.stream.Job.participants`.
 
     Attributes
     ----------
@@ -88,6 +91,7 @@ class DagsterSystem(Points):
     options: Mapping[str, str] = field(default_factory=dict)
     origin: bool = False
     state: str = ""
+    participants: list[dict[str, Any]] = field(default_factory=list)
     name: str = "kafka_exactly_once under Dagster"
     points: tuple[str, ...] = OF_STREAMS
     #: At most so many offsets in a batch, as in :class:`faultlab.system.SparkSystem`.
@@ -101,7 +105,7 @@ class DagsterSystem(Points):
         self.failpoints.mkdir(parents=True)
         stream = LabStream(
             self.workload.topic, self.topic, self.sink_id, str(self.folder / "stream"), self.options, self.origin,
-            self.state,
+            self.state, self.participants,
         )  # fmt: skip
         self.spec = stream.declared().spec
         cluster = KafkaTransactionalProducerFactory(bootstrap_servers=servers).cluster_id()

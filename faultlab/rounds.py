@@ -83,8 +83,8 @@ class Settings:
 
 
 def under_dagster(drawn: Settings) -> Settings:
-    """The same settings as far as a round under Dagster has them: exactly_once, in one process, to Kafka alone."""
-    kept = replace(drawn, executors=False, machines=False, outputs=False)
+    """The same settings as far as a round under Dagster has them: exactly_once, without a cluster or machines."""
+    kept = replace(drawn, executors=False, machines=False)
     return replace(kept, guarantee=Guarantee.EXACTLY_ONCE.value, operator=DAGSTER)
 
 
@@ -262,18 +262,21 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
         options = {"sink.producer": settings.producer, "sink.guarantee": settings.guarantee}
         if settings.guarantee == Guarantee.EXACTLY_ONCE.value:
             options["kafka.transaction.timeout.ms"] = str(settings.timeout_ms)
-        if settings.operator == DAGSTER:
-            from faultlab.dagster_system import DagsterSystem  # here: its import takes seconds
-
-            history = History(folder / "history", show)
-            dagster = DagsterSystem(workload, through, folder, history, options, settings.origin, settings.state)
-            stack.callback(dagster.close)
-            yield Lab(broker, workload, dagster, history, dagster.sink_id)
-            return
         machine = stack.enter_context(Machine(folder / "machine")) if settings.machines else None
         checkpoint = machine.disk / "checkpoint" if machine and machine.disk else None
         environment = machine.environment if machine else {}
         outputs = stack.enter_context(Outputs(folder / "archive")) if settings.outputs else None
+        if settings.operator == DAGSTER:
+            from faultlab.dagster_system import DagsterSystem  # here: its import takes seconds
+
+            history, others = History(folder / "history", show), outputs.descriptions() if outputs is not None else []
+            dagster = DagsterSystem(
+                workload, through, folder, history, options, settings.origin, settings.state, others
+            )
+            dagster.points += POINTS if others else ()
+            stack.callback(dagster.close)
+            yield Lab(broker, workload, dagster, history, dagster.sink_id, outputs=outputs)
+            return
         system = SparkSystem(
             workload,
             through,

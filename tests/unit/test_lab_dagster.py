@@ -43,13 +43,13 @@ def lab_with(dagster: Dagster | None) -> Any:
 
 
 def test_a_round_under_dagster_keeps_the_settings_of_its_seed_as_far_as_it_has_them() -> None:
-    """Guards against settings that a round prints and does not have: a cluster, machines, outputs."""
+    """Guards against settings that a round prints and does not have: a cluster, or machines."""
     for seed in range(60):
         drawn = draw_settings(seed)
         settings = under_dagster(drawn)
         assert (settings.operator, settings.guarantee) == (DAGSTER, "exactly_once")
-        assert not (settings.executors or settings.machines or settings.outputs)
-        same = ("producer", "nodes", "timeout_ms", "parts", "rate", "origin", "state")
+        assert not (settings.executors or settings.machines)
+        same = ("producer", "nodes", "timeout_ms", "parts", "rate", "origin", "state", "outputs")
         assert all(getattr(settings, name) == getattr(drawn, name) for name in same)
 
 
@@ -65,6 +65,9 @@ def test_the_stream_of_a_round_is_declared_with_its_topics_options_and_sink() ->
     assert stream.options == {"sink.producer": "librdkafka"} and stream.spec.job == "lab_stream"
     partitions = [replace(STREAM, state=state).declared().state_partitions for state in ("", *STORES)]
     assert partitions == [None, None, dagster_location.STATE_PARTITIONS]
+    assert stream.others() == ()
+    archive = {"class": "exactly_once.participants.files:FileParticipant", "name": "archive", "url": "/archive"}
+    assert [one.name for one in replace(STREAM, participants=[archive]).declared().others()] == ["archive"]
 
 
 def test_the_code_server_loads_what_the_lab_has_put_into_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
