@@ -244,10 +244,15 @@ class DagsterSystem(Points):
         return bool(committed) and lag(committed, topic, marks) == 0
 
     def _terminate(self) -> None:
-        """End the run as *Terminate* does; as a service manager does where Dagster has lost it with its code server."""
+        """End the run as *Terminate* does. It does not reach a run whose code server is gone: that gets SIGTERM."""
         run = self._newest()
         assert run is not None
-        if not self.dagster.instance.run_launcher.terminate(run.run_id):
+        try:
+            asked = self.dagster.instance.run_launcher.terminate(run.run_id)
+        except dg.DagsterError:
+            asked = False
+        if not asked:
+            self.history.add("SIGTERM", target=f"run {run.run_id[:8]}, which Terminate does not reach")
             send([process_of(run).pid], signal.SIGTERM)
         until("the end of the last run", lambda: not self._has_run(), TERMINATE_S, every_s=0.2)
 
