@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from faultlab.faults import FAULTS
-from faultlab.rounds import Round, replay, run_round
+from faultlab.rounds import DAGSTER, Round, draw_settings, replay, run_round, under_dagster
 from tests.support import spark_archive
 
 #: Of a round's faults, by default: some ten of them, and time for what follows from each.
@@ -39,7 +39,10 @@ def main() -> int:
 def _rounds(arguments: argparse.Namespace, folder: Path) -> list[Round]:
     end, found, seed = time.monotonic() + arguments.duration, list[Round](), arguments.seed
     while not found or time.monotonic() < end:
-        one = run_round(folder / str(seed), seed, arguments.round, arguments.faults, keep=arguments.keep)
+        settings = under_dagster(draw_settings(seed)) if arguments.operator == DAGSTER else None
+        one = run_round(
+            folder / str(seed), seed, arguments.round, arguments.faults, settings=settings, keep=arguments.keep
+        )
         print(f"{one}\n", flush=True)
         found.append(one)
         seed += 1
@@ -67,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--duration", type=float, default=DURATION_S, help="seconds: no round begins later")
     parser.add_argument("--round", type=float, default=ROUND_S, help="seconds of faults in a round")
     parser.add_argument("--faults", nargs="*", choices=FAULTS, default=[], help="to draw from; by default all")
+    parser.add_argument("--operator", choices=["lab", DAGSTER], default="lab", help="who starts the stream again")
     parser.add_argument("--replay", type=Path, metavar="HISTORY", help="the history.json of an earlier round")
     parser.add_argument("--keep", action="store_true", help="the folders of clean rounds too")
     parser.add_argument("--folder", type=Path, default=Path(".run/faults"))

@@ -30,7 +30,7 @@ class History:
     """
 
     def __init__(self, path: Path, show: Callable[[str], None] = lambda line: None):
-        self._path, self._show = path, show
+        self.path, self._show = path, show
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self.events: list[Event] = []
@@ -58,7 +58,7 @@ class History:
             self.events.append(Event(at, event, fault))
             if event == "do":
                 self.done[fault] += 1
-            with self._path.open("a") as file:
+            with self.path.open("a") as file:
                 file.write(line + "\n")
             self._show(line)
 

@@ -16,6 +16,7 @@ from faultlab.broker import LabBroker
 from faultlab.checker import BY_CHECKER, check, sentence
 from faultlab.cluster import MachineCluster
 from faultlab.faults import FAULTS
+from faultlab.faults import dagster as faults_of_dagster
 from faultlab.faults.checkpoints import batches
 from faultlab.history import History
 from faultlab.judge import Verdict
@@ -29,6 +30,12 @@ from faultlab.workload import Workload
 
 #: The least that the sink takes, and what comes near a batch's time with faults in it.
 TIMEOUTS_MS = (5_000, 8_000, 15_000)
+
+#: Who operates the stream, when it is not the lab.
+DAGSTER = "dagster"
+
+#: Drawn three times as often as the others, where they fit: such a round is run for their sake.
+OFTEN = [fault.name for fault in faults_of_dagster.DAGSTER] * 2
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,8 @@ class Settings:
     state : str
         The stream has state in one of :data:`faultlab.state.STORES`, with exactly_once: its input has a fifth of the
         records twice, its output each of them once. Empty: no state.
+    operator : str
+        :data:`DAGSTER`: Dagster launches the stream's runs, recovers it and starts it again. Empty: the lab does.
     """
 
     producer: str = PRODUCERS[0]
@@ -72,6 +81,13 @@ class Settings:
     machines: bool = False
     outputs: bool = False
     state: str = ""
+    operator: str = ""
+
+
+def under_dagster(drawn: Settings) -> Settings:
+    """The same settings as far as a round under Dagster has them: exactly_once, without a cluster or machines."""
+    kept = replace(drawn, executors=False, machines=False)
+    return replace(kept, guarantee=Guarantee.EXACTLY_ONCE.value, operator=DAGSTER)
 
 
 def draw_settings(seed: int) -> Settings:
@@ -166,7 +182,7 @@ def run_round(
     folder.mkdir(parents=True)
     show(f"seed {seed}: {settings}")
     with lab_of(settings, seed, folder, show) as lab:
-        names = [name for name in faults or FAULTS if FAULTS[name].fits(lab)]
+        names = [name for name in faults or (*FAULTS, *OFTEN) if FAULTS[name].fits(lab)]
         plan = plan or make_plan(seed, faults_s, names, lab.system.points)
         save_plan(plan, asdict(settings), folder / "plan.json")
         verdict, failure, checked = None, "", ""
@@ -204,8 +220,9 @@ def check_too(verdict: Verdict, lab: Lab, settings: Settings) -> str:
 
 
 def _checkpoint(lab: Lab) -> Path:
-    assert isinstance(lab.system, SparkSystem) and lab.system.checkpoint is not None
-    return lab.system.checkpoint
+    checkpoint = getattr(lab.system, "checkpoint", None)
+    assert isinstance(checkpoint, Path)
+    return checkpoint
 
 
 def _by_clocks(lab: Lab) -> frozenset[str]:
@@ -255,6 +272,17 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
         checkpoint = machine.disk / "checkpoint" if machine and machine.disk else None
         environment = machine.environment if machine else {}
         outputs = stack.enter_context(Outputs(folder / "archive")) if settings.outputs else None
+        if settings.operator == DAGSTER:
+            from faultlab.dagster_system import DagsterSystem  # here: its import takes seconds
+
+            history, others = History(folder / "history", show), outputs.descriptions() if outputs is not None else []
+            dagster = DagsterSystem(
+                workload, through, folder, history, options, settings.origin, settings.state, others
+            )
+            dagster.points += POINTS if others else ()
+            stack.callback(dagster.close)
+            yield Lab(broker, workload, dagster, history, dagster.sink_id, outputs=outputs)
+            return
         system = SparkSystem(
             workload,
             through,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from exactly_once.failpoints import POINTS
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.spark_cluster import SparkCluster
+from faultlab.points import OF_STREAMS, Points
 from faultlab.state import TRANSFORM, settings_of
 from faultlab.workload import ORIGIN_COLUMN, SELECT, Workload
 from tests.support import processes
@@ -106,7 +106,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class SparkSystem:
+class SparkSystem(Points):
     """The sink of this project, in a Spark driver of its own.
 
     Parameters
@@ -142,7 +142,7 @@ class SparkSystem:
     participants: list[dict[str, Any]] | None = None
     checkpoint: Path | None = None
     name: str = "kafka_exactly_once"
-    points: tuple[str, ...] = tuple(p for p in POINTS if not p.startswith(("repair", "files")))
+    points: tuple[str, ...] = OF_STREAMS
     cluster: SparkCluster | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -265,19 +265,6 @@ class SparkSystem:
             of_workers = set().union(*(processes.of_session(pid) for pid in self.cluster.workers.values()))
             return sorted(p for p in of_workers if EXECUTOR in processes.command_of(p))
         return []
-
-    def arm(self, point: str, action: str) -> None:
-        self.disarm(point)
-        draft = self.failpoints / ".draft"
-        draft.write_text(action)
-        draft.rename(self.failpoints / point)
-
-    def has_reached(self, point: str) -> bool:
-        return (self.failpoints / f"{point}.reached").exists()
-
-    def disarm(self, point: str) -> None:
-        for name in (point, f"{point}.reached"):
-            (self.failpoints / name).unlink(missing_ok=True)
 
     def _end_zombies(self) -> None:
         while self._zombies:

@@ -6,6 +6,7 @@ from faultlab.faults.brokers import BROKERS
 from faultlab.faults.checkpoints import CHECKPOINTS
 from faultlab.faults.clocks import CLOCKS
 from faultlab.faults.clusters import CLUSTERS
+from faultlab.faults.dagster import DAGSTER
 from faultlab.faults.disks import DISKS
 from faultlab.faults.kind import NOTHING, Fault
 from faultlab.faults.network import NETWORK
@@ -16,5 +17,6 @@ __all__ = ["FAULTS", "NOTHING", "Fault"]
 
 #: Every fault by its name.
 FAULTS: dict[str, type[Fault]] = {
-    fault.name: fault for fault in (*PROCESSES, *BROKERS, *NETWORK, *CHECKPOINTS, *DISKS, *CLOCKS, *STORES, *CLUSTERS)
+    fault.name: fault
+    for fault in (*PROCESSES, *BROKERS, *NETWORK, *CHECKPOINTS, *DISKS, *CLOCKS, *STORES, *CLUSTERS, *DAGSTER)
 }

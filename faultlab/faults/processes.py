@@ -56,7 +56,7 @@ class SecondDriver(Fault):
         lab.system.wake()
 
 
-class _OneProcess(Fault):
+class OneProcess(Fault):
     """A fault of one process of the stream."""
 
     role: ClassVar[str]
@@ -85,7 +85,7 @@ class _OneProcess(Fault):
             os.kill(self._pid, number)
 
 
-class KillWorker(_OneProcess):
+class KillWorker(OneProcess):
     """A Python worker runs out of memory."""
 
     name = "kill-worker"
@@ -93,7 +93,7 @@ class KillWorker(_OneProcess):
     role, sent = "worker", signal.SIGKILL
 
 
-class PauseWorker(_OneProcess):
+class PauseWorker(OneProcess):
     """A task that hangs and goes on, perhaps when nobody waits for it."""
 
     name = "pause-worker"
@@ -101,7 +101,7 @@ class PauseWorker(_OneProcess):
     role, sent = "worker", signal.SIGSTOP
 
 
-class KillJvm(_OneProcess):
+class KillJvm(OneProcess):
     """The JVM crashes; Python processes outlive it by a moment."""
 
     name = "kill-jvm"
@@ -109,7 +109,7 @@ class KillJvm(_OneProcess):
     role, sent = "driver", signal.SIGKILL
 
 
-class KillExecutor(_OneProcess):
+class KillExecutor(OneProcess):
     """A machine of the Spark cluster goes; Spark starts another executor."""
 
     name = "kill-executor"
@@ -117,7 +117,7 @@ class KillExecutor(_OneProcess):
     role, sent = "executor", signal.SIGKILL
 
 
-class PauseExecutor(_OneProcess):
+class PauseExecutor(OneProcess):
     """An executor that hangs: its tasks may end after the driver has given them to another one."""
 
     name = "pause-executor"

@@ -2,6 +2,7 @@
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
@@ -12,6 +13,7 @@ from exactly_once.kafka.leaders import abort_hanging, find_hanging
 from exactly_once.protocol.names import part_id
 from tests.support import broker as brokers
 from tests.support.hanging import UNVERIFIED, leave_hanging
+from tests.support.processes import until
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +107,42 @@ def test_hanging_transactions_are_found_after_their_leader_died(own_broker):
     assert all(abort_hanging(connection, h, budget_s=60) for h in found)
     for partition in range(3):
         wait_until_readable(connection, topic, partition)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_that_kafka_ends_without_the_marker_of_a_partition_is_found_and_ended(own_broker, commit):
+    """Mishap: readers wait forever behind a transaction that its coordinator calls complete. Kafka 4.3.1 takes a
+    partition without a leader for deleted; a version that waits for a leader leaves nothing to be found.
+    """
+    running = own_broker(nodes=3)
+    connection, topic, name = Connection(running.bootstrap_servers), brokers.fresh_name(), brokers.fresh_name("id")
+    cluster = AdminClient({"bootstrap.servers": running.bootstrap_servers, "log_level": 0})
+    new = NewTopic(topic, 1, 1, config={"min.insync.replicas": "1"})
+    cluster.create_topics([new])[topic].result(30)
+
+    def leader():
+        return cluster.list_topics(topic, timeout=20).topics[topic].partitions[0].leader
+
+    lost = leader()
+    with Admin(connection) as admin:
+        ids = [f"{name}-{n}" for n in range(20)]
+        nodes = admin.ask(lambda: admin.coordinators(ids))
+    producer = Producer({**connection.librdkafka(), "transactional.id": next(i for i in ids if nodes[i] != lost)})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, "v")
+    producer.flush(30)
+    running.kill(lost)
+    until("the end of its session", lambda: leader() == -1, 60, every_s=0.5)
+    (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    running.restart(lost)
+    until("its return", lambda: leader() == lost, 60, every_s=0.5)
+
+    found = find_hanging(connection, [topic], older_than_s=0, budget_s=60)
+    assert blocked(connection, topic) == [h.partition for h in found]
+    assert all(abort_hanging(connection, h, budget_s=60) for h in found)
+    wait_until_readable(connection, topic, 0)
 
 
 def test_topics_that_do_not_exist_have_no_hanging_transactions(connection):

@@ -52,7 +52,7 @@ class Driver:
 
             options = dict(job["options"])
             checkpoint = options.pop("query.checkpoint", options["checkpointLocation"])
-            sink = exactly_once.foreach_batch(options, *(_made(p) for p in job["participants"]))
+            sink = exactly_once.foreach_batch(options, *(made(p) for p in job["participants"]))
             writer = writer.foreachBatch(sink).option("checkpointLocation", checkpoint)
         if job["trigger"]:
             writer = writer.trigger(**job["trigger"])
@@ -109,7 +109,7 @@ class Driver:
         df.write.format("kafka_exactly_once").options(**options).mode(mode).save()
 
 
-def _made(description: dict[str, Any]) -> Any:
+def made(description: dict[str, Any]) -> Any:
     """An object from ``class`` (``module:name``) and its arguments."""
     module, _, name = description["class"].partition(":")
     return getattr(importlib.import_module(module), name)(**{k: v for k, v in description.items() if k != "class"})
