@@ -14,8 +14,9 @@ from exactly_once.local.spark_cluster import SparkCluster
 from exactly_once.options import PRODUCERS, Guarantee
 from faultlab.broker import LabBroker
 from faultlab.checker import BY_CHECKER, check, sentence
+from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults import FAULTS
-from faultlab.faults.checkpoints import batches
+from faultlab.file_stores import DISK, file_store
 from faultlab.history import History
 from faultlab.judge import Verdict
 from faultlab.lab import Lab
@@ -57,6 +58,8 @@ class Settings:
     state : str
         The stream has state in one of :data:`faultlab.state.STORES`, with exactly_once: its input has a fifth of the
         records twice, its output each of them once. Empty: no state.
+    checkpoint : str
+        What the checkpoint is on: one of :data:`faultlab.file_stores.PLACES`. No seed draws it.
     """
 
     producer: str = PRODUCERS[0]
@@ -70,6 +73,7 @@ class Settings:
     machines: bool = False
     outputs: bool = False
     state: str = ""
+    checkpoint: str = DISK
 
 
 def draw_settings(seed: int) -> Settings:
@@ -175,7 +179,7 @@ def run_round(
             failure = f"{type(e).__name__}: {e}"
         done = replace(plan, steps=tuple(lab.done))
         save_plan(done, asdict(settings), folder / "history.json")
-        done_batches = len(batches(_checkpoint(lab) / "commits"))
+        done_batches = len(CheckpointFiles(_checkpoint(lab)).batches("commits"))
         command = f"python -m faultlab --replay {folder / 'history.json'}"
         ended = Round(done, settings, lab.history, verdict, failure, done_batches, command, checked)
     if ended.clean and not keep:
@@ -201,8 +205,8 @@ def check_too(verdict: Verdict, lab: Lab, settings: Settings) -> str:
     return sentence(report)
 
 
-def _checkpoint(lab: Lab) -> Path:
-    assert isinstance(lab.system, SparkSystem) and lab.system.checkpoint is not None
+def _checkpoint(lab: Lab) -> str:
+    assert isinstance(lab.system, SparkSystem)
     return lab.system.checkpoint
 
 
@@ -241,12 +245,13 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
         sent = {"partitions": settings.parts, "rate": settings.rate, "repeats": REPEATS if settings.state else 0.0}
         workload = Workload(past, folder / "writers", seed, **sent)
         stack.callback(workload.close)
+        store = stack.enter_context(file_store(settings.checkpoint, folder / settings.checkpoint))
         cluster = stack.enter_context(SparkCluster(folder / "spark")) if settings.executors else None
         options = {"sink.producer": settings.producer, "sink.guarantee": settings.guarantee}
         if settings.guarantee == Guarantee.EXACTLY_ONCE.value:
             options["kafka.transaction.timeout.ms"] = str(settings.timeout_ms)
         machine = stack.enter_context(Machine(folder / "machine")) if settings.machines else None
-        checkpoint = machine.disk / "checkpoint" if machine and machine.disk else None
+        checkpoint = str(machine.disk / "checkpoint") if machine and machine.disk else ""
         environment = machine.environment if machine else {}
         outputs = stack.enter_context(Outputs(folder / "archive")) if settings.outputs else None
         system = SparkSystem(
@@ -254,7 +259,8 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
             through,
             folder,
             options,
-            checkpoint=checkpoint,
+            checkpoint=store.checkpoint if store else checkpoint,
+            conf=store.server.conf if store else {},
             cluster=cluster,
             environment=environment,
             origin=settings.origin,
@@ -264,4 +270,4 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
             system.participants = outputs.descriptions()
             system.points += POINTS
         stack.callback(system.close)
-        yield Lab(broker, workload, system, History(folder / "history", show), system.sink_id, machine, outputs)
+        yield Lab(broker, workload, system, History(folder / "history", show), system.sink_id, machine, outputs, store)

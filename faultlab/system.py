@@ -120,8 +120,8 @@ class SparkSystem:
         Options of the sink beside connection, id, topic and checkpoint.
     participants : list of dict, optional
         Further outputs, as :attr:`tests.support.stream.Job.participants`.
-    checkpoint : Path, optional
-        Elsewhere than in ``folder``.
+    checkpoint : str
+        A path, or the URI of a folder that Spark and :mod:`exactly_once.checkpoint` read; by default in ``folder``.
     cluster : SparkCluster, optional
         For the executors; without it, tasks run in the driver's JVM.
     origin : bool
@@ -140,7 +140,7 @@ class SparkSystem:
     folder: Path
     options: Mapping[str, str] = field(default_factory=dict)
     participants: list[dict[str, Any]] | None = None
-    checkpoint: Path | None = None
+    checkpoint: str = ""
     name: str = "kafka_exactly_once"
     points: tuple[str, ...] = tuple(p for p in POINTS if not p.startswith(("repair", "files")))
     cluster: SparkCluster | None = None
@@ -157,7 +157,7 @@ class SparkSystem:
         self.sink_id = self.sink_id or fresh_name("lab")
         servers = self.workload.connection.bootstrap_servers
         self.topic = self.topic or create_topic(servers, f"{self.sink_id}-out", 4)
-        self.checkpoint = self.checkpoint or self.folder / "checkpoint"
+        self.checkpoint = self.checkpoint or str(self.folder / "checkpoint")
         self.failpoints = self.folder / "failpoints"
         self.failpoints.mkdir(parents=True)
         self.drivers = 0
@@ -172,7 +172,7 @@ class SparkSystem:
             **self.connection.spark(),
             "sink.id": self.sink_id,
             "topic": self.topic,
-            "checkpointLocation": str(self.checkpoint),
+            "checkpointLocation": self.checkpoint,
             **self.options,
         }
         source = self.workload.source(self.connection, self.per_batch)

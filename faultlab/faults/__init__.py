@@ -7,6 +7,7 @@ from faultlab.faults.checkpoints import CHECKPOINTS
 from faultlab.faults.clocks import CLOCKS
 from faultlab.faults.clusters import CLUSTERS
 from faultlab.faults.disks import DISKS
+from faultlab.faults.file_stores import FILE_STORES
 from faultlab.faults.kind import NOTHING, Fault
 from faultlab.faults.network import NETWORK
 from faultlab.faults.processes import PROCESSES
@@ -14,7 +15,7 @@ from faultlab.faults.stores import STORES
 
 __all__ = ["FAULTS", "NOTHING", "Fault"]
 
+_ALL = (*PROCESSES, *BROKERS, *NETWORK, *CHECKPOINTS, *DISKS, *CLOCKS, *STORES, *FILE_STORES, *CLUSTERS)
+
 #: Every fault by its name.
-FAULTS: dict[str, type[Fault]] = {
-    fault.name: fault for fault in (*PROCESSES, *BROKERS, *NETWORK, *CHECKPOINTS, *DISKS, *CLOCKS, *STORES, *CLUSTERS)
-}
+FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in _ALL}

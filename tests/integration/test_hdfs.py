@@ -34,15 +34,6 @@ pytestmark = [
 ]
 STREAMS = "/streams"
 
-#: In place of Spark's settings for a local disk; one data node keeps one copy.
-CONF = {
-    "spark.hadoop.dfs.replication": "1",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
-    ),
-}
-
-
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     with Hdfs(tmp_path_factory.mktemp("hdfs") / "servers") as running:
@@ -101,9 +92,9 @@ def on_hdfs(hdfs: Hdfs, bench: Bench) -> Job:
 
 
 @pytest.fixture
-def start(driver: StartDriver) -> Callable[[Reader], SparkDriver]:
+def start(hdfs: Hdfs, driver: StartDriver) -> Callable[[Reader], SparkDriver]:
     """Start a driver whose Python reads HDFS in this way."""
-    return lambda reader: driver(conf=CONF, environment=dict(reader.environment))
+    return lambda reader: driver(conf=hdfs.conf, environment=dict(reader.environment))
 
 
 @pytest.mark.parametrize("point", ["some-sent", "decided", "completed"])
@@ -112,13 +103,8 @@ def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_hdfs_and_nothi
 ) -> None:
     """A checkpoint that is behind or half written after the crash would be a loss, a duplicate or a refusal."""
     location = on_hdfs.options["checkpointLocation"]
-    bench.input.add(2)
     killed = start(reader)
-    run = killed.start(on_hdfs.until_stopped())
-    run.await_true("two decided batches", lambda: bench.decided_batches()[-1:] == [1])
-    killed.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: killed.has_reached(point))
+    bench.hold_third_batch(killed, on_hdfs, point)
     killed.kill9()
 
     sensor = CheckpointReader(root=f"{hdfs.uri}{STREAMS}")
@@ -139,13 +125,8 @@ def test_a_name_node_that_is_killed_ends_the_stream_and_its_next_start_continues
 ) -> None:
     """A batch may be decided while nobody can write its commits/N; and nobody need be called for an outage."""
     location = on_hdfs.options["checkpointLocation"]
-    bench.input.add(2)
     struck = start(native())
-    run = struck.start(on_hdfs.until_stopped())
-    run.await_true("two decided batches", lambda: bench.decided_batches()[-1:] == [1])
-    struck.arm("decided")
-    bench.input.add()
-    run.await_true("decided", lambda: struck.has_reached("decided"))
+    bench.hold_third_batch(struck, on_hdfs, "decided")
     hdfs.kill(NAME_NODE)
     with pytest.raises(CheckpointAway, match=r"EO-CHECKPOINT-AWAY: HDFS does not answer.*Wait until hdfs dfs"):
         read_checkpoint(location)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from faultlab import way_out
-from faultlab.faults.checkpoints import batches
+from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.judge import Verdict
 from faultlab.lab import Execution, Lab
 from faultlab.plan import Plan, Step
@@ -61,11 +61,11 @@ def struck(history: str, fault: str) -> list[str]:
 
 def _await_batches(lab: Lab) -> None:
     system = lab.system
-    assert isinstance(system, SparkSystem) and system.checkpoint is not None
-    commits = system.checkpoint / "commits"
+    assert isinstance(system, SparkSystem)
+    files = CheckpointFiles(system.checkpoint)
 
     def newest() -> int:
-        return max(batches(commits), default=-1)
+        return max(files.batches("commits"), default=-1)
 
     before = newest()
     until("two more batches", lambda: newest() >= before + 2 and way_out.is_past(system), RECOVERY_S)
