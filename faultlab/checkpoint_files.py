@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -45,6 +46,13 @@ class CheckpointFiles:
         with self._files.open_output_stream(self._path(name)) as stream:
             stream.write(content)
 
+    def write_all(self, contents: Mapping[str, bytes]) -> None:
+        """Write files by their names, and make the folders that they are in."""
+        for folder in sorted({name.rpartition("/")[0] for name in contents}):
+            self._files.create_dir(self._path(folder), recursive=True)
+        for name, content in contents.items():
+            self.write(name, content)
+
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
         if self.has(name):
@@ -58,11 +66,7 @@ class CheckpointFiles:
     def replace(self, other: CheckpointFiles) -> None:
         """Become a copy of ``other``: nothing stays of what was here."""
         self.clear()
-        names = other.names()
-        for folder in sorted({name.rpartition("/")[0] for name in names}):
-            self._files.create_dir(self._path(folder), recursive=True)
-        for name in names:
-            self.write(name, other.read(name))
+        self.write_all({name: other.read(name) for name in other.names()})
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}".rstrip("/")

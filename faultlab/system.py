@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.failpoints import POINTS
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.spark_cluster import SparkCluster
@@ -315,4 +316,6 @@ class SparkSystem:
 
 
 def _why(ended: Ended) -> str:
-    return f"{ended.code or 'failed'}: {' '.join(ended.sentence.split())[:200]}" if ended.failure else "ended in order"
+    if not ended.failure:
+        return "ended in order"
+    return f"{diagnose(RuntimeError(ended.failure)).code}: {' '.join(ended.sentence.split())[:200]}"

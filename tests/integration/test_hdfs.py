@@ -34,6 +34,7 @@ pytestmark = [
 ]
 STREAMS = "/streams"
 
+
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     with Hdfs(tmp_path_factory.mktemp("hdfs") / "servers") as running:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.checkpoint import read_checkpoint
 from tests.support.fixtures import Bench, StartDriver
+from tests.support.processes import until
 from tests.support.s3 import S3
 from tests.support.stream import Job
 
@@ -51,3 +53,63 @@ def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_s3_and_nothing
     bench.assert_exactly_once()
     ended = read_checkpoint(location.replace("s3a://", "s3://"))
     assert (ended.in_flight, ended.last_commit, ended.torn) == (None, 3, {})
+
+
+#: Hadoop's client gives up after the least time that it allows, instead of a quarter of an hour.
+IMPATIENT = {
+    "spark.hadoop.fs.s3a.attempts.maximum": "1",
+    "spark.hadoop.fs.s3a.retry.limit": "1",
+    "spark.hadoop.fs.s3a.retry.interval": "100ms",
+    "spark.hadoop.fs.s3a.connection.establish.timeout": "15s",
+    "spark.hadoop.fs.s3a.connection.timeout": "15s",
+}
+
+#: A port at which nobody listens.
+NOBODY = "http://127.0.0.1:1"
+
+
+def test_a_store_that_does_not_answer_spark_ends_the_stream_and_its_next_start_continues(
+    s3: S3, on_s3: Job, bench: Bench, driver: StartDriver
+) -> None:
+    """An outage of the store at night must wake nobody, and what was decided before it must be there once."""
+    bench.input.add(2)
+    struck = driver(conf={**s3.conf, **IMPATIENT})
+    run = struck.start(on_s3.until_stopped())
+    run.await_true("two decided batches", lambda: bench.decided_batches()[-1:] == [1])
+    s3.pause()
+    try:
+        bench.input.add()
+        until("the end of the query", run.has_ended, 180)
+        failure = run.end().failure
+    finally:
+        s3.resume()
+    said = diagnose(RuntimeError(failure))
+    assert (said.code, said.restart_heals) == ("SPARK-CHECKPOINT-AWAY", True)
+    bench.input.add()
+    struck.complete(on_s3)
+    bench.assert_exactly_once()
+
+
+def test_a_store_that_does_not_answer_spark_at_a_start_or_python_in_a_batch_is_one_to_wait_for(
+    s3: S3, on_s3: Job, bench: Bench, driver: StartDriver
+) -> None:
+    """Whoever meets the outage first, the next start heals it."""
+    bench.input.add()
+    python = driver(conf=s3.conf, environment={"AWS_ENDPOINT_URL": NOBODY}).run(on_s3)
+    assert diagnose(RuntimeError(python.failure)).code == "EO-CHECKPOINT-AWAY", python.failure
+    spark = driver(conf={**s3.conf, **IMPATIENT, "spark.hadoop.fs.s3a.endpoint": NOBODY}).run(on_s3)
+    assert diagnose(RuntimeError(spark.failure)).code == "SPARK-CHECKPOINT-AWAY", spark.failure
+    driver(conf=s3.conf).complete(on_s3)
+    bench.assert_exactly_once()
+
+
+def test_a_store_that_refuses_is_not_one_to_wait_for(s3: S3, bench: Bench, driver: StartDriver) -> None:
+    """A wrong bucket or a wrong host must reach a person, and not be tried for hours."""
+    bench.input.add()
+    missing = bench.job.having(checkpointLocation="s3a://no-such-bucket/streams/clicks")
+    refused = driver(conf={**s3.conf, **IMPATIENT}).run(missing)
+    assert "The specified bucket does not exist" in str(refused.failure)
+    assert not diagnose(RuntimeError(refused.failure)).restart_heals, refused.failure
+    wrong = driver(conf={**s3.conf, **IMPATIENT, "spark.hadoop.fs.s3a.endpoint": "http://s3.invalid"}).run(missing)
+    assert "UnknownHostException" in str(wrong.failure)
+    assert not diagnose(RuntimeError(wrong.failure)).restart_heals, wrong.failure

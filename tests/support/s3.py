@@ -17,7 +17,7 @@ from tests.support.processes import until
 from tests.support.stream import ROOT
 
 #: Where `make s3` puts what it needs: ``python`` (the server's packages) and ``jars`` (hadoop-aws, Amazon's SDK).
-FOLDER = Path(os.environ.get("TEST_S3") or ROOT / ".run" / "s3")
+FOLDER = Path(os.environ.get("TEST_S3") or ROOT / ".run" / "s3").absolute()
 
 BUCKET = "checkpoints"
 
