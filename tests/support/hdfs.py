@@ -77,7 +77,11 @@ class Hdfs:
         (self.folder / "conf" / "hdfs-site.xml").write_text(_xml(self._settings()))
         (self.folder / "conf" / "log4j2.properties").write_text(_LOGGING)
         subprocess.run([*self._java(NAME_NODE), "-format"], check=True, capture_output=True, timeout=START_S)
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:

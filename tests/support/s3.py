@@ -87,8 +87,12 @@ class S3:
                 stderr=log,
                 start_new_session=True,
             )
-        until("the S3 server", self._answers, START_S)
-        urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT"), timeout=10)
+        try:
+            until("the S3 server", self._answers, START_S)
+            urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT"), timeout=10)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
