@@ -20,9 +20,10 @@ import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.streaming.failures import diagnose
-from exactly_once.checkpoint import file_system, read_checkpoint
+from exactly_once.checkpoint import file_system, read_checkpoint, read_text
 from exactly_once.errors import CheckpointAway
 from exactly_once.local.java import find_java
+from exactly_once.ops.repair.files import read_files
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.hdfs import DATA_NODE, NAME_NODE, Hdfs
 from tests.support.processes import until
@@ -181,6 +182,21 @@ def test_a_data_node_that_is_paused_holds_the_stream_up_and_no_more(
     run.stop()()
     held.complete(on_hdfs)
     bench.assert_exactly_once()
+
+
+def test_data_nodes_that_are_gone_are_waited_for(hdfs: Hdfs) -> None:
+    """The name node answers, so a sensor or a batch finds the checkpoint, and cannot read it: nobody need be called."""
+    location = f"{hdfs.uri}{STREAMS}/gone"
+    files, root = file_system(location)
+    files.create_dir(f"{root}/offsets", recursive=True)
+    with files.open_output_stream(f"{root}/metadata") as metadata:
+        metadata.write(b'{"id":"query"}')
+    hdfs.kill(DATA_NODE)
+    for look in (read_checkpoint, read_files, lambda _: read_text(location, "metadata")):
+        with pytest.raises(CheckpointAway, match=r"EO-CHECKPOINT-AWAY: HDFS does not answer.*All DataNodes failed"):
+            look(location)
+    hdfs.start(DATA_NODE)
+    assert read_checkpoint(location).query_id == "query"
 
 
 def test_torn_files_on_hdfs_are_repaired_and_the_stream_goes_on(
