@@ -26,11 +26,11 @@ export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
 .PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka \
-	test-librdkafka test-s3 test-hdfs test-extras test-pythons tutorial check docs benchmark guard soak faults faults-compare \
-	audit sbom clean lock lock-jars
+	test-librdkafka s3 test-s3 test-hdfs test-extras test-pythons tutorial check docs benchmark guard soak faults \
+	faults-compare audit sbom clean lock lock-jars
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install everything into .venv and the cache folder; once
 	@sh tools/setup.sh
@@ -102,16 +102,19 @@ test-newest-kafka: setup ## What the engine leans on in kafka-python, on its new
 
 S3 := $(RUN)/s3
 
-test-s3: setup ## A stream with its checkpoint on a local S3 server, killed; fetches the server and jars the first time
-	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+s3: setup ## A local S3 server (moto) and the jars of its clients, into .run/s3; once
 	@[ -f $(S3)/complete ] || { $(PYTHON) -m pip install --no-input --quiet --disable-pip-version-check \
 		-c constraints.txt --upgrade --target $(S3)/python 'moto[s3]>=5.1,<6' flask flask-cors && touch $(S3)/complete; }
 	$(PYTHON) deploy/preload.py $(S3)/jars
-	TEST_S3=$(S3) $(PYTHON) -m pytest tests/integration/test_object_store.py -rs $(PYTEST_ARGS)
 
-test-hdfs: setup ## A stream with its checkpoint on a local HDFS, killed, and HDFS too; fetches a jar of 56 MB the first time
+test-s3: s3 archive ## Streams with their checkpoint on a local S3 server, killed, and S3 paused
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	TEST_HDFS=1 $(PYTHON) -m pytest tests/integration/test_hdfs.py -rs $(PYTEST_ARGS)
+	TEST_S3=$(S3) $(PYTHON) -m pytest tests/integration/test_object_store.py \
+		tests/faults/test_lab_file_stores.py -rs $(PYTEST_ARGS)
+
+test-hdfs: archive ## Streams with their checkpoint on a local HDFS, killed, and HDFS too; fetches a jar of 56 MB the first time
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	TEST_HDFS=1 $(PYTHON) -m pytest tests/integration/test_hdfs.py tests/faults/test_lab_file_stores.py -rs $(PYTEST_ARGS)
 
 check: setup ## Lint, format, types, import contracts, API reference
 	$(PYTHON) -m ruff check .
@@ -141,7 +144,7 @@ soak: archive ## A steady rate under random faults, in pieces that each go on wh
 		$(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
 
 # DURATION: seconds, no round begins later; SEED: of the first round, by default a new one.
-faults: archive ## Rounds of random faults on a real stream: prints seed and history, fails when one is not clean
+faults: archive $(if $(findstring --checkpoint s3,$(FAULTS_ARGS)),s3) ## Rounds of random faults on a real stream: prints seed and history, fails when one is not clean
 	$(PYTHON) -m faultlab $(if $(DURATION),--duration $(DURATION)) $(if $(SEED),--seed $(SEED)) $(FAULTS_ARGS)
 
 faults-compare: archive ## This sink, Spark's own and Flink's exactly-once sink under the same faults, side by side

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
-from exactly_once import hdfs
+from exactly_once import hdfs, s3
 from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, UnsupportedMode
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of, query_id_of, source_lines
 from exactly_once.protocol.planning import Batch
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: A decision keeps the text of ``offsets/N`` up to this many bytes. The text has 2 KB of settings and some 20 bytes for
 #: each input partition, so three thousand partitions fit; and the log's 64 decisions stay below 4 MiB.
 LONGEST_KEPT_OFFSETS = 64 * 1024
+
+#: What reading a file raises; RuntimeError is that of hdfs-native, for whatever a server says.
+_UNREADABLE = (OSError, ValueError, RuntimeError)
 
 #: Spark keeps in sources/<n>/0 where the n-th source of a query began.
 _SOURCES = "sources"
@@ -251,11 +254,16 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
 
 def unusable(location: str, e: Exception) -> ExactlyOnceError:
     """Make the error for a location that this process cannot read because of ``e``."""
-    return hdfs.unusable(f"the checkpoint location {location}", location, e) or CheckpointUnusable(
+    return _on_its_store(f"the checkpoint location {location}", location, e) or CheckpointUnusable(
         f"this Python process cannot read the checkpoint location {location} ({type(e).__name__}: {e})",
         "Use a path, or a file system that pyarrow supports (file, hdfs, s3, gs, abfs) with its settings in the "
         "environment",
     )
+
+
+def _on_its_store(what: str, location: str, e: Exception) -> ExactlyOnceError | None:
+    """Make the error of the store that ``location`` is on, for ``what`` in it; None when it has none of its own."""
+    return hdfs.unusable(what, location, e) or s3.away(what, location, e)
 
 
 def _first(location: str, name: str) -> str:
@@ -278,9 +286,9 @@ def _reading(location: str, name: str) -> Iterator[None]:
     """An object store that does not answer, or refuses, is an error with a way out."""
     try:
         yield
-    except (OSError, ValueError) as e:
+    except _UNREADABLE as e:
         what = f"{name} of the checkpoint {location}"
-        raise hdfs.unusable(what, location, e) or CheckpointUnusable(
+        raise _on_its_store(what, location, e) or CheckpointUnusable(
             f"{what} cannot be read ({type(e).__name__}: {e})",
             "Check that the location exists and that this process may read it",
         ) from e
@@ -323,11 +331,14 @@ class _Reader:
                 tuple(sources),
                 torn,
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        except (*_UNREADABLE, KeyError, TypeError, AttributeError) as e:
             raise unusable(self._location, e) from e
 
     def text(self, name: str) -> str:
-        return self._content(name).decode()
+        try:
+            return self._content(name).decode()
+        except _UNREADABLE as e:
+            raise unusable(self._location, e) from e
 
     def _content(self, name: str) -> bytes:
         with self._fs.open_input_stream(f"{self._root}/{name}") as f:

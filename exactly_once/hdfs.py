@@ -18,7 +18,10 @@ SCHEME = "hdfs://"
 _SETTINGS = {"dfs.client.failover.max.attempts": "3"}
 
 #: In the errors of hdfs-native, and (the last one) of libhdfs, when the name node or a data node is away.
-_AWAY = ("Connection refused", "Connection reset", "timed out", "StandbyException", "Unknown error 255")
+_AWAY = (
+    *("Connection refused", "Connection reset", "timed out", "StandbyException", "All DataNodes failed"),
+    "Unknown error 255",
+)
 
 _CLIENTS = (
     "Install the extra 'hdfs' for this Python, with HADOOP_CONF_DIR where a name service or Kerberos is used; or, for "

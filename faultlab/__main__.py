@@ -6,11 +6,15 @@ import argparse
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+from exactly_once.errors import ExactlyOnceError
 from faultlab.faults import FAULTS
+from faultlab.file_stores import DISK, PLACES, check
 from faultlab.rounds import DAGSTER, Round, draw_settings, replay, run_round, under_dagster
 from tests.support import spark_archive
+from tests.support.s3 import S3Missing
 
 #: Of a round's faults, by default: some ten of them, and time for what follows from each.
 ROUND_S = 45.0
@@ -25,6 +29,12 @@ SEEDS = 100_000
 def main() -> int:
     """Run rounds until the time is over, print what they found; 1 when one of them is not clean."""
     arguments = _arguments()
+    if arguments.operator == DAGSTER and arguments.checkpoint != DISK:
+        sys.exit("A round under Dagster has its checkpoint on a local disk: leave --checkpoint out")
+    try:
+        check(arguments.checkpoint)
+    except (S3Missing, ExactlyOnceError) as e:
+        sys.exit(str(e))
     spark_archive.use()
     folder = arguments.folder.absolute()
     if arguments.replay:
@@ -39,7 +49,9 @@ def main() -> int:
 def _rounds(arguments: argparse.Namespace, folder: Path) -> list[Round]:
     end, found, seed = time.monotonic() + arguments.duration, list[Round](), arguments.seed
     while not found or time.monotonic() < end:
-        settings = under_dagster(draw_settings(seed)) if arguments.operator == DAGSTER else None
+        settings = replace(draw_settings(seed), checkpoint=arguments.checkpoint)
+        if arguments.operator == DAGSTER:
+            settings = under_dagster(settings)
         one = run_round(
             folder / str(seed), seed, arguments.round, arguments.faults, settings=settings, keep=arguments.keep
         )
@@ -71,6 +83,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--round", type=float, default=ROUND_S, help="seconds of faults in a round")
     parser.add_argument("--faults", nargs="*", choices=FAULTS, default=[], help="to draw from; by default all")
     parser.add_argument("--operator", choices=["lab", DAGSTER], default="lab", help="who starts the stream again")
+    parser.add_argument("--checkpoint", choices=PLACES, default=DISK, help="what the checkpoint is on")
     parser.add_argument("--replay", type=Path, metavar="HISTORY", help="the history.json of an earlier round")
     parser.add_argument("--keep", action="store_true", help="the folders of clean rounds too")
     parser.add_argument("--folder", type=Path, default=Path(".run/faults"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from exactly_once.errors import ExactlyOnceError
@@ -39,7 +38,7 @@ def check(
     connection: Connection,
     sink_id: str,
     topic: str,
-    checkpoint: Path,
+    checkpoint: str,
     origin: bool,
     others: Sequence[Participant[Any]] = (),
 ) -> Report | None:
@@ -66,7 +65,7 @@ def check(
         report = verify(
             connection,
             sink_id,
-            checkpoint=str(checkpoint),
+            checkpoint=checkpoint,
             outputs=others,
             origin=question,
             topics=[topic] if origin else [],

@@ -81,7 +81,8 @@ class DagsterSystem(Points):
     ----------
     dagster : Dagster
         For its own faults.
-    checkpoint : Path
+    checkpoint : str
+        Where it is.
     """
 
     workload: Workload
@@ -109,7 +110,7 @@ class DagsterSystem(Points):
         )  # fmt: skip
         self.spec = stream.declared().spec
         cluster = KafkaTransactionalProducerFactory(bootstrap_servers=servers).cluster_id()
-        self.checkpoint = Path(CheckpointReader(root=stream.checkpoints).location(cluster, self.sink_id))
+        self.checkpoint = CheckpointReader(root=stream.checkpoints).location(cluster, self.sink_id)
         conf = {**_CONF, **(settings_of(self.state) if self.state else {})}
         self.dagster = Dagster(
             self.folder,
@@ -238,7 +239,7 @@ class DagsterSystem(Points):
         try:
             with Admin(self.workload.connection) as admin:
                 marks = admin.watermarks(topic)
-            committed = CheckpointReader(root="").committed_offsets(str(self.checkpoint))
+            committed = CheckpointReader(root="").committed_offsets(self.checkpoint)
         except ExactlyOnceError:  # a file of the checkpoint is being written
             return False
         return bool(committed) and lag(committed, topic, marks) == 0

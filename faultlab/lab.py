@@ -15,6 +15,7 @@ from exactly_once.kafka.admin import Admin
 from faultlab import way_out
 from faultlab.broker import LabBroker
 from faultlab.faults import FAULTS, NOTHING, Fault
+from faultlab.file_stores import FileStore
 from faultlab.history import History
 from faultlab.judge import Verdict, judge
 from faultlab.machine import Machine
@@ -59,6 +60,8 @@ class Lab:
         That of the stream.
     outputs : Outputs, optional
         What it writes beside its topic.
+    file_store : FileStore, optional
+        What its checkpoint is on; by default a local disk.
     """
 
     def __init__(
@@ -70,9 +73,11 @@ class Lab:
         sink_id: str | None = None,
         machine: Machine | None = None,
         outputs: Outputs | None = None,
+        file_store: FileStore | None = None,
     ):
         self.broker, self.workload, self.system, self.history = broker, workload, system, history
         self.sink_id, self.machine, self.outputs = sink_id, machine, outputs
+        self.file_store = file_store
         self.operator = Operator(system, history)
         self.done: list[Step] = []  #: the steps as they were done, for a replay
 

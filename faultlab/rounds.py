@@ -14,10 +14,11 @@ from exactly_once.local.spark_cluster import SparkCluster
 from exactly_once.options import PRODUCERS, Guarantee
 from faultlab.broker import LabBroker
 from faultlab.checker import BY_CHECKER, check, sentence
+from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.cluster import MachineCluster
 from faultlab.faults import FAULTS
 from faultlab.faults import dagster as faults_of_dagster
-from faultlab.faults.checkpoints import batches
+from faultlab.file_stores import DISK, file_store
 from faultlab.history import History
 from faultlab.judge import Verdict
 from faultlab.lab import Lab
@@ -68,6 +69,8 @@ class Settings:
         records twice, its output each of them once. Empty: no state.
     operator : str
         :data:`DAGSTER`: Dagster launches the stream's runs, recovers it and starts it again. Empty: the lab does.
+    checkpoint : str
+        What the checkpoint is on: one of :data:`faultlab.file_stores.PLACES`. No seed draws it.
     """
 
     producer: str = PRODUCERS[0]
@@ -82,6 +85,7 @@ class Settings:
     outputs: bool = False
     state: str = ""
     operator: str = ""
+    checkpoint: str = DISK
 
 
 def under_dagster(drawn: Settings) -> Settings:
@@ -193,7 +197,7 @@ def run_round(
             failure = f"{type(e).__name__}: {e}"
         done = replace(plan, steps=tuple(lab.done))
         save_plan(done, asdict(settings), folder / "history.json")
-        done_batches = len(batches(_checkpoint(lab) / "commits"))
+        done_batches = len(CheckpointFiles(checkpoint_of(lab)).batches("commits"))
         command = f"python -m faultlab --replay {folder / 'history.json'}"
         ended = Round(done, settings, lab.history, verdict, failure, done_batches, command, checked)
     if ended.clean and not keep:
@@ -214,15 +218,14 @@ def check_too(verdict: Verdict, lab: Lab, settings: Settings) -> str:
     assert lab.sink_id is not None
     past, topic = lab.workload.connection, lab.system.topic
     others = lab.outputs.participants() if lab.outputs is not None else []
-    report = check(verdict, past, lab.sink_id, topic, _checkpoint(lab), settings.origin, others)
+    report = check(verdict, past, lab.sink_id, topic, checkpoint_of(lab), settings.origin, others)
     verdict.forgive(ALLOWED[settings.guarantee] | _by_clocks(lab) | _by_state(settings))
     return sentence(report)
 
 
-def _checkpoint(lab: Lab) -> Path:
-    checkpoint = getattr(lab.system, "checkpoint", None)
-    assert isinstance(checkpoint, Path)
-    return checkpoint
+def checkpoint_of(lab: Lab) -> str:
+    """Where the checkpoint of a round's stream is."""
+    return str(lab.system.checkpoint)  # type: ignore[attr-defined]  # of a sink of ours, as each round has
 
 
 def _by_clocks(lab: Lab) -> frozenset[str]:
@@ -264,12 +267,13 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
         sent = {"partitions": settings.parts, "rate": settings.rate, "repeats": REPEATS if settings.state else 0.0}
         workload = Workload(past, folder / "writers", seed, **sent)
         stack.callback(workload.close)
+        store = stack.enter_context(file_store(settings.checkpoint, folder / settings.checkpoint))
         cluster = stack.enter_context(_cluster(settings, folder / "spark")) if settings.executors else None
         options = {"sink.producer": settings.producer, "sink.guarantee": settings.guarantee}
         if settings.guarantee == Guarantee.EXACTLY_ONCE.value:
             options["kafka.transaction.timeout.ms"] = str(settings.timeout_ms)
         machine = stack.enter_context(Machine(folder / "machine")) if settings.machines else None
-        checkpoint = machine.disk / "checkpoint" if machine and machine.disk else None
+        checkpoint = str(machine.disk / "checkpoint") if machine and machine.disk else ""
         environment = machine.environment if machine else {}
         outputs = stack.enter_context(Outputs(folder / "archive")) if settings.outputs else None
         if settings.operator == DAGSTER:
@@ -288,7 +292,8 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
             through,
             folder,
             options,
-            checkpoint=checkpoint,
+            checkpoint=store.checkpoint if store else checkpoint,
+            conf=store.server.conf if store else {},
             cluster=cluster,
             environment=environment,
             origin=settings.origin,
@@ -298,4 +303,4 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
             system.participants = outputs.descriptions()
             system.points += POINTS
         stack.callback(system.close)
-        yield Lab(broker, workload, system, History(folder / "history", show), system.sink_id, machine, outputs)
+        yield Lab(broker, workload, system, History(folder / "history", show), system.sink_id, machine, outputs, store)

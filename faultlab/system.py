@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.spark_cluster import SparkCluster
 from faultlab.points import OF_STREAMS, Points
@@ -120,8 +121,8 @@ class SparkSystem(Points):
         Options of the sink beside connection, id, topic and checkpoint.
     participants : list of dict, optional
         Further outputs, as :attr:`tests.support.stream.Job.participants`.
-    checkpoint : Path, optional
-        Elsewhere than in ``folder``.
+    checkpoint : str
+        A path, or the URI of a folder that Spark and :mod:`exactly_once.checkpoint` read; by default in ``folder``.
     cluster : SparkCluster, optional
         For the executors; without it, tasks run in the driver's JVM.
     origin : bool
@@ -140,7 +141,7 @@ class SparkSystem(Points):
     folder: Path
     options: Mapping[str, str] = field(default_factory=dict)
     participants: list[dict[str, Any]] | None = None
-    checkpoint: Path | None = None
+    checkpoint: str = ""
     name: str = "kafka_exactly_once"
     points: tuple[str, ...] = OF_STREAMS
     cluster: SparkCluster | None = None
@@ -157,7 +158,7 @@ class SparkSystem(Points):
         self.sink_id = self.sink_id or fresh_name("lab")
         servers = self.workload.connection.bootstrap_servers
         self.topic = self.topic or create_topic(servers, f"{self.sink_id}-out", 4)
-        self.checkpoint = self.checkpoint or self.folder / "checkpoint"
+        self.checkpoint = self.checkpoint or str(self.folder / "checkpoint")
         self.failpoints = self.folder / "failpoints"
         self.failpoints.mkdir(parents=True)
         self.drivers = 0
@@ -172,7 +173,7 @@ class SparkSystem(Points):
             **self.connection.spark(),
             "sink.id": self.sink_id,
             "topic": self.topic,
-            "checkpointLocation": str(self.checkpoint),
+            "checkpointLocation": self.checkpoint,
             **self.options,
         }
         source = self.workload.source(self.connection, self.per_batch)
@@ -302,4 +303,6 @@ class SparkSystem(Points):
 
 
 def _why(ended: Ended) -> str:
-    return f"{ended.code or 'failed'}: {' '.join(ended.sentence.split())[:200]}" if ended.failure else "ended in order"
+    if not ended.failure:
+        return "ended in order"
+    return f"{diagnose(RuntimeError(ended.failure)).code}: {' '.join(ended.sentence.split())[:200]}"

@@ -40,6 +40,9 @@ class Diagnosis:
         return asdict(self)
 
 
+#: How Amazon's SDK tells that S3 did not answer. A host that it does not know, or a certificate, it names instead.
+_S3_SILENT = ("Read timed out", "Connect to", "Connection reset", "The target server failed to respond", "Broken pipe")
+
 #: Spark's names (in the text of the exception) -> code, way out, restart heals.
 _SPARK = (
     (
@@ -96,13 +99,24 @@ _SPARK = (
             "Name node is in safe mode",
             "StandbyException",
             "All datanodes",
+            "could only be written to",
+            "Could not obtain block",
+            *(f"Unable to execute HTTP request: {reason}" for reason in _S3_SILENT),
+            *(f"Service: S3, Status Code: {status}" for status in (500, 502, 503, 504)),
         ),
         "SPARK-CHECKPOINT-AWAY",
-        "Wait until HDFS answers and its name node has left safe mode, and start again, unchanged",
+        "Wait until the checkpoint's HDFS answers and its name node has left safe mode, or its S3 answers, and start "
+        "again, unchanged",
         True,
     ),
     (
-        ("Failed to construct kafka", "No resolvable bootstrap urls", "TimeoutException", "DisconnectException"),
+        (
+            *("Failed to construct kafka", "No resolvable bootstrap urls", "DisconnectException"),
+            *(
+                "TimeoutException:",
+                "TimeoutException\n",
+            ),  # in every trace of Amazon's SDK: TimeoutExceptionHandlingStage
+        ),
         "SPARK-UNREACHABLE",
         "Check the brokers and the network; start again, unchanged, once the brokers answer",
         True,

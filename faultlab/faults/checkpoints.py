@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 from faultlab import way_out
+from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults.kind import NOTHING, Fault
 from faultlab.system import SparkSystem
 
@@ -21,11 +20,6 @@ LOGS = ("offsets", "commits")
 
 #: A copy from a nightly backup is older than by a batch; three are enough for the sink to have decided meanwhile.
 REWOUND_BATCHES = (1, 2, 3)
-
-
-def batches(log: Path) -> list[int]:
-    """The numbers of the files in ``offsets`` or ``commits``."""
-    return sorted(int(f.name) for f in log.glob("*") if f.name.isdigit()) if log.is_dir() else []
 
 
 class _Checkpoint(Fault):
@@ -43,7 +37,9 @@ class _Checkpoint(Fault):
         return way_out.fits(lab.system, lab.sink_id)
 
     def do(self, lab: Lab, random: Random) -> str:
-        assert isinstance(lab.system, SparkSystem) and lab.system.checkpoint is not None
+        assert isinstance(lab.system, SparkSystem)
+        if lab.file_store is not None and lab.file_store.struck:
+            return NOTHING
         if not way_out.is_past(lab.system):
             return NOTHING
         if lab.system.ended() is not None:
@@ -51,16 +47,16 @@ class _Checkpoint(Fault):
         with lab.operator.away():
             lab.system.kill()
             way_out.keep(lab.system)
-            return self.spoil(lab.system.checkpoint, random)
+            return self.spoil(CheckpointFiles(lab.system.checkpoint), random)
 
-    def spoil(self, checkpoint: Path, random: Random) -> str:
+    def spoil(self, checkpoint: CheckpointFiles, random: Random) -> str:
         """Change the files of a checkpoint in which one batch at least is committed; return what was done."""
         log = random.choice(self.logs)
-        number = batches(checkpoint / log)[-1]
-        return f"{log}/{number} {self.spoil_file(checkpoint / log / str(number), random)}"
+        number = checkpoint.batches(log)[-1]
+        return f"{log}/{number} {self.spoil_file(checkpoint, log, number, random)}"
 
-    def spoil_file(self, file: Path, random: Random) -> str:
-        """Change the newest file of one log."""
+    def spoil_file(self, checkpoint: CheckpointFiles, log: str, number: int, random: Random) -> str:
+        """Change the newest file of one log, which is ``number``."""
         raise NotImplementedError
 
 
@@ -70,11 +66,12 @@ class TearCheckpoint(_Checkpoint):
     name = "checkpoint-torn"
     what = "kill -9 of the driver; the newest file of offsets or commits is cut off, empty, or all zeros"
 
-    def spoil_file(self, file: Path, random: Random) -> str:
-        content = file.read_bytes()
+    def spoil_file(self, checkpoint: CheckpointFiles, log: str, number: int, random: Random) -> str:
+        content = checkpoint.read(f"{log}/{number}")
         how = random.choice(("cut off", "empty", "zeros"))
         cut = random.randrange(1, len(content))
-        file.write_bytes({"cut off": content[:cut], "empty": b"", "zeros": bytes(len(content))}[how])
+        left = {"cut off": content[:cut], "empty": b"", "zeros": bytes(len(content))}[how]
+        checkpoint.write(f"{log}/{number}", left)
         return f"{how} ({cut} of {len(content)} bytes)" if how == "cut off" else how
 
 
@@ -84,11 +81,11 @@ class DeleteCheckpointFile(_Checkpoint):
     name = "checkpoint-deleted"
     what = "kill -9 of the driver; the newest file of offsets or commits is deleted, with its checksum or without"
 
-    def spoil_file(self, file: Path, random: Random) -> str:
-        file.unlink()
+    def spoil_file(self, checkpoint: CheckpointFiles, log: str, number: int, random: Random) -> str:
+        checkpoint.delete(f"{log}/{number}")
         if random.random() < 0.5:
             return "deleted, its checksum not"
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        checkpoint.delete(f"{log}/.{number}.crc")
         return "deleted"
 
 
@@ -98,13 +95,12 @@ class OlderCheckpointFile(_Checkpoint):
     name = "checkpoint-older"
     what = "kill -9 of the driver; the newest file of offsets or commits holds what the one before it held"
 
-    def spoil_file(self, file: Path, random: Random) -> str:
-        before = file.with_name(str(int(file.name) - 1))
-        if not before.is_file():
+    def spoil_file(self, checkpoint: CheckpointFiles, log: str, number: int, random: Random) -> str:
+        if not checkpoint.has(f"{log}/{number - 1}"):
             return NOTHING
-        file.write_bytes(before.read_bytes())
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-        return f"holds what {before.name} held"
+        checkpoint.write(f"{log}/{number}", checkpoint.read(f"{log}/{number - 1}"))
+        checkpoint.delete(f"{log}/.{number}.crc")
+        return f"holds what {number - 1} held"
 
 
 class RewindCheckpoint(_Checkpoint):
@@ -113,14 +109,14 @@ class RewindCheckpoint(_Checkpoint):
     name = "checkpoint-rewound"
     what = "kill -9 of the driver; the files of the last one to three batches are gone, as in an older copy"
 
-    def spoil(self, checkpoint: Path, random: Random) -> str:
-        last = batches(checkpoint / "offsets")[-1]
+    def spoil(self, checkpoint: CheckpointFiles, random: Random) -> str:
+        last = checkpoint.batches("offsets")[-1]
         count = min(random.choice(REWOUND_BATCHES), last)
         for log in LOGS:
-            for number in batches(checkpoint / log):
+            for number in checkpoint.batches(log):
                 if number > last - count:
-                    (checkpoint / log / str(number)).unlink()
-                    (checkpoint / log / f".{number}.crc").unlink(missing_ok=True)
+                    checkpoint.delete(f"{log}/{number}")
+                    checkpoint.delete(f"{log}/.{number}.crc")
         return f"batches {last - count + 1} to {last} are gone" if count else NOTHING
 
 
@@ -130,13 +126,13 @@ class ForeignCheckpoint(_Checkpoint):
     name = "checkpoint-foreign"
     what = "kill -9 of the driver; in place of the checkpoint there is that of another query, or of none"
 
-    def spoil(self, checkpoint: Path, random: Random) -> str:
+    def spoil(self, checkpoint: CheckpointFiles, random: Random) -> str:
         if random.random() < 0.5:
-            shutil.rmtree(checkpoint)
+            checkpoint.clear()
             return "none"
         other = str(uuid.UUID(int=random.getrandbits(128), version=4))
-        (checkpoint / "metadata").write_text(json.dumps({"id": other}))
-        (checkpoint / ".metadata.crc").unlink(missing_ok=True)
+        checkpoint.write("metadata", json.dumps({"id": other}).encode())
+        checkpoint.delete(".metadata.crc")
         return f"that of query {other}"
 
 

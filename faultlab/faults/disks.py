@@ -24,7 +24,7 @@ class FillCheckpointDisk(Fault):
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:
-        return lab.machine is not None and lab.machine.disk is not None
+        return lab.machine is not None and lab.machine.disk is not None and lab.file_store is None
 
     def do(self, lab: Lab, random: Random) -> str:
         assert lab.machine is not None

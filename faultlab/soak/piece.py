@@ -14,8 +14,8 @@ from typing import Any
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.embedded_broker import BrokerFailed
 from faultlab.broker import LabBroker
+from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults import FAULTS
-from faultlab.faults.checkpoints import batches
 from faultlab.history import History
 from faultlab.judge import Verdict, add_unsettled, compare, settle
 from faultlab.lab import LOOK_S, Execution, Lab
@@ -137,7 +137,7 @@ class _Run:
         return ""
 
     def _last_batch(self) -> int:
-        return max(batches(self._checkpoint / "commits"), default=-1)
+        return max(CheckpointFiles(self._checkpoint).batches("commits"), default=-1)
 
 
 def judge(connection: Connection, input_begin: Offsets, output_begin: Offsets) -> tuple[Verdict, dict[str, Any]]:

@@ -66,7 +66,7 @@ def soak_system(workload: Workload, connection: Connection, folder: Path, checkp
         workload,
         connection,
         folder,
-        checkpoint=checkpoint,
+        checkpoint=str(checkpoint),
         conf=DRIVER,
         per_batch=round(workload.rate * BATCH_S),
         sink_id=SINK_ID,

@@ -20,9 +20,10 @@ import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.streaming.failures import diagnose
-from exactly_once.checkpoint import file_system, read_checkpoint
+from exactly_once.checkpoint import file_system, read_checkpoint, read_text
 from exactly_once.errors import CheckpointAway
 from exactly_once.local.java import find_java
+from exactly_once.ops.repair.files import read_files
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.hdfs import DATA_NODE, NAME_NODE, Hdfs
 from tests.support.processes import until
@@ -33,14 +34,6 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("TEST_HDFS"), reason="needs a name node, which make test-hdfs brings"),
 ]
 STREAMS = "/streams"
-
-#: In place of Spark's settings for a local disk; one data node keeps one copy.
-CONF = {
-    "spark.hadoop.dfs.replication": "1",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +94,9 @@ def on_hdfs(hdfs: Hdfs, bench: Bench) -> Job:
 
 
 @pytest.fixture
-def start(driver: StartDriver) -> Callable[[Reader], SparkDriver]:
+def start(hdfs: Hdfs, driver: StartDriver) -> Callable[[Reader], SparkDriver]:
     """Start a driver whose Python reads HDFS in this way."""
-    return lambda reader: driver(conf=CONF, environment=dict(reader.environment))
+    return lambda reader: driver(conf=hdfs.conf, environment=dict(reader.environment))
 
 
 @pytest.mark.parametrize("point", ["some-sent", "decided", "completed"])
@@ -112,13 +105,8 @@ def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_hdfs_and_nothi
 ) -> None:
     """A checkpoint that is behind or half written after the crash would be a loss, a duplicate or a refusal."""
     location = on_hdfs.options["checkpointLocation"]
-    bench.input.add(2)
     killed = start(reader)
-    run = killed.start(on_hdfs.until_stopped())
-    run.await_true("two decided batches", lambda: bench.decided_batches()[-1:] == [1])
-    killed.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: killed.has_reached(point))
+    bench.hold_third_batch(killed, on_hdfs, point)
     killed.kill9()
 
     sensor = CheckpointReader(root=f"{hdfs.uri}{STREAMS}")
@@ -139,13 +127,8 @@ def test_a_name_node_that_is_killed_ends_the_stream_and_its_next_start_continues
 ) -> None:
     """A batch may be decided while nobody can write its commits/N; and nobody need be called for an outage."""
     location = on_hdfs.options["checkpointLocation"]
-    bench.input.add(2)
     struck = start(native())
-    run = struck.start(on_hdfs.until_stopped())
-    run.await_true("two decided batches", lambda: bench.decided_batches()[-1:] == [1])
-    struck.arm("decided")
-    bench.input.add()
-    run.await_true("decided", lambda: struck.has_reached("decided"))
+    bench.hold_third_batch(struck, on_hdfs, "decided")
     hdfs.kill(NAME_NODE)
     with pytest.raises(CheckpointAway, match=r"EO-CHECKPOINT-AWAY: HDFS does not answer.*Wait until hdfs dfs"):
         read_checkpoint(location)
@@ -199,6 +182,21 @@ def test_a_data_node_that_is_paused_holds_the_stream_up_and_no_more(
     run.stop()()
     held.complete(on_hdfs)
     bench.assert_exactly_once()
+
+
+def test_data_nodes_that_are_gone_are_waited_for(hdfs: Hdfs) -> None:
+    """The name node answers, so a sensor or a batch finds the checkpoint, and cannot read it: nobody need be called."""
+    location = f"{hdfs.uri}{STREAMS}/gone"
+    files, root = file_system(location)
+    files.create_dir(f"{root}/offsets", recursive=True)
+    with files.open_output_stream(f"{root}/metadata") as metadata:
+        metadata.write(b'{"id":"query"}')
+    hdfs.kill(DATA_NODE)
+    for look in (read_checkpoint, read_files, lambda _: read_text(location, "metadata")):
+        with pytest.raises(CheckpointAway, match=r"EO-CHECKPOINT-AWAY: HDFS does not answer.*All DataNodes failed"):
+            look(location)
+    hdfs.start(DATA_NODE)
+    assert read_checkpoint(location).query_id == "query"
 
 
 def test_torn_files_on_hdfs_are_repaired_and_the_stream_goes_on(

@@ -6,126 +6,110 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.checkpoint import read_checkpoint
-from tests.support import processes
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.processes import until
+from tests.support.s3 import S3
 from tests.support.stream import Job
-
-#: Where `make test-s3` puts what the tests need: ``python`` (packages of the server) and ``jars``.
-S3 = Path(os.environ.get("TEST_S3", ""))
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(not os.environ.get("TEST_S3"), reason="needs an S3 server, which make test-s3 brings"),
 ]
-BUCKET = "checkpoints"
-
-
-@dataclass(frozen=True)
-class Store:
-    """A running server; ``environment`` is that of its clients, in Python and in the JVM."""
-
-    endpoint: str
-    environment: dict[str, str]
-
-    @property
-    def conf(self) -> dict[str, str]:
-        """Settings of a Spark session, in place of Spark's for a local disk."""
-        return {
-            "spark.jars": ",".join(str(jar) for jar in sorted((S3 / "jars").glob("*.jar"))),
-            "spark.hadoop.fs.s3a.endpoint": self.endpoint,
-            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-            "spark.hadoop.fs.s3a.path.style.access": "true",
-            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-            "spark.sql.streaming.checkpointFileManagerClass": (
-                "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
-            ),
-        }
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    endpoint = f"http://127.0.0.1:{port}"
-    environment = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    log = tmp_path_factory.mktemp("s3") / "log"
-    with log.open("w") as out:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-            env={**os.environ, **environment, "PYTHONPATH": str(S3 / "python")},
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
-        until("the S3 server", lambda: answers(server, endpoint, log), 60)
-        request = urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(request, timeout=10)
-        yield Store(endpoint, environment)
-    finally:
-        processes.kill_session(server.pid)
-        server.wait()
-
-
-def answers(server: subprocess.Popen[bytes], endpoint: str, log: Path) -> bool:
-    assert server.poll() is None, log.read_text()[-2000:]
-    try:
-        urllib.request.urlopen(endpoint, timeout=5)
-    except urllib.error.HTTPError:
-        return True
-    except OSError:
-        return False
-    return True
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with S3(tmp_path_factory.mktemp("s3")) as running:
+        yield running
 
 
 @pytest.fixture
-def on_s3(store: Store, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """The bench's query with its checkpoint in the bucket, which this process may read as a sensor does."""
-    for name, value in store.environment.items():
-        monkeypatch.setenv(name, value)
-    return bench.job.having(checkpointLocation=f"s3a://{BUCKET}/streams/{bench.sink_id}")
+def on_s3(s3: S3, bench: Bench) -> Job:
+    """The bench's query with its checkpoint in the bucket."""
+    return bench.job.having(checkpointLocation=f"{s3.uri}/streams/{bench.sink_id}")
 
 
 @pytest.mark.parametrize("point", ["some-sent", "decided", "completed"])
 def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_s3_and_nothing_is_lost_or_doubled(
-    point: str, store: Store, on_s3: Job, bench: Bench, driver: StartDriver
+    point: str, s3: S3, on_s3: Job, bench: Bench, driver: StartDriver
 ) -> None:
     """A checkpoint that is behind or half written after the crash would be a loss, a duplicate or a refusal."""
     location = on_s3.options["checkpointLocation"]
-    bench.input.add(2)
-    killed = driver(conf=store.conf)
-    run = killed.start(on_s3.until_stopped())
-    run.await_true("two decided batches", lambda: bench.decided_batches()[-1:] == [1])
-    killed.arm(point)
-    bench.input.add()
-    run.await_true(point, lambda: killed.has_reached(point))
+    killed = driver(conf=s3.conf)
+    bench.hold_third_batch(killed, on_s3, point)
     killed.kill9()
 
-    found = CheckpointReader(root=f"s3a://{BUCKET}/streams").read(location)
+    found = CheckpointReader(root=f"{s3.uri}/streams").read(location)
     assert (found.last_offsets, found.last_commit, found.in_flight, found.torn) == (2, 1, 2, {})
     bench.input.add()
-    driver(conf=store.conf).complete(on_s3)
+    driver(conf=s3.conf).complete(on_s3)
     bench.assert_exactly_once()
     ended = read_checkpoint(location.replace("s3a://", "s3://"))
     assert (ended.in_flight, ended.last_commit, ended.torn) == (None, 3, {})
+
+
+#: Hadoop's client gives up after the least time that it allows, instead of a quarter of an hour.
+IMPATIENT = {
+    "spark.hadoop.fs.s3a.attempts.maximum": "1",
+    "spark.hadoop.fs.s3a.retry.limit": "1",
+    "spark.hadoop.fs.s3a.retry.interval": "100ms",
+    "spark.hadoop.fs.s3a.connection.establish.timeout": "15s",
+    "spark.hadoop.fs.s3a.connection.timeout": "15s",
+}
+
+#: A port at which nobody listens.
+NOBODY = "http://127.0.0.1:1"
+
+
+def test_a_store_that_does_not_answer_spark_ends_the_stream_and_its_next_start_continues(
+    s3: S3, on_s3: Job, bench: Bench, driver: StartDriver
+) -> None:
+    """An outage of the store at night must wake nobody, and what was decided before it must be there once."""
+    bench.input.add(2)
+    struck = driver(conf={**s3.conf, **IMPATIENT})
+    run = struck.start(on_s3.until_stopped())
+    run.await_true("two decided batches", lambda: bench.decided_batches()[-1:] == [1])
+    s3.pause()
+    try:
+        bench.input.add()
+        until("the end of the query", run.has_ended, 180)
+        failure = run.end().failure
+    finally:
+        s3.resume()
+    said = diagnose(RuntimeError(failure))
+    assert (said.code, said.restart_heals) == ("SPARK-CHECKPOINT-AWAY", True)
+    bench.input.add()
+    struck.complete(on_s3)
+    bench.assert_exactly_once()
+
+
+def test_a_store_that_does_not_answer_spark_at_a_start_or_python_in_a_batch_is_one_to_wait_for(
+    s3: S3, on_s3: Job, bench: Bench, driver: StartDriver
+) -> None:
+    """Whoever meets the outage first, the next start heals it."""
+    bench.input.add()
+    python = driver(conf=s3.conf, environment={"AWS_ENDPOINT_URL": NOBODY}).run(on_s3)
+    assert diagnose(RuntimeError(python.failure)).code == "EO-CHECKPOINT-AWAY", python.failure
+    spark = driver(conf={**s3.conf, **IMPATIENT, "spark.hadoop.fs.s3a.endpoint": NOBODY}).run(on_s3)
+    assert diagnose(RuntimeError(spark.failure)).code == "SPARK-CHECKPOINT-AWAY", spark.failure
+    driver(conf=s3.conf).complete(on_s3)
+    bench.assert_exactly_once()
+
+
+def test_a_store_that_refuses_is_not_one_to_wait_for(s3: S3, bench: Bench, driver: StartDriver) -> None:
+    """A wrong bucket or a wrong host must reach a person, and not be tried for hours."""
+    bench.input.add()
+    missing = bench.job.having(checkpointLocation="s3a://no-such-bucket/streams/clicks")
+    refused = driver(conf={**s3.conf, **IMPATIENT}).run(missing)
+    assert "The specified bucket does not exist" in str(refused.failure)
+    assert not diagnose(RuntimeError(refused.failure)).restart_heals, refused.failure
+    wrong = driver(conf={**s3.conf, **IMPATIENT, "spark.hadoop.fs.s3a.endpoint": "http://s3.invalid"}).run(missing)
+    assert "UnknownHostException" in str(wrong.failure)
+    assert not diagnose(RuntimeError(wrong.failure)).restart_heals, wrong.failure

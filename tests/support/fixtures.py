@@ -22,7 +22,7 @@ from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
 from tests.support import broker as brokers
 from tests.support import oracle
-from tests.support.stream import Input, Job, Row, SparkDriver
+from tests.support.stream import Input, Job, Row, Run, SparkDriver
 
 
 def connector() -> dict[str, str]:
@@ -54,6 +54,16 @@ class Bench:
     def decided_batches(self) -> list[int]:
         """The batches that are decided."""
         return sorted(d.batch_id for d in self.log().decisions)
+
+    def hold_third_batch(self, driver: SparkDriver, job: Job, point: str) -> Run:
+        """Start ``job``, let it decide two batches, and bring the third one to ``point``, where it stays."""
+        self.input.add(2)
+        run = driver.start(job.until_stopped())
+        run.await_true("two decided batches", lambda: self.decided_batches()[-1:] == [1])
+        driver.arm(point)
+        self.input.add()
+        run.await_true(point, lambda: driver.has_reached(point))
+        return run
 
     def abort_parts(self, decision: Decision, *parts: int) -> None:
         """Abort some transactions of a decision behind the sink's back, as an operator may."""

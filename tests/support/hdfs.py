@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pyspark
 
+from dagster_exactly_once.resources.spark import FILE_MANAGER
+from dagster_exactly_once.streaming.state import SAFE_FILE_MANAGER
+from exactly_once.checkpoint import file_system
 from exactly_once.local.jars import cache_folder, resolve_other
 from exactly_once.local.java import find_java
 from tests.support import processes
@@ -53,10 +56,18 @@ class Hdfs:
     ----------
     uri : str
         ``hdfs://127.0.0.1:<port>``
+    conf : dict
+        Settings of a Spark session, in place of those for a local disk.
     """
+
+    #: One data node keeps one copy.
+    conf: Mapping[str, str] = {"spark.hadoop.dfs.replication": "1", FILE_MANAGER: SAFE_FILE_MANAGER}
 
     def __init__(self, folder: Path):
         self.folder, self.uri = folder, f"hdfs://127.0.0.1:{_free_port()}"
+        # ports that stay: a data node that comes back is where the name node and its clients know it
+        listening = ("dfs.datanode.address", "dfs.datanode.http.address", "dfs.datanode.ipc.address")
+        self._ports = {name: f"127.0.0.1:{_free_port()}" for name in (*listening, "dfs.namenode.http-address")}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._classpath = classpath()
 
@@ -66,7 +77,11 @@ class Hdfs:
         (self.folder / "conf" / "hdfs-site.xml").write_text(_xml(self._settings()))
         (self.folder / "conf" / "log4j2.properties").write_text(_LOGGING)
         subprocess.run([*self._java(NAME_NODE), "-format"], check=True, capture_output=True, timeout=START_S)
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -101,9 +116,14 @@ class Hdfs:
     def _serves(self) -> bool:
         for name, process in self._running.items():
             assert process.poll() is None, self.said(name)
-        command = [*self._java("org.apache.hadoop.hdfs.tools.DFSAdmin"), "-safemode", "get"]
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
-        return "Safe mode is OFF" in asked.stdout
+        host, _, port = self._ports["dfs.datanode.address"].rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), 1).close()
+            files, root = file_system(f"{self.uri}/probe")
+            files.open_output_stream(root).close()  # empty: to write a block, a client would try for half a minute
+        except (OSError, RuntimeError):  # nobody there, or safe mode
+            return False
+        return True
 
     def _java(self, main: str) -> list[str]:
         java = [find_java().executable, "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
@@ -113,13 +133,13 @@ class Hdfs:
         return self.folder / f"{name.rpartition('.')[2]}.log"
 
     def _settings(self) -> dict[str, str]:
-        anywhere = ("dfs.datanode.address", "dfs.datanode.http.address", "dfs.datanode.ipc.address")
         return {
-            **dict.fromkeys((*anywhere, "dfs.namenode.http-address"), "127.0.0.1:0"),
+            **self._ports,
             "dfs.namenode.name.dir": (self.folder / "name").as_uri(),
             "dfs.datanode.data.dir": (self.folder / "data").as_uri(),
             "dfs.replication": "1",
             "dfs.heartbeat.interval": "1s",
+            "dfs.namenode.safemode.min.datanodes": "1",  # it ends when the data node is there
             "dfs.namenode.safemode.extension": "0",  # by default it stays for 30 s after all blocks are there
         }
 

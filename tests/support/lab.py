@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from faultlab import way_out
-from faultlab.faults.checkpoints import batches
+from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.judge import Verdict
 from faultlab.lab import Execution, Lab
 from faultlab.plan import Plan, Step
-from faultlab.rounds import Settings, check_too
+from faultlab.rounds import Settings, check_too, checkpoint_of
 from faultlab.system import SparkSystem
 from tests.support.processes import until
 
@@ -61,12 +60,10 @@ def struck(history: str, fault: str) -> list[str]:
 
 def _await_batches(lab: Lab) -> None:
     system = lab.system
-    checkpoint = getattr(system, "checkpoint", None)
-    assert isinstance(checkpoint, Path)
-    commits = checkpoint / "commits"
+    files = CheckpointFiles(checkpoint_of(lab))
 
     def newest() -> int:
-        return max(batches(commits), default=-1)
+        return max(files.batches("commits"), default=-1)
 
     def is_past() -> bool:
         return not isinstance(system, SparkSystem) or way_out.is_past(system)

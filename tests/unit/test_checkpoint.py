@@ -167,8 +167,11 @@ def test_a_process_without_a_client_for_hdfs_says_so_and_names_two(
     [
         ("Connection refused (os error 111)", "EO-CHECKPOINT-AWAY"),
         ("[Errno 255] HDFS list directory failed. Detail: [errno 255] Unknown error 255", "EO-CHECKPOINT-AWAY"),
+        ('DataTransferError("All DataNodes failed: [DatanodeInfoProto { id: ... }]")', "EO-CHECKPOINT-AWAY"),
+        ('RPCError("org.apache.hadoop.ipc.StandbyException", "Operation category READ")', "EO-CHECKPOINT-AWAY"),
         ("failed to lookup address information: Name or service not known", "EO-CHECKPOINT"),
         ("Permission denied: user=alice", "EO-CHECKPOINT"),
+        ('RPCError("org.apache.hadoop.security.AccessControlException", "denied")', "EO-CHECKPOINT"),
     ],
 )
 def test_hdfs_that_does_not_answer_heals_by_a_restart_and_a_wrong_name_does_not(
@@ -177,13 +180,58 @@ def test_hdfs_that_does_not_answer_heals_by_a_restart_and_a_wrong_name_does_not(
     """A name node that restarts at night must wake nobody; a location that is wrong must not be tried for hours."""
 
     def fails(location: str) -> None:
-        raise OSError(said)
+        raise (RuntimeError if "Error(" in said else OSError)(said)  # hdfs-native's own errors are of the first kind
 
     monkeypatch.setattr("exactly_once.hdfs.hdfs", fails)
     with pytest.raises(ExactlyOnceError) as refusal:
         look("hdfs://name:8020/streams/clicks")
     assert refusal.value.code == code and said.split("Detail")[0] in str(refusal.value)
     assert refusal.value.restart_heals == (code == "EO-CHECKPOINT-AWAY") and "hdfs dfs -ls" in refusal.value.way_out
+
+
+S3_SAYS = "When listing objects under key 'c/offsets/' in bucket 'b': AWS Error {} during ListObjectsV2 operation: {}"
+
+
+@pytest.mark.parametrize("look", [read_checkpoint, first_offsets, read_files])
+@pytest.mark.parametrize("location", ["s3://bucket/c", "s3a://bucket/c"])
+@pytest.mark.parametrize(
+    ("error", "details", "code"),
+    [
+        ("NETWORK_CONNECTION", "curlCode: 7, Could not connect to server", "EO-CHECKPOINT-AWAY"),
+        ("NETWORK_CONNECTION", "curlCode: 28, Timeout was reached", "EO-CHECKPOINT-AWAY"),
+        ("NETWORK_CONNECTION", "curlCode: 56, Failure when receiving data from the peer", "EO-CHECKPOINT-AWAY"),
+        ("SLOW_DOWN", "m", "EO-CHECKPOINT-AWAY"),
+        ("SERVICE_UNAVAILABLE", "m", "EO-CHECKPOINT-AWAY"),
+        ("INTERNAL_FAILURE", "m", "EO-CHECKPOINT-AWAY"),
+        ("REQUEST_TIMEOUT", "m", "EO-CHECKPOINT-AWAY"),
+        ("UNKNOWN (HTTP status 503)", "No response body.", "EO-CHECKPOINT-AWAY"),
+        ("NETWORK_CONNECTION", "curlCode: 6, Could not resolve hostname", "EO-CHECKPOINT"),
+        ("NETWORK_CONNECTION", "curlCode: 60, SSL peer certificate was not OK", "EO-CHECKPOINT"),
+        ("ACCESS_DENIED", "m", "EO-CHECKPOINT"),
+        ("NO_SUCH_BUCKET", "m", "EO-CHECKPOINT"),
+        ("UNKNOWN (HTTP status 400)", "Unable to parse ExceptionName: ExpiredToken", "EO-CHECKPOINT"),
+    ],
+)
+def test_s3_that_does_not_answer_heals_by_a_restart_and_what_it_refuses_does_not(
+    error: str,
+    details: str,
+    code: str,
+    location: str,
+    look: Callable[[str], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that is away at night must wake nobody; credentials that are wrong must not be tried for hours."""
+
+    class Store:
+        def get_file_info(self, _: object) -> None:
+            raise OSError(S3_SAYS.format(error, details))
+
+    for module in ("exactly_once.checkpoint", "exactly_once.ops.repair.files"):
+        monkeypatch.setattr(f"{module}.file_system", lambda _: (Store(), "bucket/c"))
+    with pytest.raises(ExactlyOnceError) as refusal:
+        look(location)
+    assert refusal.value.code == code and error in str(refusal.value)
+    assert refusal.value.restart_heals == (code == "EO-CHECKPOINT-AWAY")
 
 
 BROKEN = {

@@ -5,6 +5,8 @@ import pytest
 from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.errors import BrokerUnreachable, CheckpointRewound, Expired, Fenced, all_errors
 
+S3A = "getFileStatus on s3a://b/c/commits: software.amazon.awssdk.core.exception.SdkClientException:"
+
 
 class StreamingQueryException(Exception):
     """As PySpark raises it: the sink's exception is a traceback inside the message."""
@@ -64,6 +66,16 @@ def test_what_a_restart_cannot_heal_is_marked():
         ('End of File Exception between local host is: "a/127.0.0.1"; destination host', "SPARK-CHECKPOINT-AWAY"),
         ("SafeModeException: Cannot create file /c/offsets/2. Name node is in safe mode.", "SPARK-CHECKPOINT-AWAY"),
         ("java.io.IOException: All datanodes [DatanodeInfo] are bad. Aborting...", "SPARK-CHECKPOINT-AWAY"),
+        ("File /c/commits/.7.tmp could only be written to 0 of the 1 minReplication nodes.", "SPARK-CHECKPOINT-AWAY"),
+        ("BlockMissingException: Could not obtain block: BP-1 file=/c/offsets/3", "SPARK-CHECKPOINT-AWAY"),
+        (f"{S3A} Unable to execute HTTP request: Read timed out (SDK Attempt Count: 2)", "SPARK-CHECKPOINT-AWAY"),
+        (f"{S3A} Unable to execute HTTP request: Connect to s3:443 [s3/::1] failed: Conn", "SPARK-CHECKPOINT-AWAY"),
+        ("Please reduce your request rate. (Service: S3, Status Code: 503, Request ID: 1)", "SPARK-CHECKPOINT-AWAY"),
+        (f"{S3A} Unable to execute HTTP request: s3.invalid (SDK Attempt Count: 2)", "UNCLASSIFIED"),
+        (f"{S3A} unknown\n\tat software.amazon.awssdk.TimeoutExceptionHandlingStage.execute(1)", "UNCLASSIFIED"),
+        (f"{S3A} Unable to execute HTTP request: PKIX path building failed", "UNCLASSIFIED"),
+        ("The specified bucket does not exist (Service: S3, Status Code: 404, Request ID: 1)", "UNCLASSIFIED"),
+        ("AccessDeniedException: Forbidden (Service: S3, Status Code: 403, Request ID: 1)", "UNCLASSIFIED"),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", "SPARK-DENIED"),
         ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", "SPARK-UNREACHABLE"),
         ("java.lang.OutOfMemoryError: Java heap space", "SPARK-MEMORY"),

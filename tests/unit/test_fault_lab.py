@@ -262,7 +262,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, verdict: Verdict, said: Report | Ex
         return said
 
     monkeypatch.setattr(checker, "verify", verify)
-    checker.check(verdict, Connection("localhost:1"), "sink", "out", Path("checkpoint"), origin)
+    checker.check(verdict, Connection("localhost:1"), "sink", "out", "checkpoint", origin)
     return verdict
 
 

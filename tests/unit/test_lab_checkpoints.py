@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from exactly_once.checkpoint import read_checkpoint
+from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults import FAULTS
 from faultlab.faults.checkpoints import (
     CHECKPOINTS,
@@ -17,7 +18,6 @@ from faultlab.faults.checkpoints import (
     OlderCheckpointFile,
     RewindCheckpoint,
     TearCheckpoint,
-    batches,
 )
 from faultlab.faults.kind import NOTHING
 
@@ -43,7 +43,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def test_a_torn_file_is_the_newest_one_and_the_product_sees_it(seed: int, checkpoint: Path) -> None:
     """Guards against a lab that tears what nobody reads, and so proves nothing."""
     assert not read_checkpoint(str(checkpoint)).torn
-    said = TearCheckpoint().spoil(checkpoint, Random(seed))
+    said = TearCheckpoint().spoil(CheckpointFiles(checkpoint), Random(seed))
     [torn] = read_checkpoint(str(checkpoint)).torn
     assert torn in ("offsets/4", "commits/3") and said.startswith(torn)
 
@@ -51,18 +51,19 @@ def test_a_torn_file_is_the_newest_one_and_the_product_sees_it(seed: int, checkp
 @pytest.mark.parametrize("seed", range(8))
 def test_a_deleted_file_is_the_newest_one_with_its_checksum_or_without(seed: int, checkpoint: Path) -> None:
     """Guards against a lab that deletes more than it says."""
-    said = DeleteCheckpointFile().spoil(checkpoint, Random(seed))
+    said = DeleteCheckpointFile().spoil(CheckpointFiles(checkpoint), Random(seed))
     name = said.split()[0]
     assert name in ("offsets/4", "commits/3") and not (checkpoint / name).exists()
     log, number = name.split("/")
     assert (checkpoint / log / f".{number}.crc").exists() == ("its checksum not" in said)
-    assert len(batches(checkpoint / "offsets")) + len(batches(checkpoint / "commits")) == 8
+    files = CheckpointFiles(checkpoint)
+    assert len(files.batches("offsets")) + len(files.batches("commits")) == 8
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_older_file_is_whole(seed: int, checkpoint: Path) -> None:
     """Guards against old content that is found by its form and not by what it says."""
-    name = OlderCheckpointFile().spoil(checkpoint, Random(seed)).split()[0]
+    name = OlderCheckpointFile().spoil(CheckpointFiles(checkpoint), Random(seed)).split()[0]
     log, number = name.split("/")
     assert (checkpoint / name).read_text() == (checkpoint / log / str(int(number) - 1)).read_text()
     assert not read_checkpoint(str(checkpoint)).torn
@@ -73,14 +74,15 @@ def test_the_first_file_has_no_older_content(checkpoint: Path) -> None:
     for n in range(1, 5):
         (checkpoint / "offsets" / str(n)).unlink()
         (checkpoint / "commits" / str(n)).unlink(missing_ok=True)
-    assert OlderCheckpointFile().spoil_file(checkpoint / "offsets" / "0", Random(0)) == NOTHING
+    assert OlderCheckpointFile().spoil_file(CheckpointFiles(checkpoint), "offsets", 0, Random(0)) == NOTHING
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_rewound_checkpoint_is_one_of_before(seed: int, checkpoint: Path) -> None:
     """Guards against a copy that no backup could be: batches in its middle are missing, or commits beyond offsets."""
-    RewindCheckpoint().spoil(checkpoint, Random(seed))
-    planned, committed = batches(checkpoint / "offsets"), batches(checkpoint / "commits")
+    files = CheckpointFiles(checkpoint)
+    RewindCheckpoint().spoil(files, Random(seed))
+    planned, committed = files.batches("offsets"), files.batches("commits")
     assert planned == list(range(len(planned))) and 2 <= len(planned) <= 4
     assert committed == list(range(len(committed))) and committed[-1] <= planned[-1]
 
@@ -88,7 +90,7 @@ def test_a_rewound_checkpoint_is_one_of_before(seed: int, checkpoint: Path) -> N
 @pytest.mark.parametrize("seed", range(4))
 def test_a_foreign_checkpoint_names_another_query_or_is_not_there(seed: int, checkpoint: Path) -> None:
     """Guards against a foreign checkpoint that is the stream's own."""
-    ForeignCheckpoint().spoil(checkpoint, Random(seed))
+    ForeignCheckpoint().spoil(CheckpointFiles(checkpoint), Random(seed))
     assert read_checkpoint(str(checkpoint)).query_id != QUERY
 
 

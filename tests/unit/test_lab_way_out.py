@@ -15,16 +15,17 @@ class Stopped:
     """A system of which only the checkpoint is asked."""
 
     def __init__(self, folder: Path):
-        self.folder, self.checkpoint = folder, folder / "checkpoint"
+        self.folder, self.path = folder, folder / "checkpoint"
+        self.checkpoint = str(self.path)
 
     def write(self, batches: int, query: str = "q") -> SparkSystem:
         """A checkpoint with so many batches, all committed."""
-        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        shutil.rmtree(self.path, ignore_errors=True)
         for log in ("offsets", "commits"):
-            (self.checkpoint / log).mkdir(parents=True)
+            (self.path / log).mkdir(parents=True)
             for n in range(batches):
-                (self.checkpoint / log / str(n)).write_text('v1\n{"nextBatchWatermarkMs":0}\n{"in":{"0":1}}')
-        (self.checkpoint / "metadata").write_text(json.dumps({"id": query}))
+                (self.path / log / str(n)).write_text('v1\n{"nextBatchWatermarkMs":0}\n{"in":{"0":1}}')
+        (self.path / "metadata").write_text(json.dumps({"id": query}))
         return cast(SparkSystem, self)
 
 
@@ -45,7 +46,7 @@ def test_the_copy_is_put_back_unless_the_stream_went_on_without_it(tmp_path: Pat
     """Guards against an operator who rewinds a stream that works."""
     system = Stopped(tmp_path)
     way_out.keep(system.write(3))
-    assert way_out._put_back(system.write(1)) and (system.checkpoint / "commits" / "2").exists()
+    assert way_out._put_back(system.write(1)) and (system.path / "commits" / "2").exists()
     assert way_out._put_back(system.write(9, "another query"))
-    assert json.loads((system.checkpoint / "metadata").read_text()) == {"id": "q"}
-    assert not way_out._put_back(system.write(4)) and (system.checkpoint / "commits" / "3").exists()
+    assert json.loads((system.path / "metadata").read_text()) == {"id": "q"}
+    assert not way_out._put_back(system.write(4)) and (system.path / "commits" / "3").exists()
