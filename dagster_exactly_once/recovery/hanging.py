@@ -89,9 +89,9 @@ def search_op(registry: Registry) -> dg.OpDefinition:
 
 @dg.op(
     description=(
-        "Looks for the transaction again and, if it still hangs, writes the abort marker that no coordinator will "
-        "write: its records are never visible, and readers continue. Refuses without the typed consequence where "
-        "records may be lost."
+        "Looks for the transaction again and, if it still hangs, writes the end marker that no coordinator will "
+        "write, and readers continue: its records become visible if it is decided, else they never do. Refuses without "
+        "the typed consequence where records may be lost."
     )
 )
 def end(
@@ -99,7 +99,7 @@ def end(
 ) -> None:
     with classified():
         try:
-            ended = operations.end_hanging(
+            ended, committed = operations.end_hanging(
                 transactions.connection(),
                 chosen.transaction,
                 chosen.consequence or None,
@@ -108,7 +108,8 @@ def end(
             )
         except Refused as refused:
             raise refused.in_form("consequence") from None
-    sentence = f"Ended the hanging transaction {chosen.transaction} of sink {chosen.sink_id}; its readers continue."
+    done = "Committed" if committed else "Aborted"
+    sentence = f"{done} the hanging transaction {chosen.transaction} of sink {chosen.sink_id}; its readers continue."
     context.log.info(sentence)
     metadata: dict[str, Any] = {
         "sentence": sentence,
@@ -154,11 +155,13 @@ def hanging_job(registry: Registry) -> dg.JobDefinition:
 
 
 def consequence(found: Attributed) -> str:
-    """Return the phrase that a person must type out before the transaction is ended; empty where none is needed."""
+    """Return the phrase that a person must type out before the transaction is ended; empty where none is needed; else
+    why nobody may end it yet.
+    """
     try:
         check_hanging(found)
     except Refused as refused:
-        return refused.phrase or ""
+        return refused.phrase or refused.way_out
     return ""
 
 
@@ -202,11 +205,15 @@ def _hanging(found: Sequence[Attributed]) -> dg.TableMetadataValue:
                 _whose(f),
                 f"{f.hanging.records:,}",
                 when(f.hanging.last_timestamp_ms),
-                consequence(f) or "nothing to type: the stream writes its rows again",
+                consequence(f) or f"nothing to type: {_NO_WORD[f.decided is not None]}",
             )
             for f in found
         ],
     )
+
+
+#: What comes of it where no word is needed, by whether the transaction is decided.
+_NO_WORD = {True: "its rows become visible", False: "the stream writes its rows again"}
 
 
 def _whose(found: Attributed) -> str:

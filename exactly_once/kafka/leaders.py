@@ -3,7 +3,8 @@
 A hanging transaction is open at a partition's leader, and no coordinator will ever end it. A time-out cannot help,
 since it is the coordinator that times out. They come from brokers before 3.6 (or with
 ``transaction.partition.verification.enable=false``), where a late Produce request could open a transaction behind its
-own end marker (KIP-664, KIP-890). The steps are those of Kafka's own tool: leaders first, coordinators second.
+own end marker (KIP-664, KIP-890); and from brokers whose coordinator ended a transaction while a partition had no
+leader (4.3.1). The steps are those of Kafka's own tool: leaders first, coordinators second.
 
 Everything here needs READ on the topics.
 """
@@ -237,7 +238,7 @@ def find_hanging(
 
 
 def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10.0) -> bool:
-    """Write the end marker that no coordinator will write; what the transaction holds is never visible.
+    """Write the abort marker that no coordinator will write; what the transaction holds is never visible.
 
     It is looked up again first: exactly this transaction is ended, and only as long as it hangs. That takes the
     explicit word of a coordinator, which describes the id and does not name the partition. Where none knows the
@@ -253,6 +254,17 @@ def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10
     BrokerUnreachable, NotAuthorized
         It needs ALTER on the cluster.
     """
+    return _ended(connection, hanging, False, budget_s)
+
+
+def commit_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10.0) -> bool:
+    """Write the commit marker that no coordinator will write, as :func:`abort_hanging` does the abort marker; what the
+    transaction holds in this partition is visible.
+    """
+    return _ended(connection, hanging, True, budget_s)
+
+
+def _ended(connection: Connection, hanging: Hanging, commit: bool, budget_s: float) -> bool:
     with Admin(connection, budget_s) as admin:
         found = _same(admin, hanging)
         if found is not None and found.transactional_id is None:
@@ -260,7 +272,7 @@ def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10
             found = _same(admin.renew(budget_s), hanging)
         if found is None:
             return False
-        _abort(admin, found)
+        _mark(admin, found, commit)
         return True
 
 
@@ -289,15 +301,15 @@ def _same(admin: Admin, h: Hanging) -> Hanging | None:
     return next((x for x in _hanging(admin, [h.topic], 0.0) if x[:6] == h[:6]), None)
 
 
-def _abort(admin: Admin, h: Hanging) -> None:
-    """Send the abort marker to the leader."""
+def _mark(admin: Admin, h: Hanging, commit: bool) -> None:
+    """Send the end marker to the leader."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     request = WriteTxnMarkersRequest(
         markers=[
             marker(
                 producer_id=h.producer_id,
                 producer_epoch=h.producer_epoch,
-                transaction_result=False,
+                transaction_result=commit,
                 topics=[marker.WritableTxnMarkerTopic(name=h.topic, partition_indexes=[h.partition])],
                 # -1 before the producer's first marker; 0 is below the epoch of any coordinator
                 coordinator_epoch=max(0, h.coordinator_epoch),

@@ -17,8 +17,8 @@ from exactly_once.kafka.transactions import Description
 from exactly_once.ops.findings import Owner, batch_name, naming, sink_of
 from exactly_once.ops.inspection import UNDER_WAY
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.names import PartId
-from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.protocol.names import PartId, commit_log_topic
+from exactly_once.protocol.records import KEPT_DECISIONS, Decision, PreparedTransaction
 
 
 class Refused(ExactlyOnceError):
@@ -58,13 +58,16 @@ class Attributed:
 
     ``owner`` is ``ours`` (its producer id belongs to a sink of this package), ``foreign`` (it belongs to another
     transactional id) or ``unknown`` (no coordinator knows the producer id). ``decided`` is set when a commit log wants
-    exactly this transaction committed.
+    exactly this transaction committed, and ``completed`` when that log also has the mark that this was done. ``told``
+    is False for one of ours when the log may have dropped its decision: it keeps the newest ones.
     """
 
     hanging: Hanging
     owner: str
     sink_id: str | None = None
     decided: Decided | None = None
+    completed: bool = False
+    told: bool = True
 
 
 def decided_as(transaction: Description, log: LogState) -> Decided | None:
@@ -165,31 +168,71 @@ def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
                 if handle.producer_id != hanging.producer_id:
                     continue
                 if handle.epoch == hanging.producer_epoch:
-                    return Attributed(hanging, "ours", candidate, Decided(decision, handle))
+                    completed = (decision.query_id, decision.batch_id) in log.marks
+                    return Attributed(hanging, "ours", candidate, Decided(decision, handle), completed)
                 sink_id = (
                     candidate  # a producer id stays with its transactional id; another epoch is another transaction
                 )
     if sink_id is not None:
-        return Attributed(hanging, "ours", sink_id)
+        told = hanging.topic == commit_log_topic(sink_id) or _would_name(logs.get(sink_id), hanging)
+        return Attributed(hanging, "ours", sink_id, told=told)
     return Attributed(hanging, "foreign" if hanging.transactional_id is not None else "unknown")
 
 
-def check_hanging(found: Attributed, force: str | None = None) -> None:
-    """Make sure that a hanging transaction may be aborted.
+def _would_name(log: LogState | None, hanging: Hanging) -> bool:
+    """Whether the log would name this transaction if it had been decided."""
+    if log is None:
+        return False
+    times = [(d, log.decided_ms.get((d.query_id, d.batch_id), d.decided_ms)) for d in log.decisions]
+    if any(d.totals and ms >= hanging.last_timestamp_ms for d, ms in times):  # without its handles
+        return False
+    of_streams = [ms for d, ms in times if not d.write_id]
+    return len(of_streams) < KEPT_DECISIONS or min(of_streams) <= hanging.last_timestamp_ms
+
+
+def check_hanging(found: Attributed, force: str | None = None, commit: bool | None = None) -> bool:
+    """Make sure that a hanging transaction may be ended: committed in its partition if it is decided, else aborted.
+
+    Parameters
+    ----------
+    commit : bool, optional
+        Only this. By default what the commit log says; where that cannot tell, what the phrase in ``force`` says.
+
+    Returns
+    -------
+    bool
+        Whether to commit it.
 
     Raises
     ------
     Refused
-        When it is not known to be ours, or when it is decided.
+        When it is not known to be ours, when the log cannot tell, or when the log says the opposite of ``commit``.
     """
     h = found.hanging
     if found.decided is not None:
+        _check_decided(found, found.decided, commit)
+        return True
+    if not found.told and (commit or (commit is None and force == _showing(h))):
         _overruled(
             force,
-            _losing(found.decided),
-            f"the hanging transaction {h.name} is decided ({name_of(found.decided.decision)}); aborting it would lose "
-            f"its records in this partition",
-            "Run the recovery first: if a coordinator still knows the transaction, the recovery commits it",
+            _showing(h),
+            f"no decision names the hanging transaction {h.name} any more: the commit log keeps the newest ones",
+            f"{_COMPARE}. If it is, its transaction was committed",
+        )
+        return True
+    if commit:
+        raise Refused(
+            f"no decision names the hanging transaction {h.name}",
+            f"To abort it, run exactly-once transactions abort --hanging {h.name}",
+        )
+    if not found.told:
+        _overruled(
+            force,
+            f"lose up to {_count(h.records)} on {h.topic}-{h.partition}, if they were decided",
+            f"the commit log keeps the newest decisions, and cannot tell whether the hanging transaction {h.name} was "
+            "decided; aborting it would then lose its records in this partition",
+            f"{_COMPARE}. If it is, run exactly-once transactions commit --hanging {h.name}, or end_hanging with "
+            f'the consequence "{_showing(h)}"',
         )
     elif found.owner != "ours":
         whose = f"belongs to {h.transactional_id!r}" if found.owner == "foreign" else "has an unknown writer"
@@ -199,6 +242,33 @@ def check_hanging(found: Attributed, force: str | None = None) -> None:
             f"the hanging transaction {h.name} {whose}; its records may belong to another application",
             f"Ask the owner of the application that writes to topic {h.topic}",
         )
+    return False
+
+
+#: How a person finds out what no log tells any more.
+_COMPARE = (
+    "Find out whether the rest of its batch is visible: exactly-once verify --origin compares all output with all input"
+)
+
+
+def _check_decided(found: Attributed, decided: Decided, commit: bool | None) -> None:
+    h, name = found.hanging, name_of(decided.decision)
+    if not found.completed:
+        raise Refused(
+            f"the hanging transaction {h.name} is decided ({name}), and the commit log does not say yet how it ended",
+            f"Run exactly-once recover {found.sink_id}, or the job recovery, which commits {name} or has it written "
+            "again. Then list the hanging transactions again",
+        )
+    if commit is False:
+        raise Refused(
+            f"the hanging transaction {h.name} is decided ({name}): aborting it would lose its records on this "
+            "partition",
+            f"Run exactly-once transactions commit --hanging {h.name}",
+        )
+
+
+def _showing(h: Hanging) -> str:
+    return f"show up to {_count(h.records)} on {h.topic}-{h.partition}"
 
 
 def part_sink(transactional_id: str) -> str:

@@ -13,7 +13,7 @@ from exactly_once.errors import NotAuthorized, Unfinished
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import OLDER_THAN_S, abort_hanging, find_hanging, written
+from exactly_once.kafka.leaders import OLDER_THAN_S, abort_hanging, commit_hanging, find_hanging, written
 from exactly_once.kafka.transactions import Description, describe, end_one, end_txn_version, list_transactions
 from exactly_once.ops.findings import sink_of
 from exactly_once.ops.inspection import UNDER_WAY, owner_of, sinks
@@ -207,8 +207,21 @@ def end_hanging(
     force: str | None = None,
     older_than_s: float = OLDER_THAN_S,
     budget_s: float = BUDGET_S,
-) -> Attributed:
-    """Abort the hanging transaction ``name`` (``topic-partition@start offset``).
+    *,
+    commit: bool | None = None,
+) -> tuple[Attributed, bool]:
+    """End the hanging transaction ``name`` (``topic-partition@start offset``) in its partition: commit it if it is
+    decided, else abort it.
+
+    Parameters
+    ----------
+    commit : bool, optional
+        See :func:`check_hanging`.
+
+    Returns
+    -------
+    tuple
+        The transaction, and whether it was committed.
 
     Raises
     ------
@@ -229,10 +242,10 @@ def end_hanging(
         # a decision may be hidden from observers, behind an open transaction in the log
         log = read_log(connection, chosen.sink_id, budget_s, whole=True)
         chosen = attribute(chosen.hanging, {chosen.sink_id: log})
-    check_hanging(chosen, force)
-    if not abort_hanging(connection, chosen.hanging, budget_s):
+    commit = check_hanging(chosen, force, commit)
+    if not (commit_hanging if commit else abort_hanging)(connection, chosen.hanging, budget_s):
         raise gone
-    return chosen
+    return chosen, commit
 
 
 def _written(admin: Admin, transaction: Description) -> int | None:

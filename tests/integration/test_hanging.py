@@ -4,14 +4,19 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka import leaders
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import abort_hanging, find_hanging
+from exactly_once.kafka.leaders import abort_hanging, commit_hanging, find_hanging
+from exactly_once.kafka.transactions import end_one
+from exactly_once.ops.transactions import Refused, end_hanging, list_hanging
 from exactly_once.protocol.names import part_id
 from tests.support import broker as brokers
+from tests.support import oracle
+from tests.support.dead_sink import DeadSink
 from tests.support.hanging import UNVERIFIED, leave_hanging
 from tests.support.processes import until
 
@@ -109,40 +114,88 @@ def test_hanging_transactions_are_found_after_their_leader_died(own_broker):
         wait_until_readable(connection, topic, partition)
 
 
+class Leader:
+    """The only replica of a topic's one partition, on a cluster of three nodes."""
+
+    def __init__(self, running):
+        self.running, self.topic = running, brokers.fresh_name()
+        self.connection = Connection(running.bootstrap_servers)
+        self.cluster = AdminClient({"bootstrap.servers": running.bootstrap_servers, "log_level": 0})
+        new = NewTopic(self.topic, 1, 1, config={"min.insync.replicas": "1"})
+        self.cluster.create_topics([new])[self.topic].result(30)
+        until("its leader", lambda: self.now() >= 0)
+        self.node = self.now()
+
+    def now(self):
+        partitions = self.cluster.list_topics(self.topic, timeout=20).topics[self.topic].partitions
+        return partitions[0].leader if partitions else -1
+
+    def coordinates(self, transactional_id):
+        with Admin(self.connection) as admin:
+            return admin.ask(lambda: admin.coordinators([transactional_id]))[transactional_id] == self.node
+
+    def __enter__(self):
+        self.running.kill(self.node)
+        until("the end of its session", lambda: self.now() == -1, 60, every_s=0.5)
+        return self
+
+    def __exit__(self, *_):
+        self.running.restart(self.node)
+        until("its return", lambda: self.now() == self.node, 60, every_s=0.5)
+
+    def values(self):
+        return [m.value for m in oracle.read(self.connection, [self.topic])]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_that_kafka_ends_without_the_marker_of_a_partition_is_found_and_ended(own_broker, commit):
     """Mishap: readers wait forever behind a transaction that its coordinator calls complete. Kafka 4.3.1 takes a
     partition without a leader for deleted; a version that waits for a leader leaves nothing to be found.
     """
-    running = own_broker(nodes=3)
-    connection, topic, name = Connection(running.bootstrap_servers), brokers.fresh_name(), brokers.fresh_name("id")
-    cluster = AdminClient({"bootstrap.servers": running.bootstrap_servers, "log_level": 0})
-    new = NewTopic(topic, 1, 1, config={"min.insync.replicas": "1"})
-    cluster.create_topics([new])[topic].result(30)
-
-    def leader():
-        return cluster.list_topics(topic, timeout=20).topics[topic].partitions[0].leader
-
-    lost = leader()
-    with Admin(connection) as admin:
-        ids = [f"{name}-{n}" for n in range(20)]
-        nodes = admin.ask(lambda: admin.coordinators(ids))
-    producer = Producer({**connection.librdkafka(), "transactional.id": next(i for i in ids if nodes[i] != lost)})
+    leader = Leader(own_broker(nodes=3))
+    connection, topic = leader.connection, leader.topic
+    name = next(n for n in (brokers.fresh_name("id") for _ in range(100)) if not leader.coordinates(n))
+    producer = Producer({**connection.librdkafka(), "transactional.id": name})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, "v")
     producer.flush(30)
-    running.kill(lost)
-    until("the end of its session", lambda: leader() == -1, 60, every_s=0.5)
-    (producer.commit_transaction if commit else producer.abort_transaction)(30)
-    running.restart(lost)
-    until("its return", lambda: leader() == lost, 60, every_s=0.5)
-
+    with leader:
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
     found = find_hanging(connection, [topic], older_than_s=0, budget_s=60)
     assert blocked(connection, topic) == [h.partition for h in found]
-    assert all(abort_hanging(connection, h, budget_s=60) for h in found)
+    end = commit_hanging if commit else abort_hanging
+    assert all(end(connection, h, budget_s=60) for h in found)
     wait_until_readable(connection, topic, 0)
+    assert leader.values() == (["v"] if commit else [])
+
+
+@pytest.mark.long
+def test_a_decided_part_that_kafka_left_without_a_marker_is_committed_by_hand(own_broker):
+    """Loss: the commit log and the coordinator call the batch complete, its rows are hidden, and an abort would be the
+    end of them.
+    """
+    leader = Leader(own_broker(nodes=3))
+    made = (DeadSink(leader.connection, leader.topic) for _ in range(100))
+    sink = next(s for s in made if not leader.coordinates(part_id(s.sink_id, 1, 0, "0.0")))
+    sink.decide(sink.open_part(0))
+    [decision] = sink.read().decisions
+    [h] = decision.transactions
+    with leader, Admin(leader.connection) as admin:
+        end_one(admin, h.transactional_id, h.producer_id, h.epoch, True, decision.end_txn_version)
+    recover(leader.connection, sink.sink_id)
+    hanging = list_hanging(leader.connection, sink.sink_id, older_than_s=0, budget_s=60)
+    if not hanging:
+        pytest.skip("this Kafka wrote the marker later")
+    [found] = hanging
+    assert leader.values() == [] and found.decided is not None
+    with pytest.raises(Refused, match=f"Run exactly-once transactions commit --hanging {found.hanging.name}"):
+        end_hanging(leader.connection, found.hanging.name, None, 0, 60, commit=False)
+    _, committed = end_hanging(leader.connection, found.hanging.name, None, 0, 60)
+    assert committed
+    wait_until_readable(leader.connection, leader.topic, 0)
+    assert leader.values() == ["part 0"]
 
 
 def test_topics_that_do_not_exist_have_no_hanging_transactions(connection):

@@ -42,7 +42,8 @@ class Cluster:
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
         return {i: Description(i, "Ongoing", 7, 3, 60_000, 0, self.partitions, 1) for i in transactional_ids}
 
-    def _abort(self, h: Hanging) -> None:
+    def _mark(self, h: Hanging, commit: bool) -> None:
+        assert not commit
         self.aborted.append(h)
 
 
@@ -66,6 +67,6 @@ def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
     cluster = Cluster(listings, partitions)
     monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
     monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.0)
-    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "_abort")
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "_mark")
     assert abort_hanging(Connection("h:1"), OPEN) is aborted
     assert bool(cluster.aborted) is aborted and cluster.listings == []

@@ -64,17 +64,8 @@ def build() -> argparse.ArgumentParser:
     _older_than(listing)
     explain = _verb(verbs, "explain", "transactions.explain", "explain one transaction, and what you may do about it")
     explain.add_argument("id", metavar="ID", help="a transactional id")
-    commit = _verb(verbs, "commit", "transactions.commit", "commit a transaction that is decided")
-    commit.add_argument("id", metavar="ID", help="the transactional id of a part")
-    commit.add_argument("--force", metavar="PHRASE", help=_FORCE)
-    abort = _verb(verbs, "abort", "transactions.abort", "abort an undecided transaction, by a recovery of its sink")
-    which = abort.add_mutually_exclusive_group(required=True)
-    which.add_argument("id", metavar="ID", nargs="?", help="the transactional id of a part")
-    which.add_argument(
-        "--hanging", metavar="TOPIC-PARTITION@OFFSET", help="a hanging transaction, by its name in the list"
-    )
-    abort.add_argument("--force", metavar="PHRASE", help=_FORCE)
-    _older_than(abort)
+    _which(_verb(verbs, "commit", "transactions.commit", "commit a transaction that is decided"))
+    _which(_verb(verbs, "abort", "transactions.abort", "abort an undecided transaction, by a recovery of its sink"))
 
     checkpoint = _group(groups, "checkpoint", "inspect, repair")
     looks = checkpoint.add_subparsers(dest="verb", required=True, metavar="inspect | repair")
@@ -172,6 +163,17 @@ def _json(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="print one JSON document to standard output",
     )
+
+
+def _which(parser: argparse.ArgumentParser) -> None:
+    """The transaction to end."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("id", metavar="ID", nargs="?", help="the transactional id of a part")
+    which.add_argument(
+        "--hanging", metavar="TOPIC-PARTITION@OFFSET", help="a hanging transaction, by its name in the list"
+    )
+    parser.add_argument("--force", metavar="PHRASE", help=_FORCE)
+    _older_than(parser)
 
 
 def _older_than(verb: argparse.ArgumentParser) -> None:

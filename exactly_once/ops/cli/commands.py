@@ -101,6 +101,8 @@ def _explain(args: argparse.Namespace) -> Result:
 
 
 def _commit(args: argparse.Namespace) -> Result:
+    if args.hanging:
+        return _end_hanging(args, True)
     done = operations.commit(connection_of(args), args.id, args.force)
     decided = done.decided
     document = {
@@ -116,14 +118,9 @@ def _commit(args: argparse.Namespace) -> Result:
 
 
 def _abort(args: argparse.Namespace) -> Result:
-    connection = connection_of(args)
     if args.hanging:
-        ended = operations.end_hanging(connection, args.hanging, args.force, args.older_than)
-        return Result(
-            {"aborted": args.hanging, **_hanging_json(ended), "forced": args.force},
-            partial(tables.show_line, f"Aborted the hanging transaction {args.hanging}; its readers continue."),
-        )
-    done = operations.abort(connection, args.id, args.force)
+        return _end_hanging(args, False)
+    done = operations.abort(connection_of(args), args.id, args.force)
     document = {
         "aborted": args.id,
         "producer_id": done.transaction.producer_id,
@@ -134,6 +131,15 @@ def _abort(args: argparse.Namespace) -> Result:
     if done.report is None:
         return Result(document, partial(tables.show_line, f"Aborted {args.id}, forced: {done.forced}."))
     return Result(document, partial(tables.show_report, done.report), 0 if done.report.clean else 1)
+
+
+def _end_hanging(args: argparse.Namespace, commit: bool) -> Result:
+    found, _ = operations.end_hanging(connection_of(args), args.hanging, args.force, args.older_than, commit=commit)
+    done = "committed" if commit else "aborted"
+    return Result(
+        {done: args.hanging, **_hanging_json(found), "forced": args.force},
+        partial(tables.show_line, f"{done.capitalize()} the hanging transaction {args.hanging}; its readers continue."),
+    )
 
 
 def _inspect_checkpoint(args: argparse.Namespace) -> Result:
