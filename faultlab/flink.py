@@ -158,6 +158,9 @@ class FlinkSystem:
     def has_reached(self, point: str) -> bool:
         return False
 
+    def process_at(self, point: str) -> int:
+        return 0
+
     def disarm(self, point: str) -> None:
         return None
 

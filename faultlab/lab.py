@@ -212,6 +212,7 @@ class Execution:
             self._lab.history.add("left", step.fault, "not in this lab")
             return
         began_s = step.at_s if step.point else self._lab.history.now_s
+        fault.at = self._lab.system.process_at(step.point) if step.point else 0
         target = fault.do(self._lab, self._plan.random(step))
         where = f" at {step.point}" if step.point else ""
         event = "left" if target.startswith(NOTHING) else "do"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from exactly_once.failpoints import POINTS
@@ -23,6 +24,15 @@ class Points:
 
     def has_reached(self, point: str) -> bool:
         return (self.failpoints / f"{point}.reached").exists()
+
+    def process_at(self, point: str) -> int:
+        reached = self.failpoints / f"{point}.reached"
+        for _ in range(100):  # its file has the action first, and then the process
+            text = reached.read_text() if reached.exists() else ""
+            if text.isdigit():
+                return int(text)
+            time.sleep(0.005)
+        return 0
 
     def disarm(self, point: str) -> None:
         for name in (point, f"{point}.reached"):

@@ -18,7 +18,7 @@ from tests.support import processes
 from tests.support.broker import create_topic, fresh_name
 from tests.support.fixtures import connector
 from tests.support.processes import Timeout
-from tests.support.stream import ROOT, Ended, Job, Refused, Run, SparkDriver
+from tests.support.stream import ROOT, Ended, Job, Refused, Run, SparkDriver, python_workers
 
 #: A driver that does not say in this time whether its query runs is paused.
 PAUSED_S = 5.0
@@ -97,6 +97,9 @@ class System(Protocol):
 
     def has_reached(self, point: str) -> bool:
         """Whether one did."""
+
+    def process_at(self, point: str) -> int:
+        """Which one did; 0: none."""
 
     def disarm(self, point: str) -> None:
         """Take the point back, reached or not."""
@@ -259,7 +262,8 @@ class SparkSystem(Points):
         if driver is None or not driver.alive:
             return []
         if role == "worker":
-            return sorted(driver.workers())
+            sessions = [driver.pid, *(self.cluster.workers.values() if self.cluster is not None else ())]
+            return sorted(pid for session in sessions for pid in python_workers(session))
         if role == "driver":
             return sorted(p for p in processes.of_session(driver.pid) if "SparkSubmit" in processes.command_of(p))
         if role == "executor" and self.cluster is not None:

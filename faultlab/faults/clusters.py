@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from faultlab.faults.kind import NOTHING, Fault
-from tests.support.processes import kill_session
+from tests.support.processes import kill_session, of_session
 
 if TYPE_CHECKING:
     from exactly_once.local.spark_cluster import SparkCluster
@@ -40,6 +40,7 @@ class KillSparkWorker(Fault):
         assert cluster is not None
         workers = cluster.workers
         self._number = random.choice(sorted(workers)) if workers else 0
+        self._number = next((n for n, pid in workers.items() if self.at in of_session(pid)), self._number)
         if not workers:
             return NOTHING
         executors = len(lab.system.pids("executor"))

@@ -21,10 +21,14 @@ class Fault:
         For plans, histories and the command line.
     what : str
         What it is, in a few words, for docs/faults.md.
+    at : int
+        The process that waits at the step's point of the protocol; 0: none. A fault that strikes one of several
+        strikes this one.
     """
 
     name: ClassVar[str]
     what: ClassVar[str]
+    at: int = 0
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:

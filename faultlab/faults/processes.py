@@ -8,6 +8,8 @@ import signal
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
+import psutil
+
 from faultlab.faults.kind import NOTHING, Fault
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class OneProcess(Fault):
             self._pid = 0
             return NOTHING
         place = random.randrange(len(pids))
+        place = next((pids.index(pid) for pid in _upward(self.at) if pid in pids), place)
         self._pid = pids[place]
         self._send(self.sent)
         return f"{self.role} {place + 1} of {len(pids)}"
@@ -85,11 +88,18 @@ class OneProcess(Fault):
             os.kill(self._pid, number)
 
 
+def _upward(pid: int) -> list[int]:
+    """A process and those above it: a Python worker, its daemon, its executor. None for 0."""
+    with contextlib.suppress(psutil.Error):
+        return [pid, *(parent.pid for parent in psutil.Process(pid).parents())] if pid else []
+    return []
+
+
 class KillWorker(OneProcess):
     """A Python worker runs out of memory."""
 
     name = "kill-worker"
-    what = "kill -9 of one Python worker, whatever it does: plan, write or commit"
+    what = "kill -9 of one Python worker, on whatever machine and whatever it does: plan, write or commit"
     role, sent = "worker", signal.SIGKILL
 
 

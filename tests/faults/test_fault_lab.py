@@ -55,6 +55,9 @@ THREE_BROKERS = (
 EXECUTORS = (
     (0.5, "pause-executor", 3.0, "all-prepared"),
     (4.0, "kill-executor", 0.1, "some-sent"),
+    (5.0, "kill-executor", 0.1, "mid-write"),
+    (5.0, "kill-worker", 0.1, "after-flush"),
+    (4.0, "pause-worker", 3.0, "some-sent"),
 )  # fmt: skip
 
 

@@ -27,3 +27,5 @@ def test_topic_files_and_table_have_each_record_once_whatever_the_database_does(
     with lab_of(Settings(rate=100, timeout_ms=60_000, outputs=True), 1, tmp_path / "lab", shown) as lab:
         history = run_clean(lab, 1, ROUNDS[fault])
     assert len(struck(history, fault)) == len(ROUNDS[fault]), history
+    prepared = [int(target.split()[2]) for target in struck(history, fault) if " at pre-commit" not in target]
+    assert all(prepared), f"struck between prepare and commit\n{history}"

@@ -44,6 +44,9 @@ def run_clean(lab: Lab, seed: int, faults: Sequence[Fault]) -> str:
     history = lab.history.path.read_text()
     print(verdict, checked)
     assert verdict.clean, f"{verdict}\n{history}"
+    for name, _, point in faults:
+        where = [target for target in struck(history, name) if point is None or target.endswith(f" at {point}")]
+        assert where, f"{name} was not done at {point}\n{history}"
     return history
 
 

@@ -213,6 +213,16 @@ class Run:
         until(what, happened, timeout_s)
 
 
+def python_workers(session: int) -> list[int]:
+    """The Python processes of Spark's tasks in a session: what its ``pyspark.daemon`` has forked."""
+    found = []
+    for pid in processes.of_session(session) - {session}:
+        command = processes.command_of(pid)
+        if "python" in command and "pyspark.daemon" in command and processes.parent_is(pid, "pyspark.daemon"):
+            found.append(pid)
+    return found
+
+
 class SparkDriver:
     """A Spark application in a session of its own, so that all of it (JVM, Python daemon, workers) can be killed.
 
@@ -376,12 +386,7 @@ class SparkDriver:
 
     def workers(self) -> list[int]:
         """The Python processes that Spark runs beside the driver's own and the daemon that forks them."""
-        found = []
-        for pid in processes.of_session(self._process.pid) - {self._process.pid}:
-            command = processes.command_of(pid)
-            if "python" in command and "pyspark.daemon" in command and processes.parent_is(pid, "pyspark.daemon"):
-                found.append(pid)
-        return found
+        return python_workers(self._process.pid)
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of the log."""

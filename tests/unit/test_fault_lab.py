@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -112,6 +117,9 @@ class Points:
 
     def has_reached(self, point: str) -> bool:
         return point in self.comes_to
+
+    def process_at(self, point: str) -> int:
+        return 0
 
     def disarm(self, point: str) -> None:
         self.armed.remove(point)
@@ -332,3 +340,17 @@ def test_the_page_names_each_fault_in_its_own_words() -> None:
     page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
     rows = [f"| `{name}` | {fault.what} |" for name, fault in FAULTS.items()]
     assert [line for line in page.splitlines() if line.startswith("| `")] == rows
+
+
+def test_a_fault_at_a_point_strikes_the_process_that_waits_there() -> None:
+    """A worker killed at a point while it has nothing to do there proves nothing about that point."""
+    with ExitStack() as stack:
+        some = [stack.enter_context(subprocess.Popen(["sleep", "60"])) for _ in range(4)]
+        for process in some:
+            stack.callback(process.kill)
+        lab: Any = SimpleNamespace(system=SimpleNamespace(pids=lambda role: sorted(p.pid for p in some)))
+        for struck in some:
+            fault = FAULTS["kill-worker"]()
+            fault.at = struck.pid
+            fault.do(lab, Random(1))
+            assert struck.wait(10) == -signal.SIGKILL
