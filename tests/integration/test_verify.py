@@ -12,10 +12,12 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import abort_hanging, open_on
@@ -24,7 +26,7 @@ from exactly_once.ops.verify import Anomaly, Report, verify
 from exactly_once.protocol.names import offsets_group, part_id
 from tests.support import broker as brokers
 from tests.support.hanging import UNVERIFIED, leave_hanging
-from tests.support.made_sink import MadeSink, rows, with_digest
+from tests.support.made_sink import MadeSink, rows
 
 
 @pytest.fixture
@@ -89,6 +91,55 @@ def test_a_decided_batch_that_was_aborted_is_lost_and_its_mark_lies(sink: MadeSi
     lost = report.findings[0]
     assert (lost.batch, lost.records) == ("batch 1", 4)
     assert handle.transactional_id in lost.transaction and len(lost.places) == 4
+
+
+def checkpoint(folder: Path, commits: int) -> str:
+    """A checkpoint of the sink's query in which Spark counts the batches up to ``commits`` as committed."""
+    (folder / "metadata").write_text('{"id":"q"}')
+    for name, text in {"offsets": 'v1\n{"batchTimestampMs":5}\n{}', "commits": "v1\n{}"}.items():
+        (folder / name).mkdir()
+        for n in range(commits + 1):
+            (folder / name / str(n)).write_text(text)
+    return str(folder)
+
+
+def test_a_commit_of_the_checkpoint_whose_batch_was_aborted_is_ahead_of_the_output(
+    sink: MadeSink, tmp_path: Path
+) -> None:
+    """Silent loss: Spark never writes the batch again."""
+    location = checkpoint(tmp_path, commits=1)
+    sink.batch(0, rows(0, 0))
+    handle = sink.write(0, rows(1, 0))
+    sink.decide(1, [handle])
+    sink.end([handle], commit=False)
+    report = look(sink, checkpoint=location)
+    assert found(report) == {"lost", "checkpoint ahead"}, report.findings
+    (ahead,) = (f for f in report.findings if f.anomaly is Anomaly.CHECKPOINT_AHEAD)
+    assert ahead.batch == "batch 1" and handle.transactional_id in ahead.transaction
+    assert "commits/1 exists" in ahead.what and "not visible whole" in ahead.what
+    assert found(look(sink)) == {"lost"}  # the checkpoint alone tells
+
+
+def test_a_commit_of_the_checkpoint_that_nobody_decided_is_ahead_of_the_output(sink: MadeSink, tmp_path: Path) -> None:
+    """Silent loss: Spark never writes the batch again, and its driver never decided it."""
+    location = checkpoint(tmp_path, commits=1)
+    sink.batch(0, rows(0, 0))
+    sink.end([sink.write(0, rows(1, 0))], commit=False)
+    report = look(sink, checkpoint=location)
+    assert found(report) == {"checkpoint ahead"}, report.findings
+    (ahead,) = report.findings
+    assert ahead.batch == "batch 1" and f"commits/1 exists in {location}" in ahead.what
+    assert "the last decided batch of query q is 0" in ahead.what
+
+
+def test_a_checkpoint_that_is_not_ahead_is_clean(sink: MadeSink, tmp_path: Path) -> None:
+    """A false alarm: a decided batch that Spark has not counted yet, and one that it has."""
+    location = checkpoint(tmp_path, commits=1)
+    for n in range(3):
+        sink.batch(n, rows(n, 0))
+    report = look(sink, checkpoint=location)
+    assert report.clean, report.findings
+    assert report.batches == 3
 
 
 def test_one_part_that_was_aborted_tears_the_batch(sink: MadeSink) -> None:
@@ -212,14 +263,21 @@ def test_a_superseded_drivers_rows_behind_its_successors_are_a_zombies(sink: Mad
     assert "claim 2" in report.findings[0].what
 
 
-def test_other_contents_than_the_task_wrote_are_corrupt(sink: MadeSink) -> None:
-    sink.batch(0, rows(0, 0))
-    handle = with_digest(sink.write(0, rows(1, 0)), "0123456789abcdef")
-    sink.decide(1, [handle])
-    sink.end([handle])
+def test_one_record_with_another_value_than_the_task_hashed_is_corrupt(sink: MadeSink) -> None:
+    """A value that is damaged between the task's hash and the log: number, keys and places are right."""
+    sink.batch(0, rows(0, 0), rows(0, 1))
+    right = rows(1, 0)
+    key, value, partition = right[2]
+    handle = sink.write(0, [*right[:2], (key, f"{value}?", partition), right[3]], hashed=right)
+    sink.decide(1, [handle, sink.write(1, rows(1, 1))])
+    sink.end(sink.log.read(Deadline(30)).decisions[-1].transactions)
     sink.complete(1)
     report = look(sink)
-    assert found(report) == {"corrupt"} and report.findings[0].batch == "batch 1"
+    assert found(report) == {"corrupt"}, report.findings
+    (corrupt,) = report.findings
+    assert (corrupt.batch, corrupt.records) == ("batch 1", 4) and handle.transactional_id in corrupt.transaction
+    assert handle.digest in corrupt.what and any(p.startswith(f"{sink.topic}-2@") for p in corrupt.places)
+    assert (report.batches, report.parts) == (1, 3)
 
 
 def test_fewer_records_than_the_task_wrote_are_lost(sink: MadeSink) -> None:

@@ -5,7 +5,6 @@ wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from confluent_kafka import Producer
 
@@ -42,9 +41,15 @@ class MadeSink:
         self.log.claim(lambda state: claim, Deadline(30))
 
     def write(
-        self, part: int, rows: Sequence[Row], attempt: str = "0.0", token: int | None = None, name: str = ""
+        self,
+        part: int,
+        rows: Sequence[Row],
+        attempt: str = "0.0",
+        token: int | None = None,
+        name: str = "",
+        hashed: Sequence[Row] = (),
     ) -> PreparedTransaction:
-        """Write the rows of a part; its transaction stays open."""
+        """Write the rows of a part; its transaction stays open. The handle has the digest of ``hashed``, if given."""
         name = name or part_id(self.sink_id, self.token if token is None else token, part, attempt)
         producer = Producer(
             {**self.connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000, "log_level": 2}
@@ -54,6 +59,7 @@ class MadeSink:
         digest = RowDigest()
         for key, value, partition in rows:
             producer.produce(self.topic, value, key, partition)
+        for key, value, _ in hashed or rows:
             digest.add_pairs([key.encode()], [value.encode()])
         producer.flush(30)
         self.producers.append(producer)  # so that it does not abort what it has open
@@ -106,8 +112,3 @@ class MadeSink:
 def rows(batch: int, part: int, count: int = 4, partitions: int = 4) -> list[Row]:
     """Rows that no other batch or part has, over all partitions."""
     return [(f"k{n}", f"{batch}-{part}-{n}", n % partitions) for n in range(count)]
-
-
-def with_digest(handle: PreparedTransaction, digest: str) -> PreparedTransaction:
-    """The handle of a task that wrote something else."""
-    return replace(handle, digest=digest)
