@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from kafka.structs import TopicPartition as Place
 
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.groups import group_offsets, published_batches
 from exactly_once.kafka.leaders import abort_hanging, open_on
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops.verify import Anomaly, Report, verify
@@ -27,6 +32,7 @@ from exactly_once.protocol.names import offsets_group, part_id
 from tests.support import broker as brokers
 from tests.support.hanging import UNVERIFIED, leave_hanging
 from tests.support.made_sink import MadeSink, rows
+from tests.support.processes import until
 
 
 @pytest.fixture
@@ -367,13 +373,26 @@ def test_another_sinks_transaction_that_a_sweep_aborted_is_a_foreign_abort(sink:
     assert f"eo:{sink.sink_id}2:" in report.findings[0].transaction
 
 
+def read_to(sink: MadeSink, batch: int, ends: dict[str, dict[int, int]], publish: bool = True) -> None:
+    """Decide a batch whose input ends there, as a driver does; without ``publish`` as after an EO-WARN-GROUP."""
+    head = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n'
+    handle = sink.write(0, rows(batch, 0))
+    sink.decide(batch, [handle], head + "\n".join(json.dumps({t: e}) for t, e in ends.items()), publish and ends)
+    sink.end([handle])
+    sink.complete(batch)
+
+
+def until_published(sink: MadeSink, batch: int) -> None:
+    """Wait for the end marker of the group's partition, which comes a moment after that of the log's."""
+    with Admin(sink.connection) as admin:
+        group = offsets_group(sink.sink_id)
+        until("the offsets", lambda: published_batches(admin.renew(10), group) == {"q": batch}, 20)
+
+
 def test_published_offsets_that_are_not_the_decisions_are_skewed(sink: MadeSink, connection: Connection) -> None:
     source = brokers.create_topic(connection.bootstrap_servers, partitions=1)
-    text = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n' + json.dumps({source: {"0": 7}})
-    handle = sink.write(0, rows(0, 0))
-    sink.decide(0, [handle], offsets=text)
-    sink.end([handle])
-    sink.complete(0)
+    read_to(sink, 0, {source: {0: 7}})
+    until_published(sink, 0)
     assert look(sink).clean
     group = Consumer({**connection.librdkafka(), "group.id": offsets_group(sink.sink_id)})
     group.commit(offsets=[TopicPartition(source, 0, 3)], asynchronous=False)
@@ -382,12 +401,74 @@ def test_published_offsets_that_are_not_the_decisions_are_skewed(sink: MadeSink,
     assert found(report) == {"offset skew"} and report.findings[0].places == (f"{source}-0@3",)
 
 
+def test_a_partition_whose_published_offset_was_deleted_is_skewed(sink: MadeSink, connection: Connection) -> None:
+    """Lag tools leave out a partition of the input, and its lag with it."""
+    source = brokers.create_topic(connection.bootstrap_servers, partitions=2)
+    read_to(sink, 0, {source: {0: 7, 1: 9}})
+    until_published(sink, 0)
+    with Admin(connection) as admin:
+        admin.call(lambda: admin.client.delete_group_offsets(offsets_group(sink.sink_id), [Place(source, 1)]))
+    report = look(sink)
+    assert found(report) == {"offset skew"} and report.findings[0].places == (f"{source}-1@9",)
+    assert f"has no offset of {source}-1" in report.findings[0].what
+
+
+def test_an_input_that_grows_or_goes_and_offsets_that_were_refused_are_clean(
+    sink: MadeSink, connection: Connection
+) -> None:
+    """A false alarm over a healthy stream: an input partition without records yet, a new one whose first offset the
+    brokers refused (EO-WARN-GROUP), an input topic that was deleted.
+    """
+    source = brokers.create_topic(connection.bootstrap_servers, partitions=2)
+    retired = brokers.create_topic(connection.bootstrap_servers, partitions=1)
+    read_to(sink, 0, {source: {0: 7, 1: 0}, retired: {0: 5}})
+    until_published(sink, 0)
+    assert look(sink).clean
+    client = AdminClient(connection.librdkafka())
+    client.create_partitions([NewPartitions(source, 3)])[source].result(30)
+    read_to(sink, 1, {source: {0: 7, 1: 0, 2: 0}, retired: {0: 5}}, publish=False)
+    report = look(sink)
+    assert report.clean, report.findings
+    read_to(sink, 2, {source: {0: 8, 1: 0, 2: 0}, retired: {0: 5}})
+    until_published(sink, 2)
+    assert look(sink).clean
+    brokers.delete_topic(connection.bootstrap_servers, retired)
+    with Admin(connection) as admin:
+        group = offsets_group(sink.sink_id)
+        until("the offsets to go", lambda: retired not in group_offsets(admin.renew(10), group), 20)
+    report = look(sink)
+    assert report.clean, report.findings
+
+
+def test_a_stream_that_decides_during_each_look_is_clean(sink: MadeSink, connection: Connection) -> None:
+    """A false alarm over every fast stream: the offsets of a decision that came after the log was read."""
+    source = brokers.create_topic(connection.bootstrap_servers, partitions=1)
+    sink.batch(0, rows(0, 0))
+    text = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n'
+    stop, decided = threading.Event(), [0]
+
+    def decide() -> None:
+        while not stop.is_set():
+            decided[0] += 1
+            ends = {source: {0: decided[0]}}
+            sink.decide(decided[0], [], text + json.dumps(ends), ends)
+            sink.complete(decided[0])
+
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(decide)
+        try:
+            report = look(sink, settle_s=3)
+        finally:
+            stop.set()
+            stream.result(60)
+    assert report.clean, report.findings
+    assert decided[0] > 1
+
+
 def test_records_that_retention_removed_are_unproven_and_no_anomaly(sink: MadeSink) -> None:
     """A false alarm on every topic that is older than its retention."""
     sink.batch(0, rows(0, 0))
     with Admin(sink.connection) as admin:
-        from kafka.structs import TopicPartition as Place
-
         admin.call(lambda: admin.client.delete_records({Place(sink.topic, p): 2 for p in range(4)}))
     sink.batch(1, rows(1, 0))
     report = look(sink)

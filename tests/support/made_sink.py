@@ -4,7 +4,7 @@ wrong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Producer
 
@@ -71,14 +71,20 @@ class MadeSink:
             )
             return with_places([handle], beginnings(admin, [d]).places)[0]
 
-    def decide(self, batch: int, handles: Sequence[PreparedTransaction], offsets: str = "") -> Decision:
-        """Write the decision."""
+    def decide(
+        self,
+        batch: int,
+        handles: Sequence[PreparedTransaction],
+        offsets: str = "",
+        published: Mapping[str, Mapping[int, int]] | None = None,
+    ) -> Decision:
+        """Write the decision; ``published`` goes to the sink's consumer group."""
         with Admin(self.connection) as admin:
             version = end_txn_version(admin)
         decision = Decision(
             "q", batch, self.token, tuple(handles), f"d{batch}", version, 0, topics=(self.topic,), offsets=offsets
         )
-        self.log.append(decision, Deadline(30))
+        self.log.append(decision, Deadline(30), published)
         return decision
 
     def end(self, handles: Sequence[PreparedTransaction], commit: bool = True) -> None:
