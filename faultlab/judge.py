@@ -1,4 +1,4 @@
-"""The verdict on a run: the output beside the input, read with a client that the sink does not use."""
+"""The verdict on a run: the output beside the input, read by a consumer that the sink does not use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The independent reader: kafka-python, which the data path of neither sink uses. It reads both topics from their
-first record to their last, read_committed, while the duel goes on.
+"""The independent reader: kafka-python's consumer, which neither sink uses. It reads both topics from their first
+record to their last, read_committed, while the duel goes on.
 """
 
 from __future__ import annotations

@@ -28,6 +28,15 @@ class Readers(NamedTuple):
     complete: bool
 
 
+class Published(NamedTuple):
+    """What a sink's group says of its input: the offsets, by topic and partition, and of each query the last batch that
+    committed some (:mod:`exactly_once.kafka.input_offsets`).
+    """
+
+    offsets: Mapping[str, Mapping[int, int]]
+    batches: Mapping[str, int]
+
+
 class Ends(NamedTuple):
     """Ends of a partition: of what a read_committed reader sees, and of everything."""
 
@@ -67,22 +76,20 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
 
 def group_offsets(admin: Admin, group: str) -> dict[str, dict[int, int]]:
     """The committed offsets of ``group``, by topic and partition; empty for a group that is not there."""
-    found: dict[str, dict[int, int]] = {}
-    for tp, position in _positions(admin, group).items():
-        if position.offset >= 0:
-            found.setdefault(tp.topic, {})[tp.partition] = position.offset
-    return found
+    return _offsets(_positions(admin, group))
 
 
 def published_batches(admin: Admin, group: str) -> dict[str, int]:
     """The last batch of each query whose offsets a decision has committed to the sink's ``group``, by the words that it
     left there (:mod:`exactly_once.kafka.input_offsets`); empty when there are none.
     """
-    found: dict[str, int] = {}
-    for position in _positions(admin, group).values():
-        if word := _WORD.fullmatch((position.metadata or "").rstrip("\0")):  # librdkafka sends a C string's end as well
-            found[word["query"]] = max(int(word["batch"]), found.get(word["query"], -1))
-    return found
+    return _batches(_positions(admin, group))
+
+
+def published_offsets(admin: Admin, group: str) -> Published:
+    """Both in one answer: a decision commits all of its offsets at once."""
+    positions = _positions(admin, group)
+    return Published(_offsets(positions), _batches(positions))
 
 
 def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, Ends]]:
@@ -99,6 +106,22 @@ def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, E
     stable, high = (admin.list_offsets(partitions, LATEST, level) for level in ("read_committed", "read_uncommitted"))
     for tp in partitions:
         found[tp.topic][tp.partition] = Ends(stable[tp].offset, high[tp].offset)
+    return found
+
+
+def _offsets(positions: Mapping[TopicPartition, Any]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for tp, position in positions.items():
+        if position.offset >= 0:
+            found.setdefault(tp.topic, {})[tp.partition] = position.offset
+    return found
+
+
+def _batches(positions: Mapping[TopicPartition, Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for position in positions.values():
+        if word := _WORD.fullmatch((position.metadata or "").rstrip("\0")):  # librdkafka sends a C string's end as well
+            found[word["query"]] = max(int(word["batch"]), found.get(word["query"], -1))
     return found
 
 

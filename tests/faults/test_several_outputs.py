@@ -44,7 +44,7 @@ QUICK = ("commit-archive",)
 
 @dataclass
 class Outputs:
-    """The three outputs of a bench, read by clients that the sink does not use."""
+    """The three outputs of a bench, read by readers that the sink does not use."""
 
     bench: Bench
     files: Path

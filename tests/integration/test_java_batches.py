@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyspark
 import pytest
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from exactly_once.kafka.produce.compression import LEVELS, NUMBERS, Codec
 from exactly_once.kafka.produce.murmur2 import partitions_of
 from exactly_once.kafka.produce.record_batches import encode, encode_by_partition, seal
-from exactly_once.local.jars import broker_classpath
-from exactly_once.local.java import find_java
+from tests.support.java import running_java
 from tests.support.record_rows import NOW_MS, Row, as_records, random_rows
 
 PRODUCER = (4711, 3, 77)
@@ -26,14 +22,8 @@ ROWS = 40
 
 @pytest.fixture(scope="module")
 def jvm() -> Iterator[Any]:
-    """A JVM with the broker's jars, among them the client's and those of its codecs."""
-    jar = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
-    port = launch_gateway(
-        jarpath=str(jar), classpath=broker_classpath(), die_on_exit=True, java_path=find_java().executable
-    )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
-    yield gateway
-    gateway.shutdown()
+    with running_java() as java:
+        yield java
 
 
 def builder(jvm: Any) -> Any:

@@ -9,22 +9,30 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from kafka.structs import TopicPartition as Place
 
+from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.groups import group_offsets, published_batches
 from exactly_once.kafka.leaders import abort_hanging, open_on
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops.verify import Anomaly, Report, verify
 from exactly_once.protocol.names import offsets_group, part_id
 from tests.support import broker as brokers
 from tests.support.hanging import UNVERIFIED, leave_hanging
-from tests.support.made_sink import MadeSink, rows, with_digest
+from tests.support.made_sink import MadeSink, rows
+from tests.support.processes import until
 
 
 @pytest.fixture
@@ -89,6 +97,55 @@ def test_a_decided_batch_that_was_aborted_is_lost_and_its_mark_lies(sink: MadeSi
     lost = report.findings[0]
     assert (lost.batch, lost.records) == ("batch 1", 4)
     assert handle.transactional_id in lost.transaction and len(lost.places) == 4
+
+
+def checkpoint(folder: Path, commits: int) -> str:
+    """A checkpoint of the sink's query in which Spark counts the batches up to ``commits`` as committed."""
+    (folder / "metadata").write_text('{"id":"q"}')
+    for name, text in {"offsets": 'v1\n{"batchTimestampMs":5}\n{}', "commits": "v1\n{}"}.items():
+        (folder / name).mkdir()
+        for n in range(commits + 1):
+            (folder / name / str(n)).write_text(text)
+    return str(folder)
+
+
+def test_a_commit_of_the_checkpoint_whose_batch_was_aborted_is_ahead_of_the_output(
+    sink: MadeSink, tmp_path: Path
+) -> None:
+    """Silent loss: Spark never writes the batch again."""
+    location = checkpoint(tmp_path, commits=1)
+    sink.batch(0, rows(0, 0))
+    handle = sink.write(0, rows(1, 0))
+    sink.decide(1, [handle])
+    sink.end([handle], commit=False)
+    report = look(sink, checkpoint=location)
+    assert found(report) == {"lost", "checkpoint ahead"}, report.findings
+    (ahead,) = (f for f in report.findings if f.anomaly is Anomaly.CHECKPOINT_AHEAD)
+    assert ahead.batch == "batch 1" and handle.transactional_id in ahead.transaction
+    assert "commits/1 exists" in ahead.what and "not visible whole" in ahead.what
+    assert found(look(sink)) == {"lost"}  # the checkpoint alone tells
+
+
+def test_a_commit_of_the_checkpoint_that_nobody_decided_is_ahead_of_the_output(sink: MadeSink, tmp_path: Path) -> None:
+    """Silent loss: Spark never writes the batch again, and its driver never decided it."""
+    location = checkpoint(tmp_path, commits=1)
+    sink.batch(0, rows(0, 0))
+    sink.end([sink.write(0, rows(1, 0))], commit=False)
+    report = look(sink, checkpoint=location)
+    assert found(report) == {"checkpoint ahead"}, report.findings
+    (ahead,) = report.findings
+    assert ahead.batch == "batch 1" and f"commits/1 exists in {location}" in ahead.what
+    assert "the last decided batch of query q is 0" in ahead.what
+
+
+def test_a_checkpoint_that_is_not_ahead_is_clean(sink: MadeSink, tmp_path: Path) -> None:
+    """A false alarm: a decided batch that Spark has not counted yet, and one that it has."""
+    location = checkpoint(tmp_path, commits=1)
+    for n in range(3):
+        sink.batch(n, rows(n, 0))
+    report = look(sink, checkpoint=location)
+    assert report.clean, report.findings
+    assert report.batches == 3
 
 
 def test_one_part_that_was_aborted_tears_the_batch(sink: MadeSink) -> None:
@@ -212,14 +269,21 @@ def test_a_superseded_drivers_rows_behind_its_successors_are_a_zombies(sink: Mad
     assert "claim 2" in report.findings[0].what
 
 
-def test_other_contents_than_the_task_wrote_are_corrupt(sink: MadeSink) -> None:
-    sink.batch(0, rows(0, 0))
-    handle = with_digest(sink.write(0, rows(1, 0)), "0123456789abcdef")
-    sink.decide(1, [handle])
-    sink.end([handle])
+def test_one_record_with_another_value_than_the_task_hashed_is_corrupt(sink: MadeSink) -> None:
+    """A value that is damaged between the task's hash and the log: number, keys and places are right."""
+    sink.batch(0, rows(0, 0), rows(0, 1))
+    right = rows(1, 0)
+    key, value, partition = right[2]
+    handle = sink.write(0, [*right[:2], (key, f"{value}?", partition), right[3]], hashed=right)
+    sink.decide(1, [handle, sink.write(1, rows(1, 1))])
+    sink.end(sink.log.read(Deadline(30)).decisions[-1].transactions)
     sink.complete(1)
     report = look(sink)
-    assert found(report) == {"corrupt"} and report.findings[0].batch == "batch 1"
+    assert found(report) == {"corrupt"}, report.findings
+    (corrupt,) = report.findings
+    assert (corrupt.batch, corrupt.records) == ("batch 1", 4) and handle.transactional_id in corrupt.transaction
+    assert handle.digest in corrupt.what and any(p.startswith(f"{sink.topic}-2@") for p in corrupt.places)
+    assert (report.batches, report.parts) == (1, 3)
 
 
 def test_fewer_records_than_the_task_wrote_are_lost(sink: MadeSink) -> None:
@@ -309,13 +373,26 @@ def test_another_sinks_transaction_that_a_sweep_aborted_is_a_foreign_abort(sink:
     assert f"eo:{sink.sink_id}2:" in report.findings[0].transaction
 
 
+def read_to(sink: MadeSink, batch: int, ends: dict[str, dict[int, int]], publish: bool = True) -> None:
+    """Decide a batch whose input ends there, as a driver does; without ``publish`` as after an EO-WARN-GROUP."""
+    head = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n'
+    handle = sink.write(0, rows(batch, 0))
+    sink.decide(batch, [handle], head + "\n".join(json.dumps({t: e}) for t, e in ends.items()), publish and ends)
+    sink.end([handle])
+    sink.complete(batch)
+
+
+def until_published(sink: MadeSink, batch: int) -> None:
+    """Wait for the end marker of the group's partition, which comes a moment after that of the log's."""
+    with Admin(sink.connection) as admin:
+        group = offsets_group(sink.sink_id)
+        until("the offsets", lambda: published_batches(admin.renew(10), group) == {"q": batch}, 20)
+
+
 def test_published_offsets_that_are_not_the_decisions_are_skewed(sink: MadeSink, connection: Connection) -> None:
     source = brokers.create_topic(connection.bootstrap_servers, partitions=1)
-    text = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n' + json.dumps({source: {"0": 7}})
-    handle = sink.write(0, rows(0, 0))
-    sink.decide(0, [handle], offsets=text)
-    sink.end([handle])
-    sink.complete(0)
+    read_to(sink, 0, {source: {0: 7}})
+    until_published(sink, 0)
     assert look(sink).clean
     group = Consumer({**connection.librdkafka(), "group.id": offsets_group(sink.sink_id)})
     group.commit(offsets=[TopicPartition(source, 0, 3)], asynchronous=False)
@@ -324,12 +401,74 @@ def test_published_offsets_that_are_not_the_decisions_are_skewed(sink: MadeSink,
     assert found(report) == {"offset skew"} and report.findings[0].places == (f"{source}-0@3",)
 
 
+def test_a_partition_whose_published_offset_was_deleted_is_skewed(sink: MadeSink, connection: Connection) -> None:
+    """Lag tools leave out a partition of the input, and its lag with it."""
+    source = brokers.create_topic(connection.bootstrap_servers, partitions=2)
+    read_to(sink, 0, {source: {0: 7, 1: 9}})
+    until_published(sink, 0)
+    with Admin(connection) as admin:
+        admin.call(lambda: admin.client.delete_group_offsets(offsets_group(sink.sink_id), [Place(source, 1)]))
+    report = look(sink)
+    assert found(report) == {"offset skew"} and report.findings[0].places == (f"{source}-1@9",)
+    assert f"has no offset of {source}-1" in report.findings[0].what
+
+
+def test_an_input_that_grows_or_goes_and_offsets_that_were_refused_are_clean(
+    sink: MadeSink, connection: Connection
+) -> None:
+    """A false alarm over a healthy stream: an input partition without records yet, a new one whose first offset the
+    brokers refused (EO-WARN-GROUP), an input topic that was deleted.
+    """
+    source = brokers.create_topic(connection.bootstrap_servers, partitions=2)
+    retired = brokers.create_topic(connection.bootstrap_servers, partitions=1)
+    read_to(sink, 0, {source: {0: 7, 1: 0}, retired: {0: 5}})
+    until_published(sink, 0)
+    assert look(sink).clean
+    client = AdminClient(connection.librdkafka())
+    client.create_partitions([NewPartitions(source, 3)])[source].result(30)
+    read_to(sink, 1, {source: {0: 7, 1: 0, 2: 0}, retired: {0: 5}}, publish=False)
+    report = look(sink)
+    assert report.clean, report.findings
+    read_to(sink, 2, {source: {0: 8, 1: 0, 2: 0}, retired: {0: 5}})
+    until_published(sink, 2)
+    assert look(sink).clean
+    brokers.delete_topic(connection.bootstrap_servers, retired)
+    with Admin(connection) as admin:
+        group = offsets_group(sink.sink_id)
+        until("the offsets to go", lambda: retired not in group_offsets(admin.renew(10), group), 20)
+    report = look(sink)
+    assert report.clean, report.findings
+
+
+def test_a_stream_that_decides_during_each_look_is_clean(sink: MadeSink, connection: Connection) -> None:
+    """A false alarm over every fast stream: the offsets of a decision that came after the log was read."""
+    source = brokers.create_topic(connection.bootstrap_servers, partitions=1)
+    sink.batch(0, rows(0, 0))
+    text = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n'
+    stop, decided = threading.Event(), [0]
+
+    def decide() -> None:
+        while not stop.is_set():
+            decided[0] += 1
+            ends = {source: {0: decided[0]}}
+            sink.decide(decided[0], [], text + json.dumps(ends), ends)
+            sink.complete(decided[0])
+
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(decide)
+        try:
+            report = look(sink, settle_s=3)
+        finally:
+            stop.set()
+            stream.result(60)
+    assert report.clean, report.findings
+    assert decided[0] > 1
+
+
 def test_records_that_retention_removed_are_unproven_and_no_anomaly(sink: MadeSink) -> None:
     """A false alarm on every topic that is older than its retention."""
     sink.batch(0, rows(0, 0))
     with Admin(sink.connection) as admin:
-        from kafka.structs import TopicPartition as Place
-
         admin.call(lambda: admin.client.delete_records({Place(sink.topic, p): 2 for p in range(4)}))
     sink.batch(1, rows(1, 0))
     report = look(sink)

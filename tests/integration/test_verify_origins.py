@@ -1,8 +1,16 @@
 """Each anomaly that an origin shows, planted on a real broker: found by its name, with its places, and nothing else."""
 
+import fcntl
 import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +30,9 @@ from tests.support import oracle
 from tests.support.fixtures import Bench, KafkaInput
 from tests.support.stream import Job, SparkDriver
 from tests.support.traced import Row, Traced
+
+#: Of the command in a process of its own: a terminal that knows colours and moves of the cursor.
+TERMINAL = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8"}
 
 
 @pytest.fixture
@@ -326,6 +337,61 @@ def test_a_stream_that_goes_on_is_clean_at_every_look(stream):
     assert [r.findings for r in looks] == [()] * len(looks)
     assert looks[0].by_origin["input"] < looks[-1].by_origin["input"]
     assert all(r.by_origin["input"] + r.by_origin["under way"] == r.by_origin["output"] for r in looks)
+
+
+def test_progress_rises_to_its_end_in_both_steps_of_a_clean_verification(stream):
+    """A bar that jumps back or stops short of its end: whoever waits for an hour takes it for hung, and stops it."""
+    for _ in range(3):
+        stream.batch(60)
+        stream.feed(5, commit=False)
+    stream.decide()
+    told = []
+    question = Question(Origin.parse("header:src"))
+    report = verify(
+        stream.connection, stream.sink_id, checkpoint=str(stream.location), origin=question, on_progress=told.append
+    )
+    assert report.clean and report.by_origin["output"] == 180
+    assert list(dict.fromkeys(p.step for p in told)) == ["output", "origins"]
+    for step in ("output", "origins"):
+        done, of = [p.done for p in told if p.step == step], {p.of for p in told if p.step == step}
+        assert done == sorted(done) and of == {done[-1]} and done[-1] > 0, told
+    assert len([p for p in told if p.step == "origins"]) > 2  # each partition of output and input tells
+
+
+def in_a_terminal(command):
+    """What the command prints, with a terminal as its standard error: exit code, output, what the terminal got."""
+    mine, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    shown = []
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=its, text=True, env=TERMINAL)
+    os.close(its)
+
+    def take():
+        with suppress(OSError):  # what Linux answers when nobody writes any more
+            while some := os.read(mine, 65_536):
+                shown.append(some)
+
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(take)
+        out, _ = started.communicate(timeout=120)
+        taking.result(30)
+    os.close(mine)
+    return started.returncode, out, b"".join(shown).decode()
+
+
+def test_the_command_shows_its_bar_on_a_terminal_and_nowhere_else(stream):
+    """An hour without a sign of life; or a log file, or the document of ``--json``, full of a bar."""
+    stream.batch(60)
+    servers = stream.connection.bootstrap_servers
+    command = [sys.executable, "-m", "exactly_once.ops.cli", "--bootstrap-servers", servers, "verify", stream.sink_id]
+    command += ["--checkpoint", str(stream.location), "--origin", "header:src"]
+    code, out, shown = in_a_terminal([*command, "--json"])
+    assert code == 0 and json.loads(out)["by_origin"]["output"] == 60
+    assert "origins" in shown and "100%" in shown and "\u2501" in shown, shown
+    quiet = subprocess.run(command, capture_output=True, text=True, timeout=120, env=TERMINAL)
+    assert quiet.returncode == 0 and "No anomalies in" in quiet.stdout
+    assert "\u2501" not in quiet.stdout + quiet.stderr and "\x1b" not in quiet.stdout + quiet.stderr
+    assert quiet.stderr == ""
 
 
 def test_a_stream_of_spark_is_clean_while_it_runs_and_its_lost_record_is_named(

@@ -4,8 +4,7 @@ wrong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Producer
 
@@ -42,9 +41,15 @@ class MadeSink:
         self.log.claim(lambda state: claim, Deadline(30))
 
     def write(
-        self, part: int, rows: Sequence[Row], attempt: str = "0.0", token: int | None = None, name: str = ""
+        self,
+        part: int,
+        rows: Sequence[Row],
+        attempt: str = "0.0",
+        token: int | None = None,
+        name: str = "",
+        hashed: Sequence[Row] = (),
     ) -> PreparedTransaction:
-        """Write the rows of a part; its transaction stays open."""
+        """Write the rows of a part; its transaction stays open. The handle has the digest of ``hashed``, if given."""
         name = name or part_id(self.sink_id, self.token if token is None else token, part, attempt)
         producer = Producer(
             {**self.connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000, "log_level": 2}
@@ -54,6 +59,7 @@ class MadeSink:
         digest = RowDigest()
         for key, value, partition in rows:
             producer.produce(self.topic, value, key, partition)
+        for key, value, _ in hashed or rows:
             digest.add_pairs([key.encode()], [value.encode()])
         producer.flush(30)
         self.producers.append(producer)  # so that it does not abort what it has open
@@ -65,14 +71,20 @@ class MadeSink:
             )
             return with_places([handle], beginnings(admin, [d]).places)[0]
 
-    def decide(self, batch: int, handles: Sequence[PreparedTransaction], offsets: str = "") -> Decision:
-        """Write the decision."""
+    def decide(
+        self,
+        batch: int,
+        handles: Sequence[PreparedTransaction],
+        offsets: str = "",
+        published: Mapping[str, Mapping[int, int]] | None = None,
+    ) -> Decision:
+        """Write the decision; ``published`` goes to the sink's consumer group."""
         with Admin(self.connection) as admin:
             version = end_txn_version(admin)
         decision = Decision(
             "q", batch, self.token, tuple(handles), f"d{batch}", version, 0, topics=(self.topic,), offsets=offsets
         )
-        self.log.append(decision, Deadline(30))
+        self.log.append(decision, Deadline(30), published)
         return decision
 
     def end(self, handles: Sequence[PreparedTransaction], commit: bool = True) -> None:
@@ -106,8 +118,3 @@ class MadeSink:
 def rows(batch: int, part: int, count: int = 4, partitions: int = 4) -> list[Row]:
     """Rows that no other batch or part has, over all partitions."""
     return [(f"k{n}", f"{batch}-{part}-{n}", n % partitions) for n in range(count)]
-
-
-def with_digest(handle: PreparedTransaction, digest: str) -> PreparedTransaction:
-    """The handle of a task that wrote something else."""
-    return replace(handle, digest=digest)

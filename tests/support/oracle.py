@@ -1,4 +1,7 @@
-"""The judge: what a reader of the output sees, read with a client that the sink's data path does not use."""
+"""The judge: what a reader of the output sees, read with kafka-python's consumer, which the sink does not use.
+
+The connection under it is also that of the sink's default producer, so test_verify_java.py holds it to Java's consumer.
+"""
 
 from __future__ import annotations
 

@@ -181,6 +181,32 @@ def test_more_records_than_decided_with_some_not_visible_are_not_proven(out: Rea
     hidden.batches[0] = replace(hidden.batches[0], hidden=True)
     found = verdict(hidden, decided(0, replace(part, records=2)))
     assert names(found) == ["unseen"] and proven(found) == (0, 0, 0)
+    assert found.findings[0].records == 2 and found.findings[0].what == (
+        "part 0 of batch 0 is decided, and its transaction has 4 records in the log, 2 more than its task wrote: 2 are "
+        "visible, 2 are not"
+    )
+
+
+def test_a_transaction_with_too_many_records_none_of_which_is_visible_says_both(out: ReadBack) -> None:
+    """A sentence that hides the second defect: the records that come too much."""
+    found = verdict(out, decided(0, replace(out.part(0, commit=None), records=3)))
+    assert names(found) == ["unseen", "outcome lie"] and found.findings[0].records == 4
+    assert found.findings[0].what.endswith("4 records in the log, 1 more than its task wrote: 0 are visible, 4 are not")
+
+
+def test_records_too_many_that_were_aborted_tear_the_transaction_and_do_not_corrupt_it(out: ReadBack) -> None:
+    """A sentence about the digest of "its visible records" that is over others."""
+    right = out.part(0, records=2, partitions=(0,), commit=None)
+    writer = right.producer_id, right.epoch
+    out.write(writer, ["more", "still more"], 1, hidden=True)
+    out.end(writer, 0)
+    out.end(writer, 1, commit=False)
+    found = verdict(out, decided(0, right))
+    assert names(found) == ["torn transaction"] and proven(found) == (0, 0, 0)
+    assert found.findings[0].records == 2 and found.findings[0].places == ("out-1@0..1",)
+    assert found.findings[0].what == (
+        "part 0 of batch 0: as many records of its transaction are visible as its task wrote, and 2 more were aborted"
+    )
 
 
 @pytest.mark.parametrize(("spark", "query", "ahead"), [((), "q", 0), ((0,), "q", 1), ((1,), "q", 0)])

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from exactly_once.checkpoint import Checkpoint, kafka_offsets
+from exactly_once.kafka.groups import Published
 from exactly_once.kafka.leaders import Hanging
 from exactly_once.kafka.transactions import Listing
 from exactly_once.ops.findings import BlockedPartition, Inspection, batch_name
@@ -15,6 +16,7 @@ from exactly_once.ops.verify.ledger import Ledger
 from exactly_once.protocol.checkpoint_text import source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import SLOTS, VARIANTS, PartId, commit_log_id, namespace
+from exactly_once.protocol.records import Decision
 
 #: A sweep ends within its budget of a minute after its claim.
 SWEEP_MS = 60_000
@@ -130,24 +132,49 @@ def foreign_aborts(
             )
 
 
-def skewed(log: LogState, published: Offsets) -> Iterator[Finding]:
-    """Offsets in the sink's consumer group that are not those of its last decision."""
-    decision = log.decisions[-1] if log.decisions else None
-    if decision is None:
-        return
-    decided = kafka_offsets(source_lines(decision.offsets))
-    for topic, partitions in published.items():
-        for partition, offset in sorted(partitions.items()):
-            wanted = decided.get(topic, {}).get(partition)
-            if wanted is not None and offset != wanted:
-                batch = batch_name(decision.query_id, decision.batch_id)
-                yield Finding(
-                    Anomaly.OFFSET_SKEW,
-                    f"the consumer group of sink offsets stands at {topic}-{partition}@{offset}, the last decision "
-                    f"({batch}) at {wanted}",
-                    batch=batch,
-                    places=(f"{topic}-{partition}@{offset}",),
-                )
+def input_of(decision: Decision) -> Offsets:
+    """Where the batch's input ends, by topic and partition; empty when the decision does not keep it."""
+    return kafka_offsets(source_lines(decision.offsets))
+
+
+def skewed(decisions: Iterable[Decision], published: Published, sizes: Mapping[str, int]) -> list[Finding]:
+    """Offsets in the sink's consumer group that are not those of its last decision, or that are not there.
+
+    An offset that is not there counts only when the group's others are of that very decision, which committed all of
+    them at once. Without them the brokers have refused the offsets of a decision, or have let them expire.
+
+    Parameters
+    ----------
+    decisions : iterable of Decision
+        The last one, and those that were written while the group was read, oldest first: it may stand at any of them.
+    sizes : mapping
+        The number of partitions of each input topic that exists and may be described. Brokers forget the offsets of a
+        topic that is deleted, and do not show those of one that may not be described.
+    """
+    found: list[Finding] = []
+    for decision in decisions:
+        found = list(_beside(decision, published, sizes))
+        if not found:
+            break
+    return found
+
+
+def _beside(decision: Decision, published: Published, sizes: Mapping[str, int]) -> Iterator[Finding]:
+    batch = batch_name(decision.query_id, decision.batch_id)
+    its_own = published.batches.get(decision.query_id) == decision.batch_id
+    for topic, partitions in input_of(decision).items():
+        for partition, wanted in sorted(partitions.items()):
+            offset = published.offsets.get(topic, {}).get(partition)
+            if offset == wanted or (offset is None and not (its_own and partition < sizes.get(topic, 0))):
+                continue
+            where = f"{topic}-{partition}"
+            stands = f"stands at {where}@{offset}" if offset is not None else f"has no offset of {where}"
+            yield Finding(
+                Anomaly.OFFSET_SKEW,
+                f"the consumer group of sink offsets {stands}, the last decision ({batch}) at {wanted}",
+                batch=batch,
+                places=(f"{where}@{offset if offset is not None else wanted}",),
+            )
 
 
 def checkpoint_ahead(checkpoint: Checkpoint, log: LogState) -> Iterator[Finding]:

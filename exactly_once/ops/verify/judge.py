@@ -198,7 +198,7 @@ def _judge_part(part: Part, batch: str, marked: bool, verdict: Verdict) -> str:
     h = part.handle
     at: dict[str, Any] = {"batch": batch, "transaction": part.name, "places": part.places}
     of = f"part {h.part} of {batch}"
-    if part.whole and not part.open:
+    if part.whole and not part.open and not part.aborted:
         return _judge_contents(part, of, at, verdict)
     missing = h.records - part.visible
     if missing < 0:
@@ -209,15 +209,20 @@ def _judge_part(part: Part, batch: str, marked: bool, verdict: Verdict) -> str:
             records=-missing,
         )
         return WRONG
+    if part.whole and part.aborted:
+        more = sum(s.records for s in part.aborted)
+        verdict.find(
+            Anomaly.TORN_TRANSACTION,
+            f"{of}: as many records of its transaction are visible as its task wrote, and {more} more were aborted",
+            **{**at, "places": tuple(s.place for s in part.aborted)[:MOST_PLACES]},
+            records=more,
+        )
+        return WRONG
     hidden = sum(s.hidden for s in part.spans if s.committed)
     if not part.aborted and part.present >= h.records:
         if marked or hidden:
-            verdict.find(
-                Anomaly.UNSEEN,
-                f"{of} is decided, and {missing} of its {h.records} records are in the log but not visible",
-                **at,
-                records=missing,
-            )
+            what = f"{of} is decided, and {_unseen(part)}"
+            verdict.find(Anomaly.UNSEEN, what, **at, records=part.present - part.visible)
             return WRONG
         verdict.unproven[UNDER_WAY] += 1
         return UNPROVEN
@@ -236,6 +241,15 @@ def _judge_part(part: Part, batch: str, marked: bool, verdict: Verdict) -> str:
             records=missing,
         )
     return WRONG
+
+
+def _unseen(part: Part) -> str:
+    """What of a transaction that nobody aborted is in the log, and not visible."""
+    due, present, visible = part.handle.records, part.present, part.visible
+    if present == due:
+        return f"{due - visible} of its {due} records are in the log but not visible"
+    more = f"its transaction has {present} records in the log, {present - due} more than its task wrote"
+    return f"{more}: {visible} are visible, {present - visible} are not"
 
 
 def _judge_contents(part: Part, of: str, at: Mapping[str, Any], verdict: Verdict) -> str:

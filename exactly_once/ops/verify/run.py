@@ -13,7 +13,7 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.groups import group_offsets
+from exactly_once.kafka.groups import published_offsets
 from exactly_once.kafka.leaders import OLDER_THAN_S, find_hanging
 from exactly_once.kafka.transactions import ids_of, list_transactions
 from exactly_once.ops.findings import batch_name
@@ -200,8 +200,7 @@ def _look(
         seen = look_at(task.sink_id, decisions, task.outputs)
         later = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
         inspection = inspect_sink(task.connection, task.sink_id, task.budget_s)
-        admin.renew(task.budget_s)
-        published = _published(admin, task.sink_id)
+        skew = _skewed(task, admin.renew(task.budget_s), later)
         others = ids_of(admin, {writer[0] for writer in ledger.spans} - set(ids))
     verdict = _by_log(task, progress, latest(decisions, later), later, ledger, found)
     if decisions:  # a long reading may outlast the decisions of what was written when it began
@@ -211,7 +210,7 @@ def _look(
     verdict.findings += around.lingering(inspection, POLICY_S)
     verdict.findings += around.stalled(inspection.blocked, standing)
     verdict.findings += around.leaked(task.sink_id, listed)
-    verdict.findings += around.skewed(later, published)
+    verdict.findings += skew
     if task.named and later.owner is None and not later.decisions:
         verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
     else:
@@ -239,12 +238,25 @@ def _by_log(
     return verdict
 
 
-def _published(admin: Admin, sink_id: str) -> around.Offsets:
-    """The offsets of the sink's consumer group; empty where it may not be read: they are for lag tools alone."""
+def _skewed(task: _Task, admin: Admin, log: LogState) -> list[Finding]:
+    """Judge the offsets of the sink's consumer group; not where it may not be read: they are for lag tools alone."""
+    last = log.decisions[-1] if log.decisions else None
+    topics = sorted(around.input_of(last)) if last is not None else []
+    if last is None or not topics:
+        return []
     try:
-        return group_offsets(admin, offsets_group(sink_id))
+        found = published_offsets(admin, offsets_group(task.sink_id))
     except ExactlyOnceError:
-        return {}
+        return []
+    if not found.offsets:  # never published, not to be seen, or expired
+        return []
+    sizes = admin.sizes(topics)
+    if not around.skewed([last], found, sizes):
+        return []
+    now = read_log(task.connection, task.sink_id, task.budget_s, whole=True).decisions  # a stream decides meanwhile
+    known = [(d.query_id, d.batch_id) for d in now]
+    key = last.query_id, last.batch_id
+    return around.skewed(now[known.index(key) if key in known else 0 :], found, sizes)
 
 
 def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Any]:

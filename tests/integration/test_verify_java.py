@@ -1,0 +1,156 @@
+"""What ``verify`` takes for visible, beside what Kafka's own Java consumer reads: a client of which neither the sink
+nor its checker is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.scan import batches
+from exactly_once.ops.verify import verify
+from exactly_once.options import SinkOptions
+from exactly_once.participant import PartName
+from exactly_once.participants.kafka import KafkaParticipant
+from exactly_once.participants.kafka_part import KafkaPart
+from exactly_once.protocol.names import incarnation
+from exactly_once.protocol.records import PreparedTransaction
+from exactly_once.spark.columns import Columns
+from tests.support import broker as brokers
+from tests.support import oracle
+from tests.support.java import Record, read_with_java, running_java
+from tests.support.made_sink import MadeSink
+from tests.support.processes import until
+
+TYPES = StructType().add("key", StringType()).add("value", StringType()).add("partition", IntegerType())
+SCHEMA = pa.schema([("key", pa.string()), ("value", pa.string()), ("partition", pa.int32())])
+PARTITIONS = 3
+ROWS = 40
+
+#: Those that kafka-python's consumer reads by itself, and those that it lacks: there the oracle is left out.
+READ_BY_ALL, READ_BY_TWO = ("none", "gzip", "lz4"), ("snappy", "zstd")
+LOG = incarnation("cluster", "log")
+
+
+@pytest.fixture(scope="module")
+def jvm() -> Iterator[Any]:
+    with running_java() as java:
+        yield java
+
+
+class Written:
+    """A sink whose parts its own tasks' code writes, by each producer and codec, and a test decides and ends."""
+
+    def __init__(self, connection: Connection):
+        topic = brokers.create_topic(connection.bootstrap_servers, partitions=PARTITIONS)
+        self.sink = MadeSink(connection, topic)
+        self.sink.claim()
+
+    def begin(self, batch: int, part: int, producer: str, codec: str) -> KafkaPart:
+        """A part with its first rows; an empty key, an empty value and none are among them."""
+        options = {
+            **self.sink.connection.spark(),
+            "sink.id": self.sink.sink_id,
+            "topic": self.sink.topic,
+            "checkpointLocation": "/none",
+            "sink.producer": producer,
+            "kafka.compression.type": codec,
+            "kafka.batch.size": "500",  # so that a transaction has several batches in a partition
+        }
+        participant = KafkaParticipant.of(SinkOptions.parse(options), Columns.of(TYPES, self.sink.topic))
+        begun = participant.begin(PartName(self.sink.sink_id, self.sink.token, batch, part, "0.0", LOG))
+        made = [
+            {
+                "key": (None, "", f"k{n % 7}")[min(n % 5, 2)],
+                "value": None if n % 11 == 3 else "" if n % 11 == 4 else f"{batch}-{part}-{n} " + "v\u00e4" * (n % 30),
+                "partition": n % PARTITIONS,
+            }
+            for n in range(ROWS)
+        ]
+        begun.write(pa.RecordBatch.from_pylist(made, schema=SCHEMA))
+        return begun
+
+
+def prepared(part: KafkaPart) -> PreparedTransaction:
+    handle = part.pre_commit()
+    assert handle is not None
+    return handle
+
+
+def visible_to_verify(connection: Connection, topic: str) -> list[Record]:
+    """The records of the batches that the checker's reader does not call hidden."""
+    with Admin(connection) as admin:
+        marks = admin.watermarks(topic)
+        return sorted(
+            Record(topic, p, r.offset, r.key, r.value)
+            for p, w in marks.items()
+            for batch in batches(admin, (topic, p), w.low, w.last_stable, w.high)
+            if batch.marker is None and not batch.hidden
+            for r in batch.records()
+        )
+
+
+def visible_to_the_oracle(connection: Connection, topic: str) -> list[Record]:
+    def as_bytes(text: str | None) -> bytes | None:
+        return None if text is None else text.encode()
+
+    read = oracle.read(connection, [topic])
+    return [Record(m.topic, m.partition, m.offset, as_bytes(m.key), as_bytes(m.value)) for m in read]
+
+
+def readers_of(sink: MadeSink, partitions_held: int) -> None:
+    """Wait until only as many partitions hold readers back: leaders get end markers after the coordinator answers."""
+    with Admin(sink.connection) as admin:
+        until("the markers", lambda: len(oracle.held_back(admin, [sink.topic])) == partitions_held, 20)
+
+
+@pytest.mark.parametrize("codecs", [READ_BY_ALL, READ_BY_TWO], ids="-".join)
+def test_verify_and_the_oracle_see_record_by_record_what_javas_consumer_reads(
+    jvm: Any, connection: Connection, codecs: tuple[str, ...]
+) -> None:
+    """A common mistake of writer and checker: the sink's default producer speaks to the brokers by the same library as
+    the checker, so a wrong notion of what is committed, aborted, open or packed in a batch could pass in both.
+    """
+    written = Written(connection)
+    sink, servers = written.sink, connection.bootstrap_servers
+    committed = 0
+    for batch, codec in enumerate(codecs):  # aborted and committed transactions that overlap, of both producers
+        ways = ("arrow", "librdkafka", "arrow", "librdkafka")
+        parts = [written.begin(batch, n, way, codec) for n, way in enumerate(ways)]
+        handles = [prepared(part) for part in parts]
+        first, last, *kept = handles[batch % 4 :] + handles[: batch % 4]  # whose id was aborted commits later on
+        sink.end([first], commit=False)
+        sink.decide(batch, kept)
+        sink.end(kept)
+        sink.end([last], commit=False)
+        sink.complete(batch)
+        committed += sum(h.records for h in kept)
+    under_way = prepared(written.begin(len(codecs), 0, "arrow", "none"))
+    other = Producer({**connection.librdkafka(), "transactional.id": brokers.fresh_name("other")})
+    other.init_transactions(30)
+    other.begin_transaction()
+    for n in range(9):
+        other.produce(sink.topic, f"behind it {n}", partition=n % PARTITIONS)
+    other.commit_transaction(30)
+
+    for visible in (committed, committed + 9):
+        readers_of(sink, PARTITIONS if visible == committed else 0)
+        java = read_with_java(jvm, servers, [sink.topic])
+        assert len(java) == visible
+        assert visible_to_verify(connection, sink.topic) == java
+        if codecs == READ_BY_ALL:
+            assert visible_to_the_oracle(connection, sink.topic) == java
+        report = verify(connection, sink.sink_id, settle_s=0)
+        assert report.clean and report.unproven == {}, (report.findings, report.unproven)
+        assert report.records == committed
+        if visible == committed:  # what Java leaves out is there: aborted, open, and behind what is open
+            everything = read_with_java(jvm, servers, [sink.topic], committed=False)
+            assert len(everything) == 2 * committed + under_way.records + 9
+            sink.end([under_way], commit=False)
