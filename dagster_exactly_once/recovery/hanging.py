@@ -89,9 +89,9 @@ def search_op(registry: Registry) -> dg.OpDefinition:
 
 @dg.op(
     description=(
-        "Looks for the transaction again and, if it still hangs, writes the end marker that no coordinator will "
-        "write, and readers continue. Of a completed batch it is committed; any other is aborted, and its records are "
-        "never visible. Refuses without the typed consequence where records may be lost."
+        "Looks for the transaction again and, if it still hangs, writes the abort marker that no coordinator will "
+        "write: its records are never visible, and readers continue. Refuses without the typed consequence where "
+        "records may be lost."
     )
 )
 def end(
@@ -202,16 +202,11 @@ def _hanging(found: Sequence[Attributed]) -> dg.TableMetadataValue:
                 _whose(f),
                 f"{f.hanging.records:,}",
                 when(f.hanging.last_timestamp_ms),
-                consequence(f) or f"nothing to type: {_free(f)}",
+                consequence(f) or "nothing to type: the stream writes its rows again",
             )
             for f in found
         ],
     )
-
-
-def _free(found: Attributed) -> str:
-    """Say what ending a transaction does, where it loses nothing."""
-    return "it is committed, as its batch is" if found.completed else "the stream writes its rows again"
 
 
 def _whose(found: Attributed) -> str:

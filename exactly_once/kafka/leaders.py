@@ -3,8 +3,7 @@
 A hanging transaction is open at a partition's leader, and no coordinator will ever end it. A time-out cannot help,
 since it is the coordinator that times out. They come from brokers before 3.6 (or with
 ``transaction.partition.verification.enable=false``), where a late Produce request could open a transaction behind its
-own end marker (KIP-664, KIP-890), and from brokers of 4.3.1, whose coordinator takes a partition without a leader for
-deleted and writes no end marker there. The steps are those of Kafka's own tool: leaders first, coordinators second.
+own end marker (KIP-664, KIP-890). The steps are those of Kafka's own tool: leaders first, coordinators second.
 
 Everything here needs READ on the topics.
 """
@@ -254,18 +253,6 @@ def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10
     BrokerUnreachable, NotAuthorized
         It needs ALTER on the cluster.
     """
-    return _ended(connection, hanging, budget_s, _abort)
-
-
-def commit_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10.0) -> bool:
-    """Write the commit marker that Kafka has left out; what the transaction holds is visible then.
-
-    Only for a transaction whose commit its coordinator has acknowledged. Otherwise as :func:`abort_hanging`.
-    """
-    return _ended(connection, hanging, budget_s, _commit)
-
-
-def _ended(connection: Connection, hanging: Hanging, budget_s: float, end: Callable[[Admin, Hanging], None]) -> bool:
     with Admin(connection, budget_s) as admin:
         found = _same(admin, hanging)
         if found is not None and found.transactional_id is None:
@@ -273,7 +260,7 @@ def _ended(connection: Connection, hanging: Hanging, budget_s: float, end: Calla
             found = _same(admin.renew(budget_s), hanging)
         if found is None:
             return False
-        end(admin, found)
+        _abort(admin, found)
         return True
 
 
@@ -303,22 +290,14 @@ def _same(admin: Admin, h: Hanging) -> Hanging | None:
 
 
 def _abort(admin: Admin, h: Hanging) -> None:
-    _mark(admin, h, False)
-
-
-def _commit(admin: Admin, h: Hanging) -> None:
-    _mark(admin, h, True)
-
-
-def _mark(admin: Admin, h: Hanging, commit: bool) -> None:
-    """Send the end marker to the leader."""
+    """Send the abort marker to the leader."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     request = WriteTxnMarkersRequest(
         markers=[
             marker(
                 producer_id=h.producer_id,
                 producer_epoch=h.producer_epoch,
-                transaction_result=commit,
+                transaction_result=False,
                 topics=[marker.WritableTxnMarkerTopic(name=h.topic, partition_indexes=[h.partition])],
                 # -1 before the producer's first marker; 0 is below the epoch of any coordinator
                 coordinator_epoch=max(0, h.coordinator_epoch),

@@ -58,15 +58,13 @@ class Attributed:
 
     ``owner`` is ``ours`` (its producer id belongs to a sink of this package), ``foreign`` (it belongs to another
     transactional id) or ``unknown`` (no coordinator knows the producer id). ``decided`` is set when a commit log wants
-    exactly this transaction committed, ``completed`` when Kafka has acknowledged that it is: then only its marker is
-    missing.
+    exactly this transaction committed.
     """
 
     hanging: Hanging
     owner: str
     sink_id: str | None = None
     decided: Decided | None = None
-    completed: bool = False
 
 
 def decided_as(transaction: Description, log: LogState) -> Decided | None:
@@ -167,8 +165,7 @@ def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
                 if handle.producer_id != hanging.producer_id:
                     continue
                 if handle.epoch == hanging.producer_epoch:
-                    completed = (decision.query_id, decision.batch_id) in log.marks
-                    return Attributed(hanging, "ours", candidate, Decided(decision, handle), completed)
+                    return Attributed(hanging, "ours", candidate, Decided(decision, handle))
                 sink_id = (
                     candidate  # a producer id stays with its transactional id; another epoch is another transaction
                 )
@@ -178,16 +175,14 @@ def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
 
 
 def check_hanging(found: Attributed, force: str | None = None) -> None:
-    """Make sure that a hanging transaction may be ended: committed when it is completed, else aborted.
+    """Make sure that a hanging transaction may be aborted.
 
     Raises
     ------
     Refused
-        When it is not known to be ours, or when it is decided and not completed.
+        When it is not known to be ours, or when it is decided.
     """
     h = found.hanging
-    if found.completed:
-        return
     if found.decided is not None:
         _overruled(
             force,

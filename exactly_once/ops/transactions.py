@@ -13,7 +13,7 @@ from exactly_once.errors import NotAuthorized, Unfinished
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import OLDER_THAN_S, abort_hanging, commit_hanging, find_hanging, written
+from exactly_once.kafka.leaders import OLDER_THAN_S, abort_hanging, find_hanging, written
 from exactly_once.kafka.transactions import Description, describe, end_one, end_txn_version, list_transactions
 from exactly_once.ops.findings import sink_of
 from exactly_once.ops.inspection import UNDER_WAY, owner_of, sinks
@@ -208,9 +208,7 @@ def end_hanging(
     older_than_s: float = OLDER_THAN_S,
     budget_s: float = BUDGET_S,
 ) -> Attributed:
-    """End the hanging transaction ``name`` (``topic-partition@start offset``).
-
-    Commit it when it belongs to a batch that is completed, since Kafka has then left out its marker; else abort it.
+    """Abort the hanging transaction ``name`` (``topic-partition@start offset``).
 
     Raises
     ------
@@ -232,8 +230,7 @@ def end_hanging(
         log = read_log(connection, chosen.sink_id, budget_s, whole=True)
         chosen = attribute(chosen.hanging, {chosen.sink_id: log})
     check_hanging(chosen, force)
-    end = commit_hanging if chosen.completed else abort_hanging
-    if not end(connection, chosen.hanging, budget_s):
+    if not abort_hanging(connection, chosen.hanging, budget_s):
         raise gone
     return chosen
 

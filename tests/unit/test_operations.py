@@ -3,7 +3,6 @@ consequence is typed out.
 """
 
 import shlex
-from dataclasses import replace
 
 import pytest
 
@@ -24,7 +23,7 @@ from exactly_once.ops.transactions import (
     decided_as,
 )
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import Claim, Completed, Decision, PreparedTransaction
+from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 
 ID = "eo:s:3:1:0.0"
 NOBODY = "127.0.0.1:1"
@@ -190,13 +189,3 @@ def test_only_our_undecided_hanging_transactions_are_ended_without_a_word():
         attributed = attribute(found, logs)
         assert refusal(check_hanging, attributed).phrase == phrase
         check_hanging(attributed, phrase)
-
-
-def test_a_hanging_transaction_of_a_completed_batch_is_committed_without_a_word():
-    """Loss: Kafka has acknowledged its commit and left out the marker; an abort takes records that are decided."""
-    [decision] = DECIDED.decisions
-    mark = Completed(decision.query_id, decision.batch_id, decision.token, 2)
-    completed = replace(DECIDED, marks={(decision.query_id, decision.batch_id): mark})
-    assert attribute(hanging(), {"s": completed}).completed and not attribute(hanging(), {"s": DECIDED}).completed
-    assert not attribute(hanging(epoch=3), {"s": completed}).completed, "another transaction of the same producer"
-    check_hanging(attribute(hanging(), {"s": completed}))

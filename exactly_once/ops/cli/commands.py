@@ -119,10 +119,9 @@ def _abort(args: argparse.Namespace) -> Result:
     connection = connection_of(args)
     if args.hanging:
         ended = operations.end_hanging(connection, args.hanging, args.force, args.older_than)
-        did = "committed" if ended.completed else "aborted"
-        said = f"{did.capitalize()} the hanging transaction {args.hanging}; its readers continue."
         return Result(
-            {did: args.hanging, **_hanging_json(ended), "forced": args.force}, partial(tables.show_line, said)
+            {"aborted": args.hanging, **_hanging_json(ended), "forced": args.force},
+            partial(tables.show_line, f"Aborted the hanging transaction {args.hanging}; its readers continue."),
         )
     done = operations.abort(connection, args.id, args.force)
     document = {
