@@ -1,0 +1,65 @@
+"""Kafka 4.3.1 leaves out the end marker of a partition that has no leader: a decided batch that no reader gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.leaders import find_hanging
+from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once.ops.verify import verify
+from exactly_once.ops.verify.anomalies import Anomaly
+from tests.support import broker as brokers
+from tests.support.fixtures import StartDriver, make_bench
+from tests.support.processes import until
+
+#: Has the only replica of the output.
+LONE = 3
+
+#: The driver waits between its decision and its commits until the cluster has given up that broker.
+AWAY_S = 40
+
+
+@pytest.mark.long
+def test_a_decided_batch_whose_markers_kafka_leaves_out_is_named(
+    own_broker: Callable[..., EmbeddedBroker], driver: StartDriver, tmp_path: Path
+) -> None:
+    """Guards against a batch that is complete in the commit log, and that no reader gets, without a word."""
+    running = own_broker(nodes=3)
+    connection, topic = Connection(running.bootstrap_servers), brokers.fresh_name("lone")
+    cluster = AdminClient({"bootstrap.servers": running.bootstrap_servers, "log_level": 0})
+    new = NewTopic(topic, 1, replica_assignment=[[LONE]], config={"min.insync.replicas": "1"})
+    cluster.create_topics([new])[topic].result(30)
+
+    def leader() -> int:
+        return int(cluster.list_topics(topic, timeout=20).topics[topic].partitions[0].leader)
+
+    bench = make_bench(connection, tmp_path / "bench")
+    job, first = bench.job.having(topic=topic, kafka_transaction_timeout_ms="120000"), driver()
+    bench.input.add()
+    first.complete(job)
+    bench.input.add()
+    first.arm("decided", f"sleep {AWAY_S}")
+    run = first.start(job)
+    run.await_true("decided", lambda: first.has_reached("decided"))
+    running.kill(LONE)
+    until("the end of its session", lambda: leader() == -1, AWAY_S, every_s=0.5)
+    assert run.end().failure is None
+    running.restart(LONE)
+    until("its return", lambda: leader() == LONE, 60, every_s=0.5)
+
+    hanging = find_hanging(connection, [topic], older_than_s=0, budget_s=60)
+    report = verify(connection, bench.sink_id, checkpoint=str(bench.checkpoint), topics=[topic], settle_s=3)
+    found = Counter(f.anomaly for f in report.findings)
+    if not hanging:  # a version that waits for a leader
+        assert not found, report.findings
+        return
+    assert found[Anomaly.UNSEEN] == len(hanging) and {Anomaly.OUTCOME_LIE, Anomaly.CHECKPOINT_AHEAD} <= set(found)
+    assert {one.transactional_id for one in hanging} == {
+        h.transactional_id for h in bench.log().decisions[-1].transactions
+    }
