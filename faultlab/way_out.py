@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exactly_once.checkpoint import read_checkpoint
+from exactly_once.errors import ExactlyOnceError
 from exactly_once.options import Guarantee
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.system import SparkSystem, System
@@ -60,8 +61,12 @@ def take(system: System, why: str, history: History) -> None:
     code = why.partition(":")[0]
     if code not in CODES or not isinstance(system, SparkSystem) or not fits(system, system.sink_id):
         return
-    if not (done := _repaired(system)) and code in ("EO-REWOUND", "EO-SINK-OWNED"):
-        done = _put_back(system)
+    try:
+        if not (done := _repaired(system)) and code in ("EO-REWOUND", "EO-SINK-OWNED"):
+            done = _put_back(system)
+    except (ExactlyOnceError, OSError, RuntimeError) as e:  # what it is on went away: the next end comes to it again
+        history.add("no way out", target=f"{code}: {type(e).__name__}")
+        return
     if done:
         history.add("way out", target=f"{code}: {done}")
 

@@ -102,6 +102,7 @@ _SPARK = (
             "could only be written to",
             "Could not obtain block",
             *(f"Unable to execute HTTP request: {reason}" for reason in _S3_SILENT),
+            *("ApiCallTimeoutException:", "ApiCallAttemptTimeoutException:"),
             *(f"Service: S3, Status Code: {status}" for status in (500, 502, 503, 504)),
         ),
         "SPARK-CHECKPOINT-AWAY",
@@ -112,10 +113,8 @@ _SPARK = (
     (
         (
             *("Failed to construct kafka", "No resolvable bootstrap urls", "DisconnectException"),
-            *(
-                "TimeoutException:",
-                "TimeoutException\n",
-            ),  # in every trace of Amazon's SDK: TimeoutExceptionHandlingStage
+            # with what ends the name: any trace of Amazon's SDK has TimeoutExceptionHandlingStage
+            *("TimeoutException:", "TimeoutException\n"),
         ),
         "SPARK-UNREACHABLE",
         "Check the brokers and the network; start again, unchanged, once the brokers answer",

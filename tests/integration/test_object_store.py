@@ -55,7 +55,7 @@ def test_a_driver_that_is_killed_continues_from_its_checkpoint_on_s3_and_nothing
     assert (ended.in_flight, ended.last_commit, ended.torn) == (None, 3, {})
 
 
-#: Hadoop's client gives up after the least time that it allows, instead of a quarter of an hour.
+#: Hadoop's client gives up after the least time that it allows, and not after many times that.
 IMPATIENT = {
     "spark.hadoop.fs.s3a.attempts.maximum": "1",
     "spark.hadoop.fs.s3a.retry.limit": "1",

@@ -70,6 +70,7 @@ def test_what_a_restart_cannot_heal_is_marked():
         ("BlockMissingException: Could not obtain block: BP-1 file=/c/offsets/3", "SPARK-CHECKPOINT-AWAY"),
         (f"{S3A} Unable to execute HTTP request: Read timed out (SDK Attempt Count: 2)", "SPARK-CHECKPOINT-AWAY"),
         (f"{S3A} Unable to execute HTTP request: Connect to s3:443 [s3/::1] failed: Conn", "SPARK-CHECKPOINT-AWAY"),
+        ("awssdk.core.exception.ApiCallTimeoutException: Client execution did not complete", "SPARK-CHECKPOINT-AWAY"),
         ("Please reduce your request rate. (Service: S3, Status Code: 503, Request ID: 1)", "SPARK-CHECKPOINT-AWAY"),
         (f"{S3A} Unable to execute HTTP request: s3.invalid (SDK Attempt Count: 2)", "UNCLASSIFIED"),
         (f"{S3A} unknown\n\tat software.amazon.awssdk.TimeoutExceptionHandlingStage.execute(1)", "UNCLASSIFIED"),
