@@ -13,13 +13,16 @@ from typing import Any
 
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.embedded_broker import BrokerFailed
+from exactly_once.options import Guarantee
 from faultlab.broker import LabBroker
+from faultlab.checker import check
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults import FAULTS
 from faultlab.history import History
 from faultlab.judge import Verdict, add_unsettled, compare, settle
 from faultlab.lab import LOOK_S, Execution, Lab
 from faultlab.plan import Plan, make_plan
+from faultlab.rounds import ALLOWED
 from faultlab.soak.looks import Looks, at_rest
 from faultlab.soak.reading import Place, read_from, rows
 from faultlab.soak.results import Offsets, Piece, append, begins_at, read, spread
@@ -107,6 +110,8 @@ class _Run:
         if failed:
             return piece
         verdict, ends = judge(lab.workload.connection, input_begin, output_begin)
+        check(verdict, lab.workload.connection, SINK_ID, OUTPUT, str(self._checkpoint), origin=False)
+        verdict.forgive(ALLOWED[Guarantee.EXACTLY_ONCE.value])
         return replace(
             piece,
             records=verdict.records,

@@ -28,10 +28,12 @@ AWAY_S = 40
 
 
 @pytest.mark.long
-def test_a_decided_batch_whose_markers_kafka_leaves_out_is_named(
+def test_a_decided_batch_whose_markers_kafka_leaves_out_is_named_and_committed(
     own_broker: Callable[..., EmbeddedBroker], driver: StartDriver, tmp_path: Path
 ) -> None:
-    """Guards against a batch that is complete in the commit log, and that no reader gets, without a word."""
+    """Guards against a batch that is complete in the commit log, and that no reader gets, without a word or a way
+    out.
+    """
     running = own_broker(nodes=3)
     connection, topic = Connection(running.bootstrap_servers), brokers.fresh_name("lone")
     cluster = AdminClient({"bootstrap.servers": running.bootstrap_servers, "log_level": 0})
