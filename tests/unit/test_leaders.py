@@ -7,6 +7,7 @@ from typing import Self
 
 import pytest
 
+from exactly_once.errors import NotAuthorized
 from exactly_once.kafka import leaders
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import Hanging, abort_hanging
@@ -23,6 +24,7 @@ class Cluster:
     def __init__(self, listings: list[dict[int, str]], partitions: tuple[tuple[str, int], ...]):
         self.listings, self.partitions = listings, partitions
         self.aborted: list[Hanging] = []
+        self.all_seen = True
 
     def __enter__(self) -> Self:
         return self
@@ -41,6 +43,10 @@ class Cluster:
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
         return {i: Description(i, "Ongoing", 7, 3, 60_000, 0, self.partitions, 1) for i in transactional_ids}
+
+    def check_all_seen(self) -> None:
+        if not self.all_seen:
+            raise NotAuthorized("this principal may not see all transactional ids", "Grant DESCRIBE")
 
     def _abort(self, h: Hanging) -> None:
         self.aborted.append(h)
@@ -66,6 +72,18 @@ def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
     cluster = Cluster(listings, partitions)
     monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
     monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.0)
-    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "_abort")
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "check_all_seen", "_abort")
     assert abort_hanging(Connection("h:1"), OPEN) is aborted
     assert bool(cluster.aborted) is aborted and cluster.listings == []
+
+
+def test_a_transaction_whose_coordinator_may_be_hidden_is_not_ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a torn transaction: the brokers leave the ids that a principal may not see out of every list, so
+    to it a living transaction has no coordinator."""
+    cluster = Cluster([{}], ())
+    cluster.all_seen = False
+    monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "check_all_seen", "_abort")
+    with pytest.raises(NotAuthorized):
+        abort_hanging(Connection("h:1"), OPEN)
+    assert cluster.aborted == []
