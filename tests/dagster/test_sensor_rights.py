@@ -12,7 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from dagster_exactly_once.sensors import stale_transactions
+from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.leaders import Hanging
 from exactly_once.protocol.names import part_id
 from tests.support import broker as brokers
 from tests.support.authorizing import AuthorizingBroker
@@ -166,6 +168,23 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_called_han
         sentence = said(scene.ticks(instance))
     assert f"may not see: {scene.output}-1@0" in sentence and payments not in sentence
     assert f"no coordinator will end them: {scene.output}-2@0" in sentence and "kafka-transactions.sh" not in sentence
+
+
+def test_leaders_that_do_not_answer_keep_no_stream_from_its_recovery(
+    scene: Scene, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outage: one partition without a leader, and a stale transaction on another is never ended."""
+
+    def silent(*_: object) -> list[Hanging]:
+        raise BrokerUnreachable("no broker of b:1 answered within 8 s", "Check the brokers")
+
+    scene.grant()
+    d = scene.ticks(instance)
+    monkeypatch.setattr(stale_transactions, "find_hanging", silent)
+    result = d.tick(NAME)
+    assert scene.stale in result.run_requests[0].tags["exactly_once/cause"]
+    sentence = said(d)
+    assert "EO-UNREACHABLE: no broker of b:1 answered within 8 s, so the sensor did not look for" in sentence, sentence
 
 
 def test_what_hangs_has_not_gone_because_a_right_has(scene: Scene, instance: dg.DagsterInstance) -> None:

@@ -52,6 +52,12 @@ class Cluster:
         self.aborted.append(h)
 
 
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The double says whether every id is seen."""
+    ask_the_double(monkeypatch, leaders, "check_all_seen")
+
+
 @pytest.mark.parametrize(
     ("listings", "partitions", "aborted"),
     [
@@ -72,7 +78,7 @@ def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
     cluster = Cluster(listings, partitions)
     monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
     monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.0)
-    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "check_all_seen", "_abort")
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "_abort")
     assert abort_hanging(Connection("h:1"), OPEN) is aborted
     assert bool(cluster.aborted) is aborted and cluster.listings == []
 
@@ -83,7 +89,7 @@ def test_a_transaction_whose_coordinator_may_be_hidden_is_not_ended_by_hand(monk
     cluster = Cluster([{}], ())
     cluster.all_seen = False
     monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
-    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "check_all_seen", "_abort")
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe")
     with pytest.raises(NotAuthorized):
         abort_hanging(Connection("h:1"), OPEN)
     assert cluster.aborted == []
