@@ -35,6 +35,10 @@ class Cluster:
     def renew(self, budget_s: float) -> Self:
         return self
 
+    def check_all_seen(self) -> None:
+        if not self.all_seen:
+            raise NotAuthorized("this principal may not see all transactional ids", "Grant DESCRIBE")
+
     def _open(self, topics: list[str]) -> list[Hanging]:
         return [OPEN]
 
@@ -43,10 +47,6 @@ class Cluster:
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
         return {i: Description(i, "Ongoing", 7, 3, 60_000, 0, self.partitions, 1) for i in transactional_ids}
-
-    def check_all_seen(self) -> None:
-        if not self.all_seen:
-            raise NotAuthorized("this principal may not see all transactional ids", "Grant DESCRIBE")
 
     def _abort(self, h: Hanging) -> None:
         self.aborted.append(h)
