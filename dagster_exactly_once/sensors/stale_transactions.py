@@ -1,7 +1,7 @@
 """``stale_transactions``: transactions that hold readers back for longer than any batch should."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -18,11 +18,12 @@ from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.stream import StreamSpec
 from dagster_exactly_once.sensors.tick import EVERY_30_S, Judged, Memory, Tick, default_status
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError
+from exactly_once.errors import ExactlyOnceError, NotAuthorized
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.errors import lacking
 from exactly_once.kafka.leaders import Hanging, find_hanging
-from exactly_once.kafka.transactions import describe, list_transactions
+from exactly_once.kafka.transactions import check_all_seen, describe, list_transactions
 from exactly_once.ops.findings import Inspection, OpenTransaction, sink_of
 from exactly_once.ops.inspection import UNDER_WAY, inspect_sink
 
@@ -32,6 +33,12 @@ FOREIGN_AT_MOST = 200
 #: A tick asks the partition leaders for this many streams, and the next ticks for the others: it costs more than the
 #: rest of a look.
 LEADERS_AT_ONCE = 10
+
+#: Beside the fields of :class:`Facts`: sentences about what a look left out, each with the reason and the way out.
+UNLOOKED = "unlooked"
+
+#: What a look found of other transactions: names, by the fields of :class:`Facts`, and :data:`UNLOOKED`.
+Told = Mapping[str, list[str]]
 
 #: A message has this many names; the asset page and the command line list them all.
 NAMED = 3
@@ -48,6 +55,9 @@ class Facts:
     hanging_ours, hanging_foreign : tuple of str
         Transactions that no coordinator will end: of this sink, according to the commit log or a transactional id, and
         others.
+    unknown : tuple of str
+        Transactions of unknown writers that are as old as hanging ones: they hang, or belong to transactional ids that
+        this principal may not see.
     foreign : tuple of str
         Other transactional ids that have held readers of the sink's topics back for longer than the policy.
     """
@@ -56,6 +66,7 @@ class Facts:
     open: int = 0
     hanging_ours: tuple[str, ...] = ()
     hanging_foreign: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
 
 
@@ -85,6 +96,10 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
         said.append(
             f"hanging on the sink's topics but not of this sink: {_some(f.hanging_foreign)}. The sensor leaves them "
             "alone; their owner can end them with kafka-transactions.sh abort"
+        )
+    if f.unknown:
+        said.append(
+            f"hanging, or of other applications, whose transactional ids this principal may not see: {_some(f.unknown)}"
         )
     if f.foreign:
         said.append(f"transactions of other applications hold the sink's topics and are left alone: {_some(f.foreign)}")
@@ -147,7 +162,13 @@ def stale_transactions_sensor(
             inspection = inspect_sink(connection, stream.sink_id, budget_s, alive_of=alive_of(context.instance))
             if stream.sink_id not in due:
                 return Look(inspection, None)
-            return Look(inspection, _others(connection, stream, ours, inspection, watch_policy, deadline))
+            try:
+                told = _others(connection, stream, ours, inspection, watch_policy, deadline, _told(tick.memory(stream)))
+            except ExactlyOnceError as error:
+                # what the coordinators say of the sink is judged all the same
+                unlooked = _unlooked(error, "the sensor did not look for hanging and other transactions")
+                told = {**_told(tick.memory(stream)), UNLOOKED: [unlooked]}
+            return Look(inspection, told)
 
         found = look_at(tick.streams, look, tick.deadline)
         histories = Histories(context.instance)
@@ -156,7 +177,8 @@ def stale_transactions_sensor(
             if looked is None:
                 tick.missed(stream)
             elif isinstance(looked, ExactlyOnceError):
-                tick.failed(stream, looked)
+                last = tick.memory(stream)  # its turn at the leaders is over: the others have theirs before the next
+                tick.failed(stream, looked, memory={**last, "tried": now} if stream.sink_id in due else None)
             else:
                 last = tick.memory(stream)
                 tick.add(stream, judge(stream, looked, histories, watch_policy, last, now, teller))
@@ -167,12 +189,10 @@ def stale_transactions_sensor(
 
 @dataclass(frozen=True)
 class Look:
-    """What the brokers say of one sink; ``told`` are other transactions, by the fields of :class:`Facts`, None when it
-    was not their time.
-    """
+    """What the brokers say of one sink; ``told`` is None when it was not the other transactions' time."""
 
     inspection: Inspection
-    told: dict[str, list[str]] | None
+    told: Told | None
 
 
 def judge(
@@ -187,10 +207,11 @@ def judge(
     """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays. ``last`` is what the last
     tick kept of it.
     """
-    told = last.get("told", {}) if look.told is None else look.told
+    told = _told(last) if look.told is None else look.told
+    others = {kind: tuple(names) for kind, names in told.items() if kind != UNLOOKED}
     checked = last.get("checked", 0.0) if look.told is None else now
     stale = tuple(t for t in look.inspection.open if t.age_s > policy.stale_after_s)
-    facts = Facts(stale, len(look.inspection.open), **{kind: tuple(names) for kind, names in told.items()})
+    facts = Facts(stale, len(look.inspection.open), **others)
     found = verdict(facts, policy)
     request, message, worked_on = None, f"{found.message}.", False
     if found.incident is not None:
@@ -200,16 +221,26 @@ def judge(
         request, answer = ask(stream, history, wish, policy, owner, oldest_age_s=age)
         message += answer
     incident, unsaid = teller.tell(stream, trouble(facts, worked_on), message, last.get("incident", {}), now)
-    attention = bool(stale) or any(told.values()) or bool(unsaid)
+    attention = bool(stale) or any(others.values()) or bool(unsaid)
+    unlooked = "".join(f" {sentence}" for sentence in told.get(UNLOOKED, ()))
     memory = {"checked": checked, "told": told, "incident": incident}
-    return Judged(f"{message}{unsaid}", attention, request, memory=memory)
+    return Judged(f"{message}{unsaid}{unlooked}", attention, request, memory=memory)
 
 
 def _due(tick: Tick, now: float, policy: WatchPolicy) -> set[str]:
-    """Return the sinks whose turn it is to ask the partition leaders: not all in one tick, the longest ago first."""
-    checked = {s.sink_id: tick.memory(s).get("checked", 0.0) for s in tick.streams}
-    due = [sink_id for sink_id, at in checked.items() if now - at >= policy.hanging_every_s]
-    return set(sorted(due, key=lambda sink_id: checked[sink_id])[:LEADERS_AT_ONCE])
+    """Return the sinks whose turn it is to ask the partition leaders: not all in one tick, the longest ago first, also
+    when the look at the sink failed before it came to that.
+    """
+    last = {s.sink_id: tick.memory(s) for s in tick.streams}
+    turn = {sink_id: max(m.get("checked", 0.0), m.get("tried", 0.0)) for sink_id, m in last.items()}
+    due = [sink_id for sink_id, m in last.items() if now - m.get("checked", 0.0) >= policy.hanging_every_s]
+    return set(sorted(due, key=lambda sink_id: turn[sink_id])[:LEADERS_AT_ONCE])
+
+
+def _told(last: Memory) -> Told:
+    """Return what the partition leaders said when they were last asked."""
+    found: Told = last.get("told", {})
+    return found
 
 
 def _others(
@@ -219,31 +250,80 @@ def _others(
     inspection: Inspection,
     policy: WatchPolicy,
     deadline: Deadline,
-) -> dict[str, list[str]]:
+    before: Told,
+) -> Told:
     """Find the other transactions that hold back readers of the sink's topics, by the fields of :class:`Facts`. Those
     of ``ours`` are not foreign: the sentence of their own stream names them.
+
+    Of topics that may not be read, it returns the hanging transactions that the look ``before`` found: they have not
+    gone because a right has.
     """
-    hanging = find_hanging(connection, stream.outputs, policy.hanging_older_than_s, max(0.5, deadline.left))
+    with Admin(connection, max(0.5, deadline.left)) as admin:
+        scope = _scope(admin, stream)
+        foreign = _foreign(admin, stream, ours, policy)
+    hanging = find_hanging(connection, scope.readable, policy.hanging_older_than_s, max(0.5, deadline.left))
     known = {h.producer_id for r in inspection.recent for h in r.decision.transactions}
 
-    def of_sink(h: Hanging) -> bool:
+    def kind(h: Hanging) -> str:
         name = h.transactional_id
-        return h.producer_id in known or (name is not None and sink_of(name) == stream.sink_id)
+        if h.producer_id in known or (name is not None and sink_of(name) == stream.sink_id):
+            return "hanging_ours"
+        return "hanging_foreign" if name is not None or scope.all_ids else "unknown"
 
-    with Admin(connection, max(0.5, deadline.left)) as admin:
-        listed = [t.transactional_id for t in list_transactions(admin, "", UNDER_WAY)]
-        others = [i for i in listed if sink_of(i) not in ours][:FOREIGN_AT_MOST]
-        limit_ms = time.time() * 1000 - policy.stale_after_s * 1000
-        foreign = [
-            d.transactional_id
-            for d in describe(admin, others).values()
-            if 0 <= d.started_ms < limit_ms and any(topic in stream.outputs for topic, _ in d.partitions)
-        ]
-    return {
-        "hanging_ours": [h.name for h in hanging if of_sink(h)],
-        "hanging_foreign": [h.name for h in hanging if not of_sink(h)],
-        "foreign": sorted(foreign),
-    }
+    told: dict[str, list[str]] = {"foreign": foreign, UNLOOKED: scope.unlooked}
+    for which in ("hanging_ours", "hanging_foreign", "unknown"):
+        kept = [name for name in before.get(which, ()) if _topic_of(name) in scope.unread]
+        told[which] = kept + [h.name for h in hanging if kind(h) == which]
+    return told
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What this principal may see of the transactions on a stream's outputs.
+
+    ``all_ids`` is whether it sees every transactional id; ``unlooked`` are the sentences about what it does not see.
+    """
+
+    readable: list[str]
+    unread: list[str]
+    all_ids: bool
+    unlooked: list[str]
+
+
+def _scope(admin: Admin, stream: StreamSpec) -> _Scope:
+    unread, unlooked, all_ids = admin.unreadable(list(stream.outputs)), [], True
+    if unread:
+        outputs = f" and on {len(unread) - 1} more outputs" if len(unread) > 1 else ""
+        missing = f"the sensor does not look for hanging transactions on it{outputs}"
+        unlooked.append(_unlooked(lacking(["READ"], unread[0]), missing))
+    try:
+        check_all_seen(admin)
+    except NotAuthorized as error:
+        all_ids = False
+        unlooked.append(_unlooked(error, "the sensor may miss transactions of other applications"))
+    return _Scope([topic for topic in stream.outputs if topic not in unread], unread, all_ids, unlooked)
+
+
+def _foreign(admin: Admin, stream: StreamSpec, ours: frozenset[str], policy: WatchPolicy) -> list[str]:
+    """Return the transactional ids of others that have held readers back for longer than the policy."""
+    listed = [t.transactional_id for t in list_transactions(admin, "", UNDER_WAY)]
+    others = [i for i in listed if sink_of(i) not in ours][:FOREIGN_AT_MOST]
+    limit_ms = time.time() * 1000 - policy.stale_after_s * 1000
+    return sorted(
+        d.transactional_id
+        for d in describe(admin, others).values()
+        if 0 <= d.started_ms < limit_ms and any(topic in stream.outputs for topic, _ in d.partitions)
+    )
+
+
+def _unlooked(error: ExactlyOnceError, missing: str) -> str:
+    """Make the sentence about what a tick did not look for, and why."""
+    return f"{error.code}: {error.what}, so {missing}. {error.way_out}."
+
+
+def _topic_of(name: str) -> str:
+    """Return the topic in the name of a hanging transaction."""
+    return name.rpartition("@")[0].rpartition("-")[0]
 
 
 def _stale(stale: Sequence[OpenTransaction]) -> str:

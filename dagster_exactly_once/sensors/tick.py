@@ -81,9 +81,9 @@ class Tick:
         if judged.memory is not None:
             self._memories[stream.sink_id] = judged.memory
 
-    def failed(self, stream: StreamSpec, error: ExactlyOnceError, why: str = "") -> None:
+    def failed(self, stream: StreamSpec, error: ExactlyOnceError, why: str = "", memory: Memory | None = None) -> None:
         """Note that a stream could not be looked at; the other streams are judged all the same."""
-        self.add(stream, Judged(f"{error} The sensor did nothing{why}.", attention=True))
+        self.add(stream, Judged(f"{error} The sensor did nothing{why}.", attention=True, memory=memory))
 
     def missed(self, stream: StreamSpec) -> None:
         """Note that the time was over before a stream's turn."""

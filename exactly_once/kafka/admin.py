@@ -376,6 +376,16 @@ class Admin:
         if may and (missing := [o for o in operations if o not in may]):
             raise lacking(missing, topic)
 
+    def unreadable(self, topics: list[str]) -> list[str]:
+        """Those of ``topics`` on which this principal lacks READ, as far as brokers tell (KIP-430)."""
+        found = self._described(topics) if topics else []
+        return [
+            t["name"]
+            for t in found
+            if t["error_code"] == TopicAuthorizationFailedError.errno
+            or "READ" not in (t.get("authorized_operations") or ["READ"])
+        ]
+
     def topic_ids(self, topics: list[str]) -> dict[str, str]:
         """The ids of those of ``topics`` that exist and may be described (KIP-516); none from brokers before 2.8."""
         described = self._described(topics) if topics else []

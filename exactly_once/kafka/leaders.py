@@ -24,7 +24,7 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
-from exactly_once.kafka.transactions import Description, describe, ids_of
+from exactly_once.kafka.transactions import Description, check_all_seen, describe, ids_of
 from exactly_once.protocol.records import Place, PreparedTransaction
 
 #: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
@@ -230,8 +230,9 @@ def find_hanging(
     Raises
     ------
     BrokerUnreachable, NotAuthorized
-        It needs READ on the topics and DESCRIBE on *all* transactional ids that write to them: the brokers leave out
-        the others silently, and their transactions would look like hanging ones.
+        It needs READ on the topics. It also needs DESCRIBE on *all* transactional ids: the brokers leave out the others
+        silently, and their transactions look like hanging ones without a transactional id
+        (:func:`~exactly_once.kafka.transactions.check_all_seen` tells).
     """
     with Admin(connection, budget_s) as admin:
         return _hanging(admin, topics, older_than_s)
@@ -252,7 +253,8 @@ def abort_hanging(connection: Connection, hanging: Hanging, budget_s: float = 10
     Raises
     ------
     BrokerUnreachable, NotAuthorized
-        It needs ALTER on the cluster.
+        It needs ALTER on the cluster, and DESCRIBE on all transactional ids where no coordinator knows the producer:
+        one may, under an id that this principal does not see.
     """
     return _ended(connection, hanging, False, budget_s)
 
@@ -268,6 +270,7 @@ def _ended(connection: Connection, hanging: Hanging, commit: bool, budget_s: flo
     with Admin(connection, budget_s) as admin:
         found = _same(admin, hanging)
         if found is not None and found.transactional_id is None:
+            check_all_seen(admin)
             time.sleep(_SECOND_LOOK_S)
             found = _same(admin.renew(budget_s), hanging)
         if found is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
+from uuid import uuid4
 
 from kafka.errors import KafkaError
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
@@ -134,6 +135,22 @@ def check_seen(admin: Admin, prefix: str) -> None:
             "no list",
             f"Grant DESCRIBE on the transactional ids with the prefix {prefix} (principals that run streams, "
             "writes or recoveries need WRITE, which includes it)",
+        ) from e
+
+
+def check_all_seen(admin: Admin) -> None:
+    """Make sure that the brokers show this principal every transactional id.
+
+    Raises
+    ------
+    NotAuthorized
+    """
+    try:
+        describe(admin, [uuid4().hex])  # what no right on a prefix covers
+    except NotAuthorized as e:
+        raise NotAuthorized(
+            "this principal may not see all transactional ids",
+            "Grant DESCRIBE on all transactional ids (*); docs/reference.md lists all rights",
         ) from e
 
 

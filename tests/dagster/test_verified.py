@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import dagster as dg
 import pytest
 from confluent_kafka import Producer
@@ -25,20 +27,25 @@ def archive(bench: Bench, tmp_path):
     return folder
 
 
-def evaluated(bench: Bench, archive=None, source=None, origin=None, **config):
-    """Run the stream's job of the check, as its schedule does; returns the evaluation."""
+def definitions(bench: Bench, archive=None, source=None, origin=None, verify_cron=None) -> dg.Definitions:
+    """The code location of the bench's stream."""
     others = {"participants": lambda: [FileParticipant("archive", str(archive))]} if archive else {}
     stream = exactly_once_stream(
         name=NAME,
         source=source or brokers.create_topic(bench.connection.bootstrap_servers),
         outputs=[dg.AssetSpec("orders_out", metadata={"exactly_once/topic": bench.topic})],
         sink_id=bench.sink_id,
-        checks=Checks(origin=origin),
+        checks=Checks(origin=origin, verify_cron=verify_cron),
         **others,
     )(lambda events: events)
     kafka = {"bootstrap_servers": bench.connection.bootstrap_servers}
     resources = exactly_once_resources(work_dir="spark", checkpoints=str(bench.checkpoint.parent), kafka=kafka)
-    job = exactly_once_definitions(stream, resources=resources).resolve_job_def(f"{NAME}_verify")
+    return exactly_once_definitions(stream, resources=resources)
+
+
+def evaluated(bench: Bench, archive=None, source=None, origin=None, **config):
+    """Run the stream's job of the check; returns the evaluation."""
+    job = definitions(bench, archive, source, origin).resolve_job_def(f"{NAME}_verify")
     ops = {"orders_out_verified": {"config": config}}
     with dg.DagsterInstance.ephemeral() as instance:
         done = job.execute_in_process(run_config={"ops": ops}, instance=instance)
@@ -70,6 +77,47 @@ def test_a_stream_passes_and_what_an_operator_broke_fails_by_its_name(bench: Ben
     rows = [record.data for record in broken.metadata["findings"].records]
     assert {row["anomaly"] for row in rows} == {"lost", "split sink", "outcome lie"}
     assert any(row["batch"] == "batch 1" and "archive shows nothing of it" in row["what"] for row in rows)
+
+
+def launched(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, at: datetime) -> str:
+    """Evaluate the schedule of the check for a time, and run what it asks for; returns the run's id."""
+    schedule = repository.get_schedule_def(f"{NAME}_verify_schedule")
+    with dg.build_schedule_context(
+        instance=instance, scheduled_execution_time=at, repository_def=repository
+    ) as context:
+        tick = schedule.evaluate_tick(context)
+    (request,) = tick.run_requests
+    job = repository.get_job(request.job_name or schedule.job_name)
+    done = job.execute_in_process(run_config=request.run_config, tags=request.tags, instance=instance)
+    assert done.success
+    return done.run_id
+
+
+def test_a_tick_of_the_schedule_ends_as_the_result_of_the_check(bench: Bench, warm: SparkDriver, archive) -> None:
+    """Guards against a schedule that is on and proves nothing: it asks for no run, for a job or a configuration that
+    does not load, or for one whose result never gets to the asset.
+    """
+    bench.input.add(2)
+    warm.complete(bench.job)
+    repository = definitions(bench, archive, verify_cron="0 * * * *").get_repository_def()
+    check = dg.AssetCheckKey(dg.AssetKey("orders_out"), "verified")
+    due = datetime(2026, 3, 1, 4, tzinfo=UTC)
+
+    def result(instance: dg.DagsterInstance, run_id: str):
+        found = instance.event_log_storage.get_latest_asset_check_execution_by_key([check])[check]
+        assert found.run_id == run_id
+        return found.event.dagster_event.asset_check_evaluation_data
+
+    with dg.instance_for_test() as instance:
+        run_id = launched(instance, repository, due)
+        right = result(instance, run_id)
+        assert right.passed and right.metadata["batches_proven"].value == 2, right.description
+        assert instance.get_run_by_id(run_id).tags["dagster/schedule_name"] == f"{NAME}_verify_schedule"
+
+        for path in archive.glob("batch=00000000000000000001-*/*"):
+            path.unlink()
+        broken = result(instance, launched(instance, repository, due + timedelta(hours=1)))
+        assert not broken.passed and "1 split sink" in broken.description, broken.description
 
 
 def by_key(topic, record):

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from exactly_once.coordinator.batch_write import Write, commit_write, plan_write, written
 from exactly_once.coordinator.recover import recover, verify
-from exactly_once.errors import NotAuthorized
+from exactly_once.errors import NotAuthorized, way_out_in
+from exactly_once.kafka import leaders
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
+from exactly_once.kafka.leaders import abort_hanging, find_hanging
 from exactly_once.kafka.open_transaction import Opening
 from exactly_once.kafka.produce.records import Records
 from exactly_once.kafka.produce.sender import Routes, Settings
@@ -46,17 +47,13 @@ from tests.support.authorizing import (
 )
 from tests.support.dead_sink import DeadSink
 from tests.support.made_sink import MadeSink
+from tests.support.rights import Row, granted, input_of, named, table
 from tests.support.secure import CERTIFICATE, SCRAM
 from tests.support.secure import USER as SECURE_USER
-from tests.support.stream import ROOT, Ended, Input, Job, SparkDriver
+from tests.support.sensing import SENSORS, failing_job, sensing, stream_of
+from tests.support.stream import Ended, Input, Job, SparkDriver
 from tests.support.tokens import ENDPOINT, TokenEndpoint
 
-KINDS = {
-    "transactional ids": "TRANSACTIONAL_ID",
-    "topic": "TOPIC",
-    "group": "GROUP",
-    "cluster": "BROKER",  # the client's name of it
-}
 OUTPUT = "each output"
 
 #: Usually one principal.
@@ -77,50 +74,6 @@ def output(authorizing: AuthorizingBroker) -> str:
 @pytest.fixture
 def sink_id() -> str:
     return brokers.fresh_name("sink")
-
-
-class Row(NamedTuple):
-    """One right of the reference's table, and what is without it."""
-
-    operation: str
-    on: str
-    roles: frozenset[str]
-    without: str
-
-    @property
-    def needed(self) -> bool:
-        return self.without.startswith("`EO-DENIED`") or self.without.startswith("the client's")
-
-
-def table(*roles: str) -> list[Row]:
-    """The reference's table of rights; with ``roles``, those of one of them."""
-    section = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").split("\n## Rights\n")[1].split("\n## ")[0]
-    lines = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")][2:]
-    rows = [Row(operation.strip(), on, frozenset(who.split(", ")), rest.strip()) for operation, on, who, rest in lines]
-    return [row for row in rows if not roles or row.roles & {role.partition(" with ")[0] for role in roles}]
-
-
-def granted(sink_id: str, output: str, rows: list[Row]) -> list[Right]:
-    """The rows of the table, for this sink."""
-    rights = []
-    for row in rows:
-        kind = next(k for k in sorted(KINDS, key=len, reverse=True) if row.on.startswith(k))
-        rights.append(Right(row.operation, KINDS[kind], named(row, sink_id, output), "prefix" in row.on))
-    return rights
-
-
-def named(row: Row, sink_id: str, output: str) -> str:
-    """The resource of a row."""
-    name = re.search(r"`([^`]+)`", row.on)
-    if name:
-        return name[1].replace("<sink id>", sink_id)
-    others = {"cluster": "kafka-cluster", "group: the reader's own": "readers", "topic: each input": input_of(output)}
-    return others.get(row.on, output)
-
-
-def input_of(output: str) -> str:
-    """The topic that a stream into ``output`` reads."""
-    return f"{output}.in"
 
 
 def options(broker: AuthorizingBroker, sink_id: str, output: str, **more: str) -> dict[str, str]:
@@ -342,6 +295,28 @@ class Observer(Recovery):
         assert [p.value for p in observer.points(instruments.UP)] == [1]
 
 
+class Sensor(Recovery):
+    """A batch in doubt, an undecided transaction, and a run that failed because a newer driver took the sink."""
+
+    def __init__(self, scene: Scene):
+        super().__init__(scene)
+        brokers.create_topic(scene.broker.bootstrap_servers, name=input_of(scene.output))
+
+    def work(self) -> None:
+        scene = self.scene
+        stream = stream_of(scene.sink_id, input_of(scene.output), scene.output)
+        with dg.instance_for_test() as instance:
+            failing_job(stream.name).execute_in_process(instance=instance, raise_on_error=False)
+            ticks = sensing(instance, [stream], scene.user, stale_after_s=0.001)
+            said = {name: ticks.said(name) for name in SENSORS}
+        for sentence in said.values():
+            if "The sensor did nothing" in sentence:
+                raise NotAuthorized(sentence, way_out_in(sentence))
+        assert "2 transactions have been open for longer than 0.001 s" in said["stale_transactions"], said
+        assert "0 offsets behind" in said["checkpoint_progress"], said
+        assert "EO-FENCED" in said["run_failure"], said
+
+
 class Checker(Role):
     def __init__(self, scene: Scene):
         super().__init__(scene)
@@ -405,6 +380,7 @@ ROLES: dict[str, type[Role]] = {
     "driver": Driver,
     "recovery": Recovery,
     "observer": Observer,
+    "sensor": Sensor,
     "checker": Checker,
     "checker by origin": CheckerByOrigin,
     "reader": Reader,
@@ -439,15 +415,37 @@ MISSING = [(role, row) for role in ROLES for row in table(role) if row.needed]
 def test_a_role_without_one_right_is_told_which(role: str, row: Row, scene: Scene) -> None:
     """Outage: a principal that sees no open transaction, because it may see none, says that all is well."""
     work = ROLES[role](scene)
-    implied = ("READ", "WRITE") if row.operation == "DESCRIBE" else ()
-    rest = [r for r in table(role) if r != row and (r.on != row.on or r.operation not in implied)]
-    scene.grant(rest)
+    scene.grant([r for r in table(role) if not r.implies(row)])
     with pytest.raises(NotAuthorized) as refused:
         work.work()
     if row.without.startswith("`EO-DENIED`"):
         assert row.operation in refused.value.way_out, refused.value
         assert named(row, scene.sink_id, scene.output) in refused.value.way_out, refused.value
     assert work.nothing_written()
+
+
+def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_ended_as_a_hanging_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loss: an abort marker in a living transaction of another application, whose id this principal may not see: to it,
+    no coordinator knows the producer.
+    """
+    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.1)
+    payments = Producer({**scene.boss.librdkafka(), "transactional.id": brokers.fresh_name("payments")})
+    payments.init_transactions(30)
+    payments.begin_transaction()
+    payments.produce(scene.output, b"paid", partition=0, timestamp=1_000)
+    payments.flush(30)
+    rights = [Right("READ", "TOPIC", scene.output), Right("ALTER", "BROKER", "kafka-cluster")]
+    scene.broker.grant(rights)
+    [found] = find_hanging(scene.user, [scene.output])
+    assert found.transactional_id is None
+    with pytest.raises(NotAuthorized, match="Grant DESCRIBE on all transactional ids"):
+        abort_hanging(scene.user, found)
+    payments.commit_transaction(30)
+    assert scene.rows() == 1
+    scene.broker.grant([*rights, Right("DESCRIBE", "TRANSACTIONAL_ID", "*")])
+    assert find_hanging(scene.user, [scene.output]) == []
 
 
 # -- by each way to log in ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Self
 
 import pytest
 
+from exactly_once.errors import NotAuthorized
 from exactly_once.kafka import leaders
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import Hanging, abort_hanging
@@ -23,6 +24,7 @@ class Cluster:
     def __init__(self, listings: list[dict[int, str]], partitions: tuple[tuple[str, int], ...]):
         self.listings, self.partitions = listings, partitions
         self.aborted: list[Hanging] = []
+        self.all_seen = True
 
     def __enter__(self) -> Self:
         return self
@@ -32,6 +34,10 @@ class Cluster:
 
     def renew(self, budget_s: float) -> Self:
         return self
+
+    def check_all_seen(self) -> None:
+        if not self.all_seen:
+            raise NotAuthorized("this principal may not see all transactional ids", "Grant DESCRIBE")
 
     def _open(self, topics: list[str]) -> list[Hanging]:
         return [OPEN]
@@ -45,6 +51,12 @@ class Cluster:
     def _mark(self, h: Hanging, commit: bool) -> None:
         assert not commit
         self.aborted.append(h)
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The double says whether every id is seen."""
+    ask_the_double(monkeypatch, leaders, "check_all_seen")
 
 
 @pytest.mark.parametrize(
@@ -70,3 +82,15 @@ def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
     ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "_mark")
     assert abort_hanging(Connection("h:1"), OPEN) is aborted
     assert bool(cluster.aborted) is aborted and cluster.listings == []
+
+
+def test_a_transaction_whose_coordinator_may_be_hidden_is_not_ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a torn transaction: the brokers leave the ids that a principal may not see out of every list, so
+    to it a living transaction has no coordinator."""
+    cluster = Cluster([{}], ())
+    cluster.all_seen = False
+    monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe")
+    with pytest.raises(NotAuthorized):
+        abort_hanging(Connection("h:1"), OPEN)
+    assert cluster.aborted == []

@@ -25,6 +25,7 @@ def stale(part: int, age_s: float, verdict: str = "undecided") -> OpenTransactio
         (Facts(tuple(stale(n, 400) for n in range(5)), 5), "stale/eo:s:1:0:0.0/4000.2", "and 2 more"),
         (Facts(hanging_ours=("out-0@17",)), None, "exactly-once transactions abort"),
         (Facts(hanging_foreign=("out-0@17",)), None, "kafka-transactions.sh abort"),
+        (Facts(unknown=("out-0@17",)), None, "this principal may not see: out-0@17"),
         (Facts(foreign=("payments-1",)), None, "left alone: payments-1"),
         (Facts((stale(0, 400),), 1, foreign=("payments-1",)), "stale/eo:s:1:0:0.0/4000.2", "payments-1"),
     ],

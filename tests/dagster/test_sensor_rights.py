@@ -1,0 +1,217 @@
+"""What the sensors see with the documented rights, and what they say that they do not see without one of them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+import pytest
+from confluent_kafka import Producer
+
+from dagster_exactly_once.sensors import stale_transactions
+from exactly_once.errors import BrokerUnreachable
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.leaders import Hanging
+from exactly_once.protocol.names import part_id
+from tests.support import broker as brokers
+from tests.support.authorizing import AuthorizingBroker
+from tests.support.daemon import Daemon
+from tests.support.dead_sink import DEAD, DeadSink
+from tests.support.hanging import UNVERIFIED, leave_hanging
+from tests.support.rights import Row, granted, input_of, table
+from tests.support.sensing import SENSORS, failing_job, sensing, stream_of
+
+NAME = "stale_transactions"
+READ_OUTPUTS = "hanging transactions are not found"
+ALL_IDS = "transactions of other applications are not found"
+
+
+@pytest.fixture(scope="module")
+def authorizing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingBroker]:
+    """A broker on which transactions can hang."""
+    broker = AuthorizingBroker(tmp_path_factory.mktemp("authorizing"))
+    broker.properties |= UNVERIFIED
+    with broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as found:
+        yield found
+
+
+@pytest.fixture
+def instance(storage: dg.DagsterInstance) -> dg.DagsterInstance:
+    for run in storage.get_runs():
+        storage.delete_run(run.run_id)
+    return storage
+
+
+class Scene:
+    """A stream whose driver died on this host, with one transaction open."""
+
+    def __init__(self, broker: AuthorizingBroker):
+        self.broker, self.boss = broker, Connection(broker.bootstrap_servers)
+        self.output = brokers.create_topic(broker.bootstrap_servers, partitions=4)
+        brokers.create_topic(broker.bootstrap_servers, name=input_of(self.output))
+        self.sink = DeadSink(self.boss, self.output, socket.gethostname(), DEAD)
+        self.stale = self.sink.open_part(0)
+        self.stream = stream_of(self.sink.sink_id, input_of(self.output), self.output)
+
+    def grant(self, *without: str) -> None:
+        """Let the sensors do what the reference says, but for the rows that have one of these consequences."""
+        self.broker.grant(granted(self.sink.sink_id, self.output, rows(*without)))
+
+    @contextmanager
+    def payments(self) -> Iterator[str]:
+        """Another application's living transaction on the output, by its transactional id; its record looks old."""
+        name = brokers.fresh_name("payments")
+        producer = Producer({**self.boss.librdkafka(), "transactional.id": name})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(self.output, b"paid", partition=1, timestamp=1_000)
+        producer.flush(30)
+        yield name
+        producer.abort_transaction(30)
+
+    def ticks(self, instance: dg.DagsterInstance, **policy: float) -> Daemon:
+        return sensing(instance, [self.stream], self.broker.connection, **{"stale_after_s": 0.001, **policy})
+
+
+@pytest.fixture
+def scene(authorizing: AuthorizingBroker) -> Scene:
+    return Scene(authorizing)
+
+
+def rows(*without: str) -> list[Row]:
+    return [row for row in table("sensor") if not any(row.without.startswith(w) for w in without)]
+
+
+def said(d: Daemon, name: str = NAME) -> str:
+    result = d.tick(name)
+    assert result.skip_reason is not None or result.run_requests
+    requested = [r.tags["exactly_once/cause"] for r in result.run_requests or []]
+    return "\n".join([*requested, str(result.skip_reason and result.skip_reason.skip_message)])
+
+
+def memory(d: Daemon, scene: Scene) -> dict:
+    found: dict = json.loads(d.cursors[NAME])["streams"][scene.sink.sink_id]
+    return found
+
+
+def test_with_the_documented_rights_the_sensors_find_what_is_stale_and_what_hangs(
+    scene: Scene, instance: dg.DagsterInstance
+) -> None:
+    """Outage: sensors with every right that the documentation names, and EO-DENIED at each tick: nobody recovers the
+    stream, and nobody hears of what hangs.
+    """
+    ours, others = f"{scene.output}-2@0", f"{scene.output}-3@0"
+    leave_hanging(scene.boss, scene.output, 2, part_id(scene.sink.sink_id, 1, 7, "0.0"))
+    leave_hanging(scene.boss, scene.output, 3)
+    failing_job(scene.stream.name).execute_in_process(instance=instance, raise_on_error=False)
+    scene.grant()
+    with scene.payments() as payments:
+        d = scene.ticks(instance, hanging_every_s=0.0)
+        found = {name: said(d, name) for name in SENSORS}
+        assert not any("EO-DENIED" in sentence for sentence in found.values()), found
+        assert scene.stale in found[NAME] and "undecided" in found[NAME]
+        assert f"no coordinator will end them: {ours}" in found[NAME]
+        assert f"not of this sink: {others}" in found[NAME]
+        assert f"left alone: {payments}" in found[NAME]
+        assert found["checkpoint_progress"].startswith("Stopped")
+        assert "EO-FENCED" in found["run_failure"]
+
+
+@pytest.mark.parametrize(
+    ("without", "says"),
+    [
+        ((READ_OUTPUTS,), ["Grant READ on the topic {output};"]),
+        ((ALL_IDS,), ["Grant DESCRIBE on all transactional ids (*);"]),
+        (
+            (READ_OUTPUTS, ALL_IDS),
+            ["Grant READ on the topic {output};", "Grant DESCRIBE on all transactional ids (*);"],
+        ),
+    ],
+    ids=["READ on the outputs", "DESCRIBE on all ids", "both"],
+)
+def test_without_a_right_the_sensor_judges_what_it_sees_and_says_what_it_does_not(
+    without: tuple[str, ...], says: list[str], scene: Scene, instance: dg.DagsterInstance
+) -> None:
+    """Outage: a stale transaction that nobody ends, because the sensor may not look for hanging ones; and a sensor
+    that sees nothing because it may not, and calls that well.
+    """
+    scene.grant(*without)
+    d = scene.ticks(instance)
+    (request,) = d.tick(NAME).run_requests
+    assert scene.stale in request.tags["exactly_once/cause"] and "EO-" not in request.tags["exactly_once/cause"]
+    checked = memory(d, scene)["checked"]
+    for _ in range(2):  # it does not ask again, nor forget
+        sentence = said(d)
+        assert sentence.count("EO-DENIED") == sentence.count("Grant ") == len(says), sentence
+        assert all(word.format(output=scene.output) in sentence for word in says), sentence
+    assert memory(d, scene)["checked"] == checked > 0
+    quiet = scene.ticks(instance, stale_after_s=300.0)
+    assert says[0].format(output=scene.output) in said(quiet)
+
+
+def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_called_hanging(
+    scene: Scene, instance: dg.DagsterInstance
+) -> None:
+    """Loss: a person who ends another application's transaction because the sensor says that nobody else will."""
+    scene.grant(ALL_IDS)
+    leave_hanging(scene.boss, scene.output, 2, part_id(scene.sink.sink_id, 1, 7, "0.0"))
+    with scene.payments() as payments:
+        sentence = said(scene.ticks(instance))
+    assert f"may not see: {scene.output}-1@0" in sentence and payments not in sentence
+    assert f"no coordinator will end them: {scene.output}-2@0" in sentence and "kafka-transactions.sh" not in sentence
+
+
+def test_leaders_that_do_not_answer_keep_no_stream_from_its_recovery(
+    scene: Scene, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outage: one partition without a leader, and a stale transaction on another is never ended."""
+
+    def silent(*_: object) -> list[Hanging]:
+        raise BrokerUnreachable("no broker of b:1 answered within 8 s", "Check the brokers")
+
+    scene.grant()
+    d = scene.ticks(instance)
+    monkeypatch.setattr(stale_transactions, "find_hanging", silent)
+    result = d.tick(NAME)
+    assert scene.stale in result.run_requests[0].tags["exactly_once/cause"]
+    sentence = said(d)
+    assert "EO-UNREACHABLE: no broker of b:1 answered within 8 s, so the sensor did not look for" in sentence, sentence
+
+
+def test_what_hangs_has_not_gone_because_a_right_has(scene: Scene, instance: dg.DagsterInstance) -> None:
+    """Outage: READ is revoked, the sensor sees nothing hang any more, and tells the person on call that it is over."""
+    leave_hanging(scene.boss, scene.output, 2, part_id(scene.sink.sink_id, 1, 7, "0.0"))
+    d = scene.ticks(instance, hanging_every_s=0.0)
+    scene.grant()
+    assert f"{scene.output}-2@0" in said(d)
+    told = memory(d, scene)["incident"]
+    assert told["code"] == "HEALTH-HANGING"
+    scene.grant(READ_OUTPUTS)
+    sentence = said(d)
+    assert f"{scene.output}-2@0" in sentence and "Grant READ" in sentence
+    assert memory(d, scene)["incident"] == told
+
+
+def test_streams_that_may_not_be_read_leave_the_others_their_turn(
+    authorizing: AuthorizingBroker, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outage: streams that may not be read take every turn of a tick, and what hangs on the others is never found."""
+    monkeypatch.setattr(stale_transactions, "LEADERS_AT_ONCE", 1)
+    unread, unseen, well = (Scene(authorizing) for _ in range(3))
+    leave_hanging(well.boss, well.output, 2)
+    may = {unread: rows(READ_OUTPUTS), unseen: [], well: rows()}
+    authorizing.grant({r: None for s, some in may.items() for r in granted(s.sink.sink_id, s.output, some)})
+    streams = [s.stream for s in (unread, unseen, well)]
+    d = sensing(instance, streams, authorizing.connection, stale_after_s=300.0)
+    sentences = [said(d) for _ in streams]
+    assert f"{well.output}-2@0" in sentences[-1] and f"Grant READ on the topic {unread.output}" in sentences[-1]
+    assert f"{unseen.stream.name}: EO-DENIED" in sentences[-1]

@@ -1,0 +1,79 @@
+"""The sensors of a stream, ticked as one principal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from dagster_exactly_once.names import NOTIFY
+from dagster_exactly_once.notify import Notifier
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
+from dagster_exactly_once.sensors.liveness import liveness_sensor
+from dagster_exactly_once.sensors.run_failure import run_failure_sensor
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
+from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
+from dagster_exactly_once.sensors.stream import TAG_STREAM, StreamSpec
+from exactly_once.kafka.connection import Connection
+from tests.support.daemon import Daemon
+
+#: Every sensor of a stream.
+SENSORS = ("checkpoint_progress", "stale_transactions", "run_failure", "liveness")
+
+
+def stream_of(sink_id: str, source: str, *outputs: str) -> StreamSpec:
+    """A stream from ``source`` to ``outputs`` that this code location runs."""
+    return StreamSpec(
+        name=sink_id,
+        job="stream",
+        op="x",
+        sink_id=sink_id,
+        sources=(source,),
+        outputs=outputs,
+        asset_keys=outputs,
+        asset="transactions",
+    )
+
+
+def sensing(
+    instance: dg.DagsterInstance, streams: Sequence[StreamSpec], connection: Connection, **policy: float
+) -> Daemon:
+    """The sensors of ``streams``, which come to the brokers by ``connection``; ``policy`` is of the watch policy."""
+    fails = failing_job(streams[0].name)
+    sensors = {
+        "checkpoint_progress": checkpoint_progress_sensor(streams),
+        "stale_transactions": stale_transactions_sensor(streams),
+        "run_failure": run_failure_sensor(streams),
+        "liveness": liveness_sensor(streams, [fails]),
+    }
+    kafka = KafkaTransactionalProducerFactory(
+        bootstrap_servers=connection.bootstrap_servers,
+        security_protocol=connection.security_protocol,
+        sasl_mechanism=connection.sasl_mechanism,
+        sasl_username=connection.sasl_username,
+        sasl_password=connection.sasl_password,
+    )
+    resources = {
+        "kafka": kafka,
+        "checkpoints": CheckpointReader(root="/nowhere"),
+        "restart_policy": RestartPolicy(strategy="none"),
+        NOTIFY: Notifier(),
+        "watch_policy": WatchPolicy(**policy),
+    }
+    return Daemon(instance, sensors, resources)
+
+
+def failing_job(stream: str) -> dg.JobDefinition:
+    """The job of a stream: its run finds that a newer driver has taken the sink."""
+
+    @dg.op
+    def step() -> None:
+        raise dg.Failure("fenced", metadata={"restart_heals": False, "code": "EO-FENCED", "cause": "c", "way_out": "w"})
+
+    @dg.job(name="stream", executor_def=dg.in_process_executor, tags={TAG_STREAM: stream})
+    def job() -> None:
+        step()
+
+    return job
