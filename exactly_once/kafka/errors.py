@@ -41,6 +41,15 @@ KEY_SHOWN = 60
 _PARTITION = re.compile(r"-[0-9]+$")
 
 
+#: TLS alerts with which a broker refuses a client's certificate, as OpenSSL names them in either client's errors. A
+#: broker in Java says "certificate unknown" of one that has run out.
+_CERTIFICATE_REFUSED = re.compile(
+    r"alert[ _](bad[ _]certificate|unsupported[ _]certificate|certificate[ _](revoked|expired|unknown|required)"
+    r"|unknown[ _]ca|access[ _]denied)",
+    re.IGNORECASE,
+)
+
+
 class Cause(Enum):
     """Why a request or a record failed."""
 
@@ -80,13 +89,27 @@ def cause_of(e: Exception | KafkaError | None) -> Cause:
     if isinstance(e, KafkaException):
         e = e.args[0]
     if isinstance(e, KafkaError):
-        denied = "AUTHORIZATION" in e.name() or "AUTHENTICATION" in e.name()
+        denied = "AUTHORIZATION" in e.name() or "AUTHENTICATION" in e.name() or _is_of_certificate(e.str())
         return Cause.DENIED if denied else _BY_CODE.get(e.code(), Cause.REFUSED)
-    if "Authorization" in type(e).__name__ or "Authentication" in type(e).__name__:
+    if "Authorization" in type(e).__name__ or "Authentication" in type(e).__name__ or _is_of_certificate(str(e)):
         return Cause.DENIED
     # a broker that has just joined is unknown to the client until it looks again
     passing = not isinstance(e, PythonError) or e.retriable or isinstance(e, UnknownBrokerIdError)
     return Cause.SILENT if passing else Cause.REFUSED
+
+
+def _is_of_certificate(said: str) -> bool:
+    return _CERTIFICATE_REFUSED.search(said) is not None
+
+
+def _let_in(said: str) -> str:
+    """How a client that nobody lets in, or that lacks a right without a name, is let in."""
+    if _is_of_certificate(said):
+        return (
+            "Renew the client's certificate (kafka.ssl.keystore.location) on every host: it has run out, is revoked, or is "
+            "of an authority that the brokers do not trust"
+        )
+    return "Correct the credentials, or grant the right that docs/reference.md lists under 'Rights'"
 
 
 # -- codes in answers -------------------------------------------------------------------------------------------------
@@ -148,7 +171,7 @@ def _right_to_grant(e: Exception | None) -> str:
         return f"Grant READ, or DESCRIBE to whoever only looks, on {f'the group {asked}' if asked else 'this group'}"
     if isinstance(e, ClusterAuthorizationFailedError):
         return "Grant DESCRIBE on the cluster, or what docs/reference.md lists under 'Rights'"
-    return "Correct the credentials, or grant the right that docs/reference.md lists under 'Rights'"
+    return _let_in(str(e))
 
 
 def lacking(operations: Iterable[str], topic: str, who: str = "") -> NotAuthorized:
@@ -222,7 +245,7 @@ def of_sender(
                 f"{name}: {error.str()}",
                 f"Grant WRITE on the transactional ids{prefix}"
                 if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                else "Correct the credentials, or grant the right that docs/reference.md lists under 'Rights'",
+                else _let_in(error.str()),
             )
     return PrepareFailed(
         f"{name}: {error.str()} ({error.name()})", "Start the stream again once the brokers are healthy"

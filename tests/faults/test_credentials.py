@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from tests.integration.test_rights import Row, granted, named, table
 from tests.support import tokens
 from tests.support.authorizing import AuthorizingBroker
 from tests.support.fixtures import Bench, make_bench
-from tests.support.secure import SCRAM, USER, SecureBroker
+from tests.support.processes import until
+from tests.support.secure import CERTIFICATE, SCRAM, USER, SecureBroker
 from tests.support.stream import Run, SparkDriver
 from tests.support.tokens import ENDPOINT, TokenBroker, TokenEndpoint
 
@@ -100,6 +102,9 @@ def test_a_right_that_is_revoked_behind_the_decision_leaves_the_batch_decided(
 
 # -- credentials -------------------------------------------------------------------------------------------------------
 
+#: The first batch takes some seconds of it on a busy machine.
+CERTIFICATE_LASTS = timedelta(seconds=40)
+
 #: The brokers end a connection whose client does not log in again within this time (KIP-368).
 REAUTH_MS = 3_000
 
@@ -142,6 +147,33 @@ def test_a_password_that_is_changed_stops_the_stream_until_it_gets_the_new_one(
         assert ended.code == "EO-DENIED" and "credentials" in ended.sentence, ended.failure
         renewed = {**bench.job.options, **broker.connection(SCRAM, "another-one").spark()}
         warm.complete(replace(bench.job, options=renewed))
+        bench.assert_exactly_once()
+    finally:
+        broker.kill()
+        broker.stop()
+
+
+@pytest.mark.long
+def test_a_certificate_that_runs_out_stops_the_stream_until_it_gets_a_new_one(
+    warm: SparkDriver, tmp_path: Path
+) -> None:
+    """Outage: brokers look at a certificate when a connection is made, so one that has run out ends a stream at their
+    next restart, with an error about the network that is restarted forever.
+    """
+    broker = SecureBroker(tmp_path / "broker")
+    try:
+        broker.start()
+        ends = broker.renew_certificate(CERTIFICATE_LASTS)
+        bench = bench_of(broker.bootstrap_servers, broker.connection(CERTIFICATE), tmp_path / "bench")
+        with running(bench, warm) as run:
+            until("the end of the certificate", lambda: datetime.now(UTC) > ends, CERTIFICATE_LASTS.total_seconds() + 5)
+            broker.kill()
+            broker.restart()
+            bench.input.add()
+            ended = run.end()
+        assert ended.code == "EO-DENIED" and "Renew the client's certificate" in ended.failure, ended.failure
+        broker.renew_certificate()
+        warm.complete(bench.job)
         bench.assert_exactly_once()
     finally:
         broker.kill()

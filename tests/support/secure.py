@@ -77,6 +77,11 @@ class SecureBroker(EmbeddedBroker):
         }
         return Connection.from_options({**options, **login, **mechanism, **(key if passphrase else {})})
 
+    def renew_certificate(self, lasts: timedelta = _DAY) -> datetime:
+        """Give the client of :data:`CERTIFICATE` a new certificate, in the file that it has; returns when it ends."""
+        self._authority.identity("client", lasts=lasts)
+        return datetime.now(UTC) + lasts
+
     def _settings(self, number: int) -> dict[str, str]:
         settings = super()._settings(number)
         taken = {port for pair in self._ports.values() for port in pair}
@@ -130,12 +135,15 @@ class Authority:
         made = self._build(self._name, self._key, authority=True)
         self.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
 
-    def identity(self, name: str, passphrase: str = "") -> Path:
-        """A private key and the certificate of ``name``, valid for this machine's loopback address."""
+    def identity(self, name: str, passphrase: str = "", lasts: timedelta | None = None) -> Path:
+        """A private key and the certificate of ``name``, valid for this machine's loopback address; with ``lasts`` new
+        ones, in place of the old ones.
+        """
         path = self._folder / f"{name}.pem"
-        if not path.exists():
+        if lasts is not None or not path.exists():
             key = ec.generate_private_key(ec.SECP256R1())
-            made = self._build(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, authority=False)
+            subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+            made = self._build(subject, key, authority=False, lasts=lasts or _DAY)
             lock = (
                 serialization.BestAvailableEncryption(passphrase.encode())
                 if passphrase
@@ -145,7 +153,9 @@ class Authority:
             path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
         return path
 
-    def _build(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, authority: bool) -> x509.Certificate:
+    def _build(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, authority: bool, lasts: timedelta = _DAY
+    ) -> x509.Certificate:
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
@@ -154,7 +164,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _DAY)
-            .not_valid_after(now + _DAY)
+            .not_valid_after(now + lasts)
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             # both are asked for by Python 3.13's default context, which is strict about RFC 5280
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

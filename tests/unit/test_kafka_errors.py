@@ -48,12 +48,26 @@ def test_librdkafka_s_errors_have_one_cause_for_all(code: int, cause: Cause, of_
     assert type(of_sender(e, "part", "t")) is type(of_delivery(e.args[0], "part", "t-0", b"k", 9)) is of_part
 
 
+#: What a broker in Java says of a client's certificate that has run out, as Python shows it.
+ALERT = "ALERT_CERTIFICATE_UNKNOWN"
+
+
+def test_a_certificate_that_a_broker_refuses_is_no_outage() -> None:
+    """Outage: a certificate that has run out, restarted forever as a broker that does not answer."""
+    said = "ssl://h:1: SSL handshake failed: error:0A000415:SSL routines::sslv3 alert certificate expired"
+    e = KafkaException(KafkaError(KafkaError._SSL, said))
+    assert cause_of(e) is Cause.DENIED
+    assert "Renew the client's certificate" in str(of_sender(e, "part", "t"))
+
+
 @pytest.mark.parametrize(
     ("error", "cause", "called"),
     [
         (python.TopicAuthorizationFailedError(), Cause.DENIED, NotAuthorized),
         (python.SaslAuthenticationFailedError(), Cause.DENIED, NotAuthorized),
         (python.KafkaConnectionError(), Cause.SILENT, BrokerUnreachable),
+        (python.KafkaConnectionError(f"[SSL: SSLV3_{ALERT}] sslv3 {ALERT.lower()}"), Cause.DENIED, NotAuthorized),
+        (python.KafkaConnectionError("[SSL: CERTIFICATE_VERIFY_FAILED]"), Cause.SILENT, BrokerUnreachable),
         (python.NotCoordinatorError(), Cause.SILENT, BrokerUnreachable),
         (python.UnknownTopicOrPartitionError(), Cause.SILENT, BrokerUnreachable),
         (python.UnknownBrokerIdError(3), Cause.SILENT, BrokerUnreachable),
