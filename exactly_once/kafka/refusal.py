@@ -32,7 +32,8 @@ def refusal_of(connection: Connection) -> KafkaException | None:
     for _ in Deadline(_KNOCK_S).tries():
         admin.poll(0.1)
         for error in told:
-            if error.code() in _TELLING:
+            # an alert about a certificate comes as a broken connection
+            if error.code() in _TELLING or cause_of(error) is Cause.DENIED:
                 return KafkaException(error)
     return None
 

@@ -93,6 +93,7 @@ def launched(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, 
     return done.run_id
 
 
+@pytest.mark.long
 def test_a_tick_of_the_schedule_ends_as_the_result_of_the_check(bench: Bench, warm: SparkDriver, archive) -> None:
     """Guards against a schedule that is on and proves nothing: it asks for no run, for a job or a configuration that
     does not load, or for one whose result never gets to the asset.
