@@ -106,8 +106,8 @@ def _let_in(said: str) -> str:
     """How a client that nobody lets in, or that lacks a right without a name, is let in."""
     if _is_of_certificate(said):
         return (
-            "Renew the client's certificate (kafka.ssl.keystore.location) on every host: it has run out, is revoked, or "
-            "is of an authority that the brokers do not trust"
+            "Renew the client's certificate (kafka.ssl.keystore.location) on every host: it has run out, is revoked, "
+            "or is of an authority that the brokers do not trust"
         )
     return "Correct the credentials, or grant the right that docs/reference.md lists under 'Rights'"
 
