@@ -81,11 +81,6 @@ class Lab:
         self.operator = Operator(system, history)
         self.done: list[Step] = []  #: the steps as they were done, for a replay
 
-    @property
-    def has_executors(self) -> bool:
-        """Whether the stream's tasks run elsewhere than in its driver."""
-        return bool(self.system.pids("executor"))
-
     def run(self, plan: Plan) -> Verdict:
         """Do the faults of a plan to the running stream, end in quiescence, and judge.
 

@@ -66,6 +66,8 @@ class Rule:
         Only these requests, or the answers to them; empty: all.
     delay_s : float
         Of DELAY.
+    origins : frozenset of int
+        Only connections from these, of a proxy that tells where a connection comes from; empty: all.
     """
 
     direction: Direction
@@ -74,10 +76,13 @@ class Rule:
     apis: frozenset[int] = frozenset()
     delay_s: float = 0.0
     seed: int = 0
+    origins: frozenset[int] = frozenset()
 
-    def strikes(self, direction: Direction, api: int, connection: int) -> bool:
+    def strikes(self, direction: Direction, api: int, connection: int, origin: int = 0) -> bool:
         """Whether it is about this request, or this answer."""
         if direction is not self.direction or (self.apis and api not in self.apis):
+            return False
+        if self.origins and origin not in self.origins:
             return False
         return self.share >= 1 or Random(f"{self.seed}/{connection}").random() < self.share
 
@@ -88,12 +93,14 @@ class Rule:
         return f"{self.action.value}{seconds} {self.direction.value}{apis}{share}"
 
 
-class _Cut(Exception):
+class Cut(Exception):
     """The connection ends here."""
 
 
 @dataclass(eq=False)
-class _Connection:
+class Connection:
+    """A client's connection, and the one to the broker that goes with it."""
+
     number: int
     client: asyncio.StreamWriter
     broker: asyncio.StreamWriter
@@ -101,6 +108,7 @@ class _Connection:
     asked: deque[tuple[int, bool]] = field(default_factory=deque)
     #: Directions in which something was swallowed: nothing may follow it.
     broken: set[Direction] = field(default_factory=set)
+    origin: int = 0
 
 
 class Proxy:
@@ -112,12 +120,14 @@ class Proxy:
         Where clients find it; 0: a free port, see :attr:`port`.
     target : int
         The broker's port. May be set again while the proxy runs: for connections from then on.
+    host : str
+        The address on which clients find it.
     """
 
-    def __init__(self, port: int = 0, target: int = 0):
-        self.port, self.target = port, target
+    def __init__(self, port: int = 0, target: int = 0, host: str = HOST):
+        self.port, self.target, self._host = port, target, host
         self._rules: list[Rule] = []
-        self._connections: set[_Connection] = set()
+        self._connections: set[Connection] = set()
         self._opened = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{port}", daemon=True)
@@ -125,7 +135,7 @@ class Proxy:
     def start(self) -> Proxy:
         """Listen."""
         self._thread.start()
-        self._server = self._ask(asyncio.start_server(self._serve, HOST, self.port))
+        self._server = self._ask(asyncio.start_server(self._serve, self._host, self.port))
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -145,9 +155,9 @@ class Proxy:
         self._rules.remove(rule)
         self._ask(self._cut_all(broken_only=True))
 
-    def cut_all(self) -> int:
-        """Close every connection; return how many there were."""
-        return int(self._ask(self._cut_all()))
+    def cut_all(self, origins: frozenset[int] = frozenset()) -> int:
+        """Close every connection, or those from these origins; return how many there were."""
+        return int(self._ask(self._cut_all(origins=origins)))
 
     # -- in the thread -----------------------------------------------------------------------------------------------
 
@@ -160,20 +170,21 @@ class Proxy:
         if ways := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(ways, timeout=CLOSE_S / 2)
 
-    async def _cut_all(self, broken_only: bool = False) -> int:
+    async def _cut_all(self, broken_only: bool = False, origins: frozenset[int] = frozenset()) -> int:
         cut = [c for c in self._connections if c.broken or not broken_only]
+        cut = [c for c in cut if not origins or c.origin in origins]
         for connection in cut:
             _abort(connection)
         return len(cut)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, origin: int = 0) -> None:
         try:
             from_broker, to_broker = await asyncio.open_connection(HOST, self.target)
         except OSError:
             writer.transport.abort()
             return
         self._opened += 1
-        connection = _Connection(self._opened, writer, to_broker)
+        connection = Connection(self._opened, writer, to_broker, origin=origin)
         self._connections.add(connection)
         ways = [self._requests(connection, reader), self._answers(connection, from_broker)]
         tasks = [asyncio.ensure_future(way) for way in ways]
@@ -186,8 +197,8 @@ class Proxy:
             _abort(connection)
             self._connections.discard(connection)
 
-    async def _requests(self, connection: _Connection, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(_Cut, OSError, asyncio.IncompleteReadError):
+    async def _requests(self, connection: Connection, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(Cut, OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
                 (api,) = struct.unpack_from(">h", frame, 4)
@@ -197,8 +208,8 @@ class Proxy:
                     connection.broker.write(frame)
                 await connection.broker.drain()
 
-    async def _answers(self, connection: _Connection, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(_Cut, OSError, asyncio.IncompleteReadError):
+    async def _answers(self, connection: Connection, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(Cut, OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
                 api, hidden = connection.asked.popleft() if connection.asked else (-1, False)
@@ -207,13 +218,13 @@ class Proxy:
                     await connection.client.drain()
 
     async def _pass(
-        self, connection: _Connection, direction: Direction, api: int, frame: bytes, to: asyncio.StreamWriter
+        self, connection: Connection, direction: Direction, api: int, frame: bytes, to: asyncio.StreamWriter
     ) -> int:
         """Do what the rules say; return how often the frame is to be sent."""
         if direction in connection.broken:
             return 0
         held: Rule | None = None
-        while (rule := self._rule(direction, api, connection.number)) is not None:
+        while (rule := self._rule(direction, api, connection)) is not None:
             if rule.action is Action.HOLD:
                 await asyncio.sleep(LOOK_S)
             elif rule.action is Action.DELAY:
@@ -231,11 +242,12 @@ class Proxy:
                     to.write(frame[: len(frame) // 2])
                     await to.drain()
                     to.close()
-                raise _Cut
+                raise Cut
         return 1
 
-    def _rule(self, direction: Direction, api: int, connection: int) -> Rule | None:
-        return next((r for r in tuple(self._rules) if r.strikes(direction, api, connection)), None)
+    def _rule(self, direction: Direction, api: int, connection: Connection) -> Rule | None:
+        rules, number, origin = tuple(self._rules), connection.number, connection.origin
+        return next((r for r in rules if r.strikes(direction, api, number, origin)), None)
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
@@ -243,7 +255,7 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(struct.unpack(">i", head)[0])
 
 
-def _abort(connection: _Connection) -> None:
+def _abort(connection: Connection) -> None:
     for writer in (connection.client, connection.broker):
         if writer.transport.is_closing() and writer.transport.get_write_buffer_size():
             continue  # half of a frame is on its way

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import psutil
+
 from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.spark_cluster import SparkCluster
+from faultlab.driver_line import DriverLine
 from faultlab.points import OF_STREAMS, Points
 from faultlab.state import TRANSFORM, settings_of
 from faultlab.workload import ORIGIN_COLUMN, SELECT, Workload
@@ -169,6 +173,8 @@ class SparkSystem(Points):
         self._run: Run | None = None
         self._zombies: list[SparkDriver] = []
         self._lock = threading.Lock()  # between the thread that starts and the one that kills
+        #: Between its drivers and their executors.
+        self.line = DriverLine(self._worker_of) if self.cluster is not None else None
 
     def job(self) -> Job:
         """The query, as data."""
@@ -254,6 +260,8 @@ class SparkSystem(Points):
     def close(self) -> None:
         self.kill()
         self._end_zombies()
+        if self.line is not None:
+            self.line.close()
 
     # -- for faults --------------------------------------------------------------------------------------------------
 
@@ -270,6 +278,16 @@ class SparkSystem(Points):
             of_workers = set().union(*(processes.of_session(pid) for pid in self.cluster.workers.values()))
             return sorted(p for p in of_workers if EXECUTOR in processes.command_of(p))
         return []
+
+    def _worker_of(self, port: int) -> int:
+        """The Spark worker whose executor connects from this port; 0: none that runs."""
+        assert self.cluster is not None
+        for number, session in self.cluster.workers.items():
+            for pid in processes.of_session(session):
+                with contextlib.suppress(psutil.Error):
+                    if any(c.laddr and c.laddr.port == port for c in psutil.Process(pid).net_connections("tcp")):
+                        return number
+        return 0
 
     def _end_zombies(self) -> None:
         while self._zombies:
@@ -298,11 +316,11 @@ class SparkSystem(Points):
         environment = {**self.environment, "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints)}
         conf = {**connector(), **(settings_of(self.state) if self.state else {}), **self.conf}
         master = LOCAL
-        if self.cluster is not None:
+        if self.cluster is not None and self.line is not None:
             master = self.cluster.master
             seen = {"EXACTLY_ONCE_FAILPOINTS": str(self.failpoints), "PYTHONPATH": str(ROOT)}
             conf |= {f"spark.executorEnv.{name}": value for name, value in seen.items()}
-            conf["spark.executor.memory"] = "512m"
+            conf |= {"spark.executor.memory": "512m", **self.line.conf()}
         return SparkDriver(self.folder / f"driver-{self.drivers}", master, conf, environment)
 
 

@@ -157,14 +157,15 @@ def diagnose(error: BaseException) -> Diagnosis:
 
 
 def _text(error: BaseException) -> str:
-    """Join the messages of ``error`` and its causes."""
+    """Join the messages of ``error`` and its causes; of PySpark's exceptions, those in the JVM."""
     parts: list[str] = []
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         parts.append(f"{type(current).__name__}: {current}")
-        current = current.__cause__ or current.__context__
+        # an abort that fails as well leaves "Writing job failed." as the message, and the reason below it
+        current = current.__cause__ or getattr(current, "_cause", None) or current.__context__
     return "\n".join(parts)
 
 

@@ -8,6 +8,7 @@ from faultlab.faults.clocks import CLOCKS
 from faultlab.faults.clusters import CLUSTERS
 from faultlab.faults.dagster import DAGSTER
 from faultlab.faults.disks import DISKS
+from faultlab.faults.driver_network import DRIVER_NETWORK
 from faultlab.faults.file_stores import FILE_STORES
 from faultlab.faults.kind import NOTHING, Fault
 from faultlab.faults.network import NETWORK
@@ -16,7 +17,10 @@ from faultlab.faults.stores import STORES
 
 __all__ = ["FAULTS", "NOTHING", "Fault"]
 
-_ALL = (*PROCESSES, *BROKERS, *NETWORK, *CHECKPOINTS, *DISKS, *CLOCKS, *STORES, *FILE_STORES, *CLUSTERS, *DAGSTER)
+_ALL = (
+    *PROCESSES, *BROKERS, *NETWORK, *CHECKPOINTS, *DISKS, *CLOCKS, *STORES, *FILE_STORES, *CLUSTERS, *DRIVER_NETWORK,
+    *DAGSTER,
+)  # fmt: skip
 
 #: Every fault by its name.
 FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in _ALL}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
+from faultlab.faults.clusters import cluster_of
 from faultlab.faults.kind import NOTHING, Fault
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class OneProcess(Fault):
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:
-        return cls.role != "executor" or lab.has_executors
+        return cls.role != "executor" or cluster_of(lab) is not None
 
     def do(self, lab: Lab, random: Random) -> str:
         pids = lab.system.pids(self.role)

@@ -70,7 +70,7 @@ class Driver:
         failure = query.exception()
         return {
             "active": query.isActive,
-            "failure": str(failure) if failure is not None else None,
+            "failure": told(failure) if failure is not None else None,
             "progress": [json.loads(p.json) for p in query.recentProgress],
         }
 
@@ -107,6 +107,14 @@ class Driver:
         self.register()
         df = self.spark.range(0, rows, 1, parts).selectExpr("concat('k', id) key", "concat('w-', id) value")
         df.write.format("kafka_exactly_once").options(**options).mode(mode).save()
+
+
+def told(failure: Any) -> str:
+    """What a query ended with, and the causes that Spark keeps below a message that tells nothing."""
+    texts = [str(failure)]
+    while "EO-" not in texts[-1] and (failure := getattr(failure, "_cause", None)) is not None:
+        texts.append(str(failure))
+    return "\n".join(texts)
 
 
 def made(description: dict[str, Any]) -> Any:

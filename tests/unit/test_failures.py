@@ -98,6 +98,23 @@ def test_a_cause_further_down_is_found():
         assert diagnose(error).code == "SPARK-MEMORY"
 
 
+class Captured(Exception):
+    """As PySpark's exceptions are: the cause in the JVM is not the one of Python."""
+
+    def __init__(self, text: str, cause: Exception | None = None):
+        super().__init__(text)
+        self._cause = cause
+
+
+def test_the_cause_is_found_behind_an_abort_that_failed():
+    """When the Python worker of an abort dies, Spark says "Writing job failed." and keeps why the batch did: a run that
+    a restart heals would stay down as UNCLASSIFIED.
+    """
+    commit = Captured("Failed when Python streaming data source perform commit: EO-FENCED: another driver runs.")
+    found = diagnose(Captured("Writing job failed.", Captured("SparkException: Writing job failed.", commit)))
+    assert found.code == "EO-FENCED"
+
+
 def test_the_rest_is_said_to_be_unclassified():
     found = diagnose(ZeroDivisionError("division by zero"))
     assert (found.code, found.cause) == ("UNCLASSIFIED", "ZeroDivisionError: division by zero")
