@@ -46,6 +46,13 @@ _S3_SILENT = ("Read timed out", "Connect to", "Connection reset", "The target se
 #: Spark's names (in the text of the exception) -> code, way out, restart heals.
 _SPARK = (
     (
+        ("No space left on device",),
+        "SPARK-DISK-FULL",
+        "Make room on the disks of the driver and its executors (the checkpoint, and Spark's local folders), and start "
+        "again, unchanged",
+        False,
+    ),
+    (
         ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Cannot fetch offset"),
         "SPARK-INPUT-LOST",
         "The input topic no longer holds the records that the checkpoint continues from (retention, or the topic was "
@@ -141,8 +148,8 @@ _SPARK = (
         ("CANNOT_LOAD_STATE_STORE", "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED"),
         "SPARK-STATE-UNREADABLE",
         "Look for the cause below CANNOT_LOAD_STATE_STORE in the compute log. If a disk was full or a file system "
-        "away, mend that and start again, unchanged. If a file below the checkpoint's state folder is torn or missing, no "
-        "command repairs it: put back the newest whole copy of the checkpoint, all of its files, and start again. "
+        "away, mend that and start again, unchanged. If a file below the checkpoint's state folder is torn or missing, "
+        "no command repairs it: put back the newest whole copy of the checkpoint, all of its files, and start again. "
         "Without a copy, start with a new checkpoint and a new sink id",
         False,
     ),

@@ -83,6 +83,8 @@ def test_what_a_restart_cannot_heal_is_marked():
         ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", "SPARK-DENIED"),
         ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", "SPARK-UNREACHABLE"),
         ("java.lang.OutOfMemoryError: Java heap space", "SPARK-MEMORY"),
+        ("OSError: [Errno 28] No space left on device", "SPARK-DISK-FULL"),
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] java.io.IOException: No space left on device", "SPARK-DISK-FULL"),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.", "SPARK-STATE-UNREADABLE"),
         ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] An error occurred", "SPARK-STATE-UNREADABLE"),
         ("[CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED] Checksum verification failed", "SPARK-STATE-UNREADABLE"),
