@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from dagster_exactly_once.resources.spark import LOCAL_CHECKPOINTS
 from dagster_exactly_once.streaming.failures import diagnose
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.state import STORES, TRANSFORM, settings_of
@@ -33,6 +34,8 @@ def stateful(request: pytest.FixtureRequest, warm: SparkDriver) -> Iterator[tupl
     yield request.param, warm
     for name in settings:
         warm.ask("unset", name=name)
+    for name, value in LOCAL_CHECKPOINTS.items():  # which the driver began with
+        warm.ask("conf", name=name, value=value)
 
 
 def add_batch(bench: Bench) -> None:
@@ -105,7 +108,9 @@ def test_the_torn_first_offsets_of_a_kafka_source_are_looked_up_again_once_their
     left = {"cut off": content[: len(content) // 2], "empty": b"", "zeros": bytes(len(content))}[damage]
     files.write("sources/0/0", left)
 
-    expected = "SPARK-SOURCE-OFFSETS" if damage == "empty" else "SPARK-CHECKPOINT-TORN"  # by the file's checksum
+    expected = (
+        "SPARK-SOURCE-OFFSETS" if damage == "empty" else "SPARK-CHECKPOINT-TORN"
+    )  # this file manager looks at the checksum
     assert code_of(warm, job) == expected
     files.delete("sources/0/.0.crc")
     assert code_of(warm, job) == "SPARK-SOURCE-OFFSETS"
