@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow.fs as pafs
 
 from exactly_once.checkpoint import file_system
+
+#: What a batch changed (delta, changelog), or all of it (snapshot, zip); a join has several stores, in folders.
+_STATE = re.compile(r"state/\d+/\d+/(?:[^/]+/)?(\d+)(?:_[0-9a-f-]+)?\.(?:delta|changelog|snapshot|zip)")
 
 
 class CheckpointFiles:
@@ -26,6 +30,11 @@ class CheckpointFiles:
         """The numbers of the files in ``offsets`` or ``commits``, in order."""
         found = self._files.get_file_info(pafs.FileSelector(self._path(log), allow_not_found=True))
         return sorted(int(f.base_name) for f in found if f.base_name.isdigit())
+
+    def state(self, version: int) -> list[str]:
+        """The files that hold one version of the state, of all partitions, in order; batch N writes version N + 1."""
+        named = ((name, _STATE.fullmatch(name)) for name in self.names())
+        return [name for name, match in named if match is not None and int(match[1]) == version]
 
     def names(self) -> list[str]:
         """Of all files; empty without a checkpoint."""

@@ -32,6 +32,9 @@ from faultlab.workload import Workload
 #: The least that the sink takes, and what comes near a batch's time with faults in it.
 TIMEOUTS_MS = (5_000, 8_000, 15_000)
 
+#: A disk that also holds what a driver works with: RocksDB, shuffles and 10 MB of jars. After kill -9 they stay there.
+STATE_DISK_MB = 256
+
 #: Who operates the stream, when it is not the lab.
 DAGSTER = "dagster"
 
@@ -255,6 +258,18 @@ def _cluster(settings: Settings, folder: Path) -> SparkCluster:
     return MachineCluster(folder) if settings.machines else SparkCluster(folder)
 
 
+def _machine(settings: Settings, folder: Path) -> Machine:
+    return Machine(folder, disk_mb=STATE_DISK_MB) if settings.state else Machine(folder)
+
+
+def _environment(settings: Settings, machine: Machine | None) -> dict[str, str]:
+    """For the driver's processes. With state, their local folder is on the machine's disk too."""
+    if machine is None:
+        return {}
+    local = {"SPARK_LOCAL_DIRS": str(machine.disk / "local")} if settings.state and machine.disk else {}
+    return {**machine.environment, **local}
+
+
 @contextmanager
 def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], None]) -> Iterator[Lab]:
     """Brokers, proxies, workload and stream as the settings say; all of it ends with the block."""
@@ -272,9 +287,9 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
         options = {"sink.producer": settings.producer, "sink.guarantee": settings.guarantee}
         if settings.guarantee == Guarantee.EXACTLY_ONCE.value:
             options["kafka.transaction.timeout.ms"] = str(settings.timeout_ms)
-        machine = stack.enter_context(Machine(folder / "machine")) if settings.machines else None
+        machine = stack.enter_context(_machine(settings, folder / "machine")) if settings.machines else None
         checkpoint = str(machine.disk / "checkpoint") if machine and machine.disk else ""
-        environment = machine.environment if machine else {}
+        environment = _environment(settings, machine)
         outputs = stack.enter_context(Outputs(folder / "archive")) if settings.outputs else None
         if settings.operator == DAGSTER:
             from faultlab.dagster_system import DagsterSystem  # here: its import takes seconds

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 #: Ends of the stream whose way out begins with the checkpoint. Of Spark's own, those that no restart heals.
 CODES = (
     *("EO-CHECKPOINT", "EO-REWOUND", "EO-SINK-OWNED"),
-    *("SPARK-CHECKPOINT-TORN", "SPARK-TWO-DRIVERS", "UNCLASSIFIED"),
+    *("SPARK-CHECKPOINT-TORN", "SPARK-STATE-UNREADABLE", "SPARK-TWO-DRIVERS", "UNCLASSIFIED"),
 )
+
+#: Of these, where no repair helps: put the copy back.
+_PUT_BACK = ("EO-REWOUND", "EO-SINK-OWNED", "SPARK-STATE-UNREADABLE")
 
 #: One run of the command: an import, a few requests, a claim.
 COMMAND_S = 90.0
@@ -62,8 +65,8 @@ def take(system: System, why: str, history: History) -> None:
     if code not in CODES or not isinstance(system, SparkSystem) or not fits(system, system.sink_id):
         return
     try:
-        if not (done := _repaired(system)) and code in ("EO-REWOUND", "EO-SINK-OWNED"):
-            done = _put_back(system)
+        if not (done := _repaired(system)) and code in _PUT_BACK:
+            done = _put_back(system, state=code == "SPARK-STATE-UNREADABLE")
     except (ExactlyOnceError, OSError, RuntimeError) as e:  # what it is on went away: the next end comes to it again
         history.add("no way out", target=f"{code}: {type(e).__name__}")
         return
@@ -98,13 +101,20 @@ def _command(system: SparkSystem, *more: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _put_back(system: SparkSystem) -> str:
-    """Put back the copy, unless the checkpoint is newer than it; return what was done."""
+def _put_back(system: SparkSystem, state: bool = False) -> str:
+    """Put back the copy, unless the checkpoint is newer than it; return what was done.
+
+    Spark plans the next batch before it finds that it cannot read the state. So with ``state`` a checkpoint is newer
+    only when it has committed more.
+    """
     copy = _copy(system)
     if not copy.is_dir():
         return ""
     before, now = read_checkpoint(str(copy)), read_checkpoint(system.checkpoint)
-    if before.query_id == now.query_id and _last(now.last_offsets) > _last(before.last_offsets):
+    newer = _last(now.last_offsets) > _last(before.last_offsets)
+    if state:
+        newer = _last(now.last_commit) > _last(before.last_commit)
+    if before.query_id == now.query_id and newer:
         return ""
     CheckpointFiles(system.checkpoint).replace(CheckpointFiles(copy))
     return f"the checkpoint of batch {_last(before.last_offsets)} is put back"

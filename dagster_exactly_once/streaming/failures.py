@@ -46,6 +46,13 @@ _S3_SILENT = ("Read timed out", "Connect to", "Connection reset", "The target se
 #: Spark's names (in the text of the exception) -> code, way out, restart heals.
 _SPARK = (
     (
+        ("No space left on device",),
+        "SPARK-DISK-FULL",
+        "Make room on the disks of the driver and its executors (the checkpoint, and Spark's local folders), and start "
+        "again, unchanged",
+        False,
+    ),
+    (
         ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Cannot fetch offset"),
         "SPARK-INPUT-LOST",
         "The input topic no longer holds the records that the checkpoint continues from (retention, or the topic was "
@@ -69,7 +76,18 @@ _SPARK = (
         ),
         "SPARK-CHECKPOINT-TORN",
         "A file of the checkpoint is torn. Do not delete anything by hand: run the job checkpoint_repair (a dry run "
-        "first), or exactly-once checkpoint repair LOCATION --sink SINK",
+        "first), or exactly-once checkpoint repair LOCATION --sink SINK. For a file below sources, which it does not "
+        "repair, put back the newest whole copy of the checkpoint",
+        False,
+    ),
+    (
+        # the first of an empty file, which Spark's requirement does not name; the other of any text that is no JSON
+        ("requirement failed\n=== Streaming Query", 'Expected e.g. {"topicA"'),
+        "SPARK-SOURCE-OFFSETS",
+        "If the option startingOffsets is JSON of your own, correct it. Else look at the file sources/0/0 of the "
+        "checkpoint, which Spark reads until the first batch is committed: if it is torn, put back the newest whole "
+        "copy of the checkpoint, or delete this file and sources/0/.0.crc, and start again: Spark looks the first "
+        "offsets up anew, by startingOffsets",
         False,
     ),
     (
@@ -124,6 +142,15 @@ _SPARK = (
         ("OutOfMemoryError",),
         "SPARK-MEMORY",
         "Give the driver more memory (resource spark, driver_memory) or make batches smaller (max_offsets_per_trigger)",
+        False,
+    ),
+    (
+        ("CANNOT_LOAD_STATE_STORE", "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED"),
+        "SPARK-STATE-UNREADABLE",
+        "Look for the cause below CANNOT_LOAD_STATE_STORE in the compute log. If a disk was full or a file system "
+        "away, mend that and start again, unchanged. If a file below the checkpoint's state folder is torn or missing, "
+        "no command repairs it: put back the newest whole copy of the checkpoint, all of its files, and start again. "
+        "Without a copy, start with a new checkpoint and a new sink id",
         False,
     ),
     (

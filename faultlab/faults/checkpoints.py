@@ -136,4 +136,48 @@ class ForeignCheckpoint(_Checkpoint):
         return f"that of query {other}"
 
 
-CHECKPOINTS = (TearCheckpoint, DeleteCheckpointFile, OlderCheckpointFile, RewindCheckpoint, ForeignCheckpoint)
+class SpoilState(_Checkpoint):
+    """A loss of power, or a file system that comes back with what a block held before, under the state of a query."""
+
+    name = "checkpoint-state"
+    what = (
+        "kill -9 of the driver; the newest state of one partition is cut off or empty, or, in RocksDB, holds what the "
+        "one before it held"
+    )
+
+    @classmethod
+    def fits(cls, lab: Lab) -> bool:
+        return super().fits(lab) and bool(getattr(lab.system, "state", ""))
+
+    def spoil(self, checkpoint: CheckpointFiles, random: Random) -> str:
+        # batch N writes version N + 1; that of a batch in flight is written again
+        version = checkpoint.batches("commits")[-1] + 1
+        if not (files := checkpoint.state(version)):
+            return NOTHING
+        name = random.choice(files)
+        before = _before(checkpoint, name, version)
+        how = random.choice(("cut off", "empty", *(("older",) if before else ())))
+        content = checkpoint.read(name)
+        if how == "older":
+            checkpoint.write(name, checkpoint.read(before))
+            checkpoint.write(f"{name}.crc", checkpoint.read(f"{before}.crc"))
+            return f"{name} holds what version {version - 1} held"
+        cut = random.randrange(1, len(content)) if how == "cut off" else 0
+        checkpoint.write(name, content[:cut])
+        return f"{name} {how}" + (f" ({cut} of {len(content)} bytes)" if cut else "")
+
+
+def _before(checkpoint: CheckpointFiles, name: str, version: int) -> str:
+    """The same file of the version before; "" when there is none, or Spark keeps no checksum of it.
+
+    Without checksums Spark reads an older file and notices nothing, and no sink can see that (docs/faults.md).
+    """
+    folder, kind = name.rpartition("/")[0], name.rpartition(".")[2]
+    same = (n for n in checkpoint.state(version - 1) if n.rpartition("/")[0] == folder and n.endswith(f".{kind}"))
+    return next((n for n in same if checkpoint.has(f"{n}.crc")), "")
+
+
+CHECKPOINTS = (
+    *(TearCheckpoint, DeleteCheckpointFile, OlderCheckpointFile, RewindCheckpoint, ForeignCheckpoint),
+    SpoilState,
+)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from faultlab.rounds import Settings, lab_of
+from faultlab.state import STORES
 from tests.support.lab import Fault, run_clean, shown, struck
 
 FAULTS: dict[str, list[Fault]] = {
@@ -33,3 +34,22 @@ def test_a_stream_gets_over_every_damage_of_its_checkpoint_by_what_its_errors_sa
     with lab_of(settings, SEEDS[damage], tmp_path / "lab", shown) as lab:
         history = run_clean(lab, SEEDS[damage], FAULTS[damage])
     assert len(struck(history, f"checkpoint-{damage}")) == len(FAULTS[damage]), history
+
+
+#: The second one strikes while a batch is decided that Spark has not committed: it runs again, on this state.
+STATE: list[Fault] = [("checkpoint-state", 1.0, None), ("checkpoint-state", 1.0, "decided")]
+
+#: A file that is cut off, and one that is empty or, in RocksDB, older.
+STATE_SEEDS = dict(zip(STORES, (1, 1), strict=True))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("store", STORES)
+def test_a_stream_with_damaged_state_goes_on_from_a_copy_of_its_checkpoint(store: str, tmp_path: Path) -> None:
+    """Guards against a stream that goes on with state that it cannot read in full: it writes again what it no longer
+    knows, and drops what it never wrote. No judge of the output alone could tell.
+    """
+    settings = Settings(rate=100, timeout_ms=60_000, state=store)
+    with lab_of(settings, STATE_SEEDS[store], tmp_path / "lab", shown) as lab:
+        history = run_clean(lab, STATE_SEEDS[store], STATE, settings)
+    assert len(struck(history, "checkpoint-state")) == len(STATE), history

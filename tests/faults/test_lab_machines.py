@@ -9,6 +9,7 @@ import pytest
 
 from faultlab.faults import FAULTS
 from faultlab.rounds import Settings, lab_of
+from faultlab.state import STORES
 from tests.support.lab import Fault, run_clean, shown, struck
 
 ROUNDS: dict[str, list[Fault]] = {
@@ -19,6 +20,13 @@ ROUNDS: dict[str, list[Fault]] = {
     "clock-workers": [("clock-workers", 6.0, None), ("clock-workers", 6.0, "decided"), ("clock-workers", 3.0, None)],
     "clock-broker": [("clock-broker", 6.0, None), ("clock-broker", 6.0, "decided"), ("clock-broker", 3.0, None)],
 }
+
+#: Below state; slow under the stream, not under its broker.
+STATE_ROUNDS: dict[str, list[Fault]] = {
+    "disk-full": [("disk-full", 6.0, None), ("disk-full", 3.0, "all-prepared"), ("disk-full", 3.0, "decided")],
+    "disk-slow": [("disk-slow", 5.0, None), ("disk-slow", 5.0, "all-prepared")],
+}
+STATE_SEEDS = {"disk-full": 0, "disk-slow": 23}
 
 #: Of the random numbers that each draws: which machine, and by how much; two hours forward and backward for each clock.
 SEEDS = {
@@ -46,6 +54,25 @@ def test_output_is_exactly_once_when_executors_live_hours_apart(tmp_path: Path) 
         machines = {psutil.Process(pid).environ()["FAULTLAB_SHIM"] for pid in lab.system.pids("executor")}
     assert struck(history, "clock-executor") == ["worker 2: -7200 s", "worker 1: +7200 s at decided"]
     assert len(machines) == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("fault", STATE_ROUNDS)
+def test_output_is_exactly_once_when_the_disk_below_the_state_is_full_or_slow(
+    fault: str, store: str, tmp_path: Path
+) -> None:
+    """Guards against state that a full disk cuts off half-way, in the checkpoint or where RocksDB works: what it has
+    forgotten is written twice, and what it knows too early is lost.
+    """
+    settings = Settings(rate=100, timeout_ms=60_000, machines=True, state=store)
+    with lab_of(settings, STATE_SEEDS[fault], tmp_path / "lab", shown) as lab:
+        if not FAULTS[fault].fits(lab) or lab.machine is None or lab.machine.disk is None:
+            pytest.skip("needs root for a disk of its own, and a C compiler on Linux for a slow disk")
+        history = run_clean(lab, STATE_SEEDS[fault], STATE_ROUNDS[fault], settings)
+        local = [path.name for path in (lab.machine.disk / "local").iterdir()]
+    assert len(struck(history, fault)) == len(STATE_ROUNDS[fault]), history
+    assert any(name.startswith("blockmgr-") for name in local), local
 
 
 @pytest.mark.long

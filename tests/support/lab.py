@@ -37,10 +37,12 @@ def in_turn(lab: Lab, seed: int, faults: Sequence[Fault]) -> Verdict:
     return lab.judged()
 
 
-def run_clean(lab: Lab, seed: int, faults: Sequence[Fault]) -> str:
-    """Run :func:`in_turn`; neither the lab nor the product's checker may find anything. Returns the history."""
+def run_clean(lab: Lab, seed: int, faults: Sequence[Fault], settings: Settings | None = None) -> str:
+    """Run :func:`in_turn`; neither the lab nor the product's checker may find anything that the settings (by
+    default: those of a round without any) rule out. Returns the history.
+    """
     verdict = in_turn(lab, seed, faults)
-    checked = check_too(verdict, lab, Settings())
+    checked = check_too(verdict, lab, settings or Settings())
     history = lab.history.path.read_text()
     print(verdict, checked)
     assert verdict.clean, f"{verdict}\n{history}"

@@ -17,6 +17,7 @@ from faultlab.faults.checkpoints import (
     ForeignCheckpoint,
     OlderCheckpointFile,
     RewindCheckpoint,
+    SpoilState,
     TearCheckpoint,
 )
 from faultlab.faults.kind import NOTHING
@@ -92,6 +93,44 @@ def test_a_foreign_checkpoint_names_another_query_or_is_not_there(seed: int, che
     """Guards against a foreign checkpoint that is the stream's own."""
     ForeignCheckpoint().spoil(CheckpointFiles(checkpoint), Random(seed))
     assert read_checkpoint(str(checkpoint)).query_id != QUERY
+
+
+def write_state(checkpoint: Path, kind: str, checksum: bool) -> set[str]:
+    """Two partitions with the state of batches 0 to 4, of which 4 is in flight; return the names of batch 3's."""
+    for partition in "01":
+        folder = checkpoint / "state" / "0" / partition
+        folder.mkdir(parents=True)
+        for version in range(1, 6):
+            (folder / f"{version}.{kind}").write_text(f"version {version}")
+            (folder / f".{version}.{kind}.crc").write_bytes(b"crc")
+            if checksum:
+                (folder / f"{version}.{kind}.crc").write_text(f"checksum {version}")
+    return {f"state/0/{partition}/4.{kind}" for partition in "01"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("kind", "checksum"), [("delta", False), ("changelog", True)])
+def test_the_state_that_is_damaged_is_what_the_next_start_reads(
+    kind: str, checksum: bool, seed: int, checkpoint: Path
+) -> None:
+    """Guards against a lab that damages the state of a batch in flight, which Spark writes again, and so proves
+    nothing; and against an old file that Spark cannot tell from the newest one, which no sink can survive.
+    """
+    newest = write_state(checkpoint, kind, checksum)
+    said = SpoilState().spoil(CheckpointFiles(checkpoint), Random(seed))
+    name = said.split()[0]
+    left = (checkpoint / name).read_text()
+    assert name in newest and left != "version 4"
+    if "holds what version 3 held" in said:
+        assert checksum and left == "version 3"
+        assert (checkpoint / f"{name}.crc").read_text() == "checksum 3"
+    else:
+        assert "version 4".startswith(left) and ("empty" in said) == (not left)
+
+
+def test_damage_to_state_is_not_counted_where_there_is_none(checkpoint: Path) -> None:
+    """Guards against a fault that counts and does nothing."""
+    assert SpoilState().spoil(CheckpointFiles(checkpoint), Random(0)) == NOTHING
 
 
 def test_every_fault_of_a_checkpoint_can_be_drawn_by_its_name() -> None:

@@ -50,3 +50,14 @@ def test_the_copy_is_put_back_unless_the_stream_went_on_without_it(tmp_path: Pat
     assert way_out._put_back(system.write(9, "another query"))
     assert json.loads((system.path / "metadata").read_text()) == {"id": "q"}
     assert not way_out._put_back(system.write(4)) and (system.path / "commits" / "3").exists()
+
+
+def test_the_copy_is_put_back_for_state_that_cannot_be_read_although_a_batch_is_planned_since(tmp_path: Path) -> None:
+    """Guards against an operator who starts a stream again and again on state that nobody can read."""
+    system = Stopped(tmp_path)
+    way_out.keep(system.write(3))
+    planned = system.write(3)
+    (system.path / "offsets" / "3").write_text((system.path / "offsets" / "2").read_text())
+    assert not way_out._put_back(planned)
+    assert way_out._put_back(planned, state=True) and not (system.path / "offsets" / "3").exists()
+    assert not way_out._put_back(system.write(4), state=True)
