@@ -12,7 +12,8 @@ from pathlib import Path
 from exactly_once.errors import ExactlyOnceError
 from faultlab.faults import FAULTS
 from faultlab.file_stores import DISK, PLACES, check
-from faultlab.rounds import DAGSTER, Round, draw_settings, replay, run_round, under_dagster
+from faultlab.rounds import Round, replay, run_round
+from faultlab.settings import DAGSTER, draw_settings, under_dagster
 from tests.support import spark_archive
 from tests.support.s3 import S3Missing
 

@@ -3,120 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from random import Random
 
-from exactly_once.kafka.connection import Connection
-from exactly_once.local.spark_cluster import SparkCluster
-from exactly_once.options import PRODUCERS, Guarantee
-from faultlab.broker import LabBroker
+from faultlab.building import checkpoint_of, lab_of
 from faultlab.checker import BY_CHECKER, check, sentence
 from faultlab.checkpoint_files import CheckpointFiles
-from faultlab.cluster import MachineCluster
 from faultlab.faults import FAULTS
 from faultlab.faults import dagster as faults_of_dagster
-from faultlab.file_stores import DISK, file_store
 from faultlab.history import History
 from faultlab.judge import Verdict
 from faultlab.lab import Lab
-from faultlab.machine import Machine
-from faultlab.outputs import POINTS, Outputs
 from faultlab.plan import Plan, load_plan, make_plan, save_plan
-from faultlab.state import REPEATS, STORES
-from faultlab.system import SparkSystem
-from faultlab.workload import Workload
-
-#: The least that the sink takes, and what comes near a batch's time with faults in it.
-TIMEOUTS_MS = (5_000, 8_000, 15_000)
-
-#: A disk that also holds what a driver works with: RocksDB, shuffles and 10 MB of jars. After kill -9 they stay there.
-STATE_DISK_MB = 256
-
-#: Who operates the stream, when it is not the lab.
-DAGSTER = "dagster"
+from faultlab.settings import Settings, draw_settings
 
 #: Drawn three times as often as the others, where they fit: such a round is run for their sake.
 OFTEN = [fault.name for fault in faults_of_dagster.DAGSTER] * 2
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a round runs on.
-
-    Attributes
-    ----------
-    producer, guarantee : str
-        ``sink.producer`` and ``sink.guarantee``.
-    nodes : int
-        Brokers: 1 or 3.
-    executors : bool
-        Tasks on a Spark standalone cluster of two workers instead of in the driver.
-    timeout_ms : int
-        ``kafka.transaction.timeout.ms``.
-    parts : int
-        Partitions of the input, and so tasks of a batch.
-    rate : float
-        Records a second.
-    origin : bool
-        Records have a header that names their input record, by which the checker compares all of them.
-    machines : bool
-        Driver, Spark workers and brokers each on a machine of its own: with a clock and a disk that faults reach, and a
-        small disk under the driver's checkpoint and under each broker.
-    outputs : bool
-        Files and a table of PostgreSQL beside the topic, with exactly_once.
-    state : str
-        The stream has state in one of :data:`faultlab.state.STORES`, with exactly_once: its input has a fifth of the
-        records twice, its output each of them once. Empty: no state.
-    operator : str
-        :data:`DAGSTER`: Dagster launches the stream's runs, recovers it and starts it again. Empty: the lab does.
-    checkpoint : str
-        What the checkpoint is on: one of :data:`faultlab.file_stores.PLACES`. No seed draws it.
-    """
-
-    producer: str = PRODUCERS[0]
-    guarantee: str = Guarantee.EXACTLY_ONCE.value
-    nodes: int = 1
-    executors: bool = False
-    timeout_ms: int = 8_000
-    parts: int = 3
-    rate: float = 200.0
-    origin: bool = False
-    machines: bool = False
-    outputs: bool = False
-    state: str = ""
-    operator: str = ""
-    checkpoint: str = DISK
-
-
-def under_dagster(drawn: Settings) -> Settings:
-    """The same settings as far as a round under Dagster has them: exactly_once, without a cluster or machines."""
-    kept = replace(drawn, executors=False, machines=False)
-    return replace(kept, guarantee=Guarantee.EXACTLY_ONCE.value, operator=DAGSTER)
-
-
-def draw_settings(seed: int) -> Settings:
-    """Settings for a seed: mostly exactly_once with the default producer on one broker, and all the others too."""
-    random = Random(f"settings/{seed}")
-    drawn = Settings(
-        producer=random.choice((PRODUCERS[0], PRODUCERS[0], PRODUCERS[1])),
-        guarantee=random.choice((*["exactly_once"] * 8, "at_least_once", "none")),
-        nodes=random.choice((1, 1, 3)),
-        executors=random.random() < 0.25,
-        timeout_ms=random.choice(TIMEOUTS_MS),
-        parts=random.randint(2, 4),
-        machines=random.random() < 0.5,
-    )
-    # without a commit log, the checker has the origin alone
-    drawn = replace(drawn, origin=random.random() < 0.5 or drawn.guarantee != Guarantee.EXACTLY_ONCE.value)
-    if drawn.guarantee != Guarantee.EXACTLY_ONCE.value:
-        return drawn
-    drawn = replace(drawn, outputs=random.random() < 0.25)
-    if random.random() < 0.25:  # of records that come twice, the checker would call one of the two lost
-        drawn = replace(drawn, state=random.choice(STORES), origin=False)
-    return drawn
 
 
 @dataclass(frozen=True)
@@ -226,11 +129,6 @@ def check_too(verdict: Verdict, lab: Lab, settings: Settings) -> str:
     return sentence(report)
 
 
-def checkpoint_of(lab: Lab) -> str:
-    """Where the checkpoint of a round's stream is."""
-    return str(lab.system.checkpoint)  # type: ignore[attr-defined]  # of a sink of ours, as each round has
-
-
 def _by_clocks(lab: Lab) -> frozenset[str]:
     """What the checker tells by the brokers' clocks, once one of them has jumped."""
     return frozenset({f"{BY_CHECKER}precommitted read"} if lab.history.done["clock-broker"] else ())
@@ -252,70 +150,3 @@ ALLOWED = {
     "at_least_once": _by_both("duplicate", "key reorder"),
     "none": _by_both("duplicate", "key reorder", "lost", "torn batch"),
 }
-
-
-def _cluster(settings: Settings, folder: Path) -> SparkCluster:
-    return MachineCluster(folder) if settings.machines else SparkCluster(folder)
-
-
-def _machine(settings: Settings, folder: Path) -> Machine:
-    return Machine(folder, disk_mb=STATE_DISK_MB) if settings.state else Machine(folder)
-
-
-def _environment(settings: Settings, machine: Machine | None) -> dict[str, str]:
-    """For the driver's processes. With state, their local folder is on the machine's disk too."""
-    if machine is None:
-        return {}
-    local = {"SPARK_LOCAL_DIRS": str(machine.disk / "local")} if settings.state and machine.disk else {}
-    return {**machine.environment, **local}
-
-
-@contextmanager
-def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], None]) -> Iterator[Lab]:
-    """Brokers, proxies, workload and stream as the settings say; all of it ends with the block."""
-    with ExitStack() as stack:
-        broker = LabBroker(folder / "broker", nodes=settings.nodes, machines=settings.machines)
-        stack.callback(broker.stop)
-        stack.callback(broker.kill)  # first: nobody uses the folder again, and an orderly stop is slow
-        broker.start()
-        past, through = Connection(broker.bootstrap_servers), Connection(broker.system_servers)
-        sent = {"partitions": settings.parts, "rate": settings.rate, "repeats": REPEATS if settings.state else 0.0}
-        workload = Workload(past, folder / "writers", seed, **sent)
-        stack.callback(workload.close)
-        store = stack.enter_context(file_store(settings.checkpoint, folder / settings.checkpoint))
-        cluster = stack.enter_context(_cluster(settings, folder / "spark")) if settings.executors else None
-        options = {"sink.producer": settings.producer, "sink.guarantee": settings.guarantee}
-        if settings.guarantee == Guarantee.EXACTLY_ONCE.value:
-            options["kafka.transaction.timeout.ms"] = str(settings.timeout_ms)
-        machine = stack.enter_context(_machine(settings, folder / "machine")) if settings.machines else None
-        checkpoint = str(machine.disk / "checkpoint") if machine and machine.disk else ""
-        environment = _environment(settings, machine)
-        outputs = stack.enter_context(Outputs(folder / "archive")) if settings.outputs else None
-        if settings.operator == DAGSTER:
-            from faultlab.dagster_system import DagsterSystem  # here: its import takes seconds
-
-            history, others = History(folder / "history", show), outputs.descriptions() if outputs is not None else []
-            dagster = DagsterSystem(
-                workload, through, folder, history, options, settings.origin, settings.state, others
-            )
-            dagster.points += POINTS if others else ()
-            stack.callback(dagster.close)
-            yield Lab(broker, workload, dagster, history, dagster.sink_id, outputs=outputs)
-            return
-        system = SparkSystem(
-            workload,
-            through,
-            folder,
-            options,
-            checkpoint=store.checkpoint if store else checkpoint,
-            conf=store.server.conf if store else {},
-            cluster=cluster,
-            environment=environment,
-            origin=settings.origin,
-            state=settings.state,
-        )
-        if outputs is not None:
-            system.participants = outputs.descriptions()
-            system.points += POINTS
-        stack.callback(system.close)
-        yield Lab(broker, workload, system, History(folder / "history", show), system.sink_id, machine, outputs, store)

@@ -15,7 +15,8 @@ from faultlab.faults.brokers import BROKERS
 from faultlab.faults.network import NETWORK
 from faultlab.faults.processes import PROCESSES
 from faultlab.plan import Plan, Step
-from faultlab.rounds import Round, Settings, replay, run_round
+from faultlab.rounds import Round, replay, run_round
+from faultlab.settings import Settings
 
 #: Transactions outlive every fault here: what must come back comes back within seconds.
 QUICK = Settings(timeout_ms=15_000, origin=True)

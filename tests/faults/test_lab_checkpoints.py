@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from faultlab.rounds import Settings, lab_of
+from faultlab.building import lab_of
+from faultlab.settings import Settings
 from faultlab.state import STORES
 from tests.support.lab import Fault, run_clean, shown, struck
 

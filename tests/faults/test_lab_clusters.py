@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from faultlab.rounds import Settings, lab_of
+from faultlab.building import lab_of
+from faultlab.settings import Settings
 from tests.support.lab import run_clean, shown, struck
 
 #: On the executors, then on the driver.

@@ -8,10 +8,12 @@ import pytest
 
 from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.sensors.stream import TAG_RESTART_OF
+from faultlab.building import lab_of
 from faultlab.dagster_system import DagsterSystem
 from faultlab.lab import Lab
 from faultlab.plan import Plan, Step
-from faultlab.rounds import DAGSTER, Settings, check_too, lab_of
+from faultlab.rounds import check_too
+from faultlab.settings import DAGSTER, Settings
 from tests.support.lab import Fault, run_clean, shown, struck
 
 pytestmark = pytest.mark.long

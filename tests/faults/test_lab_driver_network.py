@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from faultlab.rounds import Settings, lab_of
+from faultlab.building import lab_of
+from faultlab.settings import Settings
 from tests.support.lab import Fault, run_clean, shown, struck
 
 #: Longer than Spark waits for a heartbeat here, with time for the executor that takes over.

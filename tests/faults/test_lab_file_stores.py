@@ -12,10 +12,11 @@ from random import Random
 import pytest
 
 from exactly_once.checkpoint import read_checkpoint
+from faultlab.building import lab_of
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults.checkpoints import ForeignCheckpoint, RewindCheckpoint, TearCheckpoint
 from faultlab.file_stores import file_store
-from faultlab.rounds import Settings, lab_of
+from faultlab.settings import Settings
 from faultlab.system import GONE
 from tests.support.lab import Fault, run_clean, shown, struck
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from faultlab.building import lab_of
 from faultlab.faults import FAULTS
-from faultlab.rounds import Settings, lab_of
+from faultlab.settings import Settings
 from faultlab.state import STORES
 from tests.support.lab import Fault, run_clean, shown, struck
 

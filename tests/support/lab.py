@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from faultlab import way_out
+from faultlab.building import checkpoint_of
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.judge import Verdict
 from faultlab.lab import Execution, Lab
 from faultlab.plan import Plan, Step
-from faultlab.rounds import Settings, check_too, checkpoint_of
+from faultlab.rounds import check_too
+from faultlab.settings import Settings
 from faultlab.system import SparkSystem
 from tests.support.processes import until
 

@@ -25,7 +25,8 @@ from faultlab.history import History
 from faultlab.judge import NAMED, Verdict, compare, split_keys
 from faultlab.lab import Execution, Lab
 from faultlab.plan import GAPS_S, LASTS_S, Plan, Step, load_plan, make_plan, save_plan
-from faultlab.rounds import ALLOWED, Round, Settings, draw_settings
+from faultlab.rounds import ALLOWED, Round
+from faultlab.settings import Settings, draw_settings
 from faultlab.state import STORES, firsts
 from tests.support.oracle import Message, Row
 

@@ -16,7 +16,8 @@ from faultlab.faults import FAULTS
 from faultlab.faults.dagster import DAGSTER as OF_DAGSTER
 from faultlab.faults.dagster import KillCodeServer, KillDaemon, PauseDaemon
 from faultlab.faults.kind import NOTHING
-from faultlab.rounds import DAGSTER, OFTEN, Settings, draw_settings, under_dagster
+from faultlab.rounds import OFTEN
+from faultlab.settings import DAGSTER, Settings, draw_settings, under_dagster
 from faultlab.state import STORES
 
 STREAM = LabStream("in-1-abc", "lab-2-def-out", "lab-2-def", "/lab", {"sink.producer": "librdkafka"}, origin=True)

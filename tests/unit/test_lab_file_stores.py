@@ -16,7 +16,7 @@ from faultlab.faults.disks import FillCheckpointDisk
 from faultlab.faults.file_stores import FILE_STORES, KillDataNode, KillNameNode, PauseS3
 from faultlab.faults.kind import NOTHING
 from faultlab.file_stores import FileStore, file_store
-from faultlab.rounds import draw_settings
+from faultlab.settings import draw_settings
 from tests.support.hdfs import DATA_NODE, NAME_NODE, Hdfs
 from tests.support.s3 import S3
 
