@@ -34,8 +34,14 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
         stack.callback(broker.stop)
         stack.callback(broker.kill)  # first: nobody uses the folder again, and an orderly stop is slow
         broker.start()
-        sent = {"partitions": settings.parts, "rate": settings.rate, "repeats": REPEATS if settings.state else 0.0}
-        workload = Workload(Connection(broker.bootstrap_servers), folder / "writers", seed, **sent)
+        workload = Workload(
+            Connection(broker.bootstrap_servers),
+            folder / "writers",
+            seed,
+            partitions=settings.parts,
+            rate=settings.rate,
+            repeats=REPEATS if settings.state else 0.0,
+        )
         stack.callback(workload.close)
         outputs = stack.enter_context(Outputs(folder / "archive")) if settings.outputs else None
         site = _Site(stack, settings, folder, broker, workload, outputs, History(folder / "history", show))
