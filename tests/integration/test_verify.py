@@ -25,7 +25,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import group_offsets, published_batches
-from exactly_once.kafka.leaders import abort_hanging, open_on
+from exactly_once.kafka.leaders import _mark, abort_hanging, open_on
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops.verify import Anomaly, Report, verify
 from exactly_once.protocol.names import offsets_group, part_id
@@ -172,9 +172,7 @@ def test_a_transaction_that_was_aborted_on_one_partition_alone_is_torn(
     sink.decide(1, [handle])
     with Admin(connection) as admin:
         (here,) = open_on(admin, [(sink.topic, 2)])
-        from exactly_once.kafka.leaders import _abort
-
-        _abort(admin, here)
+        _mark(admin, here, False)
     sink.end([handle])
     sink.complete(1)
     report = look(sink)
