@@ -43,7 +43,8 @@ class Diagnosis:
 #: How Amazon's SDK tells that S3 did not answer. A host that it does not know, or a certificate, it names instead.
 _S3_SILENT = ("Read timed out", "Connect to", "Connection reset", "The target server failed to respond", "Broken pipe")
 
-#: Spark's names (in the text of the exception) -> code, way out, restart heals.
+#: Spark's names (in the text of the exception) -> code, way out, restart heals. The first that matches counts. What is
+#: full or away comes before what cannot be read; the state before other files: below it, Spark names the torn file too.
 _SPARK = (
     (
         ("No space left on device",),
@@ -63,38 +64,6 @@ _SPARK = (
         ("UnknownTopicOrPartitionException",),
         "SPARK-INPUT-TOPIC",
         "Create the input topic, or correct its name",
-        False,
-    ),
-    (
-        (
-            "Incomplete log file",
-            "MALFORMED_LOG_FILE",
-            "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
-            "Checksum error",
-            "No content to map due to end-of-input",
-            "Unexpected end-of-input",
-        ),
-        "SPARK-CHECKPOINT-TORN",
-        "A file of the checkpoint is torn. Do not delete anything by hand: run the job checkpoint_repair (a dry run "
-        "first), or exactly-once checkpoint repair LOCATION --sink SINK. For a file below sources, which it does not "
-        "repair, put back the newest whole copy of the checkpoint",
-        False,
-    ),
-    (
-        # the first of an empty file, which Spark's requirement does not name; the other of any text that is no JSON
-        ("requirement failed\n=== Streaming Query", 'Expected e.g. {"topicA"'),
-        "SPARK-SOURCE-OFFSETS",
-        "If the option startingOffsets is JSON of your own, correct it. Else look at the file sources/0/0 of the "
-        "checkpoint, which Spark reads until the first batch is committed: if it is torn, put back the newest whole "
-        "copy of the checkpoint, or delete this file and sources/0/.0.crc, and start again: Spark looks the first "
-        "offsets up anew, by startingOffsets",
-        False,
-    ),
-    (
-        ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"),
-        "SPARK-TWO-DRIVERS",
-        "Another driver is running on the same checkpoint: stop one of the two. If there is no other driver, a file of "
-        "the checkpoint was deleted without its checksum: run the job checkpoint_repair",
         False,
     ),
     (
@@ -151,6 +120,38 @@ _SPARK = (
         "away, mend that and start again, unchanged. If a file below the checkpoint's state folder is torn or missing, "
         "no command repairs it: put back the newest whole copy of the checkpoint, all of its files, and start again. "
         "Without a copy, start with a new checkpoint and a new sink id",
+        False,
+    ),
+    (
+        (
+            "Incomplete log file",
+            "MALFORMED_LOG_FILE",
+            "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+            "Checksum error",
+            "No content to map due to end-of-input",
+            "Unexpected end-of-input",
+        ),
+        "SPARK-CHECKPOINT-TORN",
+        "A file of the checkpoint is torn. Do not delete anything by hand: run the job checkpoint_repair (a dry run "
+        "first), or exactly-once checkpoint repair LOCATION --sink SINK. For a file below sources, which it does not "
+        "repair, put back the newest whole copy of the checkpoint",
+        False,
+    ),
+    (
+        # the first of an empty file, which Spark's requirement does not name; the other of any text that is no JSON
+        ("requirement failed\n=== Streaming Query", 'Expected e.g. {"topicA"'),
+        "SPARK-SOURCE-OFFSETS",
+        "If the option startingOffsets is JSON of your own, correct it. Else look at the file sources/0/0 of the "
+        "checkpoint, which Spark reads until the first batch is committed: if it is torn, put back the newest whole "
+        "copy of the checkpoint, or delete this file and sources/0/.0.crc, and start again: Spark looks the first "
+        "offsets up anew, by startingOffsets",
+        False,
+    ),
+    (
+        ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"),
+        "SPARK-TWO-DRIVERS",
+        "Another driver is running on the same checkpoint: stop one of the two. If there is no other driver, a file of "
+        "the checkpoint was deleted without its checksum: run the job checkpoint_repair",
         False,
     ),
     (

@@ -5,6 +5,7 @@ import pytest
 from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.errors import BrokerUnreachable, CheckpointRewound, Expired, Fenced, all_errors
 
+STATE = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state."
 S3A = "getFileStatus on s3a://b/c/commits: software.amazon.awssdk.core.exception.SdkClientException:"
 
 
@@ -88,6 +89,11 @@ def test_what_a_restart_cannot_heal_is_marked():
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.", "SPARK-STATE-UNREADABLE"),
         ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] An error occurred", "SPARK-STATE-UNREADABLE"),
         ("[CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED] Checksum verification failed", "SPARK-STATE-UNREADABLE"),
+        (f"{STATE}\nChecksumException: Checksum error: file:/c/state/0/0/3.changelog at 0", "SPARK-STATE-UNREADABLE"),
+        (f"{STATE}\nJsonEOFException: Unexpected end-of-input in c/state/0/0/3.zip", "SPARK-STATE-UNREADABLE"),
+        (f"{STATE}\nCall From a to b:8020 failed on connection exception: java.net.Conn", "SPARK-CHECKPOINT-AWAY"),
+        (f"{STATE}\njava.lang.OutOfMemoryError: Java heap space", "SPARK-MEMORY"),
+        ("Failed to construct kafka consumer: SaslAuthenticationException: Authentication failed", "SPARK-DENIED"),
         ("Py4JNetworkError: Answer from Java side is empty", "SPARK-JVM-GONE"),
     ],
 )
