@@ -156,7 +156,7 @@ def _commit(lines: Sequence[Line]) -> str:
         (
             f"{line['brokers']}",
             f"{line['parts']:,}",
-            f"{line['alive_ms'] + line['place_ms'] + line['decide_ms']:.0f}",
+            f"{line['alive_ms'] + line['leaders_ms'] + line['decide_ms']:.0f}",
             f"{line['end_ms'] + line['mark_ms']:.0f}",
         )
         for line in lines

@@ -86,7 +86,7 @@ def commits(folder: Path, large: bool, keep: Callable[[commit.Commit], None]) ->
         for r in commit.measure(folder / "commit", brokers, sizes):
             keep(r)
             print(
-                f"  {r.brokers} broker(s), {r.parts:5,d} parts: alive {r.alive_ms:.1f}, place {r.place_ms:.1f}, "
+                f"  {r.brokers} broker(s), {r.parts:5,d} parts: alive {r.alive_ms:.1f}, leaders {r.leaders_ms:.1f}, "
                 f"decide {r.decide_ms:.1f}, end {r.end_ms:.1f}, mark {r.mark_ms:.1f}; opening one part "
                 f"{r.open_ms:.1f}; the decision {r.decision_bytes:,} bytes of JSON",
                 flush=True,

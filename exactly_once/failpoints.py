@@ -3,8 +3,8 @@ nothing.
 
 The variable names a folder. A point fires when the folder holds a file with the point's name. The process renames the
 file to ``<point>.reached`` first: the point fires once over all processes, and a test can wait for the new name. The
-file's text is the action: ``hang`` (until the test kills the process), ``exit`` (this process alone, at once),
-``raise``, or ``sleep <seconds>``. Then it is the id of the process.
+file's text is the action: ``hang`` (until the test kills the process), ``wait`` (until the test removes the
+file), ``exit`` (this process alone, at once), ``raise``, or ``sleep <seconds>``. Then it is the id of the process.
 """
 
 from __future__ import annotations
@@ -57,4 +57,8 @@ def _fire(folder: Path, name: str) -> None:
         raise RuntimeError(f"failpoint {name}")
     if action == "exit":
         os._exit(17)
+    if action == "wait":
+        while reached.exists():
+            time.sleep(0.02)
+        return
     time.sleep(float(argument) if action == "sleep" else 3600)  # "hang": until the test kills us

@@ -1,4 +1,4 @@
-"""What the leaders of partitions say of open transactions: where they begin, what they hold, and which ones hang.
+"""What the leaders of partitions say of open transactions: what they hold, and which ones hang.
 
 A hanging transaction is open at a partition's leader, and no coordinator will ever end it. A time-out cannot help,
 since it is the coordinator that times out. They come from brokers before 3.6 (or with
@@ -25,7 +25,8 @@ from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.kafka.transactions import Description, check_all_seen, describe, ids_of
-from exactly_once.protocol.records import Place, PreparedTransaction
+from exactly_once.protocol.checksum import mismatch
+from exactly_once.protocol.records import Extent, PreparedTransaction
 
 #: The brokers' default of transaction.max.timeout.ms: no coordinator leaves a transaction open for longer than that.
 OLDER_THAN_S = 900.0
@@ -38,16 +39,16 @@ _SECOND_LOOK_S = 10.0
 _PARTITIONS_AT_ONCE = 500
 
 #: (Transaction, partition) pairs that are looked at before a decision, at least one for each transaction. A leader
-#: answers with every producer that wrote to the partition within a day, at some 30 microseconds each: for this many
+#: answers with every producer that wrote to the partition within a day, at up to 10 microseconds each: for this many
 #: pairs a tenth of a second.
-_PAIRS = 1_000
+_PAIRS = 10_000
 
 #: A leader that says that a transaction is not there is asked again for this long: it may be one that has been deposed
 #: and does not know it yet.
 _SURE_S = 2.0
 
-#: By partition, (producer id, epoch) of its open transactions -> their first offset.
-Beginning = dict[Partition, dict[tuple[int, int], int]]
+#: By partition whose leader was asked, (producer id, epoch) of its open transactions -> what they hold there.
+Open = dict[Partition, dict[tuple[int, int], Extent]]
 
 
 class Hanging(NamedTuple):
@@ -74,25 +75,6 @@ class Hanging(NamedTuple):
         return f"{self.topic}-{self.partition}@{self.start_offset}"
 
 
-class Beginnings(NamedTuple):
-    """The partition leaders' reports about open transactions; see :func:`beginnings`.
-
-    Attributes
-    ----------
-    places : dict of str to Place
-        By transactional id, where the transaction has its first record, on one of its partitions.
-    missing : dict of str to (str, int)
-        By transactional id, a partition of the transaction whose leader knows no such open transaction: its records are
-        gone.
-    unasked : str
-        Why some leaders could not be asked; "" when all were.
-    """
-
-    places: dict[str, Place]
-    missing: dict[str, Partition]
-    unasked: str = ""
-
-
 class _Answer(NamedTuple):
     """One partition in the answer to DescribeProducers."""
 
@@ -105,70 +87,63 @@ class _Answer(NamedTuple):
 # -- before a decision ------------------------------------------------------------------------------------------------
 
 
-def beginnings(admin: Admin, described: Iterable[Description]) -> Beginnings:
-    """Find the first record of each of these open transactions, or that it has none.
+def mismatches(
+    admin: Admin, handles: Sequence[PreparedTransaction], described: Mapping[str, Description]
+) -> tuple[dict[str, str], str]:
+    """How open transactions differ from what their tasks wrote (:mod:`exactly_once.protocol.checksum`).
 
-    Partitions that may not be read, and leaders that do not answer, say nothing either way.
+    Parameters
+    ----------
+    described : mapping
+        What the coordinators say of them.
+
+    Returns
+    -------
+    (dict of str to str, str)
+        By transactional id, a clause that says how; and why some leaders could not be asked, "" when all were.
     """
-    wanted = {d.transactional_id: d for d in described if d.partitions}
-    each = max(1, _PAIRS // max(1, len(wanted)))
-    asked = sorted({p for d in wanted.values() for p in d.partitions[:each]})
-    found = Beginnings({}, {})
+
+    def compared(answers: Open) -> dict[str, str]:
+        whys = {
+            h.transactional_id: mismatch(
+                h.written,
+                described[h.transactional_id].partitions,
+                {p: answers[p].get((h.producer_id, h.epoch)) for p in h.written if p in answers},
+            )
+            for h in handles
+        }
+        return {name: why for name, why in whys.items() if why}
+
+    if (found := compared({})) or not handles:
+        return found, ""
+    each = max(1, _PAIRS // len(handles))
+    asked = sorted({p for h in handles for p in sorted(h.written)[:each]})
     for _ in Deadline(min(_SURE_S, admin.deadline.left)).tries():
         try:
             answers, unasked = _producers_on(admin, asked)
         except ExactlyOnceError as e:
-            return found if found.missing else Beginnings({}, {}, e.what)
-        found = read_beginnings(wanted.values(), answers, each, unasked)
-        if not found.missing:
+            return found, "" if found else e.what
+        found = compared(answers)
+        if not found:
             break
-    return found
+    return found, unasked
 
 
-def read_beginnings(
-    described: Iterable[Description],
-    answers: Mapping[Partition, Mapping[tuple[int, int], int]],
-    each: int,
-    unasked: str = "",
-) -> Beginnings:
-    """What ``answers`` say: for each partition that was asked, (producer id, epoch) of its open transactions -> offset.
-
-    ``each`` is how many partitions of a transaction were asked at most.
-    """
-    places: dict[str, Place] = {}
-    missing: dict[str, Partition] = {}
-    for d in described:
-        mine = (d.producer_id, d.producer_epoch)
-        for where in d.partitions[:each]:
-            if where not in answers:
-                continue
-            if mine not in answers[where]:
-                missing[d.transactional_id] = where
-            elif d.transactional_id not in places:
-                places[d.transactional_id] = Place(*where, answers[where][mine])
-    return Beginnings(places, missing, unasked)
-
-
-def with_places(handles: Sequence[PreparedTransaction], places: Mapping[str, Place]) -> tuple[PreparedTransaction, ...]:
-    """The handles with what is known of where their records begin: by the leaders now, else by the task."""
-    return tuple(h.at(places.get(h.transactional_id, h.place)) for h in handles)
-
-
-def _producers_on(admin: Admin, partitions: list[Partition]) -> tuple[Beginning, str]:
+def _producers_on(admin: Admin, partitions: list[Partition]) -> tuple[Open, str]:
     """The transactions that the leaders of these partitions know as open.
 
     A partition that does not exist has none. One that may not be read is left out, and the text says why.
     """
 
-    async def question() -> tuple[Beginning, str]:
-        found: Beginning = {p: {} for p in partitions}
+    async def question() -> tuple[Open, str]:
+        found: Open = {p: {} for p in partitions}
         unasked = ""
         topics = sorted({topic for topic, _ in partitions})
         for p in await _describe_producers(admin, topics, set(partitions).__contains__):
             here = (p.topic, p.partition)
             try:
                 check(p.code, f"DescribeProducers of {p.topic}-{p.partition}")
-                found[here] = {(h.producer_id, h.producer_epoch): h.start_offset for h in p.open}
+                found[here] = {(h.producer_id, h.producer_epoch): Extent(h.start_offset, h.records) for h in p.open}
             except KafkaError as e:
                 if e.retriable:
                     raise

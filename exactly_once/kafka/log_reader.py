@@ -190,11 +190,11 @@ def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:
     begin = found[0].start_offset if found else position
     return CommitLogBlocked(
         f"the commit log {topic} cannot be read beyond offset {position}: {what} hides the records after it",
-        "Only the sink may write to this topic: stop the other writer to end its transaction, or wait for that "
-        "transaction's timeout. If the transaction stays open, end it with kafka-transactions.sh abort --topic "
-        f"{topic} --partition {PARTITION} --start-offset {begin}, or, if it has been open for more than "
-        f"{OLDER_THAN_S / 60:g} minutes and no coordinator knows it, with exactly-once transactions abort --hanging "
-        f"{topic}-{PARTITION}@{begin} (in Dagster: the job end_hanging); then start again",
+        "Only the sink may write to this topic: stop the other writer, which ends its transaction, at its timeout at "
+        f"the latest. If the transaction has been open for more than {OLDER_THAN_S / 60:g} minutes and no coordinator "
+        f"knows it, end it with exactly-once transactions abort --hanging {topic}-{PARTITION}@{begin} (in Dagster: the "
+        "job end_hanging). Do not use kafka-transactions.sh abort on a transaction that a coordinator knows: it ends "
+        "the transaction on one partition alone. Then start again",
     )
 
 

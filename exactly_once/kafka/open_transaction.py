@@ -11,7 +11,8 @@ from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.transactions import Description, describe, describe_beside, initialisation, initialise
-from exactly_once.protocol.records import Place, PreparedTransaction
+from exactly_once.protocol.checksum import mismatch, not_whole
+from exactly_once.protocol.records import Place, PreparedTransaction, Written
 
 #: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
 OPEN_BUDGET_S = 30.0
@@ -106,7 +107,7 @@ class OpenTransaction:
         return described
 
     def prepared(
-        self, part: int, records: int, size: int, digest: str, form: str, place: Place | None = None
+        self, part: int, records: int, size: int, digest: str, form: str, written: Written
     ) -> PreparedTransaction:
         """Make sure, when all is sent, that this very transaction is open, and the task in time; return the handle.
 
@@ -114,6 +115,8 @@ class OpenTransaction:
         ------
         PrepareFailed
             When the broker does not confirm it.
+        Expiring
+            When it confirms it without a partition of ``written``, or with another one.
         Fenced, PrepareFailed
             When the task is too late.
         """
@@ -127,8 +130,20 @@ class OpenTransaction:
                 "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses this "
                 "transactional id",
             )
+        if why := mismatch(written, seen.partitions):
+            raise not_whole(self.transactional_id, part, why)
+        place = min((Place(*p, e.first_offset) for p, e in written.items() if e.first_offset >= 0), default=None)
         return PreparedTransaction(
-            self.transactional_id, self.producer_id, self.epoch, part, records, size, digest, place, form=form
+            self.transactional_id,
+            self.producer_id,
+            self.epoch,
+            part,
+            records,
+            size,
+            digest,
+            place,
+            written,
+            form=form,
         )
 
     def longest_timeout_ms(self) -> int | None:

@@ -71,9 +71,9 @@ class Sender:
                 **producer_config,
                 **connection.librdkafka(),
                 **FAST_CONNECT,
+                "delivery.report.only.error": True,  # a failed delivery is reported; flush() checks that none is left
                 **fixed,
                 "partitioner": "murmur2_random",  # the Java client's: the same key goes where Spark's sink puts it
-                "delivery.report.only.error": True,  # a failed delivery is reported; flush() checks that none is left
                 "on_delivery": self._on_delivery,
                 "logger": librdkafka_log,
             }

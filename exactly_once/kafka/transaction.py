@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
@@ -21,12 +21,17 @@ from exactly_once.kafka.produce.forms import form_of, joined
 from exactly_once.kafka.produce.records import Headers, Records, place_of
 from exactly_once.kafka.refusal import reason_of
 from exactly_once.kafka.sender import Sender
-from exactly_once.protocol.records import PreparedTransaction
+from exactly_once.protocol.records import Extent, PreparedTransaction
 
 
 def fixed_settings(transactional_id: str, timeout_ms: int) -> dict[str, Any]:
-    """What exactly-once fixes of a producer's settings."""
-    return {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "acks": "all"}
+    """What exactly-once fixes of a producer's settings. Each delivery is reported: the handle says what was written."""
+    return {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": timeout_ms,
+        "acks": "all",
+        "delivery.report.only.error": False,
+    }
 
 
 class PartTransaction(Sender):
@@ -62,6 +67,8 @@ class PartTransaction(Sender):
     ):
         self._admin = admin
         self._digest, self._form = RowDigest(), ""
+        self._first_offsets: dict[tuple[str, int], int] = {}
+        self._acknowledged: dict[tuple[str, int], int] = {}
         super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
         self.open = OpenTransaction(transactional_id, admin, late)
         assert self._producer is not None
@@ -118,9 +125,19 @@ class PartTransaction(Sender):
             When the task is too late.
         """
         self.flush(timeout_s)
-        handle = self.open.prepared(part, self.records, self.bytes, self._digest.text, self._form)
+        written = {p: Extent(max(-1, first), self._acknowledged[p]) for p, first in self._first_offsets.items()}
+        handle = self.open.prepared(part, self.records, self.bytes, self._digest.text, self._form, written)
         self._producer = None
         return handle
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        """The reports of one partition come in order. A batch that was sent again may have no offset: -1001."""
+        if error is not None:
+            super()._on_delivery(error, message)
+            return
+        where = message.topic() or "", message.partition() or 0
+        self._first_offsets.setdefault(where, message.offset() or 0)
+        self._acknowledged[where] = self._acknowledged.get(where, 0) + 1
 
     def _raise_failure(self) -> None:
         # the client drops what it holds when a transaction may not go on, and does not say why: perhaps a missing right

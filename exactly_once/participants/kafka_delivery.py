@@ -45,10 +45,9 @@ class _DeliveredPart(PartWriter[PreparedTransaction]):
         self._rows = rows
         waits = options.guarantee is Guarantee.AT_LEAST_ONCE
         self._sender = _acknowledged(options, name) if waits else _lasting(options)
-        self._topics: set[str] = set()
 
     def write(self, rows: pa.RecordBatch) -> None:
-        self._rows.send(rows, self._sender, self._topics)
+        self._rows.send(rows, self._sender)
 
     def pre_commit(self) -> None:
         if isinstance(self._sender, UnacknowledgedSender):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -30,8 +29,8 @@ from exactly_once.protocol.too_long import limit_ms, too_long_error
 class Rows(Protocol):
     """Rows as records (:class:`exactly_once.spark.columns.Columns`)."""
 
-    def send(self, batch: pa.RecordBatch, sender: ColumnSender, topics: set[str]) -> None:
-        """Send every row of ``batch``; adds the topics that were written to ``topics``."""
+    def send(self, batch: pa.RecordBatch, sender: ColumnSender) -> None:
+        """Send every row of ``batch``."""
 
 
 class KafkaPart(PartWriter[PreparedTransaction]):
@@ -44,7 +43,6 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         self._timeout_ms = ticket.timeout_ms if ticket else DEFAULT_TRANSACTION_TIMEOUT_MS
         self._part = part
         self._transaction: PartTransaction | ArrowTransaction | None = None
-        self._topics: set[str] = set()
         self._late = LateCheck(options.connection, part.sink_id, ticket) if ticket else None
         self._opening: Opening | None = None
 
@@ -53,15 +51,14 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         if rows.num_rows:
             transaction = self._transaction = self._transaction or self._begin()
             with self._in_time(transaction):
-                self._rows.send(rows, transaction, self._topics)
+                self._rows.send(rows, transaction)
 
     def pre_commit(self) -> PreparedTransaction | None:
         """Flush, verify every delivery, and leave the transaction open for the driver."""
         if self._transaction is None:
             return None
         with self._in_time(self._transaction):
-            handle = self._transaction.prepare(self._part.part, self._options.delivery_timeout_s)
-        return replace(handle, topics=tuple(sorted(self._topics)))
+            return self._transaction.prepare(self._part.part, self._options.delivery_timeout_s)
 
     def abort(self) -> None:
         """Abort at once, so that readers are not blocked until a sweep."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from exactly_once import failpoints
@@ -12,7 +12,7 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired, Expiring, NotAuthorized, Unfinished
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.evidence import Fate, fates
-from exactly_once.kafka.leaders import Beginnings, beginnings, with_places
+from exactly_once.kafka.leaders import mismatches
 from exactly_once.kafka.transactions import (
     Description,
     End,
@@ -25,10 +25,11 @@ from exactly_once.kafka.transactions import (
 )
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka_checks import check_topics
+from exactly_once.protocol.checksum import not_whole
 from exactly_once.protocol.loss import doubtful
 from exactly_once.protocol.names import PartId, namespace
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction, in_order
+from exactly_once.protocol.records import Decision, PreparedTransaction
 from exactly_once.protocol.too_long import SPARE, limit_ms, too_long_error
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,8 @@ IDLE = ("Empty",)
 #: For asking the coordinators. Two elections of a coordinator fit.
 ALIVE_BUDGET_S = 30.0
 
-#: For evidence that is nearly never needed; the transactions' time runs meanwhile.
-PLACES_BUDGET_S = 5.0
+#: For asking the partition leaders, whose silence forbids nothing; the transactions' time runs meanwhile.
+LEADERS_BUDGET_S = 5.0
 
 #: At this part of the timeout a warning says that batches are getting too long for it.
 WARN = 0.5
@@ -64,7 +65,7 @@ KEPT_TOPIC_IDS = 1_000
 
 def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> tuple[Decision, str]:
     """Make sure that the decision can be made, and add what the brokers know: when the batch began, its topics and
-    their ids, where its transactions begin.
+    their ids.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> 
     Returns
     -------
     (Decision, str)
-        The decision, and why some leaders could not say where transactions begin; "" when all could.
+        The decision, and why some leaders could not say what is open; "" when all could.
 
     Raises
     ------
@@ -85,16 +86,16 @@ def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> 
     _check_alive(proposal, described, admin)
     topics = sorted({*proposal.decision.topics, *(t for h in handles for t in h.topics)})
     ids = check_topics(admin, proposal.last, topics, adopts)
-    found = beginnings(admin.renew(PLACES_BUDGET_S), described.values())
-    _check_places(handles, found)
+    found, unasked = mismatches(admin.renew(LEADERS_BUDGET_S), handles, described)
+    if gone := next((h for h in handles if h.transactional_id in found), None):
+        raise not_whole(gone.transactional_id, gone.part, found[gone.transactional_id])
     decision = replace(
         proposal.decision,
-        handles=_placed(proposal.decision, found),
         began_ms=min((d.started_ms for d in described.values()), default=0),
         topics=tuple(topics),
         topic_ids=kept_topic_ids(proposal.last.topic_ids if proposal.last else {}, ids),
     )
-    return decision, found.unasked
+    return decision, unasked
 
 
 def _check_alive(proposal: Proposal, described: Mapping[str, Description], admin: Admin) -> None:
@@ -141,7 +142,7 @@ def _expiring(
                 "application ends transactions with this id",
             )
         why = f"{why}, {took_ms / 1000:.1f} s after the batch was planned"
-    longest = admin.renew(PLACES_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
+    longest = admin.renew(LEADERS_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
     return too_long_error(
         proposal.sink_id,
         proposal.checkpoint,
@@ -152,24 +153,6 @@ def _expiring(
         proposal.too_long,
         int(longest) if longest else None,
     )
-
-
-def _check_places(handles: Iterable[PreparedTransaction], found: Beginnings) -> None:
-    """By the partitions' leaders: the records are there. A leader that cannot be asked says nothing."""
-    for h in handles:
-        if where := found.missing.get(h.transactional_id):
-            raise Expiring(
-                f"the transaction {h.transactional_id} of part {h.part} is open, but its records are gone: the "
-                f"leader of {where[0]}-{where[1]} has no open transaction of producer {h.producer_id} at epoch "
-                f"{h.epoch}",
-                f"Find out whether topic {where[0]} was deleted and recreated, or whether a broker without the "
-                "records became leader (unclean.leader.election.enable); then start again",
-            )
-
-
-def _placed(decision: Decision, found: Beginnings) -> tuple[PreparedTransaction | PreparedPart, ...]:
-    others = (h for h in decision.handles if isinstance(h, PreparedPart))
-    return in_order([*with_places(decision.transactions, found.places), *others])
 
 
 def kept_topic_ids(known: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:

@@ -169,4 +169,4 @@ def _transaction(*fields: Any) -> PreparedTransaction:
         raise ValueError(f"a handle of {len(fields)} fields")
     if len(more) > 1:
         handle = replace(handle, form=more[1])
-    return handle.at(Place(*more[0])) if more and more[0] else handle
+    return replace(handle, place=Place(*more[0])) if more and more[0] else handle

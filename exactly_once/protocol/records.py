@@ -30,6 +30,17 @@ class Place(NamedTuple):
     offset: int
 
 
+class Extent(NamedTuple):
+    """What a transaction holds in one partition: where it begins there (-1 when no broker said), and how much."""
+
+    first_offset: int
+    records: int
+
+
+#: By topic and partition, what a task wrote, as the brokers acknowledged it.
+Written = Mapping[tuple[str, int], Extent]
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
     """The handle of one prepared transaction: all that another process needs to end it.
@@ -47,9 +58,10 @@ class PreparedTransaction:
     digest : str
         Digest of the records, whatever their order (:class:`exactly_once.digest.RowDigest`); "" when unknown.
     place : Place or None
-        Where to look for evidence of how the transaction ended; filled in right before the decision.
-    topics : tuple of str
-        The topics that it wrote to. The task tells the driver; the decision keeps the topics of all parts together.
+        Where to look for evidence of how the transaction ended.
+    written : mapping
+        What the task wrote, for the driver to compare with what is open (:mod:`exactly_once.protocol.checksum`). No
+        decision keeps it: what is decided is compared no more.
     end_txn_version : int
         The version that EndTxn must use, retries included; 0 before :meth:`Decision.parts_of` fills it in.
     form : str
@@ -65,7 +77,7 @@ class PreparedTransaction:
     bytes: int = 0
     digest: str = ""
     place: Place | None = None
-    topics: tuple[str, ...] = field(default=(), compare=False)
+    written: Written = field(default_factory=dict, compare=False)
     end_txn_version: int = field(default=0, compare=False)
     form: str = field(default="", compare=False)
 
@@ -79,9 +91,10 @@ class PreparedTransaction:
         """What a person calls it."""
         return self.transactional_id
 
-    def at(self, place: Place | None) -> PreparedTransaction:
-        """The handle with the place of its first record."""
-        return replace(self, place=place)
+    @property
+    def topics(self) -> set[str]:
+        """The topics that its task wrote to; the decision keeps those of all parts together."""
+        return {topic for topic, _ in self.written}
 
 
 @dataclass(frozen=True, slots=True)

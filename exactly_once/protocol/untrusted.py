@@ -145,7 +145,7 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "digest": _word,
         "form": _word,
         "place": lambda value: value is None or _is_place(value),
-        "topics": lambda value: value == (),
+        "written": lambda value: value == {},
         "end_txn_version": lambda value: value == 0,
     },
     PreparedPart: {

@@ -94,8 +94,8 @@ class Columns:
         """Return the same columns, with ``framing`` before keys and values."""
         return replace(self, framing=framing)
 
-    def send(self, batch: pa.RecordBatch, sender: ColumnSender, topics: set[str]) -> None:
-        """Send every row of ``batch``, topic by topic, and add the topics that it writes to ``topics``.
+    def send(self, batch: pa.RecordBatch, sender: ColumnSender) -> None:
+        """Send every row of ``batch``, topic by topic.
 
         Raises
         ------
@@ -110,7 +110,6 @@ class Columns:
             self._partitions(batch),
         )
         for topic, some in self._by_topic(batch, rows):
-            topics.add(topic)
             sender.send_columns(topic, some)
 
     def _by_topic(self, batch: pa.RecordBatch, rows: Records) -> Iterator[tuple[str, Records]]:

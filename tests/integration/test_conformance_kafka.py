@@ -17,8 +17,7 @@ from exactly_once.conformance import ParticipantConformance
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import beginnings, with_places
-from exactly_once.kafka.transactions import describe, end_one, end_txn_version, list_transactions
+from exactly_once.kafka.transactions import end_one, end_txn_version, list_transactions
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName, Scope
 from exactly_once.participants.kafka import KafkaParticipant
@@ -97,14 +96,6 @@ class TestKafka(ParticipantConformance):
             place = repr((row["partition"], None, 0)).encode()
             digest.add(self.topic.encode(), row["key"].encode(), value, place)
         return digest.text
-
-    def stored(self, handle: PreparedTransaction) -> Any:
-        """With the place of its records, as the driver notes it right before the decision."""
-        if handle.place is None:
-            with Admin(self.connection) as evidence:
-                places = beginnings(evidence, describe(evidence, [handle.transactional_id]).values()).places
-            (handle,) = with_places([handle], places)
-        return super().stored(handle)
 
     def visible(self) -> list[dict[str, Any]]:
         with Admin(self.connection) as admin:

@@ -1,7 +1,6 @@
 """Every line of the table of what EndTxn answers, on a real broker: what the engine makes of it, and what readers see.
 
-For each version of EndTxn: a part is prepared, its place is noted as right before a decision, something happens, and
-then the decided batch is completed.
+For each version of EndTxn: a part is prepared, something happens, and then the decided batch is completed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from exactly_once.coordinator.decide import amend
 from exactly_once.errors import Expired
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import beginnings, with_places
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import describe, end_one
 from exactly_once.local.embedded_broker import EmbeddedBroker
@@ -61,12 +59,9 @@ class Cluster:
             for row in ROWS:
                 transaction.send(self.topic, None, f"{part}{row}".encode(), partition=part)
             handle = transaction.prepare(part, 30)
-        with Admin(self.connection) as evidence:
-            places = beginnings(evidence, describe(evidence, [handle.transactional_id]).values()).places
-        (placed,) = with_places([handle], places)
-        assert placed.place is not None
+        assert handle.place is not None
         assert producer is not None
-        return placed, producer
+        return handle, producer
 
     def end(self, handle: PreparedTransaction, commit: bool, version: int | None = None) -> Outcome:
         """EndTxn from somebody else's hand."""
@@ -210,7 +205,7 @@ def test_a_decision_that_was_amended_after_an_upgrade_of_the_brokers_is_complete
     without READ on the topic nothing else tells that they are committed.
     """
     before, after = Cluster(connection, topic, fresh_name("sink"), 4), Cluster(connection, topic, "", 5)
-    kept, lost, again = (before.prepare(part=part)[0].at(None) for part in (0, 1, 2))
+    kept, lost, again = (replace(before.prepare(part=part)[0], place=None) for part in (0, 1, 2))
     assert before.complete(kept) == []
     earlier = Decision("q", 0, 1, (kept, lost), "", before.version, 0)
     replay = {"kafka": {str(lost.part): rows_of(lost)}}
@@ -306,9 +301,6 @@ def test_the_last_epochs_of_a_producer_id_and_the_first_of_the_next_lose_and_dup
             transaction = PartTransaction(cluster.connection, {}, name, 60_000, admin)
             transaction.send(cluster.topic, None, f"{n}".encode(), partition=0)
             handle = transaction.prepare(0, 30)
-        with Admin(cluster.connection) as evidence:
-            places = beginnings(evidence, describe(evidence, [name]).values()).places
-        (handle,) = with_places([handle], places)
         assert cluster.complete(handle) == []
         assert cluster.complete(handle) == []
         ids.add(handle.producer_id)

@@ -194,7 +194,7 @@ class Scene:
                     connection, {}, part_id(self.sink_id, write.ticket.token, 0, "0.0"), 60_000, admin, late
                 )
                 part.send(self.output, None, b"row")
-                handle = replace(part.prepare(0, 30), topics=(self.output,))
+                handle = part.prepare(0, 30)
             return replace(empty_part(write.ticket), handles=(handle,))
         with Admin(connection) as admin:
             opening = Opening(admin, part_id(self.sink_id, write.ticket.token, 0, "0.0"), 60_000, late)
@@ -203,7 +203,7 @@ class Scene:
                 Routes(admin), Settings.of({}, 60), opening, version, write.ticket.implicit, late
             )
             transaction.send_columns(self.output, Records(None, pa.array([b"row"], pa.binary())))
-            handle = replace(transaction.prepare(0, 30), topics=(self.output,))
+            handle = transaction.prepare(0, 30)
         made = empty_part(write.ticket)
         return replace(made, handles=(handle,))
 

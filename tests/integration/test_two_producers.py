@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from exactly_once.errors import InvalidRecord, PrepareFailed
+from exactly_once.deadline import now_ms
+from exactly_once.errors import Expiring, InvalidRecord, PrepareFailed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.open_transaction import Opening
@@ -22,10 +23,14 @@ from exactly_once.kafka.produce.transaction import ArrowTransaction
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import end_one, initialise
 from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once.participant import Proposal
+from exactly_once.participants.kafka_transactions import confirm
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.protocol.records import PreparedTransaction
+from exactly_once.protocol.planning import Batch
+from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
 from tests.support import oracle
 from tests.support.broker import create_topic, delete_topic, fresh_name
+from tests.support.hanging import mark_aborted
 from tests.support.processes import until
 from tests.support.record_rows import HEADERS
 
@@ -79,6 +84,14 @@ def pairs(count: int, size: int = 20) -> Records:
     )
 
 
+def written_to(topic: str, found: list[oracle.Message]) -> dict[tuple[str, int], Extent]:
+    """What a part wrote that is alone in its topic, as a reader finds it."""
+    offsets: dict[int, list[int]] = {}
+    for m in found:
+        offsets.setdefault(m.partition, []).append(m.offset)
+    return {(topic, p): Extent(min(some), len(some)) for p, some in offsets.items()}
+
+
 EVERY_COLUMN = Records(
     binary(b"k", None, b"", b"k", b"other"),
     binary(b"v", b"", None, b"tombstone? no", "ä€".encode()),
@@ -112,6 +125,7 @@ def test_every_column_arrives_the_same_by_each_way(connection: Connection) -> No
             (m.partition, m.key, m.value, m.headers, m.timestamp_ms if m.timestamp_ms in chosen else 0) for m in found
         ]
         seen.append(sorted(rows, key=repr))
+        assert handle.written == written_to(topic, found)
     assert seen[0] == seen[1] == seen[2]
     assert len(seen[0]) == 505
 
@@ -131,8 +145,46 @@ def test_a_part_of_many_requests_arrives_in_order(way: str, codec: str, connecti
     for partition in range(3):
         numbers = [int((m.key or "")[1:]) for m in found if m.partition == partition]
         assert numbers and numbers == sorted(numbers)
-    place = handle.place
-    assert place is not None and place.offset == min(m.offset for m in found if m.partition == place.partition)
+    assert handle.written == written_to(topic, found)
+    assert handle.place == (topic, 0, handle.written[topic, 0].first_offset)
+
+
+@pytest.mark.parametrize("way", [ARROW[0], "librdkafka"])
+def test_a_part_of_which_an_abort_marker_took_the_head_is_not_decided(way: str, connection: Connection) -> None:
+    """Guards against a silent loss: the coordinator calls the transaction open, and commits what was sent behind the
+    marker, without the rows before it.
+    """
+    topic = create_topic(connection.bootstrap_servers, partitions=2)
+    rows = Records(None, binary(*(b"%d" % n for n in range(10))), partitions=np.array([0, 1] * 5))
+    with opened(way, connection) as transaction, Admin(connection) as admin:
+        transaction.send_columns(topic, rows)
+        transaction.flush(30)
+        mark_aborted(connection, topic, 1)
+        transaction.send_columns(topic, rows)
+        handle = transaction.prepare(0, 30)
+        decision = Decision("q", 0, 1, (handle,), "d", WAYS[way], 0)
+        proposal = Proposal("s", "/c", Batch("q", 0, "d"), decision, None, now_ms(), 60_000, 0, 0)
+        with pytest.raises(Expiring, match=f"the leader of {topic}-1 says that it begins at offset 6, and not at 0"):
+            confirm(proposal, admin, lambda topic_id: False)
+
+
+@pytest.mark.parametrize("way", [ARROW[1], "librdkafka"])
+def test_a_transaction_that_began_anew_between_two_requests_of_its_task_is_not_prepared(
+    way: str, connection: Connection
+) -> None:
+    """Guards against a silent loss: where clients add partitions to a transaction, the next partition of one that
+    somebody has ended begins another, under the same epoch, and the task would hand over half of its rows.
+    """
+    topic = create_topic(connection.bootstrap_servers, partitions=2)
+    with opened(way, connection) as transaction, Admin(connection) as admin:
+        transaction.send_columns(topic, Records(None, binary(b"a"), partitions=np.array([0])))
+        transaction.flush(30)
+        mine = transaction.open
+        end = (mine.transactional_id, mine.producer_id, mine.epoch, False, 4)
+        assert end_one(admin, *end) is Outcome.DONE
+        transaction.send_columns(topic, Records(None, binary(b"b"), partitions=np.array([1])))
+        with pytest.raises(Expiring, match=f"its coordinator does not name {topic}-0, to which the task wrote"):
+            transaction.prepare(0, 30)
 
 
 def test_rows_without_a_key_are_spread_over_the_partitions(connection: Connection) -> None:

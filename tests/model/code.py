@@ -55,7 +55,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "late EndTxn": ("kafka.transactions.end_all",),
     "late write": ("kafka.commit_log.CommitLog._write",),
     "foreign": ("kafka.log_reader.blocked",),
-    "records gone": ("kafka.leaders.beginnings",),
+    "records gone": ("protocol.checksum.mismatch",),
 }
 
 #: Rule -> what it says, and the functions that keep it.
@@ -105,8 +105,8 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "replays_only_lost": ("and nothing else of its batch", ("spark.tasks._writes",)),
     "amends": ("the decision of a batch names all of its parts, also after a replay", ("coordinator.decide.amend",)),
     "leader_was_asked": (
-        "a leader that knows no such transaction forbids the decision",
-        ("kafka.leaders.beginnings", "participants.kafka_transactions._check_places"),
+        "a leader that knows no such transaction, or another one than its task wrote, forbids the decision",
+        ("kafka.leaders.mismatches", "protocol.checksum.mismatch"),
     ),
     "abort_reads_log": ("abort() leaves alone what is decided", ("coordinator.micro_batch.Committer.abort",)),
     "abort_inits_first": (

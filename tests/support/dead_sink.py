@@ -8,13 +8,13 @@ from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import beginnings
 from exactly_once.kafka.transactions import describe, end_txn_version
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, part_id
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 from tests.support import broker as brokers
 from tests.support import oracle
+from tests.support.made_sink import begin_of
 
 #: A process id that no machine gives out, for an owner on this host that is dead.
 DEAD = 2**22 + 1
@@ -59,10 +59,15 @@ class DeadSink:
         with Admin(self.connection) as admin:
             version = end_txn_version(admin)
             described = describe(admin, names)
-            places = beginnings(admin, described.values()).places if placed else {}
             handles = tuple(
                 PreparedTransaction(
-                    i, d.producer_id, d.producer_epoch, PartId.parse(i).part, records, digest="d", place=places.get(i)
+                    i,
+                    d.producer_id,
+                    d.producer_epoch,
+                    PartId.parse(i).part,
+                    records,
+                    digest="d",
+                    place=begin_of(admin, d) if placed else None,
                 )
                 for i, d in described.items()
             )

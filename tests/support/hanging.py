@@ -11,6 +11,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
+from exactly_once.kafka.leaders import _mark, open_on
 
 #: Without it the partition leader asks the coordinator before it lets a transaction begin, which makes them impossible.
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}
@@ -69,3 +70,12 @@ def leave_hanging(
 
     with Admin(connection) as admin:
         return admin.ask(act)
+
+
+def mark_aborted(connection: Connection, topic: str, partition: int) -> None:
+    """Write an abort marker into the transaction that is open on one partition, behind its coordinator's back: what
+    ``kafka-transactions.sh abort`` does with a partition and a start offset.
+    """
+    with Admin(connection) as admin:
+        [found] = open_on(admin, [(topic, partition)])
+        _mark(admin, found, False)

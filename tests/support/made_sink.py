@@ -13,15 +13,22 @@ from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import beginnings, with_places
-from exactly_once.kafka.transactions import End, describe, end_all, end_txn_version, initialise
+from exactly_once.kafka.leaders import open_on
+from exactly_once.kafka.transactions import Description, End, describe, end_all, end_txn_version, initialise
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
-from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, PreparedTransaction
+from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, Place, PreparedTransaction
 from tests.support import broker as brokers
 
 #: A row: key, value and partition.
 Row = tuple[str, str, int]
+
+
+def begin_of(admin: Admin, d: Description) -> Place:
+    """The place of the first record of an open transaction, which a task knows from its acknowledgements."""
+    mine = (d.producer_id, d.producer_epoch)
+    found = [h for h in open_on(admin, d.partitions) if (h.producer_id, h.producer_epoch) == mine]
+    return min(Place(h.topic, h.partition, h.start_offset) for h in found)
 
 
 class MadeSink:
@@ -66,10 +73,8 @@ class MadeSink:
         with Admin(self.connection) as admin:
             d = describe(admin, [name])[name]
             size = sum(len(k) + len(v) for k, v, _ in rows)
-            handle = PreparedTransaction(
-                name, d.producer_id, d.producer_epoch, part, len(rows), size, digest.text, form="plain"
-            )
-            return with_places([handle], beginnings(admin, [d]).places)[0]
+            told = name, d.producer_id, d.producer_epoch, part, len(rows), size, digest.text
+            return PreparedTransaction(*told, begin_of(admin, d), form="plain")
 
     def decide(
         self,

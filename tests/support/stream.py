@@ -341,6 +341,10 @@ class SparkDriver:
         """Whether one did."""
         return (self.failpoints / f"{point}.reached").exists()
 
+    def release(self, point: str) -> None:
+        """Let the process go on that waits at ``point``."""
+        (self.failpoints / f"{point}.reached").unlink()
+
     def who_reached(self, point: str) -> int | None:
         """The process that did."""
         path = self.failpoints / f"{point}.reached"

@@ -72,10 +72,10 @@ def schema(**types: DataType) -> StructType:
     return StructType([StructField(name, t) for name, t in types.items()])
 
 
-def send(columns: Columns, **arrays: pa.Array) -> tuple[Producing, set[str]]:
-    producing, topics = Producing(), set[str]()
-    columns.send(pa.record_batch(arrays), producing, topics)  # type: ignore[arg-type]
-    return producing, topics
+def send(columns: Columns, **arrays: pa.Array) -> Producing:
+    producing = Producing()
+    columns.send(pa.record_batch(arrays), producing)  # type: ignore[arg-type]
+    return producing
 
 
 # -- the schema -----------------------------------------------------------------------------------------------------
@@ -162,27 +162,27 @@ AS_BYTES = [b"a", None, "ä€".encode()]
 @pytest.mark.parametrize("keys", BYTES.values(), ids=BYTES)
 def test_strings_and_bytes_are_written_as_the_same_bytes(keys: pa.Array, values: pa.Array) -> None:
     """UTF-8, as Spark's sink; a null value is a tombstone, a null key no key, and neither is an empty one."""
-    producing, _ = send(Columns.of(schema(value=BinaryType(), key=BinaryType()), "t"), value=values, key=keys)
+    producing = send(Columns.of(schema(value=BinaryType(), key=BinaryType()), "t"), value=values, key=keys)
     assert producing.sent == [Sent("t", b, b) for b in AS_BYTES]
     assert producing.bytes == 2 * sum(len(b or b"") for b in AS_BYTES)
 
 
 def test_empty_is_not_null() -> None:
     """A tombstone deletes a key from a compacted topic; an empty value does not."""
-    producing, _ = send(Columns.of(schema(**VALUE), "t"), value=pa.array(["", None]))
+    producing = send(Columns.of(schema(**VALUE), "t"), value=pa.array(["", None]))
     assert producing.sent == [Sent("t", None, b""), Sent("t", None, None)]
 
 
 def test_a_batch_of_nulls_only_is_written() -> None:
     """Spark hands over such columns; their size is none."""
-    producing, _ = send(Columns.of(schema(**VALUE), "t"), value=pa.array([None, None], pa.string()))
+    producing = send(Columns.of(schema(**VALUE), "t"), value=pa.array([None, None], pa.string()))
     assert (len(producing.sent), producing.bytes) == (2, 0)
 
 
 def test_a_slice_of_a_batch_is_written_as_that_slice() -> None:
     """Arrow buffers are shared: reading one from its beginning would write rows of another batch."""
     values = pa.array(["x", "a", None, "b", "y"]).slice(1, 3)
-    producing, _ = send(Columns.of(schema(**VALUE), "t"), value=values)
+    producing = send(Columns.of(schema(**VALUE), "t"), value=values)
     assert [s.value for s in producing.sent] == [b"a", None, b"b"]
     assert producing.bytes == 2
 
@@ -190,32 +190,31 @@ def test_a_slice_of_a_batch_is_written_as_that_slice() -> None:
 def test_the_topic_option_goes_before_the_column() -> None:
     """As with Spark's sink."""
     columns = Columns.of(schema(value=StringType(), topic=StringType()), "t")
-    producing, topics = send(columns, value=pa.array(["a"]), topic=pa.array(["other"]))
-    assert ([s.topic for s in producing.sent], topics) == (["t"], {"t"})
+    producing = send(columns, value=pa.array(["a"]), topic=pa.array(["other"]))
+    assert [s.topic for s in producing.sent] == ["t"]
 
 
 def test_the_topic_column_says_where_each_row_goes() -> None:
-    """And all of them are told to the decision, which a recovery checks for blocked readers."""
+    """Guards against rows in a topic that they did not choose."""
     columns = Columns.of(schema(value=StringType(), topic=StringType()), None)
-    producing, topics = send(columns, value=pa.array(["1", "2", "3"]), topic=pa.array(["a", "b", "a"]))
+    producing = send(columns, value=pa.array(["1", "2", "3"]), topic=pa.array(["a", "b", "a"]))
     assert [(s.topic, s.value) for s in producing.sent] == [("a", b"1"), ("a", b"3"), ("b", b"2")]
-    assert topics == {"a", "b"}
 
 
 def test_a_row_without_topic_is_refused_and_nothing_of_its_batch_is_sent() -> None:
     """A row that went nowhere would be lost without a word."""
     columns = Columns.of(schema(value=StringType(), topic=StringType()), None)
-    producing, topics = Producing(), set[str]()
+    producing = Producing()
     batch = pa.record_batch({"value": pa.array(["1", "2"]), "topic": pa.array(["a", None])})
     with pytest.raises(InvalidRecord, match=r"EO-RECORD: a row has no topic .*'topic' is null"):
-        columns.send(batch, producing, topics)  # type: ignore[arg-type]
+        columns.send(batch, producing)  # type: ignore[arg-type]
     assert producing.sent == []
 
 
 def test_a_partition_is_taken_and_null_leaves_the_choice_to_the_key() -> None:
     """The same key must go where Spark's sink puts it: order per key."""
     columns = Columns.of(schema(value=StringType(), partition=IntegerType()), "t")
-    producing, _ = send(columns, value=pa.array(["a", "b", "c"]), partition=pa.array([3, None, 0], pa.int32()))
+    producing = send(columns, value=pa.array(["a", "b", "c"]), partition=pa.array([3, None, 0], pa.int32()))
     assert [s.partition for s in producing.sent] == [3, -1, 0]
 
 
@@ -229,7 +228,7 @@ def test_a_negative_partition_is_refused_as_by_the_java_client(partition: int) -
 
 def headers(*rows: Any) -> list[Any]:
     columns = Columns.of(schema(value=StringType(), headers=HEADERS), "t")
-    producing, _ = send(columns, value=pa.array(["v"] * len(rows)), headers=pa.array(rows, ARROW_HEADERS))
+    producing = send(columns, value=pa.array(["v"] * len(rows)), headers=pa.array(rows, ARROW_HEADERS))
     return [s.headers for s in producing.sent]
 
 
@@ -258,9 +257,7 @@ def test_a_timestamp_is_milliseconds_since_the_epoch_whatever_the_session_zone(z
     downstream."""
     moment = dt.datetime(2013, 1, 1, 10, 0, 0, 123_000, tzinfo=UTC)
     columns = Columns.of(schema(value=StringType(), timestamp=TimestampType()), "t")
-    producing, _ = send(
-        columns, value=pa.array(["a", "b"]), timestamp=pa.array([moment, None], pa.timestamp(unit, zone))
-    )
+    producing = send(columns, value=pa.array(["a", "b"]), timestamp=pa.array([moment, None], pa.timestamp(unit, zone)))
     assert [s.timestamp_ms for s in producing.sent] == [1_357_034_400_123, 0], "0 is the time of sending"
 
 
@@ -268,7 +265,7 @@ def test_a_timestamp_between_two_milliseconds_is_cut_not_refused() -> None:
     """Spark's clock has microseconds, Kafka's has none: an ordinary current_timestamp() must not fail."""
     columns = Columns.of(schema(value=StringType(), timestamp=TimestampType()), "t")
     stamps = pa.array([1_357_034_400_123_999], pa.timestamp("us", "UTC"))
-    producing, _ = send(columns, value=pa.array(["a"]), timestamp=stamps)
+    producing = send(columns, value=pa.array(["a"]), timestamp=stamps)
     assert producing.sent[0].timestamp_ms == 1_357_034_400_123
 
 
@@ -282,7 +279,7 @@ def test_a_time_before_1970_is_refused_as_by_the_java_client() -> None:
 def test_columns_may_come_in_any_order_among_others() -> None:
     """They are taken by name."""
     types = {"x": LongType(), "value": StringType(), "partition": IntegerType(), "key": StringType()}
-    producing, _ = send(
+    producing = send(
         Columns.of(schema(**types), "t"),
         x=pa.array([1]),
         value=pa.array(["v"]),
@@ -303,15 +300,14 @@ def test_the_fast_path_and_the_general_one_give_the_same_records(values: pa.Arra
     arrays = {"value": values}
     if with_key:
         types["key"], arrays["key"] = StringType(), pa.array(["k1", None, "k3"])
-    fast, fast_topics = send(Columns.of(schema(**types), "t"), **arrays)
+    fast = send(Columns.of(schema(**types), "t"), **arrays)
     nothing = {"partition": pa.nulls(3, pa.int32()), "headers": pa.nulls(3, ARROW_HEADERS)}
     general_columns = Columns.of(schema(**types, partition=IntegerType(), headers=HEADERS), "t")
-    general, general_topics = send(general_columns, **arrays, **nothing)
-    by_topic, _ = send(Columns.of(schema(**types, topic=StringType()), None), **arrays, topic=pa.array(["t"] * 3))
+    general = send(general_columns, **arrays, **nothing)
+    by_topic = send(Columns.of(schema(**types, topic=StringType()), None), **arrays, topic=pa.array(["t"] * 3))
     assert (fast.ways, general.ways, by_topic.ways) == ({"fast"}, {"general"}, {"general"})
     assert fast.sent == general.sent == by_topic.sent
     assert fast.bytes == general.bytes == by_topic.bytes
-    assert fast_topics == general_topics == {"t"}
 
 
 @pytest.mark.parametrize(
@@ -331,7 +327,7 @@ def test_only_keys_and_values_to_one_topic_take_the_fast_path(
 ) -> None:
     """On it partition, headers and time would be dropped without a word."""
     columns = Columns.of(schema(**VALUE, **{name: t for name, (t, _) in more.items()}), topic)
-    producing, _ = send(columns, value=pa.array(["v"]), **{name: array for name, (_, array) in more.items()})
+    producing = send(columns, value=pa.array(["v"]), **{name: array for name, (_, array) in more.items()})
     assert producing.ways == {way}
 
 
@@ -348,7 +344,7 @@ def test_the_schema_id_stands_before_every_key_and_value_and_null_stays_null(val
     arrays = {"value": values, "key": values.take(pa.array([2, 1, 0]))}
     if not plain:
         types["partition"], arrays["partition"] = IntegerType(), pa.nulls(3, pa.int32())
-    producing, _ = send(Columns.of(schema(**types), "t").framed(FRAMING), **arrays)
+    producing = send(Columns.of(schema(**types), "t").framed(FRAMING), **arrays)
     assert producing.ways == {"fast" if plain else "general"}
     umlaut = "ä€".encode()
     assert producing.sent == [
@@ -362,14 +358,14 @@ def test_the_schema_id_stands_before_every_key_and_value_and_null_stays_null(val
 def test_an_empty_value_is_framed_it_is_a_message() -> None:
     """A Protobuf message of defaults has no bytes; without its id it would be read as damaged."""
     columns = Columns.of(schema(**VALUE), "t").framed(Framing(value=FRAMING.value))
-    producing, _ = send(columns, value=pa.array(["", None]))
+    producing = send(columns, value=pa.array(["", None]))
     assert [s.value for s in producing.sent] == [FRAMING.value, None]
 
 
 def test_a_slice_is_framed_as_that_slice_and_the_users_batch_is_left_alone() -> None:
     """Arrow buffers are shared, with the rows beside the slice and with whoever handed them over."""
     values = pa.array([b"x", b"a", None, b"y"]).slice(1, 2)
-    producing, _ = send(Columns.of(schema(**VALUE), "t").framed(FRAMING), value=values)
+    producing = send(Columns.of(schema(**VALUE), "t").framed(FRAMING), value=values)
     assert [s.value for s in producing.sent] == [FRAMING.value + b"a", None]
     assert values.to_pylist() == [b"a", None]
 
@@ -377,7 +373,7 @@ def test_a_slice_is_framed_as_that_slice_and_the_users_batch_is_left_alone() -> 
 def test_keys_alone_are_framed_when_only_they_have_a_schema() -> None:
     """Each side has its own switch."""
     columns = Columns.of(schema(value=StringType(), key=StringType()), "t").framed(Framing(key=FRAMING.key))
-    producing, _ = send(columns, value=pa.array(["v"]), key=pa.array(["k"]))
+    producing = send(columns, value=pa.array(["v"]), key=pa.array(["k"]))
     assert producing.sent == [Sent("t", FRAMING.key + b"k", b"v")]
 
 

@@ -16,7 +16,6 @@ from exactly_once.coordinator.resolve import complete_decided
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, NotAuthorized
-from exactly_once.kafka.leaders import Beginnings
 from exactly_once.kafka.transactions import Description
 from exactly_once.participant import Proposal
 from exactly_once.participants import kafka_transactions
@@ -82,7 +81,7 @@ class Log:
 
 
 class Leaders:
-    """Answers what is asked before a decision; ``unasked`` is why leaders do not say where transactions begin."""
+    """Answers what is asked before a decision; ``unasked`` is why leaders do not say what is open."""
 
     def __init__(self, unasked: str = ""):
         self.unasked = unasked
@@ -96,13 +95,13 @@ class Leaders:
     def topic_ids(self, topics: list[str]) -> dict[str, str]:
         return {t: f"id of {t}" for t in topics}
 
-    def beginnings(self, described: Iterable[Description]) -> Beginnings:
-        return Beginnings({}, {}, self.unasked)
+    def mismatches(self, handles: object, described: object) -> tuple[dict[str, str], str]:
+        return {}, self.unasked
 
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_the_double(monkeypatch, kafka_transactions, "describe", "beginnings")
+    ask_the_double(monkeypatch, kafka_transactions, "describe", "mismatches")
 
 
 STATE = DriverState(2, "q", 5, 900_000, 0)
@@ -178,9 +177,9 @@ def test_a_decision_keeps_no_more_topic_ids_than_fit() -> None:
     assert placed.topic_ids["new"] == "id of new" and "t0" not in placed.topic_ids
 
 
-def test_leaders_that_do_not_say_where_transactions_begin_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Without a place a lost transaction is EO-EXPIRED, a person's affair. Who can prevent that has to hear of it
-    before, and not with every batch."""
+def test_leaders_that_do_not_say_what_is_open_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Records that are gone go unnoticed then, and a lost transaction may be EO-EXPIRED, a person's affair. Who can
+    prevent that has to hear of it before, and not with every batch."""
     kafka = session(Log(EMPTY), Leaders("this principal has no READ right on topic 'a'")).kafka
     with caplog.at_level(logging.WARNING):
         for batch_id in (8, 9):

@@ -1,4 +1,4 @@
-"""What the partitions' leaders say of transactions, before a decision and after it."""
+"""What the records themselves say of how a transaction ended."""
 
 from __future__ import annotations
 
@@ -10,44 +10,9 @@ from typing import Any
 import pytest
 
 from exactly_once.kafka.evidence import Fate, read_marker
-from exactly_once.kafka.leaders import Beginnings, read_beginnings
-from exactly_once.kafka.transactions import Description
 from exactly_once.protocol.records import Place, PreparedTransaction
 
-T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 HANDLE = PreparedTransaction("eo:a", 7, 3, 0, 5, place=Place("t", 0, 100))
-
-
-def described(name: str = "eo:a", producer_id: int = 7, partitions: tuple[tuple[str, int], ...] = (T0, T1)) -> Any:
-    return Description(name, "Ongoing", producer_id, 3, 60_000, 0, partitions, 1)
-
-
-def test_a_transaction_begins_on_the_first_of_its_partitions_that_was_asked() -> None:
-    """Guards against the place of another transaction, by which a lost part is proven committed."""
-    answers = {T0: {(8, 3): 5, (7, 2): 6}, T1: {(7, 3): 40}}
-    assert read_beginnings([described(partitions=(T1,))], answers, 9).places == {"eo:a": Place("t", 1, 40)}
-    answers[T0][7, 3] = 10
-    assert read_beginnings([described()], answers, 9) == Beginnings({"eo:a": Place("t", 0, 10)}, {})
-
-
-@pytest.mark.parametrize("there", [{}, {(7, 2): 10}, {(8, 3): 10}], ids=["nothing", "another epoch", "somebody else"])
-def test_a_leader_that_was_asked_and_knows_no_such_transaction_is_believed(there: dict[tuple[int, int], int]) -> None:
-    """The coordinator says Ongoing, and answers the commit with success: the rows of that partition would be lost in
-    silence."""
-    found = read_beginnings([described()], {T0: {(7, 3): 10}, T1: there}, 9)
-    assert found.missing == {"eo:a": T1}
-
-
-def test_a_leader_that_could_not_be_asked_says_nothing() -> None:
-    """Guards against a stream that stops for want of a right that it could do without."""
-    assert read_beginnings([described()], {}, 9, "no right") == Beginnings({}, {}, "no right")
-    assert read_beginnings([described()], {T0: {(7, 3): 10}}, 9).missing == {}
-
-
-def test_a_partition_beyond_those_that_were_asked_proves_nothing() -> None:
-    """Of very many transactions only some partitions are asked: the rest was asked for others."""
-    found = read_beginnings([described(partitions=(T0, T2))], {T0: {(7, 3): 10}, T2: {}}, 1)
-    assert found.missing == {}
 
 
 @dataclass

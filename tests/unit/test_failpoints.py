@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import exactly_once
 from exactly_once import failpoints
 from exactly_once.failpoints import POINTS, armed, reach
+from tests.support.processes import until
 
 ENGINE = Path(exactly_once.__file__).parent
 
@@ -56,6 +58,19 @@ def test_a_point_can_be_passed_late(folder: Path) -> None:
     before = time.monotonic()
     reach("decided")
     assert 0.05 <= time.monotonic() - before < 1
+
+
+def test_wait_goes_on_when_the_test_removes_the_file(folder: Path) -> None:
+    """For harm that is done from outside, however long it takes, while a batch stands still."""
+    (folder / "decided").write_text("wait")
+    waiting = threading.Thread(target=reach, args=("decided",))
+    waiting.start()
+    reached = folder / "decided.reached"
+    until("the point", reached.exists)
+    assert waiting.is_alive()
+    reached.unlink()
+    waiting.join(10)
+    assert not waiting.is_alive()
 
 
 def test_hang_waits_for_the_tests_kill(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

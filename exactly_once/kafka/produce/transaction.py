@@ -13,7 +13,7 @@ from exactly_once.kafka.produce.records import Records, digest_columns
 from exactly_once.kafka.produce.requests import Producer
 from exactly_once.kafka.produce.sender import ArrowSender, Routes, Settings
 from exactly_once.kafka.transactions import end_one, end_txn_version
-from exactly_once.protocol.records import Place, PreparedTransaction
+from exactly_once.protocol.records import Extent, PreparedTransaction
 
 #: For an abort by the task: what it leaves open, a sweep ends.
 _ABORT_BUDGET_S = 5.0
@@ -76,9 +76,8 @@ class ArrowTransaction(ArrowSender):
             When the task is too late.
         """
         self.flush(timeout_s)
-        places = (Place(*partition, offset) for partition, offset in self._outbox.offsets.items() if offset >= 0)
-        place = min(places, default=None)
-        return self.open.prepared(part, self.records, self.bytes, self._digest.text, self._form, place)
+        written = {p: Extent(first, self._sequences[p]) for p, first in self._outbox.offsets.items()}
+        return self.open.prepared(part, self.records, self.bytes, self._digest.text, self._form, written)
 
     def abort(self) -> None:
         """Give up: abort at once, so that readers are not blocked until a sweep. Never raises."""
