@@ -12,6 +12,7 @@ from exactly_once.kafka import connection as kafka_connection
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.schema_options import Registry
 from exactly_once.protocol.names import check_operator, check_sink_id
+from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
 #: driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.
@@ -86,6 +87,7 @@ _SINK = frozenset(
         "sink.input.offsets",
         "sink.producer",
         "sink.operator",
+        "sink.topics.allowed",
     }
 )
 
@@ -131,6 +133,8 @@ class SinkOptions:
         The schema registry that gives the ids before keys and values; None: the sink writes them without ids.
     operator : str
         Who operates the driver, in the operator's own words; "" when nobody said.
+    topics : TopicRule
+        The topics that rows may go to.
     """
 
     sink_id: str
@@ -148,6 +152,7 @@ class SinkOptions:
     registry: Registry | None = None
     librdkafka: bool = False
     operator: str = ""
+    topics: TopicRule = ANY_TOPIC
 
     @property
     def cache_key(self) -> str:
@@ -188,10 +193,11 @@ class SinkOptions:
             )
         connection = Connection.from_options(o)
         timeout, producer = _producer_settings(o)
+        topics = TopicRule.parse(o.get("sink.topics.allowed", ""))
         return cls(
             check_sink_id(o["sink.id"]),
             connection,
-            o.get("topic") or None,
+            _topic(o.get("topic") or None, topics),
             "" if batch else o["checkpointlocation"],
             timeout,
             producer,
@@ -204,7 +210,14 @@ class SinkOptions:
             registry=Registry.parse(o, o.get("topic") or None),
             librdkafka=_producer(o.get("sink.producer", PRODUCERS[0])) == PRODUCERS[1],
             operator=check_operator(o.get("sink.operator", "")),
+            topics=topics,
         )
+
+
+def _topic(topic: str | None, topics: TopicRule) -> str | None:
+    if topic is not None and (why := topics.refusal(topic)):
+        raise InvalidOption(f"topic={topic!r} {why}", "Set the option topic to an output topic of this sink's own")
+    return topic
 
 
 def _guarantee(value: str, batch: bool) -> Guarantee:

@@ -32,6 +32,7 @@ from exactly_once.errors import (
     PrepareFailed,
     UnknownTopic,
 )
+from exactly_once.kafka.codes import MAY_PASS, OF_THE_RECORD, OF_THE_TRANSACTION
 from exactly_once.protocol.names import PartId, namespace
 
 #: So much of a key is shown.
@@ -59,10 +60,15 @@ class Cause(Enum):
     TIMEOUT = "the transaction timeout is above the brokers' maximum"
     FENCED = "another producer has initialised the transactional id"
     SILENT = "no broker answered, or the next answer may be another"
+    RECORD = "the brokers find something wrong with a record"
     REFUSED = "a retry will not change the answer"
 
 
+#: By librdkafka's code; the positive ones are the protocol's. What is in no list is :attr:`Cause.REFUSED`.
 _BY_CODE = {
+    **dict.fromkeys(MAY_PASS | OF_THE_TRANSACTION, Cause.SILENT),
+    **dict.fromkeys(OF_THE_RECORD, Cause.RECORD),
+    KafkaError._INVALID_DIFFERENT_RECORD: Cause.RECORD,  # of another record in its batch
     KafkaError._UNKNOWN_TOPIC: Cause.NO_TOPIC,
     KafkaError._UNKNOWN_PARTITION: Cause.NO_TOPIC,
     KafkaError.UNKNOWN_TOPIC_OR_PART: Cause.NO_TOPIC,
@@ -77,6 +83,23 @@ _BY_CODE = {
     KafkaError._TRANSPORT: Cause.SILENT,
     KafkaError._RESOLVE: Cause.SILENT,
     KafkaError._SSL: Cause.SILENT,
+    KafkaError._MSG_TIMED_OUT: Cause.SILENT,
+    KafkaError._TIMED_OUT_QUEUE: Cause.SILENT,
+    KafkaError._WAIT_COORD: Cause.SILENT,
+    KafkaError._QUEUE_FULL: Cause.SILENT,
+    KafkaError._RETRY: Cause.SILENT,
+    KafkaError._FAIL: Cause.SILENT,
+    KafkaError._DESTROY: Cause.SILENT,
+    KafkaError._DESTROY_BROKER: Cause.SILENT,
+    KafkaError._BAD_MSG: Cause.SILENT,  # an answer that was damaged on its way
+    KafkaError._UNDERFLOW: Cause.SILENT,
+    # of a transaction that cannot go on; the next start has a new producer
+    KafkaError._PURGE_QUEUE: Cause.SILENT,
+    KafkaError._PURGE_INFLIGHT: Cause.SILENT,
+    KafkaError._STATE: Cause.SILENT,
+    KafkaError._FATAL: Cause.SILENT,
+    KafkaError._GAPLESS_GUARANTEE: Cause.SILENT,
+    KafkaError._INCONSISTENT: Cause.SILENT,
 }
 
 
@@ -207,20 +230,32 @@ def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "")
                 f"Grant READ on the topic {topic}, and WRITE to principals that run streams, writes or recoveries; "
                 "docs/reference.md lists all rights",
             )
+        case Cause.REFUSED | Cause.RECORD | Cause.TOO_LARGE:
+            return BrokerRefused(
+                f"the brokers refuse a request for the commit log {topic}: {_said(error)}",
+                f"Correct the setting of the topic {topic}, or of the brokers, that the answer names",
+            )
     return BrokerUnreachable(
         f"the commit log {topic} on {servers}: {error.str()}", "Check the brokers, then start again"
     )
 
 
 def of_sender(
-    e: KafkaException, name: str, topic: str = "", key: object = None, value: bytes | str | None = None
+    e: KafkaException,
+    name: str,
+    topic: str = "",
+    key: object = None,
+    value: bytes | str | None = None,
+    alone: bool = True,
 ) -> ExactlyOnceError:
-    """What it is called when the producer ``name`` fails; with a topic, over a record that it did not take."""
+    """What it is called when the producer ``name`` fails; with a topic, over a record that it did not take, ``alone``
+    or with others of its batch.
+    """
     error: KafkaError = e.args[0]
     match cause_of(error):
         case Cause.TOO_LARGE:
             return InvalidRecord(
-                f"a record of this part (topic {topic!r}, key {_shown(key)}, value of {len(value or b'')} bytes) is "
+                f"a record of this part (topic {topic!r}, key {shown(key)}, value of {len(value or b'')} bytes) is "
                 "larger than max.request.size",
                 "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the record "
                 "smaller",
@@ -247,28 +282,57 @@ def of_sender(
                 if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 else _let_in(error.str()),
             )
-    return PrepareFailed(
-        f"{name}: {error.str()} ({error.name()})", "Start the stream again once the brokers are healthy"
-    )
+        case Cause.RECORD:
+            what = "a record" if alone else "a batch"
+            return InvalidRecord(
+                f"the brokers refuse {what} of this part (topic {topic!r}, "
+                f"{'' if alone else 'first '}key {shown(key)}): {_said(error)}",
+                _RECORD_WAY_OUT.get(error.code(), "Correct the row, or the setting of the topic that refuses it"),
+            )
+        case Cause.REFUSED:
+            return BrokerRefused(
+                f"{name}: the brokers refuse a request{f' for topic {topic!r}' if topic else ''}: {_said(error)}",
+                "Correct the setting that the answer names, in the options, of the topic or on the brokers",
+                "None of this batch is visible to a read_committed reader",
+            )
+    return PrepareFailed(f"{name}: {_said(error)}", "Start the stream again once the brokers are healthy")
 
 
-def of_delivery(error: KafkaError, name: str, where: str, key: object, size: int) -> ExactlyOnceError:
+_RECORD_WAY_OUT = {
+    KafkaError.TOPIC_EXCEPTION: "Correct the option or the column that names the topic",
+    KafkaError.INVALID_TIMESTAMP: "Correct the column 'timestamp' (a wrong time zone, or seconds for milliseconds), or "
+    "change message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic",
+    KafkaError.INVALID_RECORD: "Correct the row (a compacted topic takes no row without a key), or the setting of the "
+    "topic that refuses it",
+}
+
+
+def _said(error: KafkaError) -> str:
+    """The broker's own sentence, where it sent one, and the code's name."""
+    return f"{error.str()} ({error.name()})"
+
+
+def of_delivery(
+    error: KafkaError, name: str, where: str, key: object, size: int, alone: bool = True
+) -> ExactlyOnceError:
     """What it is called when the brokers did not take a record for ``where`` (topic-partition) from producer ``name``;
-    ``size`` is its value's.
+    ``size`` is its value's. Not ``alone``: the client does not tell which record of the batch they refuse.
     """
     topic = where.rpartition("-")[0]
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return lacking(["WRITE"], topic, f"{name}: ")
     if cause_of(error) is not Cause.TOO_LARGE:
-        return of_sender(KafkaException(error), name, where)
+        of_record = cause_of(error) is Cause.RECORD
+        return of_sender(KafkaException(error), name, topic if of_record else where, key, alone=alone)
     limit = "max.message.bytes" if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else "segment.bytes"
     return InvalidRecord(
         f"the brokers refuse a request of this part because it exceeds {limit} of topic {topic!r}; its largest record "
-        f"has the key {_shown(key)} and a value of {size} bytes",
+        f"has the key {shown(key)} and a value of {size} bytes",
         f"Raise {limit} of topic {topic!r}, or keep both kafka.batch.size and the record below that limit",
     )
 
 
-def _shown(key: object) -> str:
-    shown = repr(key)
-    return shown if len(shown) <= KEY_SHOWN else f"{shown[:KEY_SHOWN]}..."
+def shown(key: object) -> str:
+    """Return a key (or another cell of a row) for an error, shortened."""
+    text = repr(key)
+    return text if len(text) <= KEY_SHOWN else f"{text[:KEY_SHOWN]}..."

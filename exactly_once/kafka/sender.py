@@ -181,7 +181,8 @@ class Sender:
 
     def _raise_failure(self) -> None:
         if self._failed:
-            raise of_delivery(self._failed[0].error, self.name, *self._failed[0][1:])
+            # librdkafka fails a whole batch for one record, and does not tell which
+            raise of_delivery(self._failed[0].error, self.name, *self._failed[0][1:], alone=False)
 
 
 class AcknowledgedSender(Sender):

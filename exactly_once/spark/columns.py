@@ -35,10 +35,12 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.kafka.errors import shown
 from exactly_once.kafka.produce.partitioning import split_by_partition
 from exactly_once.kafka.produce.records import CHOOSE, NOW, ColumnSender, Ints, Records
 from exactly_once.kafka.schema_options import Registry
 from exactly_once.kafka.schema_registry import Framing
+from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 
 _BYTES = "string or binary"
 _UNFRAMED = Framing()
@@ -53,9 +55,12 @@ class Columns:
     topic: str | None
     names: frozenset[str]
     framing: Framing | None = _UNFRAMED
+    rule: TopicRule = ANY_TOPIC
 
     @classmethod
-    def of(cls, schema: StructType, topic: str | None, registry: Registry | None = None) -> Columns:
+    def of(
+        cls, schema: StructType, topic: str | None, registry: Registry | None = None, rule: TopicRule = ANY_TOPIC
+    ) -> Columns:
         """Check ``schema``; with ``registry``, also that it has the framed columns: then call :meth:`framed`.
 
         Raises
@@ -88,7 +93,7 @@ class Columns:
         if "headers" in types and not _is_headers(types["headers"]):
             _refuse("headers", types["headers"], "array<struct<key:string,value:binary>>")
         names = frozenset(types) & {"value", "key", "topic", "partition", "headers", "timestamp"}
-        return cls(topic, names, None if registry is not None else _UNFRAMED)
+        return cls(topic, names, None if registry is not None else _UNFRAMED, rule)
 
     def framed(self, framing: Framing) -> Columns:
         """Return the same columns, with ``framing`` before keys and values."""
@@ -116,14 +121,18 @@ class Columns:
         if self.topic is not None:
             yield self.topic, rows
             return
-        column = batch.column("topic")
+        column = _binary(batch, "topic")
         if column.null_count:
             raise InvalidRecord(
                 "a row has no topic (its column 'topic' is null)", "Fill the column 'topic', or set the option topic"
             )
         names = column.dictionary_encode()
+        topics = [raw.decode(errors="backslashreplace") for raw in names.dictionary.to_pylist()]
+        for number, topic in enumerate(topics):  # all of them, before the first row is sent
+            if why := self.rule.refusal(topic):
+                raise _misdirected(topic, why, batch, pc.index(names.indices, number).as_py())
         for number, mine in split_by_partition(names.indices.to_numpy()):
-            yield names.dictionary[number].as_py(), rows if len(mine) == len(rows) else rows.take(mine)
+            yield topics[number], rows if len(mine) == len(rows) else rows.take(mine)
 
     def _partitions(self, batch: pa.RecordBatch) -> Ints | None:
         if "partition" not in self.names:
@@ -152,6 +161,14 @@ class Columns:
             )
         filled: Ints = pc.fill_null(ms, NOW).to_numpy(zero_copy_only=False)
         return filled
+
+
+def _misdirected(topic: str, why: str, batch: pa.RecordBatch, row: int) -> InvalidRecord:
+    key = batch.column("key")[row].as_py() if "key" in batch.schema.names else None
+    return InvalidRecord(
+        f"a row (key {shown(key)}) names the topic {shown(topic)}, which {why}",
+        "Correct the expression that fills the column 'topic'",
+    )
 
 
 def _check(types: dict[str, DataType], name: str, allowed: tuple[type[DataType], ...], wanted: str) -> None:

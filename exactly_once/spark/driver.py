@@ -66,7 +66,7 @@ def _new(options: SinkOptions) -> Committer | DeliveryCommitter:
 def _columns(options: SinkOptions, schema: StructType) -> Columns:
     from exactly_once.spark.columns import Columns  # here: a process that commits has no rows
 
-    return Columns.of(schema, options.topic, options.registry)
+    return Columns.of(schema, options.topic, options.registry, options.topics)
 
 
 def _framed(columns: Columns, options: SinkOptions, ticket: Ticket) -> Columns:

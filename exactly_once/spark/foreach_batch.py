@@ -121,7 +121,8 @@ class ForeachBatch:
                 p.check(self._options.sink_id, schema)
         if self._options.topic is None and "topic" not in df.columns:
             return None
-        return Columns.of(df.schema, self._options.topic, self._options.registry)
+        options = self._options
+        return Columns.of(df.schema, options.topic, options.registry, options.topics)
 
     def _outputs(self, columns: Columns | None, ticket: Ticket) -> list[Participant[Any]]:
         """Return every participant. Asks the schema registry once, and not if nothing will be written."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -128,6 +129,42 @@ def test_every_column_arrives_the_same_by_each_way(connection: Connection) -> No
         assert handle.written == written_to(topic, found)
     assert seen[0] == seen[1] == seen[2]
     assert len(seen[0]) == 505
+
+
+#: What a topic refuses -> its settings, the rows, the row to be named, what the broker says.
+DAY_AFTER_TOMORROW = int(time.time() * 1000) + 2 * 86_400_000
+REFUSED = {
+    "no key for a compacted topic": (
+        {"cleanup.policy": "compact"},
+        Records(binary(b"k0", None, b"k2"), binary(b"v", b"v", b"v")),
+        "key None",
+        "key",
+    ),
+    "a timestamp ahead of the brokers": (
+        {"message.timestamp.after.max.ms": "3600000"},
+        Records(binary(b"k0", b"k1", b"k2"), binary(b"v", b"v", b"v"), None, np.array([NOW, DAY_AFTER_TOMORROW, NOW])),
+        "key b'k1'",
+        "imestamp",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", [ARROW[0], "librdkafka"])
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_record_that_the_brokers_refuse_is_named_and_restarts_nothing(
+    refused: str, way: str, connection: Connection
+) -> None:
+    """A restart storm over one row, with a notice that blames healthy brokers and names no key. librdkafka fails a
+    batch, and does not tell which record of it.
+    """
+    settings, rows, row, said = REFUSED[refused]
+    topic = create_topic(connection.bootstrap_servers, partitions=1, config=settings)
+    with opened(way, connection) as transaction, pytest.raises(InvalidRecord) as raised:
+        transaction.send_columns(topic, rows)
+        transaction.prepare(0, 30)
+    assert not raised.value.restart_heals
+    row = "first key b'k0'" if way == "librdkafka" else row
+    assert topic in raised.value.what and row in raised.value.what and said in raised.value.what, raised.value
 
 
 @pytest.mark.parametrize(("way", "codec"), [(ARROW[0], "none"), (ARROW[1], "lz4"), (ARROW[0], "gzip")])

@@ -26,8 +26,8 @@ LIBRDKAFKA = [
     (KafkaError.UNKNOWN_TOPIC_OR_PART, Cause.NO_TOPIC, UnknownTopic, InvalidRecord),
     (KafkaError._UNKNOWN_TOPIC, Cause.NO_TOPIC, UnknownTopic, InvalidRecord),
     (KafkaError._UNKNOWN_PARTITION, Cause.NO_TOPIC, UnknownTopic, InvalidRecord),
-    (KafkaError.MSG_SIZE_TOO_LARGE, Cause.TOO_LARGE, BrokerUnreachable, InvalidRecord),
-    (KafkaError.RECORD_LIST_TOO_LARGE, Cause.TOO_LARGE, BrokerUnreachable, InvalidRecord),
+    (KafkaError.MSG_SIZE_TOO_LARGE, Cause.TOO_LARGE, BrokerRefused, InvalidRecord),
+    (KafkaError.RECORD_LIST_TOO_LARGE, Cause.TOO_LARGE, BrokerRefused, InvalidRecord),
     (KafkaError.INVALID_TRANSACTION_TIMEOUT, Cause.TIMEOUT, InvalidTransactionTimeout, InvalidTransactionTimeout),
     (KafkaError._FENCED, Cause.FENCED, BrokerUnreachable, PrepareFailed),
     (KafkaError.PRODUCER_FENCED, Cause.FENCED, BrokerUnreachable, PrepareFailed),
@@ -35,7 +35,14 @@ LIBRDKAFKA = [
     (KafkaError._TIMED_OUT, Cause.SILENT, BrokerUnreachable, PrepareFailed),
     (KafkaError._ALL_BROKERS_DOWN, Cause.SILENT, BrokerUnreachable, PrepareFailed),
     (KafkaError._TRANSPORT, Cause.SILENT, BrokerUnreachable, PrepareFailed),
-    (KafkaError._MSG_TIMED_OUT, Cause.REFUSED, BrokerUnreachable, PrepareFailed),
+    (KafkaError._MSG_TIMED_OUT, Cause.SILENT, BrokerUnreachable, PrepareFailed),
+    (KafkaError.INVALID_RECORD, Cause.RECORD, BrokerRefused, InvalidRecord),
+    (KafkaError.INVALID_TIMESTAMP, Cause.RECORD, BrokerRefused, InvalidRecord),
+    (KafkaError.TOPIC_EXCEPTION, Cause.RECORD, BrokerRefused, InvalidRecord),
+    (KafkaError.POLICY_VIOLATION, Cause.REFUSED, BrokerRefused, BrokerRefused),
+    (KafkaError.UNSUPPORTED_COMPRESSION_TYPE, Cause.REFUSED, BrokerRefused, BrokerRefused),
+    (KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, Cause.REFUSED, BrokerRefused, BrokerRefused),
+    (KafkaError.UNKNOWN, Cause.REFUSED, BrokerRefused, BrokerRefused),
 ]
 
 
@@ -46,6 +53,40 @@ def test_librdkafka_s_errors_have_one_cause_for_all(code: int, cause: Cause, of_
     assert cause_of(e) is cause_of(e.args[0]) is cause
     assert type(of_commit_log(e, "log", "h:1", "eo:s:")) is of_log
     assert type(of_sender(e, "part", "t")) is type(of_delivery(e.args[0], "part", "t-0", b"k", 9)) is of_part
+
+
+#: Every code of the protocol that a client knows, but for success.
+PROTOCOL = sorted({getattr(c, "errno", 0) or 0 for c in vars(python).values() if isinstance(c, type)} - {0})
+
+#: Codes of the protocol that a restart may heal for a part: the list of record.
+RESTARTS = {
+    2, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 45, 47, 48, 49, 51, 52, 56, 59, 74, 75, 78, 80, 83, 84, 88, 89, 90,
+    100, 103, 105, 120,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", PROTOCOL)
+def test_of_all_codes_of_the_protocol_only_a_list_of_them_restarts_a_stream(code: int) -> None:
+    """A restart storm: a code that nobody thought of, restarted for ever with a notice that blames the brokers."""
+    error = of_delivery(KafkaError(code), "part", "t-0", b"k", 9)
+    assert error.restart_heals == (code in RESTARTS), error
+
+
+@pytest.mark.parametrize("code", sorted(v for n, v in vars(KafkaError).items() if n[0] == "_" and type(v) is int))
+def test_of_librdkafka_s_own_codes_only_a_list_of_them_restarts_a_stream(code: int) -> None:
+    """The same for what the client makes up itself: an unlisted one is for a person."""
+    error = of_delivery(KafkaError(code), "part", "t-0", b"k", 9)
+    assert error.restart_heals == (cause_of(KafkaError(code)) in (Cause.SILENT, Cause.FENCED)), error
+    if not error.restart_heals:
+        assert isinstance(error, InvalidRecord | NotAuthorized | BrokerRefused)
+
+
+def test_a_refused_record_is_named_with_the_broker_s_own_sentence() -> None:
+    """A person looks for one row among millions: its key, its topic and what the broker has against it."""
+    said = "Compacted topic cannot accept message without key in topic partition orders-0."
+    error = of_delivery(KafkaError(KafkaError.INVALID_RECORD, said), "part", "orders-0", b"k-17", 9)
+    assert isinstance(error, InvalidRecord) and not error.restart_heals
+    assert "topic 'orders', key b'k-17'" in error.what and said.rstrip(".") in error.what
 
 
 #: What a broker in Java says of a client's certificate that has run out, as Python shows it.

@@ -80,7 +80,9 @@ class Brokers:
         if isinstance(answer, Exception):
             raise answer
         code, offset = (0, answer) if isinstance(answer, int) else (answer.errno, -1)
-        row = SimpleNamespace(index=partition[1], error_code=code, base_offset=offset)
+        row = SimpleNamespace(
+            index=partition[1], error_code=code, base_offset=offset, record_errors=[], error_message=None
+        )
         return SimpleNamespace(name=partition[0], partition_responses=[row])
 
     async def pause(self, seconds: float) -> None:
@@ -111,7 +113,7 @@ def outbox(brokers: Brokers, producer: Producer = PRODUCER, limits: Limits = LIM
 
 
 def batch(text: str, size: int = 10) -> Sealed:
-    return Sealed(text.encode(), size, lambda: (b"the key", 99))
+    return Sealed(text.encode(), size, lambda index: (b"the key", 99))
 
 
 def in_turn(*answers: Any) -> Answer:

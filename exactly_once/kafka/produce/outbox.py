@@ -66,13 +66,13 @@ class Sealed(NamedTuple):
     ----------
     size : int
         Its bytes without compression, which count against ``waiting_bytes``: the rows stay until it is acknowledged.
-    largest : callable
-        Finds a record to name in an error: its key, and the size of its value.
+    record : callable
+        Finds a record to name in an error, by its index in the batch; None: the largest. Its key, and its value's size.
     """
 
     data: bytes
     size: int
-    largest: Callable[[], tuple[object, int]]
+    record: Callable[[int | None], tuple[object, int]]
 
 
 @dataclass
@@ -252,7 +252,7 @@ class Outbox:
         if answer.error_code not in (0, DuplicateSequenceNumberError.errno):
             error: KafkaError = for_code(answer.error_code)(f"Produce to {partition[0]}-{partition[1]}")
             if not error.retriable:
-                raise self._named(error, partition)
+                raise self._refused(answer, partition)
             return error
         with self._changed:
             queue = self._queues[partition]
@@ -305,10 +305,18 @@ class Outbox:
         code = getattr(e, "errno", None)
         if not isinstance(code, int) or not isinstance(e, KafkaError):
             return PrepareFailed(f"{self._name}: {e!r}", "Start the stream again once the brokers are healthy")
-        where = f"{partition[0]}-{partition[1]}"
+        return self._of(Code(code), partition)
+
+    def _refused(self, answer: Any, partition: Partition) -> ExactlyOnceError:
+        """The same for an answer, which may name the record, and say what is wrong with it (KIP-467)."""
+        named = next(iter(answer.record_errors or ()), None)
+        said = (named and named.batch_index_error_message) or answer.error_message
+        return self._of(Code(answer.error_code, said), partition, named.batch_index if named else None)
+
+    def _of(self, error: Code, partition: Partition, index: int | None = None) -> ExactlyOnceError:
         queue = self._queues.get(partition)
-        key, size = queue.batches[0].largest() if queue is not None and queue.batches else (None, 0)
-        return of_delivery(Code(code), self._name, where, key, size)
+        key, size = queue.batches[0].record(index) if queue is not None and queue.batches else (None, 0)
+        return of_delivery(error, self._name, f"{partition[0]}-{partition[1]}", key, size)
 
     def _fail(self, failure: ExactlyOnceError, leader: int) -> None:
         with self._changed:

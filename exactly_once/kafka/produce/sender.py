@@ -189,20 +189,25 @@ class ArrowSender:
             rows = replace(rows, timestamps_ms=np.where(rows.timestamps_ms == NOW, now_ms, rows.timestamps_ms))
         partitions = self._partitions(rows, len(leaders))
         batches = encode_by_partition(rows, partitions, now_ms, self._settings.codec, self._settings.batch_bytes)
+        before: dict[int, int] = {}
         for partition, batch in batches:
-            largest = partial(largest_record, rows, partitions, partition)
+            first = before.get(partition, 0)
+            before[partition] = first + batch.count
+            record = partial(record_of, rows, partitions, partition, first, batch.count)
             if batch.count == 1 and batch.size > self._settings.record_bytes:
-                key, size = largest()
+                key, size = record(0)
                 raise of_sender(KafkaException(Code(Code.MSG_SIZE_TOO_LARGE)), self.name, topic, key, bytes(size))
-            self._put((topic, partition), leaders[partition], batch, largest)
+            self._put((topic, partition), leaders[partition], batch, record)
         self._outbox.start()
 
-    def _put(self, partition: Partition, leader: int, batch: Batch, largest: Callable[[], tuple[object, int]]) -> None:
+    def _put(
+        self, partition: Partition, leader: int, batch: Batch, record: Callable[[int | None], tuple[object, int]]
+    ) -> None:
         producer = self._producer
         first = self._sequences.get(partition, 0)
         self._sequences[partition] = (first + batch.count) & _LAST_SEQUENCE
         data = seal(batch, producer.producer_id, producer.epoch, first, producer.transactional_id is not None)
-        self._outbox.put(partition, leader, Sealed(data, batch.size, largest))
+        self._outbox.put(partition, leader, Sealed(data, batch.size, record))
 
     def _partitions(self, rows: Records, count: int) -> Ints:
         """The partition of each row: its own choice, else its key's, else in turn."""
@@ -229,9 +234,13 @@ def acknowledged(routes: Routes, settings: Settings, name: str) -> ArrowSender:
     return ArrowSender(routes, Producer(None, producer_id, epoch), settings, name)
 
 
-def largest_record(rows: Records, partitions: Ints, partition: int) -> tuple[object, int]:
-    """The record with the largest value among those of ``partition``: its key, and the size of the value."""
-    some = rows.take(np.flatnonzero(partitions == partition))
+def record_of(
+    rows: Records, partitions: Ints, partition: int, first: int, count: int, index: int | None
+) -> tuple[object, int]:
+    """A record of one batch (``count`` of the rows of ``partition``, from ``first`` on), the one at ``index`` or that
+    with the largest value: its key, and the size of its value.
+    """
+    some = rows.take(np.flatnonzero(partitions == partition)[first : first + count])
     sizes = pc.fill_null(pc.binary_length(some.values), 0)
-    index = pc.index(sizes, pc.max(sizes)).as_py()
+    index = pc.index(sizes, pc.max(sizes)).as_py() if index is None else index
     return some.keys[index].as_py() if some.keys is not None else None, sizes[index].as_py()
