@@ -270,12 +270,6 @@ class Participant(ABC, Generic[H]):
         ExactlyOnceError
         """
 
-    def expect(self, part: PartName) -> None:
-        """Prepare for a part whose first row is on its way, if it has any: what takes time and leaves nothing behind.
-
-        The engine calls it once before it waits for rows; :meth:`begin` follows with the first one.
-        """
-
     @abstractmethod
     def begin(self, part: PartName) -> PartWriter[H]:
         """Begin one attempt of one part. The engine calls it only for parts with rows.

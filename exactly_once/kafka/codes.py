@@ -9,6 +9,7 @@ from __future__ import annotations
 #: What may pass by itself, so that the next start can succeed unchanged.
 MAY_PASS = frozenset(
     {
+        1,  # OFFSET_OUT_OF_RANGE: of a reader, which begins again
         2,  # CORRUPT_MESSAGE: damaged on its way
         5,  # LEADER_NOT_AVAILABLE
         6,  # NOT_LEADER_OR_FOLLOWER

@@ -9,6 +9,7 @@ claim there is the caller's. So between the look and the write nobody else can h
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
@@ -50,6 +51,13 @@ log = logging.getLogger(__name__)
 #: or until the next claim, which aborts it.
 LOG_TRANSACTION_TIMEOUT_MS = 30_000
 
+#: For asking whether the topic is there, when the time for a write is over.
+_THERE_S = 5.0
+
+#: Between two looks at the topic's settings under a driver that never initialises again: the brokers look for what
+#: retention deletes as often (log.retention.check.interval.ms), and then keep it for another minute.
+SETTINGS_EVERY_S = 300.0
+
 
 class CommitLog:
     """The commit log of ``sink_id``, for one process.
@@ -67,6 +75,7 @@ class CommitLog:
         self._known: tuple[LogState, int] | None = None  # what the last read found, and where it stood
         self._limit: log_topic.Limit | None = None
         self._dated = True
+        self._looked_s = 0.0
         self._offsets = InputOffsets(connection, sink_id)
         self.clock_ahead_ms = 0
         """The brokers' clock minus this machine's, as of the last write; too much rather than too little, so that a
@@ -173,6 +182,7 @@ class CommitLog:
         failure: ExactlyOnceError | None = None
         if offsets and not self._offsets.may_be_sent(offsets, deadline):
             offsets = None
+        self._look_at_settings(deadline)
         for _ in deadline.tries(first_pause_s=0.2):
             state = self.own(record.token, deadline)
             if self._holds(record):
@@ -189,7 +199,28 @@ class CommitLog:
                 if cause_of(e) is Cause.TOO_LARGE and isinstance(record, Decision):
                     raise self._too_large(record) from e
                 failure = self._named(e)
+        self._check_there()
         raise failure or log_reader.timed_out(self.topic, deadline)
+
+    def _look_at_settings(self, deadline: Deadline) -> None:
+        """Make sure now and then that nobody has changed the topic's settings under a driver that is at work."""
+        if self._producer is None or time.monotonic() - self._looked_s < SETTINGS_EVERY_S:
+            return
+        with suppress(BrokerUnreachable, UnknownTopic), Admin(self._connection, max(1.0, deadline.left)) as admin:
+            log_topic.check_settings(admin, self.topic)
+            self._looked_s = time.monotonic()
+
+    def _check_there(self) -> None:
+        """Say it when the topic of a driver at work is gone: to a producer it looks like a broker that is silent."""
+        try:
+            with suppress(BrokerUnreachable, NotAuthorized), Admin(self._connection, _THERE_S) as admin:
+                admin.topic_partitions([self.topic])
+        except UnknownTopic as e:
+            raise CommitLogDamaged(
+                f"the commit log {self.topic} was deleted while this driver was at work",
+                "Find out who deleted it. The next start compares the checkpoint with what is left, and names the way "
+                "out (EO-REWOUND)",
+            ) from e
 
     def tally(
         self,
@@ -278,6 +309,7 @@ class CommitLog:
     def _init_once(self, deadline: Deadline, known: tuple[LogState, int] | None) -> LogState:
         with Admin(self._connection, max(0.1, deadline.left)) as admin:
             self._limit = log_topic.ensure(admin, self.topic, deadline)
+            self._looked_s = time.monotonic()
             producer = Producer(
                 {
                     **self._connection.librdkafka(),

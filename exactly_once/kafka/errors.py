@@ -93,10 +93,17 @@ _BY_CODE = {
     KafkaError._DESTROY_BROKER: Cause.SILENT,
     KafkaError._BAD_MSG: Cause.SILENT,  # an answer that was damaged on its way
     KafkaError._UNDERFLOW: Cause.SILENT,
+    KafkaError._UNKNOWN_BROKER: Cause.SILENT,
+    # of a reader, which begins again
+    KafkaError._AUTO_OFFSET_RESET: Cause.SILENT,
+    KafkaError._LOG_TRUNCATION: Cause.SILENT,
     # of a transaction that cannot go on; the next start has a new producer
     KafkaError._PURGE_QUEUE: Cause.SILENT,
     KafkaError._PURGE_INFLIGHT: Cause.SILENT,
     KafkaError._STATE: Cause.SILENT,
+    KafkaError._CONFLICT: Cause.SILENT,
+    KafkaError._IN_PROGRESS: Cause.SILENT,
+    KafkaError._PREV_IN_PROGRESS: Cause.SILENT,
     KafkaError._FATAL: Cause.SILENT,
     KafkaError._GAPLESS_GUARANTEE: Cause.SILENT,
     KafkaError._INCONSISTENT: Cause.SILENT,

@@ -23,7 +23,7 @@ from exactly_once.kafka.errors import of_commit_log
 from exactly_once.kafka.leaders import OLDER_THAN_S, open_on
 from exactly_once.kafka.transactions import ids_of
 from exactly_once.protocol.encoding import decode
-from exactly_once.protocol.names import commit_log_topic
+from exactly_once.protocol.names import commit_log_topic, sink_of_log
 from exactly_once.protocol.records import Entry, is_own_key, key_of
 from exactly_once.protocol.untrusted import check_own
 
@@ -167,10 +167,8 @@ def _damaged(message: Message, what: str) -> CommitLogDamaged:
     if key is not None and not is_own_key(key):
         then = f"Then write a tombstone (a null value) for the key {key[:_KEY_SHOWN]!r}"
     else:
-        then = (
-            "The sink's own record of this key may be lost: find out from the output what the last batch wrote, then "
-            "start with a new sink.id, and with the sink.adopt that EO-REWOUND names"
-        )
+        sink_id = sink_of_log(message.topic() or "")
+        then = f"Then put the record before it in force again: exactly-once log {sink_id} --undo {message.offset()}"
     return CommitLogDamaged(
         f"{what}, at offset {message.offset()} of {message.topic()} under the key {key and key[:_KEY_SHOWN]!r}",
         f"Stop the program that wrote this record: only the sink may write here. {then}",

@@ -6,9 +6,10 @@ import logging
 from typing import NamedTuple
 
 from exactly_once.deadline import Deadline
-from exactly_once.errors import CommitLogDamaged, NotAuthorized, UnknownTopic
+from exactly_once.errors import BrokerRefused, CommitLogDamaged, InvalidOption, NotAuthorized, UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.log_reader import PARTITION
+from exactly_once.protocol.names import sink_of_log
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,20 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
         else:
             raise
     admin.check_rights(topic, ("READ", "WRITE"))
+    config = check_settings(admin, topic)
+    if partitions > 1:
+        _check_other_partitions(admin, topic, partitions)
+    limits = [Limit(int(config[name]), f"{name}={config[name]}") for name in _LIMITS if name in config]
+    return min(limits, default=None)
+
+
+def check_settings(admin: Admin, topic: str) -> dict[str, str]:
+    """Return the topic's settings, as far as this principal may read them, if the protocol holds with them.
+
+    Raises
+    ------
+    CommitLogDamaged
+    """
     config = admin.topic_config(topic)
     for name, otherwise in NEEDED.items():
         if config.get(name, TOPIC_CONFIG[name]) != TOPIC_CONFIG[name]:
@@ -80,10 +95,7 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
                 f"the commit log {topic} has {name}={config[name]}: {otherwise}",
                 f"Set {name}={TOPIC_CONFIG[name]} on {topic}",
             )
-    if partitions > 1:
-        _check_other_partitions(admin, topic, partitions)
-    limits = [Limit(int(config[name]), f"{name}={config[name]}") for name in _LIMITS if name in config]
-    return min(limits, default=None)
+    return config
 
 
 def _create(admin: Admin, topic: str, replication: int, config: dict[str, str]) -> None:
@@ -94,6 +106,15 @@ def _create(admin: Admin, topic: str, replication: int, config: dict[str, str]) 
             f"the commit log {topic} does not exist, and this principal may not create it",
             f"Grant CREATE on the topic {topic}, or create it with one partition and the settings that "
             "docs/reference.md lists under 'Rights'",
+        ) from e
+    except BrokerRefused as e:
+        like = [t for t in admin.topics() if t != topic and t.replace(".", "_") == topic.replace(".", "_")]
+        if not like:
+            raise
+        raise InvalidOption(
+            f"sink.id {sink_of_log(topic)!r} is too much like that of sink {sink_of_log(like[0])!r}: Kafka tells '.' "
+            f"from '_' neither in the names of metrics nor, for that reason, in those of topics ({like[0]} exists)",
+            "Give the output a sink.id that differs from it in another character",
         ) from e
 
 

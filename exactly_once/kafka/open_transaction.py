@@ -22,7 +22,7 @@ _ASK_BUDGET_S = 10.0
 
 
 class Opening:
-    """A transactional id that is being initialised while Spark fetches the first rows of its part. The commit log is
+    """A transactional id that is being initialised. The commit log is
     asked behind that: see :mod:`exactly_once.kafka.late`.
     """
 

@@ -70,7 +70,6 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         self._deadline = deadline
         self._admin: Admin | None = None
         self._warned = False
-        self._expected: KafkaPart | None = None
 
     @classmethod
     def of(cls, options: SinkOptions, rows: Rows | None = None, ticket: Ticket | None = None) -> Self:
@@ -97,17 +96,8 @@ class KafkaParticipant(Participant[PreparedTransaction]):
             self._admin.close()
             self._admin = None
 
-    def expect(self, part: PartName) -> None:
-        """Initialise its transactional id."""
-        self._expected = self._part(part)
-        self._expected.expect()
-
     def begin(self, part: PartName) -> KafkaPart:
         """Begin with the first row: a transaction without records cannot be committed."""
-        expected, self._expected = self._expected, None
-        return expected or self._part(part)
-
-    def _part(self, part: PartName) -> KafkaPart:
         # for tasks alone: the other processes of a driver need no encoder of records, nor Arrow
         from exactly_once.participants.kafka_part import KafkaPart
 

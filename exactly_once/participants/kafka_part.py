@@ -44,7 +44,6 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         self._part = part
         self._transaction: PartTransaction | ArrowTransaction | None = None
         self._late = LateCheck(options.connection, part.sink_id, ticket) if ticket else None
-        self._opening: Opening | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Send the rows."""
@@ -65,24 +64,16 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         if self._transaction is not None:
             self._transaction.abort()
 
-    def expect(self) -> None:
-        """Initialise the id while the first row is on its way. Without rows no transaction begins with it."""
-        if not self._options.librdkafka:
-            connections = routes(self._options.connection)
-            self._opening = Opening(connections.admin, _id_of(self._part), self._timeout_ms, self._late)
-
     def _begin(self) -> PartTransaction | ArrowTransaction:
         options, ticket, connections = self._options, self._ticket, routes(self._options.connection)
         if options.librdkafka:
             settings, name = within(options, self._timeout_ms), _id_of(self._part)
             return PartTransaction(options.connection, settings, name, self._timeout_ms, connections.admin, self._late)
-        if self._opening is None:
-            self.expect()
-        assert self._opening is not None
         return ArrowTransaction(
             connections,
             Settings.of(options.producer, options.delivery_timeout_s),
-            self._opening,
+            # not before the first row: it is a write of its coordinator, and most parts of a shuffle may be empty
+            Opening(connections.admin, _id_of(self._part), self._timeout_ms, self._late),
             ticket.end_txn_version if ticket else 0,
             ticket is not None and ticket.implicit,
             self._late,

@@ -141,6 +141,11 @@ def commit_log_topic(sink_id: str) -> str:
     return f"eo.{sink_id}.commit-log"
 
 
+def sink_of_log(topic: str) -> str:
+    """Return the sink whose commit log ``topic`` is."""
+    return topic.removeprefix("eo.").removesuffix(".commit-log")
+
+
 def offsets_group(sink_id: str) -> str:
     """Return the consumer group that shows how far the stream has decided its input; no consumer ever joins it."""
     return f"eo.{sink_id}"

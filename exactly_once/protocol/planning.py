@@ -79,7 +79,8 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
         f"the checkpoint is at batch {batch.batch_id}, but batch {last.batch_id} of query {batch.query_id} is already "
         "decided: the checkpoint was rewound or restored from a copy",
         "Put back the newest checkpoint, or, to write old input again on purpose, start with a new checkpoint and a "
-        "new sink.id",
+        f"new sink.id. If no driver of this sink can have made that decision, run exactly-once log {sink_id}: it names "
+        "the record and its writer, and how to undo it",
         safe="The output is correct up to the decided batch; nothing was written again",
     )
 

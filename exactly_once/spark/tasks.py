@@ -115,8 +115,6 @@ def _prepare(
 ) -> list[Any]:
     writers: list[tuple[Participant[Any], PartWriter[Any]]] = []
     prepared: list[tuple[Participant[Any], Any]] = []
-    for p in participants:
-        p.expect(part._replace(participant=p.name))
     try:
         for batch in together(rows):  # to the end, even if nothing is written: state stores commit with the last row
             if not participants:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from exactly_once.coordinator import recover as recovery
@@ -22,6 +23,7 @@ from exactly_once.errors import (
     CommitLogDamaged,
     DecisionTooLarge,
     Fenced,
+    InvalidOption,
 )
 from exactly_once.kafka import commit_log, log_reader
 from exactly_once.kafka.admin import Admin
@@ -29,6 +31,7 @@ from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.kafka.groups import published_batches
+from exactly_once.ops.log_records import log_records, undo
 from exactly_once.ops.transactions import Refused, end_hanging
 from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, offsets_group
@@ -67,6 +70,15 @@ def sink_id(connection: Connection) -> Iterator[str]:
     yield name
     with suppress(KafkaException):  # a test on a broker of its own, or one that made no log
         brokers.delete_topic(connection.bootstrap_servers, commit_log_topic(name))
+
+
+def alter(connection: Connection, topic: str, name: str, value: str) -> None:
+    """Change a setting of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient(connection.librdkafka())
+    for altered in admin.incremental_alter_configs([resource]).values():
+        altered.result(20)
 
 
 @contextmanager
@@ -299,6 +311,38 @@ def test_a_stray_record_under_a_key_of_the_sinks_own_is_not_to_be_deleted(connec
     with pytest.raises(CommitLogDamaged) as e:
         read_log(connection, sink_id)
     assert "tombstone" not in str(e.value)
+    strange = log_records(connection, sink_id)[-1]
+    assert f"exactly-once log {sink_id} --undo {strange.offset}" in e.value.way_out
+    undo(connection, sink_id, strange.offset)
+    assert read_log(connection, sink_id).decisions == (decision(sink_id, 0),)
+
+
+def test_a_log_that_is_deleted_below_a_driver_is_named_as_that(connection: Connection, sink_id: str) -> None:
+    """A night's search for silent brokers, which are healthy, and restarts that heal nothing."""
+    log = owned(connection, sink_id)
+    brokers.delete_topic(connection.bootstrap_servers, commit_log_topic(sink_id))
+    with pytest.raises(CommitLogDamaged) as e:
+        log.append(decision(sink_id, 0), Deadline(5))
+    assert not e.value.restart_heals and commit_log_topic(sink_id) in e.value.what
+
+
+def test_settings_that_are_changed_below_a_driver_are_noticed(
+    connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loss: decisions that are deleted by age, below a stream that runs for weeks and never looks again."""
+    log = owned(connection, sink_id)
+    alter(connection, commit_log_topic(sink_id), "cleanup.policy", "delete")
+    monkeypatch.setattr(commit_log, "SETTINGS_EVERY_S", 0.0)
+    with pytest.raises(CommitLogDamaged, match=r"cleanup.policy=delete: the brokers would delete decisions"):
+        log.append(decision(sink_id, 0), Deadline(20))
+
+
+def test_a_sink_id_that_kafka_cannot_tell_from_another_one_is_refused_by_both_names(connection: Connection) -> None:
+    """A raw answer of the broker about metric names, and a way out that names no setting."""
+    one = brokers.fresh_name("sink") + ".a"
+    owned(connection, one)
+    with pytest.raises(InvalidOption, match=rf"{one.replace('.a', '_a')!r} is too much like that of sink {one!r}"):
+        owned(connection, one.replace(".a", "_a"))
 
 
 def test_a_claim_that_the_log_has_lost_is_not_called_superseded(connection: Connection, sink_id: str) -> None:

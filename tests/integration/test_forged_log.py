@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,13 +11,18 @@ import pytest
 from confluent_kafka import Producer
 
 from exactly_once.coordinator.recover import recover
-from exactly_once.errors import CommitLogDamaged
+from exactly_once.deadline import Deadline
+from exactly_once.errors import CheckpointRewound, CommitLogDamaged
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import describe
+from exactly_once.ops import cli
+from exactly_once.ops.log_records import log_records, undo
+from exactly_once.ops.rules import Refused
 from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import commit_log_topic
+from exactly_once.protocol.planning import Batch, Plan, plan_batch
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction, Tally, key_of
 from tests.support import broker as brokers
 from tests.support.dead_sink import DeadSink
@@ -109,3 +115,42 @@ def test_a_flood_of_foreign_keys_is_refused_before_its_end(connection: Connectio
     forge(connection, sink.sink_id, *[(f"order-{n}", b"{}") for n in range(50_000)])
     with pytest.raises(CommitLogDamaged, match=r"more than 1,000 strange records.*under the key 'order-"):
         read_log(connection, sink.sink_id, 30)
+
+
+def test_a_forged_decision_is_named_with_its_writer_and_undone_and_the_sink_goes_on(
+    connection: Connection, sink: DeadSink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dead sink id: one record of a far batch refuses every start, and no message leads back. The decision whose key
+    the forged one took is in force again: without it its batch would be written twice.
+    """
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", connection.bootstrap_servers)
+    real = Decision("q", 7, 1, (), "digest of 7", 5, 0)
+    sink.log.append(real, Deadline(20))
+    far = Decision("q", 7 + 64 * 10**6, 1, (), "x", 5, 0)
+    forge(connection, sink.sink_id, (key_of(far), encode(far)))
+    with pytest.raises(CheckpointRewound, match=f"run exactly-once log {sink.sink_id}"):
+        plan_batch(sink.sink_id, Batch("q", 8, "digest of 8"), sink.read().last_decision("q"), False)
+
+    assert cli.main(["log", sink.sink_id]) == 1
+    shown = capsys.readouterr().out
+    way_out = re.search(r"exactly-once (log \S+ --undo \d+)", shown)
+    assert way_out is not None and f"batch {far.batch_id}" in shown and "not written by this sink" in shown, shown
+    assert cli.main(way_out[1].split()) == 0
+    assert "decision of batch 7 of q" in capsys.readouterr().out
+
+    last = sink.read().last_decision("q")
+    assert last == real
+    assert plan_batch(sink.sink_id, Batch("q", 8, "digest of 8"), last, False) is Plan.WRITE
+    assert cli.main(["log", sink.sink_id]) == 0
+
+
+def test_a_record_of_the_sink_s_own_is_undone_only_by_its_consequence(connection: Connection, sink: DeadSink) -> None:
+    """Duplicate: a decision that is forgotten by a mistyped offset, so that its batch is written again."""
+    sink.log.append(Decision("q", 0, 1, (), "digest", 5, 0), Deadline(20))
+    last = log_records(connection, sink.sink_id)[-1]
+    with pytest.raises(Refused, match="written by the sink's own producer") as refused:
+        undo(connection, sink.sink_id, last.offset)
+    assert sink.read().is_decided("q", 0)
+    assert refused.value.phrase == f"forget decision of batch 0 of q at offset {last.offset}"
+    assert undo(connection, sink.sink_id, last.offset, refused.value.phrase).restored is None
+    assert not sink.read().is_decided("q", 0)

@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 
+from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once.protocol.names import commit_log_topic
+from exactly_once.protocol.records import Claim
+from tests.support.broker import delete_topic
 from tests.support.fixtures import Bench, StartDriver, make_bench
 from tests.support.stream import Ended, Job, Run, SparkDriver
 
@@ -89,6 +94,23 @@ def test_rows_without_any_topic_are_refused(refused: Bench, warm: SparkDriver) -
     null.options["sink.id"] += "-null"
     null.options["checkpointLocation"] += "-null"
     expect(warm.run(null), "EO-RECORD", "topic")
+
+
+@pytest.mark.parametrize("way", ["arrow", pytest.param("librdkafka", marks=pytest.mark.long)])
+def test_a_row_that_names_a_commit_log_is_refused_and_the_log_is_as_it_was(
+    way: str, refused: Bench, warm: SparkDriver
+) -> None:
+    """Loss: a row of data that forges a claim or a decision of any sink whose log this one may write."""
+    victim = f"{refused.sink_id}-victim-{way}"
+    CommitLog(refused.connection, victim).claim(lambda _: Claim(1, "q", 0, "stream", "h", 1), Deadline(30))
+    before, log = read_log(refused.connection, victim), commit_log_topic(victim)
+    forging = changed(refused.job.having(topic=None), select=["'claim' key", "value", f"'{log}' topic"])
+    forging = forging.having(sink_producer=way, sink_id=f"{refused.sink_id}-forging-{way}")
+    forging.options["checkpointLocation"] += f"-forging-{way}"
+    expect(warm.run(forging), "EO-RECORD", log, "'claim'")
+    expect(warm.run(refused.job.having(topic=log)), "EO-OPTION", log, "commit log of a sink")
+    assert read_log(refused.connection, victim) == before
+    delete_topic(refused.connection.bootstrap_servers, log)
 
 
 def test_a_record_larger_than_max_request_size_is_refused_and_named(refused: Bench, warm: SparkDriver) -> None:

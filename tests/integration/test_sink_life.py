@@ -64,6 +64,17 @@ def test_a_stateful_query_killed_after_its_decision_keeps_its_state_and_its_outp
     assert sorted(bench.visible()) == closed_windows(bench, latest_s - 1)
 
 
+def test_parts_without_rows_initialise_no_transactional_id(bench: Bench, warm: SparkDriver) -> None:
+    """A stateful stream of three keys in 200 shuffle partitions: 200 replicated writes of coordinators a batch."""
+    bench.input.add_rows([[(f"k{n}", "x") for n in range(3)]])
+    spread = {"transform": "tests.support.transforms:repartitioned", "arguments": {"parts": 40, "column": "key"}}
+    warm.complete(Job(**{**asdict(bench.job), **spread}))
+    with Admin(bench.connection) as admin:
+        ids = [t.transactional_id for t in list_transactions(admin, namespace(bench.sink_id), ())]
+    assert 1 <= len([i for i in ids if PartId.parse(i)]) <= 3, ids
+    assert len(bench.visible()) == 3
+
+
 @pytest.mark.long
 def test_a_stream_from_kafka_to_kafka_reads_what_is_committed_and_writes_it_once(
     bench: Bench, kafka_input: KafkaInput, driver: StartDriver, warm: SparkDriver

@@ -60,7 +60,7 @@ PROTOCOL = sorted({getattr(c, "errno", 0) or 0 for c in vars(python).values() if
 
 #: Codes of the protocol that a restart may heal for a part: the list of record.
 RESTARTS = {
-    2, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 45, 47, 48, 49, 51, 52, 56, 59, 74, 75, 78, 80, 83, 84, 88, 89, 90,
+    1, 2, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 45, 47, 48, 49, 51, 52, 56, 59, 74, 75, 78, 80, 83, 84, 88, 89, 90,
     100, 103, 105, 120,
 }  # fmt: skip
 

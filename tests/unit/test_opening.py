@@ -1,4 +1,4 @@
-"""An id that is initialised while the first rows of its part are on their way."""
+"""A transactional id that is initialised together with a look at the commit log."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def opening(early: Any, limit: int = 100) -> Opening:
     return Opening(Admin(early), "eo:s:1:0:0.0", 60_000, Late(limit=limit))  # type: ignore[arg-type]
 
 
-def test_the_answer_is_there_when_the_first_row_comes() -> None:
+def test_the_id_is_initialised_once() -> None:
     """Guards against a second InitProducerId, which would fence the first."""
     assert opening(((7, 3), 5)).wait(10) == (7, 3)
 
 
 def test_an_early_question_that_failed_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against a task that fails because a coordinator moved before its rows came."""
+    """Guards against a task that fails because a coordinator moved."""
     monkeypatch.setattr(open_transaction, "initialise", lambda *_: (8, 0))
     assert opening(KafkaConnectionError("gone")).wait(10) == (8, 0)
 

@@ -81,7 +81,7 @@ def test_the_row_that_names_a_refused_topic_is_named_and_nothing_is_sent_before(
             sent.append(topic)
 
     with pytest.raises(InvalidRecord, match=r"key b'k3'.*eo\.victim\.commit-log.*commit log of a sink"):
-        columns.send(pa.record_batch(rows), Refusing(), set())  # type: ignore[arg-type]
+        columns.send(pa.record_batch(rows), Refusing())  # type: ignore[arg-type]
     assert not sent
 
 

@@ -46,7 +46,7 @@ def build() -> argparse.ArgumentParser:
     groups = parser.add_subparsers(
         dest="group",
         required=True,
-        metavar="transactions | checkpoint | recover | verify | doctor | metrics | demo | completions",
+        metavar="transactions | checkpoint | log | recover | verify | doctor | metrics | demo | completions",
     )
 
     transactions = _group(groups, "transactions", "list, explain, commit, abort")
@@ -82,6 +82,16 @@ def build() -> argparse.ArgumentParser:
         help="also make Spark plan the batch in flight again, unless it is decided: the way out of EO-TOO-LONG",
     )
     mend.add_argument("--force", metavar="PHRASE", help=_FORCE)
+
+    log = _verb(groups, "log", "log", "show the records of a sink's commit log and who wrote them, or undo one")
+    log.add_argument("sink", metavar="SINK", help="a sink id")
+    log.add_argument(
+        "--undo",
+        metavar="OFFSET",
+        type=int,
+        help="put the record before this one, of the same key, in force again: the way back from a forged record",
+    )
+    log.add_argument("--force", metavar="PHRASE", help=_FORCE)
 
     recover = _verb(groups, "recover", "recover", "commit decided batches, abort undecided transactions, and verify")
     recover.add_argument("sink", metavar="SINK", help="a sink id")

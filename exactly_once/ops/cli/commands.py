@@ -23,6 +23,7 @@ from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.doctor import Verdict, worst
 from exactly_once.ops.findings import Inspection, sink_of
 from exactly_once.ops.inspection import inspect_sink, owner_of, sinks
+from exactly_once.ops.log_records import Logged, in_force, log_records, undo
 from exactly_once.ops.repair import examine, repair
 from exactly_once.ops.rules import Attributed, Refused, check_owner, name_of
 from exactly_once.ops.standing import compare
@@ -188,6 +189,34 @@ def _repair_checkpoint(args: argparse.Namespace) -> Result:
     return Result(document, partial(tables.show_repair, found, refusal, command), 0 if found.whole else 1)
 
 
+def _log(args: argparse.Namespace) -> Result:
+    connection, sink_id = connection_of(args), check_sink_id(args.sink)
+    if args.undo is not None:
+        done = undo(connection, sink_id, args.undo, args.force)
+        again = f"{done.restored.title} at offset {done.restored.offset} is" if done.restored else "No record is"
+        text = f"Undid {done.record.title} at offset {done.record.offset}. {again} in force under {done.record.key!r}."
+        restored = _logged_json(done.restored, sink_id) if done.restored else None
+        return Result(
+            {"undone": _logged_json(done.record, sink_id), "restored": restored}, partial(tables.show_line, text)
+        )
+    found = in_force(log_records(connection, sink_id))
+    strange = any(not r.is_of(sink_id) for r in found)
+    document = {"sink_id": sink_id, "records": [_logged_json(r, sink_id) for r in found]}
+    return Result(document, partial(tables.show_log, sink_id, found), 1 if strange else 0)
+
+
+def _logged_json(r: Logged, sink_id: str) -> dict[str, Any]:
+    return {
+        "offset": r.offset,
+        "timestamp_ms": r.timestamp_ms,
+        "key": r.key,
+        "record": r.title,
+        "producer_id": r.producer_id,
+        "writer": r.writer,
+        "own": r.is_of(sink_id),
+    }
+
+
 def _recover(args: argparse.Namespace) -> Result:
     connection, sink_id = connection_of(args), check_sink_id(args.sink)
     if not args.dry_run:
@@ -245,6 +274,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
     "transactions.abort": _abort,
     "checkpoint.inspect": _inspect_checkpoint,
     "checkpoint.repair": _repair_checkpoint,
+    "log": _log,
     "recover": _recover,
     "verify": _verify,
     "doctor": _doctor,

@@ -16,6 +16,7 @@ from exactly_once.kafka.transactions import Description
 from exactly_once.ops.cli.explain import Explanation, owner_sentence
 from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction
+from exactly_once.ops.log_records import Logged
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
 from exactly_once.ops.standing import Offsets, Standing
@@ -244,6 +245,19 @@ def show_repair(found: Repair, refusal: Refused | None, command: str, console: C
         show_line(f"  {'Refused:' if refusal else 'To do it:':<16}{refusal.what if refusal else command}", console)
         if refusal is not None:
             show_line(f"  {'To force it:':<16}{command} --force {shlex.quote(refusal.phrase or '')}", console)
+
+
+def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
+    """Print the records in force of a commit log, oldest first, and who wrote those that are not the sink's own."""
+    now = now_ms()
+    for r in found:
+        show_line(f"{r.offset:>8}  {r.title}, {when(r.timestamp_ms, now)}", console)
+        if not r.is_of(sink_id):
+            writer = r.writer or f"producer id {r.producer_id}, which no coordinator knows"
+            show_line(
+                f"{'!':>8}  not written by this sink, but by {writer}: exactly-once log {sink_id} --undo {r.offset}",
+                console,
+            )
 
 
 def _table(title: str | None, *columns: str) -> Table:
