@@ -223,13 +223,18 @@ class Admin:
         """Look it up again next time: it may have moved."""
         self._cluster._coordinators.pop((CoordinatorType.TRANSACTION, transactional_id), None)
 
-    async def leaders(self, topics: list[str]) -> dict[int, list[Partition]]:
+    async def leaders(self, topics: list[str], leaderless: list[Partition] | None = None) -> dict[int, list[Partition]]:
         """All partitions of ``topics`` by the broker that leads them; a topic that does not exist has none.
+
+        Parameters
+        ----------
+        leaderless : list, optional
+            Takes the partitions that have no leader at this moment.
 
         Raises
         ------
         LeaderNotAvailableError
-            When one of them has no leader at this moment.
+            When one of them has none, and nothing takes it.
         """
         found: dict[int, list[Partition]] = {}
         for topic in (await self._metadata(topics)).topics if topics else ():
@@ -237,9 +242,12 @@ class Admin:
                 continue
             check(topic.error_code, f"metadata of {topic.name}")
             for p in topic.partitions:
-                if p.leader_id < 0:
+                if p.leader_id >= 0:
+                    found.setdefault(p.leader_id, []).append((topic.name, p.partition_index))
+                elif leaderless is None:
                     raise LeaderNotAvailableError(f"{topic.name}-{p.partition_index}")
-                found.setdefault(p.leader_id, []).append((topic.name, p.partition_index))
+                else:
+                    leaderless.append((topic.name, p.partition_index))
         return found
 
     async def leader(self, partition: Partition) -> int:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, LeaderNotAvailableError, UnknownBrokerIdError, for_code
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
@@ -76,11 +76,11 @@ class Hanging(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """One partition in the answer to DescribeProducers."""
+    """What is known of one partition by DescribeProducers, or why nothing is."""
 
     topic: str
     partition: int
-    code: int
+    failure: KafkaError | None
     open: list[Hanging]
 
 
@@ -118,38 +118,37 @@ def mismatches(
         return found, ""
     each = max(1, _PAIRS // len(handles))
     asked = sorted({p for h in handles for p in sorted(h.written)[:each]})
-    for _ in Deadline(min(_SURE_S, admin.deadline.left)).tries():
+    sure, unasked = Deadline(_SURE_S), ""
+    for _ in admin.deadline.tries():
         try:
-            answers, unasked = _producers_on(admin, asked)
+            answers, unasked, silent = _producers_on(admin, asked)
         except ExactlyOnceError as e:
             return found, "" if found else e.what
         found = compared(answers)
-        if not found:
+        if sure.over if found else not silent:
             break
     return found, unasked
 
 
-def _producers_on(admin: Admin, partitions: list[Partition]) -> tuple[Open, str]:
-    """The transactions that the leaders of these partitions know as open.
+def _producers_on(admin: Admin, partitions: list[Partition]) -> tuple[Open, str, bool]:
+    """The transactions that the leaders of these partitions know as open, why some are left out, and whether these may
+    answer the next time. The silence of one leader takes nothing from the word of another.
 
-    A partition that does not exist has none. One that may not be read is left out, and the text says why.
+    A partition that does not exist has none.
     """
 
-    async def question() -> tuple[Open, str]:
+    async def question() -> tuple[Open, str, bool]:
         found: Open = {p: {} for p in partitions}
-        unasked = ""
+        unasked, silent = "", False
         topics = sorted({topic for topic, _ in partitions})
         for p in await _describe_producers(admin, topics, set(partitions).__contains__):
             here = (p.topic, p.partition)
-            try:
-                check(p.code, f"DescribeProducers of {p.topic}-{p.partition}")
+            if p.failure is None:
                 found[here] = {(h.producer_id, h.producer_epoch): Extent(h.start_offset, h.records) for h in p.open}
-            except KafkaError as e:
-                if e.retriable:
-                    raise
+            else:
                 del found[here]
-                unasked = str(e)
-        return found, unasked
+                unasked, silent = str(p.failure), silent or bool(p.failure.retriable)
+        return found, unasked, silent
 
     return admin.ask(question)
 
@@ -181,7 +180,8 @@ def _open_at(admin: Admin, topics: list[str], wanted: Callable[[Partition], bool
     async def question() -> list[Hanging]:
         found: list[Hanging] = []
         for p in await _describe_producers(admin, topics, wanted):
-            check(p.code, f"DescribeProducers of {p.topic}-{p.partition}")
+            if p.failure is not None:
+                raise p.failure
             found += p.open
         return found
 
@@ -309,12 +309,22 @@ def _mark(admin: Admin, h: Hanging, commit: bool) -> None:
 
 
 async def _describe_producers(admin: Admin, topics: list[str], wanted: Callable[[Partition], bool]) -> list[_Answer]:
+    leaderless: list[Partition] = []
     sent = []
-    for node, led in (await admin.leaders(topics)).items():
+    for node, led in (await admin.leaders(topics, leaderless)).items():
         partitions = [p for p in led if wanted(p)]
         for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
-            sent.append(admin.send(_request(partitions[first : first + _PARTITIONS_AT_ONCE]), node))
-    return [answer for future in sent for answer in _answers(await future)]
+            some = partitions[first : first + _PARTITIONS_AT_ONCE]
+            sent.append((some, admin.send(_request(some), node)))
+    found = [_Answer(*p, LeaderNotAvailableError(f"{p[0]}-{p[1]}"), []) for p in leaderless if wanted(p)]
+    for some, answer in sent:
+        try:
+            found += _answers(await answer)
+        except UnknownBrokerIdError:  # the client has to look at the cluster anew, which whoever asks sees to
+            raise
+        except KafkaError as e:
+            found += [_Answer(*p, e, []) for p in some]
+    return found
 
 
 def _request(partitions: list[Partition]) -> DescribeProducersRequest:
@@ -331,7 +341,7 @@ def _answers(answer: Any) -> list[_Answer]:
         _Answer(
             topic.name,
             p.partition_index,
-            p.error_code,
+            for_code(p.error_code)(f"DescribeProducers of {topic.name}-{p.partition_index}") if p.error_code else None,
             [
                 Hanging(
                     topic.name,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from exactly_once.deadline import now_ms
 from exactly_once.errors import Expiring, InvalidRecord, PrepareFailed
@@ -192,17 +192,43 @@ def test_a_part_of_which_an_abort_marker_took_the_head_is_not_decided(way: str, 
     marker, without the rows before it.
     """
     topic = create_topic(connection.bootstrap_servers, partitions=2)
-    rows = Records(None, binary(*(b"%d" % n for n in range(10))), partitions=np.array([0, 1] * 5))
     with opened(way, connection) as transaction, Admin(connection) as admin:
-        transaction.send_columns(topic, rows)
-        transaction.flush(30)
-        mark_aborted(connection, topic, 1)
-        transaction.send_columns(topic, rows)
-        handle = transaction.prepare(0, 30)
-        decision = Decision("q", 0, 1, (handle,), "d", WAYS[way], 0)
-        proposal = Proposal("s", "/c", Batch("q", 0, "d"), decision, None, now_ms(), 60_000, 0, 0)
+        proposal = beheaded(transaction, topic, connection, WAYS[way])
         with pytest.raises(Expiring, match=f"the leader of {topic}-1 says that it begins at offset 6, and not at 0"):
             confirm(proposal, admin, lambda topic_id: False)
+
+
+def beheaded(transaction: AnyTransaction, topic: str, connection: Connection, version: int) -> Proposal:
+    """A batch of one part with rows in two partitions, of which partition 1 has lost the first ones."""
+    rows = Records(None, binary(*(b"%d" % n for n in range(10))), partitions=np.array([0, 1] * 5))
+    transaction.send_columns(topic, rows)
+    transaction.flush(30)
+    mark_aborted(connection, topic, 1)
+    transaction.send_columns(topic, rows)
+    decision = Decision("q", 0, 1, (transaction.prepare(0, 30),), "d", version, 0)
+    return Proposal("s", "/c", Batch("q", 0, "d"), decision, None, now_ms(), 60_000, 0, 0)
+
+
+@pytest.mark.long
+def test_a_leader_that_is_down_does_not_hide_what_another_one_lost(own_broker: Callable[..., EmbeddedBroker]) -> None:
+    """Guards against a silent loss beside a broker's failure, when losses come: one leader that cannot be asked kept
+    all others from being heard.
+    """
+    broker = own_broker(nodes=3)
+    connection, topic = Connection(broker.bootstrap_servers), fresh_name()
+    client = AdminClient(connection.librdkafka())
+    client.create_topics([NewTopic(topic, 2, replica_assignment=[[2], [1]])], operation_timeout=30)[topic].result(30)
+    with opened(ARROW[0], connection) as transaction, Admin(connection) as admin:
+        proposal = beheaded(transaction, topic, connection, 5)
+        broker.kill(2)
+        until("a partition without a leader", lambda: led_by(client, topic)[0] < 0, 60, 0.2)
+        with pytest.raises(Expiring, match=f"the leader of {topic}-1 says that it begins at offset 6, and not at 0"):
+            confirm(proposal, admin, lambda topic_id: False)
+
+
+def led_by(client: AdminClient, topic: str) -> dict[int, int]:
+    """The leader of each partition; -1 for one that has none."""
+    return {n: p.leader for n, p in client.list_topics(topic, timeout=10).topics[topic].partitions.items()}
 
 
 @pytest.mark.parametrize("way", [ARROW[1], "librdkafka"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -95,20 +96,25 @@ HANDLE = PreparedTransaction("eo:a", 7, 3, 0, 15, written=WRITTEN)
 
 
 class Leaders:
-    """Answers in turn, the last answer for ever: what the leaders hold of :data:`HANDLE`, or why none was asked."""
+    """Answers in turn, the last answer for ever: what the leaders hold of :data:`HANDLE`, or why none was asked. A
+    partition that an answer leaves out has a silent leader; ``denied`` are those that may not be read.
+    """
 
-    def __init__(self, *answers: dict[tuple[str, int], Extent | None] | str):
+    def __init__(self, *answers: dict[tuple[str, int], Extent | None] | str, denied: Collection[tuple[str, int]] = ()):
         self.answers = list(answers)
-        self.deadline = Deadline(5)
+        self.denied = denied
+        self.deadline = Deadline(1)
         self.asked: list[list[tuple[str, int]]] = []
 
-    def _producers_on(self, partitions: list[tuple[str, int]]) -> tuple[Open, str]:
+    def _producers_on(self, partitions: list[tuple[str, int]]) -> tuple[Open, str, bool]:
         self.asked.append(partitions)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, str):
             raise BrokerUnreachable(answer, "")
         found = {p: {(7, 3): e} if e else {(7, 2): Extent(1, 1), (8, 3): Extent(1, 1)} for p, e in answer.items()}
-        return {p: open_ones for p, open_ones in found.items() if p in partitions}, ""
+        heard = {p: found[p] for p in partitions if p in found and p not in self.denied}
+        out = [p for p in partitions if p not in heard]
+        return heard, f"{out[0]} is silent" if out else "", bool(set(out) - set(self.denied))
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +146,25 @@ def test_leaders_that_cannot_be_asked_forbid_nothing_and_take_back_nothing() -> 
     """Silence is no word, neither for the transaction nor against it."""
     assert ask("no broker answered") == ({}, "no broker answered")
     assert ask({**WRITTEN, T1: None}, "no broker answered")[0] == {"eo:a": "the leader of t-1 does not know it"}
+
+
+def test_the_silence_of_one_leader_takes_nothing_from_the_word_of_another() -> None:
+    """Guards against a loss that goes unnoticed because a broker of some other partition is down, as after the failure
+    that made another broker leader without the newest records.
+    """
+    assert ask({T1: Extent(41, 5)})[0]["eo:a"].startswith("the leader of t-1 says that it begins at offset 41")
+    found, unasked = ask({T1: WRITTEN[T1]})
+    assert found == {} and "is silent" in unasked
+
+
+def test_a_silent_leader_is_asked_again_and_one_that_may_not_be_read_is_not() -> None:
+    """Guards against a warning for a leader that was being elected, and against a pause before each decision for want
+    of a right.
+    """
+    assert ask({T1: WRITTEN[T1]}, WRITTEN) == ({}, "")
+    double = Leaders({T1: WRITTEN[T1]}, denied=[T0])
+    found, unasked = mismatches(double, [HANDLE], described(T0, T1))  # type: ignore[arg-type]
+    assert (found, len(double.asked)) == ({}, 1) and "is silent" in unasked
 
 
 def test_the_coordinator_is_believed_before_any_leader_is_asked() -> None:
