@@ -23,11 +23,19 @@ ELECTION_S = 60.0
 
 
 def create_topic_on_two(servers: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-    """Create a topic that lives on :data:`LEADER` and :data:`BEHIND` alone, with :data:`UNSAFE`."""
+    """Create a topic that lives on :data:`LEADER` and :data:`BEHIND` alone, with :data:`UNSAFE`; every broker knows it
+    afterwards.
+    """
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     places = [[LEADER, BEHIND]] * partitions
     new = NewTopic(topic, partitions, replica_assignment=places, config={**UNSAFE, **(config or {})})
     admin.create_topics([new], operation_timeout=30, request_timeout=30)[topic].result(30)
+    until("a topic that all know", lambda: all(_knows(server, topic) for server in servers.split(",")), ELECTION_S, 0.2)
+
+
+def _knows(server: str, topic: str) -> bool:
+    found = AdminClient({"bootstrap.servers": server, "log_level": 0}).list_topics(topic, timeout=10).topics[topic]
+    return found.error is None and bool(found.partitions)
 
 
 def leave_behind(broker: EmbeddedBroker, topic: str) -> None:
