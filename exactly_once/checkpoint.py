@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
 from exactly_once import hdfs, s3
-from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, UnsupportedMode
-from exactly_once.protocol.checkpoint_text import digest_of, fault_of, query_id_of, source_lines
+from exactly_once.errors import CheckpointAway, CheckpointRewound, CheckpointUnusable, ExactlyOnceError, UnsupportedMode
+from exactly_once.protocol.checkpoint_text import digest_of, fault_of, names_sources, query_id_of, source_lines
 from exactly_once.protocol.planning import Batch
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ LONGEST_KEPT_OFFSETS = 64 * 1024
 #: What reading a file raises; RuntimeError is that of hdfs-native, for whatever a server says.
 _UNREADABLE = (OSError, ValueError, RuntimeError)
 
-#: Spark keeps in sources/<n>/0 where the n-th source of a query began.
+#: Spark keeps in sources/<number or name>/0 where a source of a query began.
 _SOURCES = "sources"
-_BEGINNING = re.compile(rf"{_SOURCES}/\d+/0$")
+_BEGINNING = re.compile(rf"{_SOURCES}/[A-Za-z0-9_]+/0$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class Checkpoint:
         The sources' end offsets of the last batch, as Spark wrote them.
     torn : mapping
         Files on which the next start would fail -> their faults.
+    names_sources : bool
+        The last batch names its sources, so that the query may get one more.
     """
 
     location: str
@@ -61,6 +63,7 @@ class Checkpoint:
     batch_started_ms: int | None = None
     source_offsets: tuple[str, ...] = ()
     torn: Mapping[str, str] = field(default_factory=dict)
+    names_sources: bool = False
 
     @property
     def in_flight(self) -> int | None:
@@ -113,6 +116,8 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
     ------
     CheckpointUnusable, CheckpointAway
         When the location cannot be read, or one of its files is torn.
+    CheckpointRewound
+        When a source has another name than in the batch before, and so reads its topic from the beginning.
     UnsupportedMode
         When no batch is in flight.
     """
@@ -133,6 +138,8 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
             "Use trigger(processingTime=...) or trigger(availableNow=True)",
         )
     text = reader.text(f"offsets/{checkpoint.in_flight}")
+    if names_sources(text) and (before := reader.text_if_any(f"offsets/{checkpoint.in_flight - 1}")):
+        _check_names(location, before, text, sink_id)
     kept = text if len(text.encode()) <= LONGEST_KEPT_OFFSETS else ""
     sources = tuple(source_lines(text))
     return Batch(checkpoint.query_id, checkpoint.in_flight, digest_of(text), sources, kept)
@@ -140,7 +147,7 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
 
 def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
     """Return topic -> partition -> next offset to read, from the source lines of an ``offsets/N``, with or without the
-    number of the source before them. Skips sources other than Kafka.
+    name or the number of the source before them. Skips sources other than Kafka.
 
     If two sources read one partition, the lower offset counts.
     """
@@ -154,6 +161,31 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
         for topic, offsets in read.items():
             known = found.setdefault(topic, {})
             known |= {p: min(o, known.get(p, o)) for p, o in offsets.items()}
+    return found
+
+
+def _check_names(location: str, before: str, text: str, sink_id: str) -> None:
+    """Refuse an ``offsets/N`` in which a topic has lost every source that read it in the batch ``before``, and has a
+    new one: Spark finds offsets by name, so that one reads the topic from the beginning.
+    """
+    earlier, now = _readers(before), _readers(text)
+    for topic in sorted(earlier.keys() & now.keys()):
+        if earlier[topic].isdisjoint(now[topic]):
+            old, new = min(earlier[topic]), min(now[topic])
+            raise CheckpointRewound(
+                f"the source {new} reads the topic {topic} from the beginning, which the source {old} has read until "
+                "now: the source was renamed",
+                f"Give the source its name again, .name({old!r}), and have Spark plan the batch with it: "
+                f"{repair_command(location, sink_id)} --plan-anew --apply",
+            )
+
+
+def _readers(offsets: str) -> dict[str, set[str]]:
+    """Return topic -> names of the sources that read it, from an ``offsets/N`` that names them."""
+    found: dict[str, set[str]] = {}
+    for line in source_lines(offsets) if names_sources(offsets) else ():
+        for topic in kafka_offsets([line]):
+            found.setdefault(topic, set()).add(line.partition(":")[0])
     return found
 
 
@@ -321,7 +353,8 @@ class _Reader:
             query_id = query_id_of(metadata) if metadata else None
             offsets = [self._whole(f"offsets/{n}", torn) for n in planned[: 1 if running else 2]]
             last_commit = next((n for n in marked if running or self._whole(f"commits/{n}", torn)), None)
-            _, head, *sources = offsets[0].rstrip("\n").split("\n") if offsets and offsets[0] else ("", "{}")
+            last = (offsets[0] if offsets else None) or "\n{}"
+            _, head, *sources = last.rstrip("\n").split("\n")
             return Checkpoint(
                 self._location,
                 query_id,
@@ -330,6 +363,7 @@ class _Reader:
                 json.loads(head).get("batchTimestampMs"),
                 tuple(sources),
                 torn,
+                names_sources(last),
             )
         except (*_UNREADABLE, KeyError, TypeError, AttributeError) as e:
             raise unusable(self._location, e) from e
@@ -339,6 +373,13 @@ class _Reader:
             return self._content(name).decode()
         except _UNREADABLE as e:
             raise unusable(self._location, e) from e
+
+    def text_if_any(self, name: str) -> str:
+        """Return the text of a file; "" when there is none."""
+        import pyarrow.fs as pafs
+
+        there = self._fs.get_file_info(f"{self._root}/{name}").type == pafs.FileType.File
+        return self.text(name) if there else ""
 
     def _content(self, name: str) -> bytes:
         with self._fs.open_input_stream(f"{self._root}/{name}") as f:

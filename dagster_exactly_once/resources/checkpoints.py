@@ -9,10 +9,11 @@ from pydantic import Field
 
 from exactly_once.checkpoint import Checkpoint, first_offsets, listed, read_checkpoint, read_text, torn_files
 from exactly_once.ops.standing import Offsets, Standing, compare, lag, parse_offsets
+from exactly_once.protocol.checkpoint_text import names_sources
 
 __all__ = ["CheckpointReader", "Offsets", "Standing", "compare", "lag", "parse_offsets"]
 
-#: In ``offsets/N``, the line of a source that had nothing yet.
+#: In ``offsets/N``, the line of a source that had nothing yet; where lines name their sources, it has none.
 _NOTHING_YET = "-"
 
 
@@ -44,7 +45,8 @@ class CheckpointReader(ConfigurableResource):
         if checkpoint.last_commit is None:
             return self.first_offsets(location)
         text = read_text(location, f"offsets/{checkpoint.last_commit}")
-        began = self.first_offsets(location) if _NOTHING_YET in text.splitlines() else {}
+        some_wait = names_sources(text) or _NOTHING_YET in text.splitlines()
+        began = self.first_offsets(location) if some_wait else {}
         return {**began, **parse_offsets(text)}
 
     def first_offsets(self, location: str) -> Offsets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+#: With it, Spark takes the names of sources, and with version 2 of its offset log it keeps offsets by name.
+EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 @dataclass(frozen=True)
@@ -121,10 +126,14 @@ def _counted(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:
 
 
 def _read(spark: SparkSession, connection: Connection, topic: KafkaTopic, max_offsets: int) -> DataFrame:
-    """Return the rows of one source, from where the query begins when it has no checkpoint."""
+    """Return the rows of one source, from where the query begins when it has no checkpoint. Where the session lets
+    sources come and go, it is named after its topic.
+    """
+    reader = spark.readStream.format("kafka")
+    if str(spark.conf.get(EVOLUTION, "false")).lower() == "true":
+        reader = reader.name(re.sub("[^A-Za-z0-9_]", "_", topic.name))
     return (
-        spark.readStream.format("kafka")
-        .options(**kafka_source_options(connection, topic.name, max_offsets))
+        reader.options(**kafka_source_options(connection, topic.name, max_offsets))
         .option("startingOffsets", _starting_offsets(spark, connection, topic))
         .options(**topic.options)
         .load()

@@ -141,7 +141,8 @@ def _prepared(
     if not turn.waits:  # else what it looks at still changes
         check_start(_sink_options(connection, plan, checkpoint), log)
     begun = checkpoints.first_offsets(checkpoint)
-    _check_begun(begun, stream, checkpoint, checkpoints.read(checkpoint).last_offsets is not None)
+    found = checkpoints.read(checkpoint)
+    _check_begun(begun, stream, checkpoint, found.last_offsets is not None and not found.names_sources)
     plan = replace(plan, checkpoint=checkpoint, sources=_from(plan.sources, config.start_from, begun))
     _announce(context, config, plan, begun)
 
@@ -174,13 +175,14 @@ def _from(sources: Mapping[str, KafkaTopic], start_from: str, begun: Offsets) ->
     }
 
 
-def _check_begun(begun: Offsets, stream: Stream, checkpoint: str, planned: bool) -> None:
+def _check_begun(begun: Offsets, stream: Stream, checkpoint: str, counted: bool) -> None:
     """Refuse other topics than those that the checkpoint began with: Spark's own error speaks of lost input.
 
-    Before its first planned batch, Spark may know only some of them.
+    Only where Spark has ``counted`` the sources may there be no further one: before its first planned batch it may know
+    only some of them, and named sources may be added.
     """
     wanted = set(stream.source_topics)
-    if not begun.keys() <= wanted or (planned and begun and begun.keys() != wanted):
+    if not begun.keys() <= wanted or (counted and begun and begun.keys() != wanted):
         raise CheckpointUnusable(
             f"the checkpoint {checkpoint} began with the topics {', '.join(sorted(begun))}, but the stream "
             f"{stream.name} reads {', '.join(stream.source_topics)}",

@@ -14,10 +14,21 @@ from typing import Any
 
 _VERSION = re.compile(r"v\d+")
 
+#: Version 2 of Spark's offset log begins the line of a source with its name or number.
+_NAMED, _NAME = "v2", re.compile(r"[A-Za-z0-9_]+:")
+_NUMBER = re.compile(r"(\d+:(?=[{\[]))?")
+
 
 def source_lines(offsets: str) -> list[str]:
     """Return the lines of an ``offsets/N`` that name the input: one for each source, after version and settings."""
     return offsets.rstrip("\n").split("\n")[2:]
+
+
+def names_sources(offsets: str) -> bool:
+    """Return whether an ``offsets/N`` says of which source each line is. Without that Spark counts the sources, and a
+    query cannot get one more.
+    """
+    return offsets.partition("\n")[0] == _NAMED
 
 
 def digest_of(offsets: str) -> str:
@@ -43,7 +54,8 @@ def fault_of(name: str, content: bytes) -> str | None:
     head, *sources = rest.split("\n")
     if not isinstance(_json(head), dict):
         return "it is cut off behind its version" if not head else "its second line is cut off"
-    if name.startswith("offsets/") and (not sources or not all(map(_is_whole, sources))):
+    named = version == _NAMED
+    if name.startswith("offsets/") and (not sources or not all(_is_whole(source, named) for source in sources)):
         return "the input that it names is cut off"
     return None
 
@@ -63,9 +75,10 @@ def state_ids_of(commit: str) -> bool:
     return bool(isinstance(body, dict) and body.get("stateUniqueIds"))
 
 
-def _is_whole(source: str) -> bool:
-    """Return whether the line of a source, with or without its number before it, looks complete."""
-    body = re.sub(r"^\d+:(?=[{\[])", "", source)
+def _is_whole(source: str, named: bool) -> bool:
+    """Return whether the line of a source looks complete; one that is ``named`` must begin with its name."""
+    begin = (_NAME if named else _NUMBER).match(source)
+    body = source[begin.end() :] if begin else ""
     return bool(body) and (body[0] not in "{[" or _json(body) is not None)
 
 

@@ -15,6 +15,7 @@ from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFacto
 from dagster_exactly_once.sensors.situation import Situation, situations
 from exactly_once.deadline import Deadline
 from tests.dagster.conftest import ROOT
+from tests.faults.test_named_sources import EVOLUTION
 from tests.support import oracle
 from tests.support.bookings import BOOKINGS, ORDERS, REFUNDS, bookings, definitions
 
@@ -31,12 +32,13 @@ def send(site, topic, values):
             producer.send(topic, value.encode(), f"customer-{n % 3}".encode())
 
 
-def run(site, **config):
+def run(site, *stream, conf=None, **config):
     """Run the stream in a process of its own, which ends when it has caught up; returns whether it succeeded, and what
     it said.
     """
-    command = [sys.executable, "-m", "tests.support.bookings", json.dumps(config)]
-    done = subprocess.run(command, cwd=ROOT, env=site.env, capture_output=True, text=True, timeout=PATIENCE_S)
+    command = [sys.executable, "-m", "tests.support.bookings", json.dumps(config), *stream]
+    env = {**site.env, **({"EXACTLY_ONCE_SPARK_CONF": json.dumps(conf)} if conf else {})}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     return done.returncode == 0, done.stderr
 
 
@@ -92,6 +94,22 @@ def test_health_and_checks_see_both_topics(site, streamed, monkeypatch):
     assert all(e.passed for e in found.values()), {name: e.description for name, e in found.items()}
     proof = found["no_duplicates_and_no_loss"].metadata
     assert proof["input_records_compared"].value == 71 and proof["output_records_read"].value == 71
+
+
+def test_a_topic_is_added_under_the_same_sink_id_where_spark_keeps_offsets_by_name_and_else_refused(site):
+    """Guards against a stream that must begin anew for one more topic, and against offsets that go to another topic."""
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    kafka.create_topics({"grow.a": 1, "grow-b": 1})
+    send(site, "grow.a", ["a0", "a1"])
+    send(site, "grow-b", ["b0"])
+    for sink_id, conf, added in (("by-name", EVOLUTION, True), ("counted", None, False)):
+        succeeded, said = run(site, "young", conf=conf, sink_id=sink_id)
+        assert succeeded, said[-5000:]
+        succeeded, said = run(site, "grown", conf=conf, sink_id=sink_id)
+        assert succeeded is added, said[-5000:]
+        assert added or "EO-CHECKPOINT" in said
+    found = sorted(m.value for m in oracle.read(site.connection, ["growing"]))
+    assert found == ["a0", "a0", "a1", "a1", "b0"]  # two sinks, one of them with the second topic
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -1,4 +1,5 @@
-"""A code location with one stream over two topics: ``python -m tests.support.bookings JSON`` runs it until caught up.
+"""A code location with one stream over two topics: ``python -m tests.support.bookings JSON`` runs it until caught up,
+``... JSON grown`` the stream that reads one topic, and later two.
 
 Each output record says which input record it was made from.
 """
@@ -15,6 +16,7 @@ import dagster as dg
 from dagster_exactly_once import (
     Checks,
     KafkaTopic,
+    Stream,
     StreamConfig,
     exactly_once_definitions,
     exactly_once_resources,
@@ -51,18 +53,30 @@ def bookings(refunds, orders, config: BookingsConfig):
     return orders.selectExpr("key", f"'+' || string(value) || '/' || {place}").union(refunded)
 
 
-def definitions(folder: Path) -> dg.Definitions:
+#: The same stream before and after it got its second topic.
+GROWING: dict[str, Stream] = {
+    "young": exactly_once_stream(
+        name="growing", source={"a": "grow.a"}, outputs=["growing"], output_partitions=1, checks=None
+    )(lambda a: a.select("key", "value")),
+    "grown": exactly_once_stream(
+        name="growing", source={"a": "grow.a", "b": "grow-b"}, outputs=["growing"], output_partitions=1, checks=None
+    )(lambda a, b: a.select("key", "value").union(b.select("key", "value"))),
+}
+
+
+def definitions(folder: Path, stream: Stream = bookings) -> dg.Definitions:
     """Return the code location, with its state below ``folder``; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
     found = exactly_once_resources(work_dir=str(folder / "spark"), checkpoints=str(folder / "checkpoints"))
-    return exactly_once_definitions(bookings, resources=found)
+    return exactly_once_definitions(stream, resources=found)
 
 
 def main() -> int:
     """Exit code 0 when the run succeeded; the failure's text is on standard error."""
-    job = definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"])).resolve_job_def(bookings.spec.job)
+    stream = GROWING[sys.argv[2]] if sys.argv[2:] else bookings
+    job = definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]), stream).resolve_job_def(stream.spec.job)
     config = {"mode": "caught_up", **json.loads(sys.argv[1])}
     done = job.execute_in_process(
-        run_config={"ops": {bookings.spec.op: {"config": config}}},
+        run_config={"ops": {stream.spec.op: {"config": config}}},
         instance=dg.DagsterInstance.ephemeral(),
         raise_on_error=False,
     )

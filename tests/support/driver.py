@@ -36,6 +36,8 @@ class Driver:
         if job["register"]:
             self.register()
         source = self.spark.readStream.format(job["source"]["format"]).options(**job["source"].get("options", {}))
+        if name := job["source"].get("name"):
+            source = source.name(name)
         if schema := job["source"].get("schema"):
             source = source.schema(schema)
         df = source.load()

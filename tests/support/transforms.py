@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -39,6 +39,14 @@ def windowed_count(df: DataFrame) -> DataFrame:
         .count()
         .select("key", f.format_string("%s@%d=%d", "key", f.unix_timestamp("window.start"), "count").alias("value"))
     )
+
+
+def with_sources(df: DataFrame, sources: list[dict[str, Any]], columns: list[str]) -> DataFrame:
+    """The rows of ``df`` and of these sources, each with the same columns."""
+    for source in sources:
+        reader = df.sparkSession.readStream.format(source["format"]).name(source["name"])
+        df = reader.options(**source["options"]).load().selectExpr(*columns).union(df)
+    return df
 
 
 def selected(df: DataFrame, columns: list[str]) -> DataFrame:

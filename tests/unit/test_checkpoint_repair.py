@@ -96,7 +96,7 @@ def test_an_input_that_is_cut_off_is_torn(source: str) -> None:
 def test_what_spark_writes_is_whole(source: str) -> None:
     """Mishap: a healthy stream that is not started any more."""
     assert fault_of("offsets/3", f"v1\n{HEAD}\n{source}\n".encode()) is None
-    assert fault_of("offsets/3", f"v2\n{HEAD}\n{source}\n-".encode()) is None
+    assert fault_of("offsets/3", f"v2\n{HEAD}\n0:{source}\n1:-".encode()) is None
     assert fault_of("commits/3", WITH_STATE.encode()) is None and fault_of("metadata", b'{"id":"q"}') is None
 
 

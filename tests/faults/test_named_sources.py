@@ -1,0 +1,105 @@
+"""Named sources (``readStream.name("orders")``): a crash, a torn file, one more topic, and a new name for an old."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from dagster_exactly_once.resources.checkpoints import CheckpointReader
+from exactly_once.checkpoint import check_whole
+from exactly_once.errors import CheckpointUnusable
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops import repair
+from exactly_once.protocol.names import offsets_group
+from tests.integration.test_input_offsets import of_group
+from tests.support.broker import create_topic
+from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
+from tests.support.stream import Job, SparkDriver
+
+#: What makes Spark 4.2 take names, and keep offsets by them.
+EVOLUTION = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+
+#: Three topics get the same rows; with the topic's name in them, each is known.
+COLUMNS = ["concat(topic, key) key", "concat(topic, value) value"]
+
+
+@pytest.fixture
+def evolving(warm: SparkDriver) -> Iterator[SparkDriver]:
+    """The driver that stays, in the mode that takes names."""
+    for name, value in EVOLUTION.items():
+        warm.ask("conf", name=name, value=value)
+    yield warm
+    for name in EVOLUTION:
+        warm.ask("unset", name=name)
+
+
+def reading(bench: Bench, **inputs: KafkaInput) -> Job:
+    """The bench's job over these sources, by name."""
+    first, *others = [one.source(1000) | {"name": name} for name, one in inputs.items()]
+    more = {"sources": others, "columns": COLUMNS}
+    return replace(
+        bench.job, source=first, select=COLUMNS, transform="tests.support.transforms:with_sources", arguments=more
+    )
+
+
+@pytest.mark.long
+def test_named_sources_go_through_a_crash_a_torn_file_and_one_more_topic_and_a_new_name_is_refused(
+    connection: Connection, bench: Bench, driver: StartDriver, evolving: SparkDriver
+) -> None:
+    """Guards against a torn plan that counts as whole (loss), against offsets of another topic in the group, and
+    against a renamed source, which Spark reads from the beginning (duplicates).
+    """
+    orders, refunds, more = (KafkaInput(connection, create_topic(connection.bootstrap_servers), []) for _ in range(3))
+
+    def fill(*inputs: KafkaInput) -> None:
+        for one in inputs:
+            one.add_uneven(20)
+
+    def assert_all(*inputs: KafkaInput) -> None:
+        bench.assert_exactly([(one.topic + k, one.topic + v) for one in inputs for k, v in one.sent])
+        committed = CheckpointReader(root="").committed_offsets(str(bench.checkpoint))
+        assert of_group(connection, offsets_group(bench.sink_id)) == committed
+        assert committed.keys() == {one.topic for one in inputs}
+
+    fill(orders, refunds)
+    job = reading(bench, orders=orders, refunds=refunds)
+    first = driver(conf={**connector(), **EVOLUTION})
+    first.arm("decided")
+    run = first.start(job)
+    run.await_true("decided", lambda: first.has_reached("decided"))
+    first.kill9()
+    plan = bench.checkpoint / "offsets" / "0"
+    whole = plan.read_bytes()
+    assert whole.startswith(b"v2\n") and b"\norders:{" in whole and b"\nrefunds:{" in whole
+    plan.write_bytes(whole[:-3])
+
+    (bench.checkpoint / "offsets" / ".0.crc").unlink()  # as on a store without checksums
+
+    with pytest.raises(CheckpointUnusable, match="offsets/0 is torn"):
+        check_whole(str(bench.checkpoint), bench.sink_id)
+    done = repair.repair(connection, bench.sink_id, str(bench.checkpoint))
+    assert done.applied and plan.read_bytes() == whole
+    evolving.complete(job)
+    assert_all(orders, refunds)
+
+    fill(orders, refunds, more)
+    evolving.complete(reading(bench, more=more, orders=orders, refunds=refunds))
+    assert_all(orders, refunds, more)
+
+    fill(refunds)
+    renamed = evolving.run(reading(bench, more=more, orders=orders, refunds_2=refunds))
+    assert renamed.code == "EO-REWOUND" and ".name('refunds')" in renamed.sentence
+    owner = bench.log().owner
+    assert owner is not None
+    force = f"fence the driver {owner.pid} on {owner.host}"
+    anew = repair.repair(connection, bench.sink_id, str(bench.checkpoint), plan_anew=True, force=force)
+    assert [f.name for f in anew.findings] == ["offsets/2"] and anew.applied
+    again = evolving.run(reading(bench, more=more, orders=orders, refunds=refunds))
+    assert again.code in (None, "EO-FENCED")  # this driver lived on, and the repair has fenced it
+    evolving.complete(reading(bench, more=more, orders=orders, refunds=refunds))
+    assert_all(orders, refunds, more)
