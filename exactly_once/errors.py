@@ -162,7 +162,7 @@ class Fenced(ExactlyOnceError):
 
 
 class Expiring(ExactlyOnceError):
-    """A prepared transaction or its records are gone, or the transaction would expire too soon after a decision."""
+    """A prepared transaction is gone, not what its task wrote, or would expire too soon after a decision."""
 
     code = "EO-EXPIRING"
     restart_heals = True
