@@ -14,8 +14,8 @@ RATE = 2_000
 #: Five seconds of flights: large enough to catch up soon after a kill.
 BATCH = 10_000
 
-#: Each takes another start of Spark, and starts take most of the time.
-KILLS = 2
+#: Each takes another start of Spark, and starts take most of the time; three are no accident.
+KILLS = 3
 
 #: The year of the flights: any number would do, but the same one makes runs comparable.
 SEED = 2013
@@ -33,7 +33,7 @@ def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -
     demo.add_argument("--rate", type=int, default=RATE, help="flights a second while both sinks write")
     demo.add_argument("--limit", type=int, default=DEPARTURES, help="flights in all, at most")
     demo.add_argument("--batch", type=int, default=BATCH, help="rows of a micro-batch, at most")
-    demo.add_argument("--kills", type=int, default=KILLS, help="how often both are killed")
-    demo.add_argument("--seed", type=int, default=SEED, help="of the moments to kill at")
+    demo.add_argument("--kills", type=int, default=KILLS, help="kills that must strike both in the middle of a batch")
+    demo.add_argument("--seed", type=int, default=SEED, help="of the time between a start and the search for a moment")
     demo.add_argument("--out", type=Path, default=run_folder() / "demo", help="folder of the picture and the table")
     demo.set_defaults(command="demo", json=False)

@@ -18,7 +18,6 @@ from exactly_once.demo import picture
 from exactly_once.demo.archive import prepare
 from exactly_once.demo.departures import check_installed
 from exactly_once.demo.duel import Terms, hold
-from exactly_once.demo.kills import draw
 from exactly_once.demo.score import markdown
 from exactly_once.demo.screen import Screen, show_result
 from exactly_once.demo.sinks import DuelFailed
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _duel(args: argparse.Namespace, folder: Path, console: Console) -> int:
-    terms = Terms(args.rate, args.limit, args.batch, tuple(draw(args.seed, args.kills)), prepare(console.print))
+    terms = Terms(args.rate, args.limit, args.batch, args.kills, args.seed, prepare(console.print))
     with Screen(console) as screen, EmbeddedBroker(folder / "broker") as broker:
         screen.say(f"Kafka is up; seed {args.seed}")
         scores, story = hold(terms, broker.bootstrap_servers, folder, screen)

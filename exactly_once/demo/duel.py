@@ -8,14 +8,18 @@ from pathlib import Path
 
 from exactly_once.demo.feed import Feed, make_topics
 from exactly_once.demo.kills import Kills
+from exactly_once.demo.moment import Moment
 from exactly_once.demo.reader import Reader
 from exactly_once.demo.score import Score, Story
 from exactly_once.demo.screen import Screen
 from exactly_once.demo.sinks import SINKS, DuelFailed, Sink
 from exactly_once.demo.supervisor import Driver
 
-#: Both sinks are looked at this often; a kill is on time all the same.
+#: Both sinks are shown this often.
 TICK_S = 0.1
+
+#: A moment to kill is looked for this often; a batch of Spark's own sink may take a tenth of a second.
+AIM_S = 0.005
 
 #: While a sink is starting, so much of the rate: more would only be worked off at the end.
 WHILE_STARTING = 0.1
@@ -34,8 +38,10 @@ class Terms:
         Flights a second while both sinks are at work; they come until the last kill is over, ``limit`` at most.
     batch : int
         Rows of a micro-batch, at most.
-    moments : tuple of float
-        From :func:`exactly_once.demo.kills.draw`.
+    kills : int
+        So many must strike both sinks in the middle of a batch.
+    seed : int
+        Of the time between a start and the search for such a moment.
     java : str
         From :func:`exactly_once.demo.archive.prepare`.
     """
@@ -43,12 +49,13 @@ class Terms:
     rate: int
     limit: int
     batch: int
-    moments: tuple[float, ...]
+    kills: int
+    seed: int
     java: str
 
 
 def hold(terms: Terms, brokers: str, folder: Path, screen: Screen) -> tuple[tuple[Score, Score], Story]:
-    """Let both sinks write while the flights come in, kill their driver at the moments of ``terms``, and count.
+    """Let both sinks write while the flights come in, kill their driver in the middle of a batch of both, and count.
 
     Raises
     ------
@@ -64,26 +71,30 @@ def hold(terms: Terms, brokers: str, folder: Path, screen: Screen) -> tuple[tupl
         feed = Feed(brokers, terms.rate * WHILE_STARTING, terms.limit)
         feed.start()
         screen.say(f"Flights go to Kafka, {terms.rate:,} a second while both sinks write")
-        with Reader(brokers, terms.limit) as reader:
-            return _Duel(terms, driver, feed, reader, screen, began).run()
+        with Reader(brokers, terms.limit) as reader, Moment(brokers, folder) as moment:
+            return _Duel(terms, driver, feed, reader, moment, screen, began).run()
     finally:
         driver.close()
 
 
 class _Duel:
-    def __init__(self, terms: Terms, driver: Driver, feed: Feed, reader: Reader, screen: Screen, began: float):
-        self._terms, self._driver, self._feed, self._reader = terms, driver, feed, reader
-        self._screen, self._kills, self._story = screen, Kills(terms.moments), Story()
+    def __init__(
+        self, terms: Terms, driver: Driver, feed: Feed, reader: Reader, moment: Moment, screen: Screen, began: float
+    ):
+        self._terms, self._driver, self._feed, self._reader, self._moment = terms, driver, feed, reader, moment
+        self._screen, self._kills, self._story = screen, Kills(terms.seed, terms.kills), Story()
         self._began = began
         self._complete: dict[str, float] = {}
 
     def run(self) -> tuple[tuple[Score, Score], Story]:
         while not (self._kills.over and self._driver.at_work):
-            due = self._kills.next(self._now, self._driver.at_work)
-            time.sleep(TICK_S if due is None else max(0.0, min(TICK_S, due - self._now)))
-            if due is not None and self._now >= due:
-                self._kill()
+            if self._kills.aim(self._now, self._driver.at_work):
+                self._watch(TICK_S)
+            else:
+                time.sleep(TICK_S)
             self._look()
+        if self._kills.gave_up:
+            self._screen.say(self._few())
         self._screen.say(f"{self._feed.finish():,} flights are in Kafka; both sinks write the rest")
         self._driver.finish()
         while not self._driver.done:
@@ -95,12 +106,21 @@ class _Duel:
     def _now(self) -> float:
         return time.monotonic() - self._began
 
-    def _kill(self) -> None:
+    def _watch(self, seconds: float) -> None:
+        """Kill at the first moment when both are in the middle of a batch, if it comes within ``seconds``."""
+        end = self._now + seconds
+        while not self._moment.come():
+            if self._now > end:
+                return
+            time.sleep(AIM_S)
         self._story.kills.append(self._now)
         self._driver.kill()
-        self._kills.done()
-        self._screen.killed(len(self._story.kills), len(self._terms.moments))
+        self._kills.killed(struck=self._moment.come())  # by what is left now that nothing runs
+        self._screen.killed(self._kills)
         self._driver.start()
+
+    def _few(self) -> str:
+        return f"Only {self._kills.struck} of {self._kills.wanted} kills struck both: {self._kills.gave_up}"
 
     def _look(self) -> tuple[Score, Score]:
         """Take the state of both for the picture and the screen."""
@@ -113,8 +133,8 @@ class _Duel:
 
     def _progress(self) -> float:
         """How much of the duel is over: a start, a kill, a start ..., the rest of the flights; each counts the same."""
-        over = 2 * len(self._story.kills) + self._driver.at_work + self._driver.done
-        return over / (2 * len(self._terms.moments) + 2)
+        over = 2 * self._kills.struck + self._driver.at_work + self._driver.done
+        return over / (2 * self._terms.kills + 2)
 
     def _note_complete(self, scores: tuple[Score, Score]) -> None:
         for score in scores:
@@ -141,7 +161,8 @@ class _Duel:
 
     def _score(self, sink: Sink, sent: int) -> Score:
         seconds = self._complete.get(sink.name, self._now)
-        return self._reader.score(sink, flights=sent, kills=self._driver.kills, seconds=seconds)
+        counted = {"kills": self._driver.kills, "struck": self._kills.struck}
+        return self._reader.score(sink, flights=sent, seconds=seconds, **counted)
 
     def _state(self, sink: Sink) -> str:
         if sink.name in self._complete:

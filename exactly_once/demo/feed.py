@@ -22,7 +22,7 @@ EVERY_S = 0.05
 
 def make_topics(bootstrap_servers: str) -> None:
     """Make the input topic and one output topic for each sink."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})  # it logs to the terminal
     topics = [NewTopic(name, PARTITIONS, 1) for name in (INPUT, *(sink.topic for sink in SINKS))]
     for made in admin.create_topics(topics, operation_timeout=PATIENCE_S).values():
         made.result(PATIENCE_S)

@@ -66,6 +66,8 @@ class Score:
         That have touched its topic and are not over.
     held_back : int
         Offsets between the last stable offset and the end: read_committed readers wait there.
+    kills, struck : int
+        How often its driver was killed, and how often in the middle of a batch of both sinks.
     seconds : float
         From the first start of the driver until the reader had every flight.
     """
@@ -78,6 +80,7 @@ class Score:
     open_transactions: int = 0
     held_back: int = 0
     kills: int = 0
+    struck: int = 0
     seconds: float = 0.0
 
     @property
@@ -134,12 +137,13 @@ def rows(scores: tuple[Score, Score]) -> list[tuple[str, str, str]]:
     return [
         row("flights in", "flights"),
         row("killed with kill -9", "kills"),
+        row("in the middle of a batch", "struck"),
         row("records out", "records"),
         row("duplicated", "duplicates"),
         row("lost", "missing"),
         row("transactions left open", "open_transactions"),
         row("offsets held back from readers", "held_back"),
-        ("seconds until all was written, restarts included", _seconds(scores[0]), _seconds(scores[1])),
+        ("seconds, restarts included", _seconds(scores[0]), _seconds(scores[1])),
     ]
 
 

@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from exactly_once.demo.kills import Kills
 from exactly_once.demo.score import Score, rows
 from exactly_once.demo.sinks import SINKS
 
@@ -18,7 +19,8 @@ LINE_EVERY_S = 10.0
 #: How long a kill stays on the screen after both were started again.
 KILL_SHOWN_S = 2.0
 
-BAR_WIDTH = 26
+#: The live table then has 78 columns.
+BAR_WIDTH = 24
 
 
 class Screen:
@@ -50,10 +52,12 @@ class Screen:
         """Since the screen came up."""
         return time.monotonic() - self._began
 
-    def killed(self, number: int, of: int) -> None:
+    def killed(self, kills: Kills) -> None:
         """Both were killed just now."""
         self._killed_at = time.monotonic()
-        self.say(f"[bold red]kill -9[/] both ({number} of {of})")
+        of = f"{kills.struck} of {kills.wanted}"
+        where = "in the middle of a batch" if kills.just_struck else "but a batch had just ended, which does not count"
+        self.say(f"[bold red]kill -9[/] both, {where} ({of})")
 
     def show(self, scores: tuple[Score, Score], states: tuple[str, str], progress: float) -> None:
         """How both stand, and how much of the duel is over (from 0 to 1)."""
@@ -68,7 +72,7 @@ class Screen:
     def _table(self, scores: tuple[Score, Score], states: tuple[str, str]) -> Table:
         if time.monotonic() - self._killed_at < KILL_SHOWN_S:
             states = ("[bold red]killed[/]", "[bold red]killed[/]")
-        table = _head(f"Both at the same time, {self.seconds:.0f} s")
+        table = _head(f"Both at the same time, {self.seconds:.0f} s", BAR_WIDTH)
         table.add_row("state", *states)
         table.add_row("", *(_bar(s) for s in scores))
         for what, attribute in (
@@ -97,11 +101,11 @@ def show_result(console: Console, scores: tuple[Score, Score]) -> None:
         console.print(f"{score.sink.title}: {said}.", highlight=False)
 
 
-def _head(title: str) -> Table:
+def _head(title: str, width: int | None = None) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)
     for sink in SINKS:
-        table.add_column(f"{sink.title}\n[dim]{sink.format}[/]", justify="right", min_width=BAR_WIDTH)
+        table.add_column(f"{sink.title}\n[dim]{sink.format}[/]", justify="right", min_width=width)
     return table
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from exactly_once.demo.sinks import FINISH, SINKS, DuelFailed, Sink, checkpoint
+from exactly_once.demo.moment import last_batch
+from exactly_once.demo.sinks import FINISH, SINKS, DuelFailed, Sink
 from exactly_once.local.java import find_java
 from exactly_once.local.run_folder import checkout
 from exactly_once.local.spark_home import fast_spark_home
@@ -51,7 +52,7 @@ class Driver:
 
     def start(self) -> None:
         """Start the process, in a session of its own; it ends when we do."""
-        self._committed_at_start = {sink.name: self._last_commit(sink) for sink in SINKS}
+        self._committed_at_start = {sink.name: last_batch(self._folder, sink, "commits") for sink in SINKS}
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -101,7 +102,7 @@ class Driver:
 
     def works(self, sink: Sink) -> bool:
         """Whether Spark has marked a batch of this query as committed since the last start, or all is written."""
-        return self._last_commit(sink) > self._committed_at_start.get(sink.name, -1) or self.done
+        return last_batch(self._folder, sink, "commits") > self._committed_at_start.get(sink.name, -1) or self.done
 
     def log_tail(self) -> str:
         """The last lines of its log."""
@@ -112,10 +113,6 @@ class Driver:
         if self._process:
             _kill_session(self._process.pid)
             self._process.wait()
-
-    def _last_commit(self, sink: Sink) -> int:
-        names = [p.name for p in (checkpoint(self._folder, sink) / "commits").glob("*")]
-        return max((int(n) for n in names if n.isdigit()), default=-1)
 
 
 def _of_session(session: int) -> set[int]:
