@@ -90,7 +90,7 @@ test-pythons: setup ## The unit tests on every other Python that is found, in an
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	@$(PYTHON) tools/pythons.py -m "not long" $(SHARED) $(PYTEST_ARGS)
 
-tutorial: setup ## docs/tutorial.md and docs/from-spark-sink.md, each command, in empty folders; four minutes each
+tutorial: setup ## docs/tutorial.md, from-spark-sink.md and one-bad-record.md, each command, in empty folders; four minutes each
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest -m long tests/integration/test_tutorial.py -s $(PYTEST_ARGS)
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import re
 
-_CODE = re.compile(r"\bEO-[A-Z][A-Z-]*[A-Z]\b")
+#: An exception of this project's, as Python prints it in a traceback, and as Spark repeats it. A quotation is none.
+_RAISED = re.compile(
+    r"(?:\A|terminated with exception: |data source perform \w+: |\b(?:dagster_)?exactly_once(?:\.\w+)+: )"
+    r"(?P<code>EO-[A-Z][A-Z-]*[A-Z]): "
+)
+
+#: Between an exception and the one that it caused, which is the one that was raised in the end.
+_THEN = ("direct cause of the following exception", "another exception occurred")
 
 #: Stands before the way out in a message, so that :func:`way_out_in` finds all of it, however many sentences it has.
 _WAY_OUT = " What to do: "
@@ -50,6 +57,13 @@ def _line(text: str) -> str:
     """One line, so that :func:`sentence_in` finds all of it in a traceback, without what a terminal would obey."""
     line = " ".join(text.split()).rstrip(".")
     return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
+
+
+class TransformFailed(ExactlyOnceError):
+    """The user's own function or expression raised an exception: in a task, or while the query was built."""
+
+    code = "EO-TRANSFORM"
+    default_safe = "Nothing of the batch was written, and its input waits"
 
 
 class InvalidOption(ExactlyOnceError):
@@ -280,18 +294,31 @@ def all_errors() -> dict[str, type[ExactlyOnceError]]:
 
 
 def code_in(text: str) -> str | None:
-    """Return the first code of this module in ``text`` (a traceback, a StreamingQueryException), or None."""
+    """Return the code of this module's exception in ``text`` (a traceback, a StreamingQueryException), or None.
+
+    A text that only quotes a code, such as a record in the message of a user's exception, has none.
+    """
+    found = _raised(text)
+    return found["code"] if found else None
+
+
+def _raised(text: str) -> re.Match[str] | None:
+    """Return the first exception of this module in ``text``; of a chain, the one that was raised in the end."""
     known = all_errors()
-    return next((m for m in _CODE.findall(text) if m in known), None)
+    found: re.Match[str] | None = None
+    for m in _RAISED.finditer(text):
+        if m["code"] not in known:
+            continue
+        if found is not None and not any(then in text[found.end() : m.start()] for then in _THEN):
+            break
+        found = m
+    return found
 
 
 def sentence_in(text: str) -> str | None:
     """Return the full message ``EO-...: what. safe. What to do: way out.`` in ``text``, or None."""
-    code = code_in(text)
-    if code is None:
-        return None
-    start = text.index(f"{code}: ") if f"{code}: " in text else text.index(code)
-    return text[start:].splitlines()[0].strip()
+    found = _raised(text)
+    return text[found.start("code") :].splitlines()[0].strip() if found else None
 
 
 def way_out_in(sentence: str) -> str:

@@ -22,7 +22,7 @@ from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionRe
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.sensors.stream import TAG_STREAM
 from dagster_exactly_once.stream import Stream
-from dagster_exactly_once.streaming.failures import diagnose
+from dagster_exactly_once.streaming.failures import Place, diagnose
 from dagster_exactly_once.streaming.location import checkpoint_of
 from dagster_exactly_once.streaming.source import LOOK_BUDGET_S
 from dagster_exactly_once.streaming.spans import Spans, worth_reading
@@ -152,7 +152,7 @@ class _Backfill:
             self._bring_to_rest()
             self._fill(share)
         except Exception as error:  # not an interrupt: Dagster must see that one unchanged
-            diagnosis = diagnose(error)
+            diagnosis = diagnose(error, Place(context.run.job_name))
             context.log.error(f"The backfill failed: {error}")
             self._bring_to_rest()
             raise as_failure(diagnosis) from error

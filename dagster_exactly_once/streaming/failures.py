@@ -6,9 +6,12 @@ so the diagnosis finds them in the text; it recognises failures of Spark and its
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 
-from exactly_once.errors import ExactlyOnceError, all_errors, sentence_in, way_out_in
+from dagster_exactly_once.resources.checkpoints import Offsets
+from dagster_exactly_once.streaming.own_exception import Raised, raised_in
+from exactly_once.errors import ExactlyOnceError, TransformFailed, all_errors, sentence_in, way_out_in
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,39 @@ class Diagnosis:
         """The diagnosis as plain values."""
         return asdict(self)
 
+
+#: Partitions that a message names.
+_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stream stands when it fails, for a person.
+
+    Attributes
+    ----------
+    job : str
+        What a person launches again; "" when nothing is known.
+    batch : int or None
+        The batch in flight.
+    waiting : mapping
+        Where its input begins, by topic and partition.
+    """
+
+    job: str = ""
+    batch: int | None = None
+    waiting: Offsets = field(default_factory=dict)
+
+    @property
+    def input(self) -> str:
+        """The first offsets of the input, as ``orders-0@4822, orders-1@4825``; "" when they are not known."""
+        each = [f"{topic}-{p}@{at}" for topic, ends in sorted(self.waiting.items()) for p, at in sorted(ends.items())]
+        more = f" and {len(each) - _NAMED} more partitions" if len(each) > _NAMED else ""
+        return ", ".join(each[:_NAMED]) + more
+
+
+#: Nothing is known of the stream.
+NOWHERE = Place()
 
 #: How Amazon's SDK tells that S3 did not answer. A host that it does not know, or a certificate, it names instead.
 _S3_SILENT = ("Read timed out", "Connect to", "Connection reset", "The target server failed to respond", "Broken pipe")
@@ -163,16 +199,21 @@ _SPARK = (
 )
 
 
-def diagnose(error: BaseException) -> Diagnosis:
-    """Classify ``error``; never raises."""
-    if isinstance(error, ExactlyOnceError):
-        return Diagnosis(error.code, str(error), error.way_out, error.restart_heals)
-    text = _text(error)
-    sentence = sentence_in(text)
+def diagnose(error: BaseException, place: Place = NOWHERE) -> Diagnosis:
+    """Classify ``error``, which ended a stream at ``place``; never raises."""
+    chain = list(_chain(error))
+    for one in chain:
+        if isinstance(one, ExactlyOnceError):
+            return Diagnosis(one.code, str(one), one.way_out, one.restart_heals)
+    text = "\n".join(f"{type(one).__name__}: {one}" for one in chain)
+    sentence = sentence_in(str(error)) or next(filter(None, (sentence_in(str(one)) for one in chain)), None)
     if sentence is not None:
-        code = sentence.split(":", 1)[0].split(".", 1)[0].strip()
+        code = sentence.split(":", 1)[0].strip()
         kind = all_errors().get(code)
         return Diagnosis(code, sentence, way_out_in(sentence), bool(kind and kind.restart_heals))
+    raised = raised_in(text)
+    if raised is not None:
+        return diagnose(transform_failed(raised, place))
     for names, code, way_out, heals in _SPARK:
         if any(name in text for name in names):
             return Diagnosis(code, _first_line(text), way_out, heals)
@@ -184,17 +225,30 @@ def diagnose(error: BaseException) -> Diagnosis:
     )
 
 
-def _text(error: BaseException) -> str:
-    """Join the messages of ``error`` and its causes; of PySpark's exceptions, those in the JVM."""
-    parts: list[str] = []
+def transform_failed(raised: Raised, place: Place) -> TransformFailed:
+    """Return the error for an exception of the user's own function or expression, the exception first."""
+    batch = f"batch {place.batch}" if place.batch is not None else ""
+    on = f", on {batch}" if batch else ""
+    what = f"Nothing of {batch or 'the batch'} was written"
+    repeats = f"which repeats {batch}" if batch else "which goes on where it stopped"
+    again = f"launch {place.job} again" if place.job else "start the stream again"
+    return TransformFailed(
+        f"{raised.sentence}{on}",
+        f"Correct the function, reload the code location and {again}, {repeats}. For a record that can never pass, see "
+        "docs/one-bad-record.md",
+        f"{what}; its input{f' from {place.input}' if place.input else ''} waits",
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield ``error`` and its causes; of PySpark's exceptions, those in the JVM."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        parts.append(f"{type(current).__name__}: {current}")
+        yield current
         # an abort that fails as well leaves "Writing job failed." as the message, and the reason below it
         current = current.__cause__ or getattr(current, "_cause", None) or current.__context__
-    return "\n".join(parts)
 
 
 def _first_line(text: str) -> str:

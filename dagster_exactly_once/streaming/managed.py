@@ -11,7 +11,7 @@ import dagster as dg
 
 from dagster_exactly_once.classified import as_failure
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.streaming.failures import Diagnosis, diagnose
+from dagster_exactly_once.streaming.failures import Diagnosis, Place, diagnose
 from dagster_exactly_once.streaming.observer import StreamObserver
 from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.supervisor import Supervisor
@@ -59,6 +59,8 @@ class ManagedStream:
         Who this run works for, for the claim of its recovery.
     participants : sequence of Participant
         Outputs beside Kafka, which the recovery brings to rest too.
+    job : str
+        What a person launches to start the stream again.
 
     Attributes
     ----------
@@ -79,8 +81,10 @@ class ManagedStream:
         rotation: Rotation | None = None,
         operator: str = "",
         participants: Sequence[Participant[Any]] = (),
+        job: str = "",
     ):
         self._log = context.log
+        self._job = job
         self._supervisor = supervisor
         self._observer = observer
         self._transactions = transactions
@@ -174,7 +178,7 @@ class ManagedStream:
         try:
             self._supervisor.raise_failure()
         except Exception as failure:
-            diagnosis = diagnose(failure)
+            diagnosis = diagnose(failure, Place(self._job, *self._observer.in_flight()))
             self._log.error(f"The query failed: {failure}")
         self._settle(diagnosis)
         window = self._last_window()

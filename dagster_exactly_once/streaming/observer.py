@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, lag
 from dagster_exactly_once.resources.transactions import UNDER_WAY
 from dagster_exactly_once.streaming.supervisor import Progress
 from dagster_exactly_once.streaming.windows import Window, committed_batches
+from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
@@ -83,6 +84,16 @@ class StreamObserver:
         """Note that the window of the last :meth:`look` has reached Dagster; the next one begins where it ended."""
         self._reported, self._window_began = self._looked
         self._progress = {b: p for b, p in self._progress.items() if b > self._reported}
+
+    def in_flight(self) -> tuple[int | None, Offsets]:
+        """Return the batch that Spark has planned and not committed, and where its input begins; None and nothing
+        without one, or when the checkpoint cannot be read.
+        """
+        try:
+            batch = self._checkpoints.read(self._checkpoint).in_flight
+            return batch, self._checkpoints.committed_offsets(self._checkpoint)
+        except ExactlyOnceError:
+            return None, {}
 
     def superseded(self) -> bool:
         """Return whether another driver took the sink after this run's query.

@@ -21,8 +21,10 @@ from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.sensors.stream import TAG_ROTATED
 from dagster_exactly_once.stream import Stream
 from dagster_exactly_once.streaming.complete import closed
+from dagster_exactly_once.streaming.failures import Place, transform_failed
 from dagster_exactly_once.streaming.managed import ManagedStream
 from dagster_exactly_once.streaming.observer import StreamObserver
+from dagster_exactly_once.streaming.own_exception import raised_by
 from dagster_exactly_once.streaming.query import QueryPlan, start_query
 from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.start import EARLIEST, start_time_ms
@@ -40,7 +42,7 @@ from exactly_once.options import SinkOptions
 from exactly_once.protocol.log_state import LogState
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 Metadata = dict[str, dg.MetadataValue | int | float]
@@ -151,7 +153,7 @@ def _prepared(
         Supervisor(
             spark.session,
             reports.linked(
-                lambda session: start_query(session, connection, plan, lambda inputs: stream.records(inputs, config))
+                lambda session: start_query(session, connection, plan, lambda inputs: _records(stream, inputs, config))
             ),
             ready=turn.ready,
         ),
@@ -164,7 +166,24 @@ def _prepared(
         Rotation(context, config.rotate_after_h * 3600) if config.rotate_after_h else None,
         plan.options["sink.operator"],
         plan.participants,
+        stream.spec.job,
     )
+
+
+def _records(stream: Stream, inputs: Mapping[str, DataFrame], config: StreamConfig) -> DataFrame:
+    """Have the user's function make the records.
+
+    Raises
+    ------
+    TransformFailed
+        When it raises an exception of its own.
+    """
+    try:
+        return stream.records(inputs, config)
+    except (ExactlyOnceError, dg.DagsterError):
+        raise
+    except Exception as error:
+        raise transform_failed(raised_by(error), Place(stream.spec.job)) from error
 
 
 def _from(sources: Mapping[str, KafkaTopic], start_from: str, begun: Offsets) -> dict[str, KafkaTopic]:

@@ -54,7 +54,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", ["tutorial.md", "from-spark-sink.md"])
+@pytest.mark.parametrize("page", ["tutorial.md", "from-spark-sink.md", "one-bad-record.md"])
 def test_each_command_of_the_page_works_and_prints_what_the_page_says(page: str, tmp_path: Path) -> None:
     """Guards against a first hour with the package that ends in an error."""
     folder, home, logs = tmp_path / "folder", tmp_path / "home", tmp_path / "logs"

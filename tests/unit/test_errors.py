@@ -6,7 +6,16 @@ import pickle
 
 import pytest
 
-from exactly_once.errors import ExactlyOnceError, Fenced, InvalidOption, all_errors, code_in, sentence_in
+from exactly_once.errors import (
+    BatchTooLong,
+    ExactlyOnceError,
+    Fenced,
+    InvalidOption,
+    PrepareFailed,
+    all_errors,
+    code_in,
+    sentence_in,
+)
 
 #: The public contract: people grep and alert by these. A code may be added; none may change or vanish.
 CODES = {
@@ -104,7 +113,13 @@ def test_the_code_and_the_sentence_are_found_in_sparks_text(kind: type[ExactlyOn
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no code", "EO-", "EO-WARN-TIMEOUT the batch", "EO-NONSENSE: x", "VIDEO-TOPIC: x", "eo-topic: x"]
+    "text",
+    [
+        *("", "no code", "EO-", "EO-WARN-TIMEOUT the batch", "EO-NONSENSE: x", "VIDEO-TOPIC: x", "eo-topic: x"),
+        "PythonException: ValueError: cannot parse record b'EO-UNREACHABLE: no broker'",
+        "ValueError: bad row\nEO-UNREACHABLE: no broker answered",
+        "[USER_RAISED_EXCEPTION] EO-PREPARE: raised by hand",
+    ],
 )
 def test_a_text_without_a_known_code_has_none(text: str) -> None:
     """A foreign error must not be classified as ours, above all not as one that a restart heals."""
@@ -112,16 +127,30 @@ def test_a_text_without_a_known_code_has_none(text: str) -> None:
     assert sentence_in(text) is None
 
 
+def test_of_a_chain_the_exception_that_was_raised_in_the_end_counts() -> None:
+    """A batch that is too long fails a request first: EO-PREPARE would be restarted for ever, EO-TOO-LONG needs a
+    person.
+    """
+    first, last = PrepareFailed("no answer", "Wait"), BatchTooLong("twice too long", "Raise the timeout")
+    chain = (
+        f"exactly_once.errors.PrepareFailed: {first}\n\nThe above exception was the direct cause of the following "
+        f"exception:\n\nTraceback (most recent call last):\nexactly_once.errors.BatchTooLong: {last}\n"
+    )
+    assert code_in(chain) == "EO-TOO-LONG"
+    assert sentence_in(chain) == str(last)
+
+
 def test_a_warnings_word_does_not_hide_the_errors_code() -> None:
     """Both stand in one log excerpt when a batch gets too slow and then fails."""
-    text = f"EO-WARN-TIMEOUT the batch used 60%\n{Fenced('claim 1 is superseded', 'Stop this driver')}"
+    fenced = f"exactly_once.errors.Fenced: {Fenced('claim 1 is superseded', 'Stop this driver')}"
+    text = f"EO-WARN-TIMEOUT the batch used 60%\n{fenced}"
     assert code_in(text) == "EO-FENCED"
 
 
 def test_a_cause_with_several_lines_does_not_cut_the_sentence_off() -> None:
     """Library errors end in line breaks (librdkafka's do); the way out behind them must still be found."""
     e = InvalidOption("the value is refused (outside allowed range 0..1\n)", "Lower it")
-    found = sentence_in(f"Traceback:\n{e}\nmore")
+    found = sentence_in(f"Traceback:\nexactly_once.errors.InvalidOption: {e}\nmore")
     assert found is not None and found.endswith("Lower it.")
 
 

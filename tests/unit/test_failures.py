@@ -2,7 +2,9 @@
 
 import pytest
 
+from dagster_exactly_once.streaming import failures
 from dagster_exactly_once.streaming.failures import diagnose
+from dagster_exactly_once.streaming.own_exception import raised_by
 from exactly_once.errors import BrokerUnreachable, CheckpointRewound, Expired, Fenced, all_errors
 
 STATE = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state."
@@ -127,6 +129,107 @@ def test_the_cause_is_found_behind_an_abort_that_failed():
     commit = Captured("Failed when Python streaming data source perform commit: EO-FENCED: another driver runs.")
     found = diagnose(Captured("Writing job failed.", Captured("SparkException: Writing job failed.", commit)))
     assert found.code == "EO-FENCED"
+
+
+AT_147 = failures.Place("price_orders_stream", 147, {"orders": {0: 4822, 1: 4825}})
+OF_QUERY = """=== Streaming Query ===
+Identifier: shop [id = 304ecef4, runId = c79ff192]
+Current Committed Offsets: {KafkaV2[Subscribe[orders]]: {"orders":{"1":4825,"0":4822}}}
+Current Available Offsets: {KafkaV2[Subscribe[orders]]: {"orders":{"1":4830,"0":4826}}}
+"""
+STREAM = "[STREAM_FAILED] Query [id = 304ecef4, runId = c79ff192] terminated with exception: "
+WORKER = "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
+PYSPARK = "/opt/venv/lib/python3.11/site-packages/pyspark/python/lib/pyspark.zip/pyspark"
+SPARK_FRAME = f'  File "{PYSPARK}/worker.py", line 9, in x\n'
+
+#: What PySpark 4.2 says of functions and expressions that fail -> the user's exception and its place.
+OWN = {
+    "a function": (
+        f'{WORKER}  File "/app/shop.py", line 14, in price\n    return order["amount"]\n           ~~~~~^^^^^\n'
+        "KeyError: 'amount'\n SQLSTATE: 38000 SQLSTATE: XXKST\n",
+        "KeyError: 'amount', in price (shop.py, line 14)",
+    ),
+    "a text of several lines that quotes a code": (
+        f'{WORKER}  File "/app/shop.py", line 16, in rows\n    raise ValueError(record)\n'
+        "ValueError: bad row b'EO-UNREACHABLE: no broker'\nEO-UNREACHABLE: again\n SQLSTATE: 38000\n",
+        "ValueError: bad row b'EO-UNREACHABLE: no broker', in rows (shop.py, line 16)",
+    ),
+    "a function below a package": (
+        f'{WORKER}{SPARK_FRAME}  File "/app/shop.py", line 22, in f\n    return s.map(lambda x: str(1 // 0))\n'
+        '  File "/opt/venv/lib/python3.11/site-packages/pandas/core/series.py", line 4719, in map\n    values = 1\n'
+        '  File "pandas/_libs/lib.pyx", line 2999, in pandas._libs.lib.map_infer\n'
+        "ZeroDivisionError: integer division or modulo by zero\n SQLSTATE: 38000\n",
+        "ZeroDivisionError: integer division or modulo by zero, in f (shop.py, line 22)",
+    ),
+    "a call of another service, which is no outage of the brokers": (
+        f'{WORKER}  File "/app/shop.py", line 3, in rate\n    connect()\n'
+        '  File "/usr/lib/python3.11/socket.py", line 1, in connect\n    raise\n'
+        "ConnectionRefusedError: [Errno 111] Connection refused\n SQLSTATE: 38000\n",
+        "ConnectionRefusedError: [Errno 111] Connection refused, in rate (shop.py, line 3)",
+    ),
+    "a module that executors lack": (
+        f"{WORKER}{SPARK_FRAME}    return cloudpickle.loads(obj, encoding=encoding)\n           ^^^^\n"
+        "ModuleNotFoundError: No module named 'pandas'\n SQLSTATE: 38000\n",
+        "ModuleNotFoundError: No module named 'pandas'",
+    ),
+    "a foreachBatch function": (
+        "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink. "
+        f'Reason: Traceback (most recent call last):\n{SPARK_FRAME}  File "/app/shop.py", line 20, in each\n'
+        "    raise KeyError(1)\nKeyError: 1\n SQLSTATE: 39000 SQLSTATE: XXKST\n",
+        "KeyError: 1, in each (shop.py, line 20)",
+    ),
+    "a cast": (
+        '[CAST_INVALID_INPUT] The value \'x\' of the type "STRING" cannot be cast to "INT". SQLSTATE: 22018\n'
+        "== SQL (line 1, position 6) ==\ncast(amount as int)\n     ^^^^^^^^\n SQLSTATE: XXKST\n",
+        '[CAST_INVALID_INPUT] The value \'x\' of the type "STRING" cannot be cast to "INT", in cast(amount as int)',
+    ),
+    "a malformed record": (
+        "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected in record parsing: [null].\n"
+        "Parse Mode: FAILFAST.  SQLSTATE: 22023 SQLSTATE: XXKST\n",
+        "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected in record parsing: [null]. "
+        "Parse Mode: FAILFAST",
+    ),
+    "raise_error": (
+        "[USER_RAISED_EXCEPTION] EO-PREPARE: mine SQLSTATE: P0001 SQLSTATE: XXKST\n",
+        "[USER_RAISED_EXCEPTION] EO-PREPARE: mine",
+    ),
+}
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_an_exception_of_the_user_s_own_comes_first_with_its_place_batch_and_input(own):
+    """The most frequent failure of all: a message that is cut right before the user's own error, or a code that has the
+    sensors restart the stream over the same record for ever.
+    """
+    text, said = OWN[own]
+    found = diagnose(StreamingQueryException(f"{STREAM}{text}{OF_QUERY}"), AT_147)
+    assert (found.code, found.restart_heals) == ("EO-TRANSFORM", False)
+    assert found.cause.startswith(
+        f"EO-TRANSFORM: {said}, on batch 147. Nothing of batch 147 was written; its input from "
+        "orders-0@4822, orders-1@4825 waits. What to do: Correct the function, reload the code location and launch "
+        "price_orders_stream again, which repeats batch 147."
+    ), found.cause
+
+
+def test_a_bug_of_the_sink_is_not_called_the_user_s(tmp_path):
+    """A way out that sends a person into their own code over an error of this package's."""
+    ours = failures.__file__.replace("dagster_exactly_once/streaming/failures.py", "exactly_once/spark/columns.py")
+    for file in (ours, "/opt/venv/lib/python3.11/site-packages/exactly_once/spark/columns.py"):
+        frames = f'  File "{file}", line 9, in send\n    raise\n  File "/usr/lib/python3.11/json.py", line 1, in x\n'
+        text = f"{STREAM}{WORKER}{frames}TypeError: not ours\n SQLSTATE: 38000\n{OF_QUERY}"
+        assert diagnose(StreamingQueryException(text)).code == "UNCLASSIFIED"
+
+
+def test_the_function_that_builds_the_query_is_named_where_it_raised():
+    """A misspelt column: Spark names it, and the line is the user's to find."""
+
+    def price(events):
+        return {}[events]
+
+    with pytest.raises(KeyError) as raised:
+        price("amuont")
+    found = raised_by(raised.value)
+    assert found.what == "KeyError: 'amuont'" and found.where.startswith("price (test_failures.py, line ")
 
 
 def test_the_rest_is_said_to_be_unclassified():

@@ -81,6 +81,9 @@ class Story:
     def unproven(self):
         return False
 
+    def in_flight(self):
+        return 7, {}
+
     # -- the transactions
     def list(self, sink_id):
         return self.open_ids
@@ -132,7 +135,9 @@ def test_a_query_that_does_not_stop_loses_its_jvm_and_the_sink_is_swept():
 
 def test_a_failure_is_classified_after_the_sink_was_brought_to_rest():
     story = Story(
-        fails=RuntimeError("... EO-EXPIRED: batch 3 is decided but lost. Others are safe. What to do: Restore it.")
+        fails=RuntimeError(
+            "exactly_once.errors.Expired: EO-EXPIRED: batch 3 is lost. Others are safe. What to do: Restore it."
+        )
     )
     with pytest.raises(dg.Failure) as failure:
         story.run()
