@@ -54,6 +54,8 @@ class Checkpoint:
         Files on which the next start would fail -> their faults.
     names_sources : bool
         The last batch names its sources, so that the query may get one more.
+    commits_lack : int
+        How many batches have no file in ``commits/`` between its first and its last one.
     """
 
     location: str
@@ -64,6 +66,7 @@ class Checkpoint:
     source_offsets: tuple[str, ...] = ()
     torn: Mapping[str, str] = field(default_factory=dict)
     names_sources: bool = False
+    commits_lack: int = 0
 
     @property
     def in_flight(self) -> int | None:
@@ -364,6 +367,7 @@ class _Reader:
                 tuple(sources),
                 torn,
                 names_sources(last),
+                marked[0] - marked[-1] + 1 - len(marked) if marked else 0,
             )
         except (*_UNREADABLE, KeyError, TypeError, AttributeError) as e:
             raise unusable(self._location, e) from e

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from exactly_once.errors import CommitLogDamaged
+from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.names import LONGEST_OPERATOR
 from exactly_once.protocol.records import (
     KAFKA,
@@ -34,7 +35,7 @@ LARGEST_RECORD_BYTES = 64 * 1024 * 1024
 _SHOWN = 80
 
 #: Raised when a change would mislead an older reader.
-FORMAT = 5
+FORMAT = 6
 
 #: The headers of a Kafka record, the last one of each name.
 Headers = Mapping[str, bytes | str | None]
@@ -147,7 +148,8 @@ def _row(handle: PreparedTransaction | PreparedPart) -> list[Any]:
     if isinstance(handle, PreparedPart):
         return [handle.name, handle.part, handle.records, handle.digest, dict(handle.data)]
     h = handle
-    return [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place, h.form]
+    told = [h.transactional_id, h.producer_id, h.epoch, h.part, h.records, h.bytes, h.digest, h.place, h.form]
+    return [*told, spread] if (spread := h.spread or spread_of(h.written)) else told
 
 
 def _handles(
@@ -165,8 +167,8 @@ def _handles(
 
 def _transaction(*fields: Any) -> PreparedTransaction:
     handle, more = PreparedTransaction(*fields[:7]), fields[7:]
-    if len(more) > 2:
+    if len(more) > 3:
         raise ValueError(f"a handle of {len(fields)} fields")
     if len(more) > 1:
-        handle = replace(handle, form=more[1])
+        handle = replace(handle, form=more[1], spread=more[2] if len(more) > 2 else "")
     return replace(handle, place=Place(*more[0])) if more and more[0] else handle

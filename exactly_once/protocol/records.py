@@ -60,13 +60,16 @@ class PreparedTransaction:
     place : Place or None
         Where to look for evidence of how the transaction ended.
     written : mapping
-        What the task wrote, for the driver to compare with what is open (:mod:`exactly_once.protocol.checksum`). No
-        decision keeps it: what is decided is compared no more.
+        What the task wrote, for the driver to compare with what is open (:mod:`exactly_once.protocol.checksum`). A
+        decision keeps only its digest, ``spread``.
     end_txn_version : int
         The version that EndTxn must use, retries included; 0 before :meth:`Decision.parts_of` fills it in.
     form : str
         What the digest covers, for whoever reads the records back (:mod:`exactly_once.kafka.produce.forms`); ""
         in handles of earlier versions.
+    spread : str
+        In a decision, the digest of ``written``: for whoever reads the records back, and asks whether each still stands
+        in its partition. "" in handles of earlier versions, and where a broker did not say at which offset it wrote.
     """
 
     transactional_id: str
@@ -80,6 +83,7 @@ class PreparedTransaction:
     written: Written = field(default_factory=dict, compare=False)
     end_txn_version: int = field(default=0, compare=False)
     form: str = field(default="", compare=False)
+    spread: str = field(default="", compare=False)
 
     @property
     def participant(self) -> str:

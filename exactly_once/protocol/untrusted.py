@@ -144,6 +144,7 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "bytes": _long,
         "digest": _word,
         "form": _word,
+        "spread": _word,
         "place": lambda value: value is None or _is_place(value),
         "written": lambda value: value == {},
         "end_txn_version": lambda value: value == 0,

@@ -76,7 +76,7 @@ def test_aborted_attempts_other_writers_and_a_batch_under_way_are_clean(sink: Ma
     sink.batch(1, rows(1, 0))
     under_way = sink.write(0, rows(2, 0), "0.2")
     report = look(sink)
-    assert report.clean, report.findings
+    assert found(report) == {"stalled last stable offset"}  # one look reports whoever waits
     assert report.batches == 2
     sink.end([under_way], commit=False)
 
@@ -190,6 +190,42 @@ def test_a_decided_batch_that_nobody_commits_is_unseen_and_holds_readers(sink: M
     assert {"unseen", "outcome lie", "stalled last stable offset"} <= found(report)
     sink.end([handle])
     assert look(sink).clean
+
+
+def test_an_undecided_execution_of_the_first_batch_that_was_committed_is_a_duplicate(sink: MadeSink) -> None:
+    """Duplicate: its rows stand before the first decided batch of the sink, which is where older batches stand too."""
+    repeated = [("k", "v1", 0), ("k", "v2", 0)]
+    sink.end([sink.write(0, repeated)])
+    sink.claim()
+    sink.batch(0, repeated)
+    (found,) = verify(sink.connection, sink.sink_id, settle_s=0).findings
+    assert found.anomaly is Anomaly.DUPLICATE and found.records == 2 and found.batch == "batch 0"
+
+
+def test_rows_of_a_batch_in_a_partition_without_a_decided_batch_are_a_duplicate(sink: MadeSink) -> None:
+    """Duplicate: rows stand again where no decided batch wrote."""
+    sink.batch(0, [("k", "v1", 0), ("k", "v2", 0)])
+    sink.claim()
+    sink.end([sink.write(1, [("k", "v1", 3), ("k", "v2", 3)], attempt="1.1")])
+    sink.batch(1, [("k", "v3", 0)])
+    (found,) = verify(sink.connection, sink.sink_id, settle_s=0).findings
+    assert found.anomaly is Anomaly.DUPLICATE and found.places == (f"{sink.topic}-3@0..1",)
+
+
+def test_a_batch_that_no_decision_names_between_two_that_are_decided_is_lost(sink: MadeSink) -> None:
+    """Loss: a batch is in no decision and in no output, and nothing else knows of it."""
+    for number in (0, 1, 3):
+        sink.batch(number, rows(number, 0))
+    (found,) = verify(sink.connection, sink.sink_id, settle_s=0).findings
+    assert found.anomaly is Anomaly.LOST and found.batch == "batch 2"
+
+
+def test_without_a_settling_time_readers_that_wait_are_reported_at_once(sink: MadeSink) -> None:
+    """A clean report over readers that have waited for minutes: a script asks for one look."""
+    sink.batch(0, rows(0, 0))
+    sink.write(0, rows(1, 0))
+    found = verify(sink.connection, sink.sink_id, settle_s=0).findings
+    assert Anomaly.STALLED_LAST_STABLE_OFFSET in {f.anomaly for f in found}
 
 
 def test_rows_that_an_undecided_transaction_repeats_are_duplicates(sink: MadeSink) -> None:
@@ -332,7 +368,7 @@ def test_an_undecided_transaction_of_a_dead_driver_lingers(connection: Connectio
     dead = DeadSink(connection, topic, host=socket.gethostname(), pid=DEAD)
     name = dead.open_part(0)
     report = verify(connection, dead.sink_id, settle_s=0)
-    assert found(report) == {"lingering"}
+    assert found(report) == {"lingering", "stalled last stable offset"}
     assert name in report.findings[0].transaction
 
 

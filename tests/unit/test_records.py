@@ -74,7 +74,7 @@ def test_an_older_version_finds_no_field_that_it_does_not_know(record: Record) -
         "tally": {"token", "completed", "aborted", "drained", "rewritten"},
     }
     body = json.loads(encode(record))
-    assert body.pop("format") == 5
+    assert body.pop("format") == 6
     fields = known.get(body.pop("kind"))
     assert fields is None or set(body) == fields
 

@@ -191,10 +191,10 @@ BODIES = {
     "infinity": encode(Tally(1)).replace(b'"completed":0', b'"completed":1e999'),
     "UTF-16": encode(Tally(1)).decode().encode("utf-16"),
     "half a character in bytes": encode(CLAIM).replace(b"host-1", b"\xed\xa0\x80"),
-    "a kind of a megabyte": b'{"format":5,"kind":"' + b"x" * 1_000_000 + b'"}',
+    "a kind of a megabyte": b'{"format":6,"kind":"' + b"x" * 1_000_000 + b'"}',
     "a field's name of a megabyte": encode(Tally(1)).replace(b'"completed"', b'"' + b"x" * 1_000_000 + b'"'),
-    "format zero": encode(Tally(1)).replace(b'"format":5', b'"format":0'),
-    "format true": encode(Tally(1)).replace(b'"format":5', b'"format":true'),
+    "format zero": encode(Tally(1)).replace(b'"format":6', b'"format":0'),
+    "format true": encode(Tally(1)).replace(b'"format":6', b'"format":true'),
 }
 
 
@@ -216,7 +216,7 @@ def test_more_bytes_than_a_sink_writes_are_refused_unread() -> None:
 @pytest.mark.parametrize("piece", [b"[]", b'{"a":1}', b"1.5", b'"\xc3\xa4"'])
 def test_a_record_takes_a_bounded_multiple_of_its_size(piece: bytes) -> None:
     """Outage: a driver that one record of a few megabytes takes out of memory."""
-    value = b'{"format":5,"kind":"tally","token":[' + b",".join([piece] * 100_000) + b"]}"
+    value = b'{"format":6,"kind":"tally","token":[' + b",".join([piece] * 100_000) + b"]}"
     tracemalloc.start()
     try:
         with pytest.raises(CommitLogDamaged):
@@ -276,4 +276,4 @@ def test_an_id_with_thousands_of_digits_is_nobodys(text: str) -> None:
 
 def test_the_format_is_the_one_that_these_tests_forge() -> None:
     """The forged texts above hold its number."""
-    assert FORMAT == 5
+    assert FORMAT == 6

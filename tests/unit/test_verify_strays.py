@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from exactly_once.ops.verify.anomalies import MOST_PLACES, Finding
-from exactly_once.ops.verify.strays import judge_strays
+from exactly_once.ops.verify.judge import Verdict
+from exactly_once.ops.verify.strays import OLDER, judge_strays
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import SLOTS
 from exactly_once.protocol.records import Aborted, Completed, Decision
@@ -21,7 +22,13 @@ def out() -> ReadBack:
 
 def strays(out: ReadBack, *decisions: Decision, log: LogState | None = None, also=()) -> list[Finding]:
     log = log if log is not None else log_of(*decisions)
-    return list(judge_strays(out.ledger(*decisions), decisions, log, out.ids, also))
+    return judged(out, *decisions, log=log, also=also).findings
+
+
+def judged(out: ReadBack, *decisions: Decision, log: LogState, also=()) -> Verdict:
+    verdict = Verdict()
+    judge_strays(out.ledger(*decisions), decisions, log, out.ids, verdict, also)
+    return verdict
 
 
 def names(found: list[Finding]) -> list[str]:
@@ -53,16 +60,45 @@ def test_before_a_later_batch_it_is_a_phantom(out: ReadBack) -> None:
 
 
 def test_what_stands_before_the_first_batch_of_the_window_belongs_to_older_ones(out: ReadBack) -> None:
-    """A false phantom over every topic that is older than the 64 batches that the log keeps."""
-    out.part(0)
-    assert strays(out, decided(1, out.part(1))) == []
+    """A false phantom over every topic that is older than the 64 batches that the log keeps; or silence over a part
+    that the first of them wrote, and that its decision does not name.
+    """
+    out.part(0, at_ms=DECIDED_MS - 1)
+    later = decided(1, out.part(1))
+    assert judged(out, later, log=log_of(later)) == Verdict()
+    after = ReadBack()
+    after.part(0)
+    later = decided(1, after.part(1))
+    found = judged(after, later, log=log_of(later))
+    assert found.findings == [] and found.unproven == {OLDER: 1}
 
 
-def test_what_stands_in_a_partition_without_a_batch_of_the_window_is_left_out(out: ReadBack) -> None:
-    """A false phantom in a partition that the last batches did not touch."""
-    first = decided(0, out.part(0, partitions=(0,)))
-    out.part(1, partitions=(3,))
-    assert strays(out, first) == []
+def test_what_stands_in_a_partition_without_a_batch_of_the_window_is_unproven(out: ReadBack) -> None:
+    """A false phantom in a partition that the last batches did not touch; or silence over a real one."""
+    later = decided(1, out.part(1, partitions=(0,)))
+    out.part(0, partitions=(3,))
+    found = judged(out, later, log=log_of(later))
+    assert found.findings == [] and found.unproven == {OLDER: 1}
+
+
+def test_what_was_committed_long_after_the_first_batch_of_the_window_is_a_stray_in_any_partition(out: ReadBack) -> None:
+    """Silence over an undecided batch that was committed where the last batches did not write."""
+    later = decided(1, out.part(1, partitions=(0,)))
+    out.part(2, partitions=(3,), at_ms=DECIDED_MS + 60_001)
+    assert names(strays(out, later)) == ["output ahead"]
+
+
+def test_while_the_first_batch_is_in_the_log_a_stray_is_one_wherever_it_stands(out: ReadBack) -> None:
+    """Duplicate: an undecided execution of batch 0 was committed, and the next start wrote batch 0; or its rows stand
+    again in a partition to which no decided batch wrote.
+    """
+    out.part(0, attempt="9.9", at_ms=DECIDED_MS - 5_000)
+    out.part(7, attempt="9.9", at_ms=DECIDED_MS - 5_000, partitions=(2,))
+    first = decided(0, out.part(0))
+    out.part(0, attempt="1.1", partitions=(3,))
+    assert names(strays(out, first)) == ["duplicate", "phantom", "duplicate"]
+    other = decided(0, query="another")
+    assert "phantom" not in names(strays(out, first, log=log_of(other, first)))
 
 
 @pytest.mark.parametrize("commit", [None, False])

@@ -13,8 +13,9 @@ from exactly_once.kafka.produce.forms import FORMS, MIXED, TIMESTAMP
 from exactly_once.ops.findings import batch_name
 from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.ops.verify.ledger import Ledger, Span, digest_of
+from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
 
 #: A marker carries the clock of its partition's leader, a decision that of the commit log's: between two brokers they
 #: may differ by so much.
@@ -256,6 +257,11 @@ def _judge_contents(part: Part, of: str, at: Mapping[str, Any], verdict: Verdict
     h = part.handle
     dated = any(s.dated_by_broker for s in part.spans)
     forms = [h.form] if h.form else list(FORMS)
+    stands = {s.where: Extent(s.first, s.records) for s in part.spans}
+    if h.spread and spread_of(stands) != h.spread:
+        what = f"{of}: its {h.records} visible records do not stand in the partitions and at the offsets of its task's"
+        verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
+        return WRONG
     if h.form != MIXED and any(digest_of(part.spans, form) == h.digest for form in forms):
         return PROVEN
     if h.form in ("", MIXED) or not h.digest or (dated and TIMESTAMP in h.form):

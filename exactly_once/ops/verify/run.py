@@ -20,14 +20,15 @@ from exactly_once.ops.findings import batch_name
 from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.verify import around
 from exactly_once.ops.verify.anomalies import Finding
+from exactly_once.ops.verify.balance import judge_checkpoint, judge_log
 from exactly_once.ops.verify.expected import Expected, expected_input
-from exactly_once.ops.verify.judge import Verdict, judge_decisions, latest
-from exactly_once.ops.verify.ledger import Ledger, forms_to_try
+from exactly_once.ops.verify.judge import Verdict, latest
+from exactly_once.ops.verify.ledger import forms_to_try
 from exactly_once.ops.verify.origins import OriginResult, Question, compare_origins
 from exactly_once.ops.verify.outputs import judge_outputs, look_again, look_at
-from exactly_once.ops.verify.reading import Extent, extent, read_output
+from exactly_once.ops.verify.reading import extent, read_output
 from exactly_once.ops.verify.report import OnProgress, Report, limited
-from exactly_once.ops.verify.strays import judge_strays
+from exactly_once.ops.verify.strays import from_the_first
 from exactly_once.participant import Participant
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, check_sink_id, namespace, offsets_group
@@ -82,7 +83,8 @@ def verify(
         With ``origin``: the output topics. Default: those that the decisions name. With them, a sink without a commit
         log (``sink.guarantee=none`` or ``at_least_once``, another sink) is proven by origin alone.
     settle_s : float
-        For how long something that a healthy stream shows for a moment is looked at again before it is reported.
+        For how long something that a healthy stream shows for a moment is looked at again before it is reported. Less
+        than the two seconds between two looks: whatever the first look sees is reported.
     hanging_age_s : float
         The age from which an open transaction that no coordinator knows counts as hanging.
     budget_s : float
@@ -95,16 +97,17 @@ def verify(
     began = time.monotonic()
     named = origin is not None and bool(topics)
     task = _Task(connection, check_sink_id(sink_id), checkpoint, outputs, named, hanging_age_s, budget_s, on_progress)
-    progress = read_checkpoint(checkpoint) if checkpoint is not None else Checkpoint("")
+    progress = task.progress()
     log = read_log(connection, sink_id, budget_s, whole=True)
     decisions, since_ms = _newest(log, batches)
-    look = _look(task, progress, decisions, since_ms, {})
+    since_ms = 0 if from_the_first(decisions, log) else since_ms
+    look = _look(task, decisions, since_ms, {} if settle_s >= _PAUSE_S else None)
     first, settled = look, Deadline(settle_s)  # from here on: a look may take longer
     while any(f.anomaly.may_pass for f in look.findings) or look.waiting:
         if settled.left < _PAUSE_S:
             break
         time.sleep(_PAUSE_S)
-        look = _look(task, progress, decisions, since_ms, first.waiting)
+        look = _look(task, decisions, since_ms, first.waiting)
     compared = OriginResult()
     if origin is not None and (log.decisions or progress.last_commit is not None):  # else there is no batch yet
         compared = _by_origin(task, origin, inputs, topics, settle_s)
@@ -158,6 +161,10 @@ class _Task:
     budget_s: float
     on_progress: OnProgress
 
+    def progress(self) -> Checkpoint:
+        """Read the checkpoint, if there is one to read."""
+        return read_checkpoint(self.checkpoint) if self.checkpoint is not None else Checkpoint("")
+
 
 @dataclass(frozen=True)
 class _Look:
@@ -181,17 +188,17 @@ def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
 
 
 def _look(
-    task: _Task,
-    progress: Checkpoint,
-    decisions: Sequence[Decision],
-    since_ms: int,
-    standing: Mapping[tuple[str, int], int],
+    task: _Task, decisions: Sequence[Decision], since_ms: int, standing: Mapping[tuple[str, int], int] | None
 ) -> _Look:
-    """Read the output, then the log again: whatever was visible in the output is decided in the log by then."""
+    """Read the output, then the log again: whatever was visible in the output is decided in the log by then.
+
+    ``standing`` is where readers waited at an earlier look; None: there will be no other look, so whoever waits stands.
+    """
     with Admin(task.connection, task.budget_s) as admin:
         listed = list_transactions(admin, namespace(task.sink_id), ())
-        found = extent(admin, decisions)
         soon = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
+        found = extent(admin, soon.decisions or decisions)
+        progress = task.progress()
         ids = {t.producer_id: t.transactional_id for t in listed}
         ids |= {h.producer_id: h.transactional_id for d in decisions for h in d.transactions}
         forms = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
@@ -202,13 +209,15 @@ def _look(
         inspection = inspect_sink(task.connection, task.sink_id, task.budget_s)
         skew = _skewed(task, admin.renew(task.budget_s), later)
         others = ids_of(admin, {writer[0] for writer in ledger.spans} - set(ids))
-    verdict = _by_log(task, progress, latest(decisions, later), later, ledger, found)
-    if decisions:  # a long reading may outlast the decisions of what was written when it began
-        verdict.findings += judge_strays(ledger, decisions, later, ids, soon.decisions)
+    newest, committed = latest(decisions, later), _committed(progress, decisions)
+    # a long reading may outlast the decisions of what was written when it began
+    verdict = judge_log(newest, later, ledger, ids, found.removed, committed, (*decisions, *soon.decisions))
+    judge_checkpoint(progress, soon, verdict)
     seen = look_again(task.sink_id, later.decisions, task.outputs, seen)
     judge_outputs(latest(decisions, later), later, seen, verdict)
     verdict.findings += around.lingering(inspection, POLICY_S)
-    verdict.findings += around.stalled(inspection.blocked, standing)
+    waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
+    verdict.findings += around.stalled(inspection.blocked, waiting if standing is None else standing)
     verdict.findings += around.leaked(task.sink_id, listed)
     verdict.findings += skew
     if task.named and later.owner is None and not later.decisions:
@@ -218,24 +227,14 @@ def _look(
     verdict.findings += around.hanging(_hanging(task, decisions))
     claims = [later.owner.claimed_ms] if later.owner else []
     verdict.findings += around.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
-    waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
     stands = {where: at for where, at in waiting.items() if not standing or standing.get(where) == at}
     return _Look(verdict.findings, verdict, ledger.read, stands)
 
 
-def _by_log(
-    task: _Task,
-    progress: Checkpoint,
-    decisions: Sequence[Decision],
-    log: LogState,
-    ledger: Ledger,
-    found: Extent,
-) -> Verdict:
-    """What the decisions say of the output."""
+def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset[int]:
+    """The decided batches that Spark has committed."""
     last = progress.last_commit if progress.last_commit is not None else -1
-    committed = frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
-    verdict = judge_decisions(decisions, log, ledger, found.removed, committed)
-    return verdict
+    return frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
 
 
 def _skewed(task: _Task, admin: Admin, log: LogState) -> list[Finding]:

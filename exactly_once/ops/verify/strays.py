@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from exactly_once.kafka.admin import Partition
 from exactly_once.ops.findings import batch_name
 from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.ops.verify.judge import Verdict
 from exactly_once.ops.verify.ledger import Ledger, Span, Writer, digest_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, slot_of
 from exactly_once.protocol.records import Aborted, Decision, PreparedTransaction
 
-#: After the completed mark of a batch whose handles the log has dropped: its end markers are written by then.
+#: After its completed mark, the end markers of a batch are written by then.
 _MARKERS_MS = 60_000
+
+#: Why a transaction that no decision names is not called a stray.
+OLDER = "committed transactions that no decision names, which may be of batches older than the log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,19 @@ _Ranges = Mapping[Partition, Sequence[_Range]]
 
 
 def judge_strays(
-    ledger: Ledger, decisions: Sequence[Decision], log: LogState, ids: Mapping[int, str], also: Sequence[Decision] = ()
-) -> Iterator[Finding]:
-    """Yield a finding for each stray in the range of ``decisions``.
+    ledger: Ledger,
+    decisions: Sequence[Decision],
+    log: LogState,
+    ids: Mapping[int, str],
+    verdict: Verdict,
+    also: Sequence[Decision] = (),
+) -> None:
+    """Add a finding for each stray, and count the transactions that may be of batches before ``decisions``.
 
     Parameters
     ----------
     decisions : sequence of Decision
-        Those that the output was read for, oldest first. A transaction before the first of them is of an older batch.
+        Those that the output was read for, oldest first, at least one.
     log : LogState
         Read after the output: whatever is visible there was decided before.
     ids : mapping
@@ -73,23 +82,39 @@ def judge_strays(
         Further decisions that name transactions in the range.
     """
     named = {(h.producer_id, h.epoch) for d in (*decisions, *also, *log.decisions) for h in d.transactions}
-    ranges = _ranges(decisions, ledger)
+    ranges, whole = _ranges(decisions, ledger), from_the_first(decisions, log)
+    first = decisions[0]
+    first_ms = log.decided_ms.get((first.query_id, first.batch_id), first.decided_ms)
     for writer, spans in ledger.spans.items():
         if writer in named or writer[0] not in ids:
             continue
-        mine = tuple(s for s in spans if s.committed and s.visible and _in_range(s, ranges))
+        visible = tuple(s for s in spans if s.committed and s.visible)
+        mine = tuple(s for s in visible if whole or s.marked_ms > first_ms + _MARKERS_MS or _in_range(s, ranges))
         if mine and not _excused(mine, log):
-            yield _classify(Stray(writer, ids[writer[0]], mine), ranges, decisions, log)
+            verdict.findings.append(_classify(Stray(writer, ids[writer[0]], mine), ranges, decisions, log))
+        elif not mine and any(s.where not in ranges or s.marked_ms >= first_ms for s in visible):
+            verdict.unproven[OLDER] += 1
+
+
+def from_the_first(decisions: Sequence[Decision], log: LogState) -> bool:
+    """Return whether ``decisions`` are all that the sink ever made, its first batch among them: then each committed
+    transaction of the sink is in one of them. Only a query from which the sink was taken (``sink.takeover``) can have
+    made more.
+    """
+    batches = [d for d in log.decisions if not d.write_id]
+    given = {(d.query_id, d.batch_id) for d in decisions}
+    one_query = len({d.query_id for d in batches}) == 1
+    return one_query and batches[0].batch_id == 0 and (batches[0].query_id, 0) in given
 
 
 def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log: LogState) -> Finding:
-    followed = (s for s in stray.spans if any(r.first > s.first for r in ranges[s.where]))
+    followed = (s for s in stray.spans if any(r.first > s.first for r in ranges.get(s.where, ())))
     span = next(followed, stray.spans[0])  # a batch behind it in one partition tells more than none in another one
-    first, some = span.first, ranges[span.where]
-    before = next(r for r in reversed(some) if r.first < first)
+    first, some = span.first, ranges.get(span.where, ())
+    before = next((r for r in reversed(some) if r.first < first), None)
     after = next((r for r in some if r.first > first), None)
     part, same = stray.part, _same_rows(stray, decisions)
-    if part is not None and _superseded(part, before.decision, decisions):
+    if part is not None and before is not None and _superseded(part, before.decision, decisions):
         newer = f"claim {before.decision.token}, which had superseded its driver, wrote before it"
         return stray.finding(Anomaly.ZOMBIE_VISIBLE, newer)
     if same is not None:
@@ -99,14 +124,20 @@ def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log:
     if part is not None and (given_up := _given_up(part, after, decisions[-1], log)):
         batch = f"batch {given_up.batch_id}"
         return stray.finding(Anomaly.ABORTED_READ, f"the driver gave up this execution of {batch}", batch)
-    if part is not None and first < before.end and (other := _other_attempt(part, before.decision)):
+    if (
+        part is not None
+        and before is not None
+        and first < before.end
+        and (other := _other_attempt(part, before.decision))
+    ):
         batch = _title(before.decision)
         return stray.finding(Anomaly.MIXED_ATTEMPT, f"the decided attempt of part {part.part} is {other}", batch)
-    if after is None:
-        return stray.finding(
-            Anomaly.OUTPUT_AHEAD, f"its batch is not decided; the last decision is of {_title(decisions[-1])}"
-        )
-    return stray.finding(Anomaly.PHANTOM, f"it stands before {_title(after.decision)}")
+    if after is not None:
+        return stray.finding(Anomaly.PHANTOM, f"it stands before {_title(after.decision)}")
+    last = decisions[-1]
+    if before is None and span.marked_ms < log.decided_ms.get((last.query_id, last.batch_id), last.decided_ms):
+        return stray.finding(Anomaly.PHANTOM, f"it was committed before {_title(last)} was decided")
+    return stray.finding(Anomaly.OUTPUT_AHEAD, f"its batch is not decided; the last decision is of {_title(last)}")
 
 
 def _title(decision: Decision) -> str:
