@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.cli import main
 from exactly_once.participant import Participant, PartName
@@ -17,9 +18,11 @@ from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.records import PreparedPart
 from tests.support import broker as brokers
+from tests.support import oracle
 from tests.support.made_sink import MadeSink, rows
 from tests.support.planted_outputs import LOG, ROWS
 from tests.support.postgres import PostgresServer
+from tests.support.processes import until
 
 #: Runs the command; its exit code and its document.
 Verified = Callable[..., tuple[int, dict[str, Any]]]
@@ -71,12 +74,17 @@ def test_a_sink_without_a_batch_has_nothing_to_prove_and_says_so(
     none = ["--checkpoint", str(tmp_path / "none"), "--origin", "key"]
     begun = ["--checkpoint", str(begun_checkpoint(tmp_path, source)), "--origin", "key"]
     others = ["--files", f"archive={archive.url}"]
+    assert main(command) == 1  # one look says that readers wait, which is right at this moment
+    said = capsys.readouterr()
+    assert f"readers of {sink.topic}-0 stand at 0" in said.out and "No anomalies" not in said.out, said.out
+    sink.end([under_way], commit=False)
+    with Admin(sink.connection) as admin:
+        until("the markers", lambda: oracle.held_back(admin, [sink.topic]) == {}, 20)
     for more in ([], others, none, [*none, "--input", source], begun, [*begun, "--topic", sink.topic]):
         assert main([*command, *more]) == 0, more
         said = capsys.readouterr()
         assert f"Nothing to prove yet: sink {sink.sink_id} has decided no batch" in said.out, more
         assert "after its first batch" in said.out and "No anomalies" not in said.out and said.err == ""
-    sink.end([under_way], commit=False)
 
 
 def begun_checkpoint(folder: Path, source: str) -> Path:
