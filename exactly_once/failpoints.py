@@ -46,13 +46,14 @@ def armed(name: str) -> bool:
 
 
 def _fire(folder: Path, name: str) -> None:
-    reached = folder / f"{name}.reached"
+    reached, mine = folder / f"{name}.reached", folder / f".{name}.{os.getpid()}"
     try:
-        (folder / name).rename(reached)
+        (folder / name).rename(mine)
     except FileNotFoundError:
         return
-    action, _, argument = reached.read_text(encoding="utf-8").strip().partition(" ")
-    reached.write_text(str(os.getpid()))
+    action, _, argument = mine.read_text(encoding="utf-8").strip().partition(" ")
+    mine.write_text(str(os.getpid()))
+    mine.rename(reached)  # whole: a test may remove it the moment that it is there
     if action == "raise":
         raise RuntimeError(f"failpoint {name}")
     if action == "exit":

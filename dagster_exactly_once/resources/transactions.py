@@ -13,7 +13,7 @@ from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.transactions import Description, Listing, describe, list_transactions
 from exactly_once.ops import transactions as operations
-from exactly_once.ops.inspection import UNDER_WAY
+from exactly_once.ops.inspection import RECOVERY_BUDGET_S, UNDER_WAY
 from exactly_once.ops.transactions import Aborted, Ended, Refused
 from exactly_once.participant import Participant
 from exactly_once.protocol.names import namespace
@@ -32,7 +32,7 @@ class TransactionAdmin(KafkaResource):
 
     budget_s: float = Field(default=operations.BUDGET_S, description="Seconds that one call may take.")
     recovery_budget_s: float = Field(
-        default=operations.RECOVERY_BUDGET_S, description="Seconds that a recovery may take."
+        default=RECOVERY_BUDGET_S, description="Seconds that a recovery may take."
     )
 
     def list(self, sink_id: str, states: tuple[str, ...] = UNDER_WAY) -> Listings:

@@ -324,8 +324,10 @@ def judge_topic_size(topic: str, limit: int | None) -> list[Line]:
 # -- transactions ------------------------------------------------------------------------------------------------------
 
 
-def judge_transactions(whose: str, ids: int, under_way: Sequence[Description], now_ms: int) -> Line:
-    """Judge what is open, by the coordinators; ages by this host's clock."""
+def judge_transactions(
+    whose: str, ids: int, under_way: Sequence[Description], now_ms: int, unattended: Sequence[str] = ()
+) -> Line:
+    """Judge what is open, by the coordinators; ages by this host's clock. Nobody works on the sinks ``unattended``."""
     name = "transactions"
     said = f"{whose}: {_count(ids, 'transactional id')}, {_count(len(under_way), 'transaction')} open"
     if not under_way:
@@ -333,6 +335,13 @@ def judge_transactions(whose: str, ids: int, under_way: Sequence[Description], n
     oldest = min(under_way, key=lambda d: d.started_ms)
     age_s = max(0.0, (now_ms - oldest.started_ms) / 1000)
     said += f", the oldest ({oldest.transactional_id}) for {age_s:,.0f} s of {oldest.timeout_ms / 1000:,.0f} s"
+    if unattended:
+        names = " and ".join(f"sink {name}" for name in unattended)
+        return wrong(
+            name,
+            f"{said}; no driver or recovery is at work on {names}, and readers wait",
+            f"Run exactly-once recover {unattended[0]}",
+        )
     late = [d for d in under_way if now_ms - d.started_ms > d.timeout_ms > 0]
     if late:
         return wrong(

@@ -42,7 +42,8 @@ from exactly_once.ops.doctor import (
     wrong,
 )
 from exactly_once.ops.doctor_cluster import Broker, Clock
-from exactly_once.ops.inspection import UNDER_WAY
+from exactly_once.ops.findings import sink_of
+from exactly_once.ops.inspection import UNDER_WAY, inspect_sink, unattended
 from exactly_once.protocol.names import commit_log_topic, namespace
 
 #: The name of this package in an index.
@@ -52,6 +53,9 @@ _DISTRIBUTION = "pyspark-kafka-exactly-once"
 #: the settings that it is made with: replicas, and how many of them must be in sync.
 _STATE = ("__transaction_state", "transaction.state.log.replication.factor", "transaction.state.log.min.isr")
 _GROUPS = ("__consumer_offsets", "offsets.topic.replication.factor", "min.insync.replicas")
+
+#: Of so many sinks with an open transaction the doctor asks who works on them: each takes a second or less.
+_INSPECTED = 8
 
 #: A broker that is up answers within milliseconds; the first request to it includes a connection and a log-in.
 _ANSWER_MS = 3_000
@@ -298,7 +302,12 @@ class _Cluster:
         ids = list_transactions(self._admin, prefix, ())
         under_way = [t.transactional_id for t in ids if t.state in UNDER_WAY]
         described = [d for d in describe(self._admin, under_way).values() if d.state in UNDER_WAY]
-        return [cluster.judge_transactions(whose, len(ids), described, now_ms())]
+        at_work = {name for d in described if (name := sink_of(d.transactional_id)) is not None}
+        alone = [name for name in sorted(at_work)[:_INSPECTED] if self._unattended(name)]
+        return [cluster.judge_transactions(whose, len(ids), described, now_ms(), alone)]
+
+    def _unattended(self, sink_id: str) -> bool:
+        return unattended(inspect_sink(self._admin.connection, sink_id, self._budget_s))
 
     def _replication(self, name: str, topic: Topic, least: int | None = None) -> Line:
         """Judge a topic that exists; ``least`` stands in for a min.insync.replicas that is not readable."""

@@ -129,8 +129,9 @@ class PendingDecision:
 class BlockedPartition:
     """A partition on which read_committed readers wait.
 
-    ``ours``: an open transaction of this sink writes to it; if False, another application's transaction holds it back.
-    ``groups`` is filled in on request.
+    ``ours``: an open transaction of this sink writes to it. If False, ``holder`` is the sink id of the other sink whose
+    transaction holds it back; "" for another application's transaction, or a hanging one. ``groups`` is filled in on
+    request.
     """
 
     topic: str
@@ -139,6 +140,16 @@ class BlockedPartition:
     high: int
     ours: bool
     groups: tuple[str, ...] = ()
+    holder: str = ""
+
+    @property
+    def held_by(self) -> str:
+        """Return whose transaction holds the readers back, for a sentence."""
+        if self.ours:
+            return "this sink's open transaction"
+        if self.holder:
+            return f"an open transaction of sink {self.holder}"
+        return "another application's open transaction or a hanging one"
 
     @property
     def waiting(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import UnknownTopic
@@ -31,6 +32,9 @@ from exactly_once.ops.processes import AliveOf, owner_alive
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Decision
+
+#: For a recovery: as long as a claim may take.
+RECOVERY_BUDGET_S = 60.0
 
 #: In these states, readers of the topics wait for the transaction.
 UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -80,10 +84,7 @@ def inspect_sink(
         if readers:
             who = find_readers(admin, [(b.topic, b.partition) for b in blocked], max(0.1, deadline.left))
             complete = who.complete
-            blocked = tuple(
-                BlockedPartition(b.topic, b.partition, b.last_stable, b.high, b.ours, who.groups[b.topic, b.partition])
-                for b in blocked
-            )
+            blocked = tuple(replace(b, groups=who.groups[b.topic, b.partition]) for b in blocked)
     return Inspection(
         sink_id,
         owner_of(log, alive_of),
@@ -132,4 +133,28 @@ def _blocked(
             for p, w in before.items()
             if p in after and after[p].last_stable < w.high
         ]
-    return tuple(found)
+    if all(b.ours for b in found):
+        return tuple(found)
+    holders = _holders(admin)
+    return tuple(b if b.ours else replace(b, holder=holders.get((b.topic, b.partition), "")) for b in found)
+
+
+def _holders(admin: Admin) -> dict[tuple[str, int], str]:
+    """Return the sink whose open transaction writes to a partition, for all sinks of this package that may be seen."""
+    ids = [t.transactional_id for t in list_transactions(admin, "eo:", UNDER_WAY)]
+    return {where: sink_of(d.transactional_id) or "" for d in describe(admin, ids).values() for where in d.partitions}
+
+
+def worked_on(found: Inspection) -> bool:
+    """Return whether a driver that is not known to be dead, or a recovery that has just begun, may be at work."""
+    if found.owner is None:
+        return False
+    claim, alive = found.owner.claim, found.owner.alive
+    if claim.purpose == "recovery":
+        return alive is not False and found.checked_ms - claim.claimed_ms < RECOVERY_BUDGET_S * 1000
+    return alive is not False
+
+
+def unattended(found: Inspection) -> bool:
+    """Return whether something waits that nobody ends: open transactions, or decided batches that are not proven."""
+    return bool(found.open or found.decided) and not worked_on(found)

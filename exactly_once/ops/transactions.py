@@ -16,7 +16,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import OLDER_THAN_S, abort_hanging, commit_hanging, find_hanging, written
 from exactly_once.kafka.transactions import Description, describe, end_one, end_txn_version, list_transactions
 from exactly_once.ops.findings import sink_of
-from exactly_once.ops.inspection import UNDER_WAY, owner_of, sinks
+from exactly_once.ops.inspection import RECOVERY_BUDGET_S, UNDER_WAY, owner_of, sinks
 from exactly_once.ops.processes import AliveOf
 from exactly_once.ops.rules import (
     Attributed,
@@ -53,9 +53,6 @@ __all__ = [
 
 #: For one look or one EndTxn; a healthy cluster needs a fraction of a second.
 BUDGET_S = 10.0
-
-#: For a recovery: as long as a claim may take.
-RECOVERY_BUDGET_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -199,4 +199,48 @@ def test_the_command_is_a_process_with_tables_for_a_pipe(bootstrap_servers, sink
     environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1 and ended.stderr == ""
-    assert any(line.startswith(name) and f"{sink.topic}-0" in line for line in ended.stdout.splitlines())
+    lines = ended.stdout.splitlines()
+    assert f"  {name}" in lines and f"    writes to {sink.topic}-0" in lines, lines
+    assert all(len(line) <= 80 for line in lines if not line.startswith(("Sink", "!")) and name not in line), lines
+
+
+def test_the_commands_agree_about_an_open_transaction_that_nobody_ends(run, sink):
+    """Readers that wait for hours: the doctor said ok of what the list called trouble."""
+    sink.open_part(0)
+    for command in (("transactions", "list", "--sink", sink.sink_id), ("doctor", "--sink", sink.sink_id)):
+        code, out, _ = run(*command)
+        said = " ".join(out.split())
+        assert code == 1 and "no driver or recovery is at work" in said, said
+        assert f"exactly-once recover {sink.sink_id}" in said, said
+    code, out, _ = run("verify", sink.sink_id, "--settle", "0")
+    assert code == 1 and "stalled last stable offset" in out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("recover", "no-such-sink"), ("recover", "no-such-sink", "--dry-run"), ("log", "no-such-sink")]
+    + [("transactions", "list", "--sink", "no-such-sink")],
+    ids=" ".join,
+)
+def test_a_sink_that_nobody_ever_claimed_is_an_error(run, command):
+    """A typo in a runbook that passes: the real sink stays as it is."""
+    code, _, said = run(*command)
+    assert code == 2 and "EO-OPTION: no driver has ever claimed a sink 'no-such-sink'" in said
+
+
+def test_an_id_that_nobody_knows_is_an_error(run, sink):
+    """A typo that was answered with "its own client or its timeout ends it"."""
+    for name in ("nope", f"eo:{sink.sink_id}:1:99:0.0"):
+        code, _, said = run("transactions", "explain", name)
+        assert code == 2 and f"knows the transactional id {name!r}" in said
+
+
+def test_readers_behind_another_sink_are_told_which(run, sink, connection):
+    """The wrong team is woken: "another application" was a sink of the same team."""
+    sink.decide(sink.open_part(0), placed=True)
+    run("recover", sink.sink_id)
+    other = DeadSink(connection, sink.topic, socket.gethostname(), DEAD)
+    other.open_part(0)
+    code, out, _ = run("transactions", "list", "--sink", sink.sink_id)
+    assert f"held by an open transaction of sink {other.sink_id}" in " ".join(out.split())
+    assert f"Sink {sink.sink_id}: none open." in out

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from exactly_once.checkpoint import kafka_offsets, read_checkpoint, repair_command
 from exactly_once.deadline import now_ms
+from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
@@ -20,8 +21,9 @@ from exactly_once.ops import transactions as operations
 from exactly_once.ops.cli import arguments, completions, doctor, metrics, tables, verify
 from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain, trouble
+from exactly_once.ops.cli.words import never_claimed
 from exactly_once.ops.doctor import Verdict, worst
-from exactly_once.ops.findings import Inspection, sink_of
+from exactly_once.ops.findings import Inspection, naming, sink_of
 from exactly_once.ops.inspection import inspect_sink, owner_of, sinks
 from exactly_once.ops.log_records import Logged, in_force, log_records, undo
 from exactly_once.ops.repair import examine, repair
@@ -57,6 +59,8 @@ def _list(args: argparse.Namespace) -> Result:
     connection = connection_of(args)
     names = [check_sink_id(args.sink)] if args.sink else sinks(connection, BUDGET_S)
     found = [inspect_sink(connection, name, BUDGET_S) for name in names]
+    if args.sink and found[0].owner is None and found[0].quiet:
+        raise never_claimed(args.sink)
     idle = _idle(connection, found) if args.all else []
     hanging = operations.list_hanging(connection, args.sink, (), args.older_than, BUDGET_S) if args.hanging else []
     wrong = [sentence for inspection in found for sentence in trouble(inspection)]
@@ -97,6 +101,12 @@ def _explain(args: argparse.Namespace) -> Result:
     )
     with Admin(connection, BUDGET_S) as admin:
         described = describe(admin, [args.id])[args.id]
+    known = {part.transactional_id for d in found.decided for part in d.parts}
+    if not described.state and args.id not in known and naming(described, found.log) is None:
+        raise InvalidOption(
+            f"no coordinator of this cluster knows the transactional id {args.id!r}, and no decision names it",
+            "Copy an id from 'exactly-once transactions list --all'; an id that was not used for a week has expired",
+        )
     explanation = explain(described, found, program(args))
     return Result(explanation.as_json(), partial(tables.show_explanation, explanation), 0 if described.state else 1)
 
@@ -200,6 +210,8 @@ def _log(args: argparse.Namespace) -> Result:
             {"undone": _logged_json(done.record, sink_id), "restored": restored}, partial(tables.show_line, text)
         )
     found = in_force(log_records(connection, sink_id))
+    if not found:
+        raise never_claimed(sink_id)
     strange = any(not r.is_of(sink_id) for r in found)
     document = {"sink_id": sink_id, "records": [_logged_json(r, sink_id) for r in found]}
     return Result(document, partial(tables.show_log, sink_id, found), 1 if strange else 0)
@@ -221,12 +233,16 @@ def _recover(args: argparse.Namespace) -> Result:
     connection, sink_id = connection_of(args), check_sink_id(args.sink)
     if not args.dry_run:
         report = operations.recover_sink(connection, sink_id, args.force)
+        if report.claim is None:
+            raise never_claimed(sink_id)
         return Result(
             {**report.as_metadata(), "clean": report.clean, "forced": args.force},
             partial(tables.show_report, report),
-            0 if report.clean else 1,
+            0 if report.clean and not report.to_rewrite else 1,
         )
     found = inspect_sink(connection, sink_id, BUDGET_S, readers=True)
+    if found.owner is None and found.quiet:
+        raise never_claimed(sink_id)
     refusal: Refused | None = None
     try:
         check_owner(sink_id, found.owner, args.force)

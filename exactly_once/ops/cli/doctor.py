@@ -39,11 +39,13 @@ def as_json(lines: Sequence[Line]) -> dict[str, Any]:
 def show(lines: Sequence[Line], console: Console) -> None:
     """Print the table, and how many lines ask for somebody."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("", "check", "found", "what to do"):
-        table.add_column(column, overflow="fold")
+    table.show_header = False
+    table.add_column()
+    table.add_column(overflow="fold")  # one wide column: an id or a path stays in one piece to be copied
     for line in lines:
         mark = Text(line.verdict.value, style=_STYLES[line.verdict])
-        table.add_row(mark, line.check, Text(f"{line.sentence}."), Text(f"{line.way_out}." if line.way_out else ""))
+        way_out = f"\nWhat to do: {line.way_out}." if line.way_out else ""
+        table.add_row(mark, Text(line.check, "bold").append(f": {line.sentence}.{way_out}", "default"))
     console.print(table)
     counts = ", ".join(f"{sum(1 for line in lines if line.verdict is v)} {v.value}" for v in Verdict)
     console.print(Text(f"{counts}."))

@@ -10,9 +10,8 @@ from typing import Any
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
-from exactly_once.ops.inspection import UNDER_WAY
+from exactly_once.ops.inspection import UNDER_WAY, unattended, worked_on
 from exactly_once.ops.rules import Refused, check_owner, name_of
-from exactly_once.ops.transactions import RECOVERY_BUDGET_S
 from exactly_once.protocol.life import Life
 from exactly_once.protocol.names import PartId
 
@@ -220,8 +219,7 @@ def _options(found: Inspection, transaction: OpenTransaction | None, program: st
 def trouble(found: Inspection) -> list[str]:
     """List the problems of a sink, one sentence each; empty when the sink works or is at rest."""
     sentences: list[str] = []
-    waits = len(found.open) + len(found.decided)
-    if waits and not _worked_on(found):
+    if unattended(found):
         sentences.append(
             f"{found.sink_id}: {plural(len(found.open), 'transaction')} open and {plural(len(found.decided), 'batch')} "
             f"decided but not proven, and no driver or recovery is at work: run exactly-once recover {found.sink_id}"
@@ -233,7 +231,7 @@ def trouble(found: Inspection) -> list[str]:
                     f"{found.sink_id}: {pending.name} is decided, but {plural(count, 'part')} of it "
                     f"{'is' if count == 1 else 'are'} {state}"
                 )
-        if pending.unasked and not (pending.count(Life.DECIDED) or _worked_on(found)):
+        if pending.unasked and not (pending.count(Life.DECIDED) or worked_on(found)):
             outputs = " and ".join(f"{plural(count, 'part')} in {output}" for output, count in pending.unasked.items())
             sentences.append(
                 f"{found.sink_id}: {pending.name} is decided, but its other outputs may not have committed it yet "
@@ -245,13 +243,3 @@ def trouble(found: Inspection) -> list[str]:
                 f"{t.transactional_id}: open for {duration(t.age_s)}, beyond its timeout of {duration(t.timeout_s)}"
             )
     return sentences
-
-
-def _worked_on(found: Inspection) -> bool:
-    """Return whether a driver that is not known to be dead, or a recovery that has just begun, may be at work."""
-    if found.owner is None:
-        return False
-    claim, alive = found.owner.claim, found.owner.alive
-    if claim.purpose == "recovery":
-        return alive is not False and found.checked_ms - claim.claimed_ms < RECOVERY_BUDGET_S * 1000
-    return alive is not False

@@ -47,21 +47,21 @@ def show_list(
         show_line("There is no sink on this cluster (or this principal may not see any).", console)
     for inspection in found:
         show_line(f"Sink {inspection.sink_id}: {_headline(inspection)}", console)
-        if inspection.open:
-            console.print(_open_table(inspection.open))
+        for t in inspection.open:
+            _show_open(t, console)
         for pending in inspection.decided:
             states = [f"{count} {label}" for s, label in _STATES.items() if (count := pending.count(s))]
             states += [f"{count} in {output} (not checked)" for output, count in pending.unasked.items()]
             age = when(pending.decided_ms, inspection.checked_ms)
             show_line(f"  {pending.name} decided {age}, not proven: {', '.join(states) or 'no parts'}", console)
         if inspection.blocked:
-            show_line(f"  readers wait on {_partitions(inspection.blocked)}", console)
+            console.print(Text(f"  readers wait on {_partitions(inspection.blocked)}"))
     if idle:
-        table = _table("Nothing under way", "transactional id", "state", "producer id", "epoch", "timeout")
-        for d in idle:
-            epoch = str(d.producer_epoch)
-            table.add_row(d.transactional_id, d.state, str(d.producer_id), epoch, duration(d.timeout_ms / 1000))
-        console.print(table)
+        show_line("Nothing under way:", console)
+    for d in idle:
+        show_line(f"  {d.transactional_id}", console)
+        of = f"producer id {d.producer_id}, epoch {d.producer_epoch}, timeout {duration(d.timeout_ms / 1000)}"
+        show_line(f"    {d.state}, {of}", console)
     if hanging is not None:
         _show_hanging(hanging, console)
     for sentence in wrong:
@@ -71,6 +71,8 @@ def show_list(
 def _headline(found: Inspection) -> str:
     if found.quiet:
         return f"nothing under way. {_owner(found)}"
+    if not found.open:
+        return f"none open. {_owner(found)}"
     return f"{plural(len(found.open), 'transaction')} open, the oldest for {duration(found.oldest_s)}. {_owner(found)}"
 
 
@@ -82,34 +84,27 @@ def _owner(found: Inspection) -> str:
     return f"Owner: {claim.purpose}, {claim.process}, {life}."
 
 
-def _open_table(open_transactions: Iterable[OpenTransaction]) -> Table:
-    table = _table(None, "transactional id", "state", "verdict", "batch", "records", "age", "timeout", "partitions")
-    for t in open_transactions:
-        late = t.age_s > t.timeout_s > 0
-        table.add_row(
-            t.transactional_id,
-            t.state,
-            t.verdict,
-            _or_dash(t.batch_id),
-            _or_dash(t.records),
-            Text(duration(t.age_s), style="bold red" if late else ""),
-            duration(t.timeout_s),
-            _some([f"{topic}-{p}" for topic, p in t.partitions]),
-        )
-    return table
+def _show_open(t: OpenTransaction, console: Console) -> None:
+    """Print the id on a line of its own, to be copied; then what is known of it."""
+    show_line(f"  {t.transactional_id}", console)
+    age = Text(f"    {t.state} for ").append(duration(t.age_s), "bold red" if t.age_s > t.timeout_s > 0 else "")
+    of = "" if t.batch_id is None else f" in batch {t.batch_id} with {plural(t.records or 0, 'record')}"
+    console.print(age.append(f" of {duration(t.timeout_s)}, {t.verdict}{of}"))
+    console.print(Text(f"    writes to {_some([f'{topic}-{p}' for topic, p in t.partitions]) or 'no partition'}"))
 
 
 def _show_hanging(hanging: Sequence[Attributed], console: Console) -> None:
     if not hanging:
         show_line("No hanging transactions on the sinks' topics.", console)
         return
-    table = _table("Hanging", "name", "whose", "sink", "producer id", "epoch", "last record")
+    show_line("Hanging:", console)
     for found in hanging:
         h = found.hanging
-        whose = found.owner if h.transactional_id is None else f"{found.owner}: {h.transactional_id}"
+        show_line(f"  {h.name}", console)
+        whose = f"{found.owner}{f', sink {found.sink_id}' if found.sink_id else ''}"
+        show_line(f"    {whose}{f', {h.transactional_id}' if h.transactional_id else ''}", console)
         last = when(h.last_timestamp_ms, now_ms())
-        table.add_row(h.name, whose, found.sink_id or "-", str(h.producer_id), str(h.producer_epoch), last)
-    console.print(table)
+        show_line(f"    producer id {h.producer_id}, epoch {h.producer_epoch}, last record {last}", console)
 
 
 def show_explanation(found: Explanation, console: Console) -> None:
@@ -140,33 +135,38 @@ def _blocks(found: Explanation) -> str:
 
 
 def show_report(report: RecoveryReport, console: Console) -> None:
-    """Print the result of a recovery."""
-    if report.claim is None:
-        show_line(f"Sink {report.sink_id} was never used: nothing to do.", console)
-        return
-    show_line(f"Sink {report.sink_id}: claim {report.claim.token}.", console)
-    table = _table(None, "step", "found", "what")
-    table.add_row("completed", str(len(report.completed)), _some([name_of(d) for d in report.completed]) or "-")
-    for participant, names in (report.rolled_back or {KAFKA: []}).items():
-        table.add_row(f"rolled back in {participant}", str(len(names)), _some(names) or "-")
-    table.add_row(
-        "still open", str(len(report.left_open)), _some([d.transactional_id for d in report.left_open]) or "-"
-    )
-    table.add_row("still blocked", str(len(report.blocked)), _some([f"{t}-{p}" for t, p in report.blocked]) or "-")
-    console.print(table)
+    """Print the result of a recovery that has claimed its sink."""
+    if report.claim is not None:
+        show_line(f"Sink {report.sink_id}: claim {report.claim.token}.", console)
+    found = {"completed": [name_of(d) for d in report.completed]}
+    found |= {f"rolled back in {name}": names for name, names in (report.rolled_back or {KAFKA: []}).items()}
+    found["decided, but lost"] = [name_of(d) for d in report.to_rewrite]
+    found["still open"] = [d.transactional_id for d in report.left_open]
+    found["still blocked"] = [f"{t}-{p}" for t, p in report.blocked]
+    for step, names in found.items():
+        show_line(f"  {step + ':':<24}{len(names) or '-'}", console)
+        for name in (*names[:_NAMED], *([f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [])):
+            show_line(f"    {name}", console)
+    console.print(Text(_what_rests(report)))
+
+
+def _what_rests(report: RecoveryReport) -> str:
     if report.left_open:
-        rest = (
+        return (
             "A task of a stopped driver is still running, or this principal may not end the transaction. Run the "
             "recovery again."
         )
-    elif report.blocked:
-        rest = (
+    if report.blocked:
+        return (
             "The sink has no open transaction, but another application's transaction or a hanging one holds its "
             "readers back. To find it, run exactly-once transactions list --hanging"
         )
-    else:
-        rest = "The sink is at rest. The next start of the stream takes it back."
-    show_line(rest, console)
+    if report.to_rewrite:
+        names = _some([name_of(d) for d in report.to_rewrite])
+        return (
+            f"Not at rest: {names} is decided, and a part of it is lost. Start the stream: it writes that part again."
+        )
+    return "The sink is at rest. The next start of the stream takes it back."
 
 
 def show_plan(
@@ -273,8 +273,7 @@ def _table(title: str | None, *columns: str) -> Table:
 def _partitions(blocked: Iterable[BlockedPartition]) -> str:
     return _some(
         [
-            f"{b.topic}-{b.partition} "
-            f"({plural(b.waiting, 'offset')}{'' if b.ours else ', held by another application'})"
+            f"{b.topic}-{b.partition} ({plural(b.waiting, 'offset')}{'' if b.ours else f', held by {b.held_by}'})"
             for b in blocked
         ]
     )

@@ -6,13 +6,14 @@ import argparse
 import sys
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import Progress as Bar
-from rich.table import Table
 from rich.text import Text
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.cli import outputs
+from exactly_once.ops.cli.words import never_claimed
 from exactly_once.ops.verify import Progress, Report, verify
 from exactly_once.ops.verify.origin import Origin, PerInput
 from exactly_once.ops.verify.origins import ORDERS, Question
@@ -120,11 +121,7 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
             on_progress=tell,
         )
     if report.nothing_yet and report.clean and not report.claimed:
-        raise InvalidOption(
-            f"no driver has ever claimed a sink {args.sink!r} on this cluster, and no checkpoint tells of a batch",
-            "Correct the sink id or the cluster ('exactly-once transactions list' names its sinks); for a new stream, "
-            "look again after its first batch",
-        )
+        raise never_claimed(args.sink)
     return report
 
 
@@ -145,13 +142,12 @@ def _question(args: argparse.Namespace) -> Question | None:
 def show(report: Report, console: Console) -> None:
     """Print the findings, and what was proven and was not."""
     if report.findings:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for column in ("anomaly", "batch", "found", "where"):
-            table.add_column(column, overflow="fold")
         for f in report.findings:
-            where = " ".join((*((f.transaction,) if f.transaction else ()), *f.places[:4]))
-            table.add_row(Text(f.anomaly.value, style="bold red"), f.batch, Text(f.what), Text(where))
-        console.print(table)
+            title = Text(f.anomaly.value, style="bold red")
+            console.print(title.append(f", {f.batch}" if f.batch else "", "default"))
+            for text in (f.what, f.transaction, " ".join(f.places[:4])):
+                if text:
+                    console.print(Padding(Text(text), (0, 0, 0, 2)))
     if report.last_batch:
         proven = f"{report.batches:,} batches, {report.parts:,} parts, {report.records:,} records"
         console.print(Text(f"Proven by the commit log, {report.first_batch} to {report.last_batch}: {proven}."))

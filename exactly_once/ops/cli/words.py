@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from exactly_once.errors import InvalidOption
+
 _IRREGULAR = {"batch": "batches"}
 
 
@@ -30,3 +32,12 @@ def when(ms: int, now_ms: int) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 record``, ``1,234 records``."""
     return f"{count:,} {noun if count == 1 else _IRREGULAR.get(noun, noun + 's')}"
+
+
+def never_claimed(sink_id: str) -> InvalidOption:
+    """Make the error for a sink id that no driver has used: a typo must not look like a sink at rest."""
+    return InvalidOption(
+        f"no driver has ever claimed a sink {sink_id!r} on this cluster",
+        "Correct the sink id or the cluster ('exactly-once transactions list' names its sinks); for a new stream, "
+        "look again after its first batch",
+    )

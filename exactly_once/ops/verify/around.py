@@ -64,11 +64,10 @@ def stalled(blocked: Iterable[BlockedPartition], standing: Mapping[tuple[str, in
     """
     for b in blocked:
         if standing.get((b.topic, b.partition)) == b.last_stable:
-            ours, others = "this sink's open transaction", "another application's open transaction or a hanging one"
             yield Finding(
                 Anomaly.STALLED_LAST_STABLE_OFFSET,
                 f"readers of {b.topic}-{b.partition} stand at {b.last_stable}, {b.waiting} offsets before its end, "
-                f"behind {ours if b.ours else others}",
+                f"behind {b.held_by}",
                 places=(f"{b.topic}-{b.partition}@{b.last_stable}",),
                 records=b.waiting,
             )
