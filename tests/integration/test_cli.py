@@ -218,8 +218,12 @@ def test_the_commands_agree_about_an_open_transaction_that_nobody_ends(run, sink
 
 @pytest.mark.parametrize(
     "command",
-    [("recover", "no-such-sink"), ("recover", "no-such-sink", "--dry-run"), ("log", "no-such-sink")]
-    + [("transactions", "list", "--sink", "no-such-sink")],
+    [
+        ("recover", "no-such-sink"),
+        ("recover", "no-such-sink", "--dry-run"),
+        ("log", "no-such-sink"),
+        ("transactions", "list", "--sink", "no-such-sink"),
+    ],
     ids=" ".join,
 )
 def test_a_sink_that_nobody_ever_claimed_is_an_error(run, command):
@@ -241,6 +245,6 @@ def test_readers_behind_another_sink_are_told_which(run, sink, connection):
     run("recover", sink.sink_id)
     other = DeadSink(connection, sink.topic, socket.gethostname(), DEAD)
     other.open_part(0)
-    code, out, _ = run("transactions", "list", "--sink", sink.sink_id)
+    _, out, _ = run("transactions", "list", "--sink", sink.sink_id)
     assert f"held by an open transaction of sink {other.sink_id}" in " ".join(out.split())
     assert f"Sink {sink.sink_id}: none open." in out

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from exactly_once.coordinator.claim import claim_for_write
@@ -22,7 +24,7 @@ from exactly_once.ops.doctor import Line, Verdict
 from exactly_once.options import SinkOptions
 from tests.support import broker as brokers
 from tests.support.authorizing import AuthorizingBroker, Right
-from tests.support.dead_sink import DEAD, DeadSink
+from tests.support.dead_sink import DeadSink
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
@@ -49,7 +51,7 @@ def test_a_healthy_cluster_has_nothing_wrong_and_every_line_a_figure(
     run: Run, connection: Connection, topic: str, tmp_path: Path
 ) -> None:
     """Outage: a check before every deployment that cries wolf, or that is green for a cluster it never asked."""
-    sink = DeadSink(connection, topic, socket.gethostname(), DEAD)
+    sink = DeadSink(connection, topic, socket.gethostname(), os.getpid(), psutil.Process().create_time())
     sink.decide(sink.open_part(0))
     where = ("--bootstrap-servers", connection.bootstrap_servers)
     code, found = run(*where, "--sink", sink.sink_id, "--topic", topic, "--checkpoint", str(tmp_path))

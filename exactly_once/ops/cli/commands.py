@@ -12,7 +12,7 @@ from rich.console import Console
 
 from exactly_once.checkpoint import kafka_offsets, read_checkpoint, repair_command
 from exactly_once.deadline import now_ms
-from exactly_once.errors import InvalidOption
+from exactly_once.errors import InvalidOption, UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
@@ -209,9 +209,10 @@ def _log(args: argparse.Namespace) -> Result:
         return Result(
             {"undone": _logged_json(done.record, sink_id), "restored": restored}, partial(tables.show_line, text)
         )
-    found = in_force(log_records(connection, sink_id))
-    if not found:
-        raise never_claimed(sink_id)
+    try:
+        found = in_force(log_records(connection, sink_id))
+    except UnknownTopic:
+        raise never_claimed(sink_id) from None
     strange = any(not r.is_of(sink_id) for r in found)
     document = {"sink_id": sink_id, "records": [_logged_json(r, sink_id) for r in found]}
     return Result(document, partial(tables.show_log, sink_id, found), 1 if strange else 0)

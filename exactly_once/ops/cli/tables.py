@@ -163,9 +163,7 @@ def _what_rests(report: RecoveryReport) -> str:
         )
     if report.to_rewrite:
         names = _some([name_of(d) for d in report.to_rewrite])
-        return (
-            f"Not at rest: {names} is decided, and a part of it is lost. Start the stream: it writes that part again."
-        )
+        return f"Not at rest: {names} is decided, and a part of it is lost. Start the stream, which writes it again."
     return "The sink is at rest. The next start of the stream takes it back."
 
 
