@@ -105,7 +105,8 @@ class StreamConfig(dg.Config):
         default=0.0,
         ge=0.0,
         description=(
-            "Hours until the sensor liveness starts the next run, with the code that is deployed then, and this one "
+            "Hours until the sensor exactly_once_liveness starts the next run, with the code that is deployed then, "
+            "and this one "
             "ends for it; 0: never."
         ),
     )
@@ -191,7 +192,8 @@ class RecoveryConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Only inspect: show what a recovery would find, change nothing.")
     reason: str = Field(default="", description="Why, for the audit trail; a sensor says what it saw.")
     restart: bool = Field(
-        default=False, description="Start the stream again: the sensor liveness does so when this run has succeeded."
+        default=False,
+        description="Start the stream again: the sensor exactly_once_liveness does so when this run has succeeded.",
     )
 
 

@@ -172,7 +172,7 @@ def _checks_job(checks: list[dg.AssetChecksDefinition]) -> UnresolvedAssetJobDef
 
 def _checks_schedule() -> dg.ScheduleDefinition:
     return dg.ScheduleDefinition(
-        name="checks_every_ten_minutes",
+        name="exactly_once_checks_every_ten_minutes",
         job_name=CHECKS_JOB,
         cron_schedule="*/10 * * * *",
         default_status=dg.DefaultScheduleStatus.RUNNING,

@@ -1,25 +1,37 @@
-"""Names of the jobs that serve every stream of a code location, and of their ops."""
+"""Names of what serves every stream of a code location: jobs and their ops, sensors, resources.
+
+What stands in a list beside the user's own begins with ``exactly_once_``.
+"""
 
 #: Brings a sink to rest.
-RECOVERY_JOB = "recovery"
+RECOVERY_JOB = "exactly_once_recovery"
 #: The op of the recovery that takes its configuration.
 RECOVERY_OP = "inspect"
 #: Repairs a torn checkpoint.
-REPAIR_JOB = "checkpoint_repair"
+REPAIR_JOB = "exactly_once_checkpoint_repair"
 #: The op of the repair that takes its configuration.
 REPAIR_OP = "examine"
 #: Ends hanging transactions.
-HANGING_JOB = "end_hanging"
+HANGING_JOB = "exactly_once_end_hanging"
 #: The op of that job that takes its configuration.
 HANGING_OP = "search"
 #: Evaluates the checks of all streams, but verified, which has a job for each stream.
-CHECKS_JOB = "stream_checks"
+CHECKS_JOB = "exactly_once_stream_checks"
 
 #: A batch commits within seconds; the transactions' timeout is 15 minutes, after which a decided one would be lost.
 #: A transaction that is under way for longer than this is stuck, and there is still time to recover the sink.
 UNDER_WAY_POLICY_S = 300.0
 #: Two evaluations at the checks' ten minutes, and a restart in between.
 FRESHNESS_LIMIT_S = 900.0
+
+#: The sensors: how far the streams are, ...
+PROGRESS_SENSOR = "exactly_once_checkpoint_progress"
+#: ... what holds readers back for too long, ...
+STALE_SENSOR = "exactly_once_stale_transactions"
+#: ... what a failed run needs, ...
+FAILURE_SENSOR = "exactly_once_run_failure"
+#: ... and whether the processes of runs live, and which streams to start.
+LIVENESS_SENSOR = "exactly_once_liveness"
 
 #: The resource that passes on what the steps of a recovery find, within the run's process: a recovery must not depend
 #: on the storage that the code location uses for its own data.

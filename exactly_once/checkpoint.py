@@ -254,7 +254,7 @@ def torn_files(location: str, torn: Mapping[str, str], sink_id: str = "") -> Che
     return CheckpointUnusable(
         f"in the checkpoint {location}, {said} (usually after a full disk or a power failure)",
         f"Do not delete anything by hand; to see what the commit log allows, run {repair_command(location, sink_id)}, "
-        "or the Dagster job checkpoint_repair",
+        "or the Dagster job exactly_once_checkpoint_repair",
     )
 
 

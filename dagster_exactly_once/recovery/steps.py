@@ -12,7 +12,7 @@ from dagster_exactly_once.names import MEMORY, RECOVERY_JOB, RECOVERY_OP, REPAIR
 from dagster_exactly_once.recovery import tables
 from dagster_exactly_once.recovery.work import NotAtRest, Registry, SinkBusy, Work, consented, counts
 from dagster_exactly_once.resources.operator import alive_of, is_ours, operator_of
-from dagster_exactly_once.resources.run_process import RunProcess, runs_on, tag_run
+from dagster_exactly_once.resources.run_process import RunProcess, runs_on, tag_run, tags_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.sensors.history import read_history
 from dagster_exactly_once.sensors.observation import owner_sentence
@@ -226,8 +226,9 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
 
 @dg.op(
     description=(
-        "Records whether the stream should start again. It does not launch the stream: the sensor liveness does, by "
-        "the restart policy, so that the request survives this process and a second recovery causes no second start."
+        "Records whether the stream should start again. It does not launch the stream: the sensor "
+        "exactly_once_liveness does, by the restart policy, so that the request survives this process and a second "
+        "recovery causes no second start."
     )
 )
 def restart(context: dg.OpExecutionContext, work: Work) -> None:
@@ -239,11 +240,11 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
     elif newest is None:
         sentence = f"Sink {work.sink_id} has no earlier run whose configuration a restart could use; launch {job}."
     else:
-        run_id = context.run.tags.get(TAG_RESTART_OF, newest.run_id)
+        run_id = tags_of(context.run).get(TAG_RESTART_OF, newest.run_id)
         context.instance.add_run_tags(context.run_id, {TAG_RESTART_OF: run_id})
         sentence = (
-            f"{job} should start again with the configuration of run {run_id[:8]}: its sensor liveness starts it "
-            "within seconds, or when the restart policy says so. If that sensor is off, launch the job by hand."
+            f"{job} should start again with the configuration of run {run_id[:8]}: its sensor exactly_once_liveness "
+            "starts it within seconds, or when the restart policy says so. If that sensor is off, launch the job by hand."
         )
     context.log.info(sentence)
     context.add_output_metadata({"restart": work.restart, "sentence": sentence})

@@ -12,14 +12,19 @@ import psutil
 
 from exactly_once.ops.processes import process_alive
 
+#: Begins the tags that a person need not see: Dagster finds runs by them, and its UI leaves out ``.dagster/``.
+HIDDEN = ".dagster/exactly_once_"
+#: Begins the three that a person sees; the version before this one had the hidden ones there too.
+SHOWN = "exactly_once/"
+
 #: Tags on a run that works on a sink. The process tags tell a live run from one whose process died.
-TAG_SINK = "exactly_once/sink_id"
-TAG_PID = "exactly_once/pid"
+TAG_SINK = f"{HIDDEN}sink_id"
+TAG_PID = f"{HIDDEN}pid"
 #: Spark's JVM, which the sink's claim names: the process of the run itself is Python.
-TAG_DRIVER = "exactly_once/driver"
-TAG_HOST = "exactly_once/host"
+TAG_DRIVER = f"{HIDDEN}driver"
+TAG_HOST = f"{HIDDEN}host"
 #: The run that these tags were set for: Dagster copies all tags to a re-execution, whose process is another one.
-TAG_SIGNED = "exactly_once/signed"
+TAG_SIGNED = f"{HIDDEN}signed"
 
 #: The statuses of a run that has ended, ...
 FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -58,9 +63,21 @@ def tag_driver(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
     instance.add_run_tags(run_id, {TAG_DRIVER: str(pid)})
 
 
+def tags_of(run: dg.DagsterRun) -> dict[str, str]:
+    """Return the run's tags, those of a run that the version before launched by today's names too."""
+    former = {HIDDEN + key.removeprefix(SHOWN): told for key, told in run.tags.items() if key.startswith(SHOWN)}
+    return {**former, **run.tags}
+
+
+def is_former(tags: Mapping[str, str]) -> bool:
+    """Return whether the version before runs this run: it knows the tags by their former names alone."""
+    return f"{SHOWN}signed" in tags
+
+
 def own_tag(run: dg.DagsterRun, tag: str) -> str | None:
     """Return a tag that the run's own process has set; None before that, also where the run it repeats had one."""
-    return run.tags.get(tag) if run.tags.get(TAG_SIGNED, run.run_id) == run.run_id else None
+    tags = tags_of(run)
+    return tags.get(tag) if tags.get(TAG_SIGNED, run.run_id) == run.run_id else None
 
 
 def signed(run: dg.DagsterRun) -> bool:
@@ -70,8 +87,8 @@ def signed(run: dg.DagsterRun) -> bool:
 
 def runs_on(instance: dg.DagsterInstance, sink_id: str) -> list[RunProcess]:
     """Return the runs in progress on ``sink_id``, newest first."""
-    runs = instance.get_runs(dg.RunsFilter(statuses=WORKING, tags={TAG_SINK: sink_id}))
-    return [process_of(run) for run in runs]
+    runs = instance.get_runs(dg.RunsFilter(statuses=WORKING))
+    return [process_of(run) for run in runs if tags_of(run).get(TAG_SINK) == sink_id]
 
 
 def process_of(run: dg.DagsterRun) -> RunProcess:

@@ -31,9 +31,7 @@ class TransactionAdmin(KafkaResource):
     """
 
     budget_s: float = Field(default=operations.BUDGET_S, description="Seconds that one call may take.")
-    recovery_budget_s: float = Field(
-        default=RECOVERY_BUDGET_S, description="Seconds that a recovery may take."
-    )
+    recovery_budget_s: float = Field(default=RECOVERY_BUDGET_S, description="Seconds that a recovery may take.")
 
     def list(self, sink_id: str, states: tuple[str, ...] = UNDER_WAY) -> Listings:
         """Return the transactional ids of the sink in one of ``states``."""

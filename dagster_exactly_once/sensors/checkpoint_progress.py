@@ -1,4 +1,4 @@
-"""``checkpoint_progress``: the progress of a stream, by its checkpoint, its commit log and its input."""
+"""``exactly_once_checkpoint_progress``: the progress of a stream, by its checkpoint, its commit log and its input."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.names import PROGRESS_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -193,7 +193,7 @@ def _progress(f: Facts) -> str:
 
 
 def checkpoint_progress_sensor(
-    streams: Sequence[StreamSpec], name: str = "checkpoint_progress", interval_s: int = EVERY_10_S
+    streams: Sequence[StreamSpec], name: str = PROGRESS_SENSOR, interval_s: int = EVERY_10_S
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams."""
 
@@ -257,8 +257,7 @@ def judge(
     request, message = None, f"{found.message}."
     if found.incident is not None:
         wish, owner = Wish(found.incident, message), situation.inspection.owner
-        evidence = {"state": found.state, "lag_offsets": str(situation.lag)}
-        request, answer = ask(stream, histories.whole(stream), wish, policy, owner, **evidence)
+        request, answer = ask(stream, histories.whole(stream), wish, policy, owner)
         message += answer
     wrong = trouble(found.state, situation.lag, policy.lag_limit, stream.managed)
     incident, unsaid = teller.tell(stream, wrong, message, last.get("incident", {}), glance.now)

@@ -14,7 +14,8 @@ from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RECOVERS, TAG_RESTART_OF, StreamSpec
 from exactly_once.ops.findings import Owner
 
-#: For this long, only the sensor run_failure acts on a failed run; after that the others do, should it be switched off.
+#: For this long, only the sensor exactly_once_run_failure acts on a failed run; after that the others do, should it be
+#: switched off.
 HANDOVER_S = 60.0
 
 
@@ -71,7 +72,7 @@ def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | 
     if stream is not None and failed is not None and failed.heals and not failed.unwanted and not since:
         age_s = history.now - (stream.ended or stream.created)
         if age_s < HANDOVER_S:
-            return f"run {stream.name} failed {age_s:.0f} s ago; the sensor run_failure handles that"
+            return f"run {stream.name} failed {age_s:.0f} s ago; the sensor exactly_once_run_failure handles that"
     return open_circuit(
         circuit,
         [r.created for r in history.recoveries if not r.by_person and r.restart_of is None],
@@ -81,7 +82,7 @@ def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | 
 
 
 def ask(
-    stream: StreamSpec, history: History, wish: Wish, policy: WatchPolicy, owner: Owner | None, **evidence: str
+    stream: StreamSpec, history: History, wish: Wish, policy: WatchPolicy, owner: Owner | None
 ) -> tuple[dg.RunRequest | None, str]:
     """Request a recovery if the gate allows one; return the request and what the tick adds to its sentence."""
     refused = refusal(history, wish, policy.circuit(), owner.works if owner else None)
@@ -92,10 +93,10 @@ def ask(
         )
     if refused is not None:
         return None, f" No recovery now: {refused}."
-    return recovery_request(stream, history, wish, **evidence), " Requested a recovery."
+    return recovery_request(stream, history, wish), " Requested a recovery."
 
 
-def recovery_request(stream: StreamSpec, history: History, wish: Wish, **evidence: str) -> dg.RunRequest:
+def recovery_request(stream: StreamSpec, history: History, wish: Wish) -> dg.RunRequest:
     """Make the request. Its key names the sink, the incident and the recovery before it, so a later incident and one of
     another stream get through, and the same one at the next tick does not.
     """
@@ -108,7 +109,7 @@ def recovery_request(stream: StreamSpec, history: History, wish: Wish, **evidenc
         run_key=f"{stream.sink_id}/{wish.incident}/after {before}",
         job_name=RECOVERY_JOB,
         run_config={"ops": {RECOVERY_OP: {"config": config}}},
-        tags={**tags, **{f"exactly_once/{k}": v for k, v in evidence.items()}},
+        tags=tags,
     )
 
 

@@ -1,4 +1,4 @@
-"""``liveness``: runs that Dagster shows as running but whose process is gone; a stream that should run but does not."""
+"""``exactly_once_liveness``: runs that Dagster shows as running but whose process is gone; streams that should run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,9 +6,9 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.names import LIVENESS_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.private import UnresolvedAssetJobDefinition
-from dagster_exactly_once.resources.run_process import WORKING, process_of, report_dead, signed
+from dagster_exactly_once.resources.run_process import SHOWN, WORKING, is_former, process_of, report_dead, signed
 from dagster_exactly_once.sensors.history import Histories, History
 from dagster_exactly_once.sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
 from dagster_exactly_once.sensors.runs import Run, op_config
@@ -19,6 +19,7 @@ from dagster_exactly_once.sensors.stream import (
     TAG_CAUSE,
     TAG_CONTINUES,
     TAG_JOB,
+    TAG_RESTART,
     TAG_RESTART_OF,
     TAG_ROTATES,
     TAG_STREAM,
@@ -91,7 +92,7 @@ def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verd
 def liveness_sensor(
     streams: Sequence[StreamSpec],
     jobs: Sequence[dg.JobDefinition | UnresolvedAssetJobDefinition],
-    name: str = "liveness",
+    name: str = LIVENESS_SENSOR,
     interval_s: int = EVERY_5_S,
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams. A tick may change the instance: it reports dead runs.
@@ -232,7 +233,7 @@ def _wanted(history: History, strategy: RestartStrategy, stream: StreamSpec) -> 
         if decision.at > history.now:
             return f"restart {decision.attempt} in a row of run {newest.name} in {decision.at - history.now:.0f} s"
         attempt = decision.attempt
-    return _start(newest, recovery, attempt, stream)
+    return _start(newest, recovery, attempt, stream, getattr(strategy, "attempts", 0))
 
 
 def _requests(recovery: Run, newest: Run | None) -> bool:
@@ -272,11 +273,12 @@ def _successor(rotating: Run, stream: StreamSpec) -> Start:
             TAG_CAUSE: f"Run {rotating.name} ends once this one is ready, with the code that is deployed now.",
             TAG_CONTINUES: rotating.run_id,
             TAG_JOB: f"{stream.job}/continues/{rotating.run_id}",
+            **({f"{SHOWN}continues": rotating.run_id} if is_former(rotating.tags) else {}),
         },
     )
 
 
-def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Start:
+def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec, limit: int) -> Start:
     who = "a person requested the restart" if recovery.by_person else f"restart {attempt} in a row"
     beside = recovery.in_progress
     does = "is bringing" if beside else "brought"
@@ -292,6 +294,7 @@ def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Star
             TAG_CAUSE: cause,
             TAG_RESTART_OF: newest.run_id,
             TAG_ATTEMPT: str(attempt),
+            **({} if recovery.by_person else {TAG_RESTART: f"{attempt} of {limit}" if limit else f"{attempt}"}),
             **({TAG_BESIDE: recovery.run_id} if beside else {}),
         },
     )

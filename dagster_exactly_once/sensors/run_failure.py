@@ -1,11 +1,11 @@
-"""``run_failure``: a stream whose newest run failed is recovered at once, and started again by the restart strategy."""
+"""``exactly_once_run_failure``: a stream whose newest run failed is recovered, and started by the restart strategy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import dagster as dg
 
-from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.names import FAILURE_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.notify import Notice, Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import alive_of
@@ -96,7 +96,7 @@ def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner
 
 
 def run_failure_sensor(
-    streams: Sequence[StreamSpec], name: str = "run_failure", interval_s: int = EVERY_5_S
+    streams: Sequence[StreamSpec], name: str = FAILURE_SENSOR, interval_s: int = EVERY_5_S
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams."""
 
@@ -202,7 +202,9 @@ def _settled(failed: str, recovery: Run) -> Verdict | None:
         theirs = f"a person launched recovery {recovery.name} without a restart"
         return Verdict(f"{failed}; {theirs}: starting the stream is up to that person.")
     if recovery.status == "SUCCESS" and recovery.restart_of is not None:
-        return Verdict(f"{failed} and was recovered by {recovery.name}; the sensor liveness starts the stream again.")
+        return Verdict(
+            f"{failed} and was recovered by {recovery.name}; the sensor exactly_once_liveness starts the stream again."
+        )
     return None
 
 

@@ -18,6 +18,7 @@ from dagster_exactly_once.resources.run_process import (
     own_tag,
     process_of,
     signed,
+    tags_of,
 )
 from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF, TAG_STREAM, StreamSpec
 
@@ -187,7 +188,7 @@ def works_on(run: dg.DagsterRun, stream: StreamSpec) -> bool:
 def recovers(run: dg.DagsterRun) -> str | None:
     """Return the sink of a recovery: by the run's own tag, else by its configuration, else by the requesting sensor."""
     said = own_tag(run, TAG_SINK) or op_config(run.run_config, RECOVERY_OP).get("sink_id")
-    return said if isinstance(said, str) and said else run.tags.get(TAG_RECOVERS)
+    return said if isinstance(said, str) and said else tags_of(run).get(TAG_RECOVERS)
 
 
 def selects(run: dg.DagsterRun, stream: StreamSpec) -> bool:
@@ -225,7 +226,7 @@ def _run(record: dg.RunRecord) -> Run:
         record.create_timestamp.timestamp(),
         record.start_time,
         record.end_time,
-        run.tags,
+        tags_of(run),
         run.run_config,
         run.parent_run_id,
         process_of(run).alive if signed(run) and not run.is_finished else None,

@@ -1,4 +1,4 @@
-"""``stale_transactions``: transactions that hold readers back for longer than any batch should."""
+"""``exactly_once_stale_transactions``: transactions that hold readers back for longer than any batch should."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_exactly_once.names import RECOVERY_JOB
+from dagster_exactly_once.names import RECOVERY_JOB, STALE_SENSOR
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import alive_of
@@ -114,8 +114,8 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
 def trouble(f: Facts, worked_on: bool) -> Trouble | None:
     """Return what a person must know, should it stay: what nothing here ends by itself.
 
-    Decided transactions are left to ``checkpoint_progress``: they are in doubt, with a notice of its own. Foreign ones
-    have other people.
+    Decided transactions are left to ``exactly_once_checkpoint_progress``: they are in doubt, with a notice of its own.
+    Foreign ones have other people.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def trouble(f: Facts, worked_on: bool) -> Trouble | None:
 
 
 def stale_transactions_sensor(
-    streams: Sequence[StreamSpec], name: str = "stale_transactions", interval_s: int = EVERY_30_S
+    streams: Sequence[StreamSpec], name: str = STALE_SENSOR, interval_s: int = EVERY_30_S
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams, and for backfills, whose sinks are their own."""
     ours = frozenset(stream.sink_id for stream in streams)
@@ -215,10 +215,10 @@ def judge(
     found = verdict(facts, policy)
     request, message, worked_on = None, f"{found.message}.", False
     if found.incident is not None:
-        wish, age = Wish(found.incident, message), f"{stale[0].age_s:.0f}"
+        wish = Wish(found.incident, message)
         history, owner = histories.whole(stream), look.inspection.owner
         worked_on = any(run.works for run in (*history.recoveries, *history.streams, *history.others))
-        request, answer = ask(stream, history, wish, policy, owner, oldest_age_s=age)
+        request, answer = ask(stream, history, wish, policy, owner)
         message += answer
     incident, unsaid = teller.tell(stream, trouble(facts, worked_on), message, last.get("incident", {}), now)
     attention = bool(stale) or any(others.values()) or bool(unsaid)

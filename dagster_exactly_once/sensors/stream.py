@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dagster_exactly_once.resources.run_process import HIDDEN, SHOWN
+
 #: The stream that a run works for: on each run of its job, and on a run that Materialize started once it is at work.
-TAG_STREAM = "exactly_once/stream"
+TAG_STREAM = f"{SHOWN}stream"
 #: On each run of a stream's job: the job. dagster.yaml lets one run at a time begin for each value.
-TAG_JOB = "streaming/job"
+TAG_JOB = f"{HIDDEN}job"
 #: Why a run was launched: a sentence.
-TAG_CAUSE = "exactly_once/cause"
+TAG_CAUSE = f"{SHOWN}cause"
+#: Which restart in a row a run is, for people: ``2 of 10``.
+TAG_RESTART = f"{SHOWN}restart"
 #: On a recovery and on the stream run that follows it: the run of the stream that failed. On a recovery it requests a
 #: restart of the stream.
-TAG_RESTART_OF = "exactly_once/restart_of"
+TAG_RESTART_OF = f"{HIDDEN}restart_of"
 #: Restarts in a row, from 1.
-TAG_ATTEMPT = "exactly_once/attempt"
+TAG_ATTEMPT = f"{HIDDEN}attempt"
 #: On a run of the stream that was launched while a recovery of its sink was in progress: that recovery. Spark starts
 #: beside it, the query after it.
-TAG_BESIDE = "exactly_once/beside"
+TAG_BESIDE = f"{HIDDEN}beside"
 #: On a long run that wants to be continued by a new one: its own id, and a number that counts its attempts.
-TAG_ROTATES = "exactly_once/rotates"
+TAG_ROTATES = f"{HIDDEN}rotates"
 #: On the run that continues it: the long run. Spark starts beside that run, the query after it.
-TAG_CONTINUES = "exactly_once/continues"
+TAG_CONTINUES = f"{HIDDEN}continues"
 #: On that run once its session is open: its own id.
-TAG_READY = "exactly_once/ready"
+TAG_READY = f"{HIDDEN}ready"
 #: On a run whose turn has come, which may write: its own id.
-TAG_TURN = "exactly_once/turn"
+TAG_TURN = f"{HIDDEN}turn"
 #: On a run that ended for the next one to continue.
-TAG_ROTATED = "exactly_once/rotated"
+TAG_ROTATED = f"{HIDDEN}rotated"
 #: On every recovery that a sensor requests: its sink. dagster.yaml lets one of them run at a time for each sink.
-TAG_RECOVERS = "exactly_once/recovers"
+TAG_RECOVERS = f"{HIDDEN}recovers"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -168,9 +168,9 @@ _SPARK = (
             "Unexpected end-of-input",
         ),
         "SPARK-CHECKPOINT-TORN",
-        "A file of the checkpoint is torn. Do not delete anything by hand: run the job checkpoint_repair (a dry run "
-        "first), or exactly-once checkpoint repair LOCATION --sink SINK. For a file below sources, which it does not "
-        "repair, put back the newest whole copy of the checkpoint",
+        "A file of the checkpoint is torn. Do not delete anything by hand: run the job "
+        "exactly_once_checkpoint_repair (a dry run first), or exactly-once checkpoint repair LOCATION --sink SINK. "
+        "For a file below sources, which it does not repair, put back the newest whole copy of the checkpoint",
         False,
     ),
     (
@@ -187,7 +187,7 @@ _SPARK = (
         ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"),
         "SPARK-TWO-DRIVERS",
         "Another driver is running on the same checkpoint: stop one of the two. If there is no other driver, a file of "
-        "the checkpoint was deleted without its checksum: run the job checkpoint_repair",
+        "the checkpoint was deleted without its checksum: run the job exactly_once_checkpoint_repair",
         False,
     ),
     (

@@ -12,7 +12,7 @@ PATIENCE_S = 600.0
 
 
 class Rotation:
-    """Asks the sensor ``liveness`` for the next run, and says when this one may end.
+    """Asks the sensor ``exactly_once_liveness`` for the next run, and says when this one may end.
 
     A next run that does not come, or whose code does not load, stops nothing: this run goes on, and tries again after
     as long as before.
@@ -51,7 +51,8 @@ class Rotation:
         self._asked_s = age_s
         self._instance.add_run_tags(self._run_id, {TAG_ROTATES: f"{self._run_id}/{self._attempts}"})
         self._log.info(
-            "This run is old enough: the sensor liveness starts the next one, and this one goes on until then."
+            "This run is old enough: the sensor exactly_once_liveness starts the next one, and this one goes on "
+            "until then."
         )
 
     def _successor_ready(self) -> bool:

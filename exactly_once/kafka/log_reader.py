@@ -191,8 +191,9 @@ def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:
         "Only the sink may write to this topic: stop the other writer, which ends its transaction, at its timeout at "
         f"the latest. If the transaction has been open for more than {OLDER_THAN_S / 60:g} minutes and no coordinator "
         f"knows it, end it with exactly-once transactions abort --hanging {topic}-{PARTITION}@{begin} (in Dagster: the "
-        "job end_hanging). Do not use kafka-transactions.sh abort on a transaction that a coordinator knows: it ends "
-        "the transaction on one partition alone. Then start again",
+        "job exactly_once_end_hanging). Do not use kafka-transactions.sh abort on a transaction that a "
+        "coordinator knows: it "
+        "ends the transaction on one partition alone. Then start again",
     )
 
 

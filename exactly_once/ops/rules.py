@@ -256,8 +256,9 @@ def _check_decided(found: Attributed, decided: Decided, commit: bool | None) -> 
     if not found.completed:
         raise Refused(
             f"the hanging transaction {h.name} is decided ({name}), and the commit log does not say yet how it ended",
-            f"Run exactly-once recover {found.sink_id}, or the job recovery, which commits {name} or has it written "
-            "again. Then list the hanging transactions again",
+            f"Run exactly-once recover {found.sink_id}, or the job exactly_once_recovery, which commits {name} "
+            f"or has it "
+            "written again. Then list the hanging transactions again",
         )
     if commit is False:
         raise Refused(

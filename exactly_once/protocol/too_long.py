@@ -82,8 +82,9 @@ def too_long_error(
         "write fewer rows at a time, in several writes, each with its own write.id"
         if write_id
         else "lower maxOffsetsPerTrigger, make Spark plan the batch again with exactly-once checkpoint repair "
-        f"{checkpoint} --sink {sink_id} --plan-anew (in Dagster: the job checkpoint_repair with plan_anew), and start "
-        "the stream"
+        f"{checkpoint} --sink {sink_id} --plan-anew (in Dagster: the job exactly_once_checkpoint_repair with "
+        f"plan_anew), and "
+        "start the stream"
     )
     return BatchTooLong(
         f"{name} took too long {before + 1} times in a row: {why}, but it must be decided within {limit}",

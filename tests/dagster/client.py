@@ -62,9 +62,10 @@ class Client:
     def tags(self, run_id):
         return {t["key"]: t["value"] for t in self.graphql(RUN, id=run_id)["runOrError"]["tags"]}
 
-    def runs(self, job, after=None):
-        """The runs of a job, newest first; only those since the run ``after``."""
-        found = self.graphql(RUNS, filter={"pipelineName": job})["runsOrError"]["results"]
+    def runs(self, job, after=None, **tags):
+        """The runs of a job with ``tags``, newest first; only those since the run ``after``."""
+        wanted = [{"key": key, "value": value} for key, value in tags.items()]
+        found = self.graphql(RUNS, filter={"pipelineName": job, "tags": wanted})["runsOrError"]["results"]
         for run in found:
             run["tags"] = {t["key"]: t["value"] for t in run["tags"]}
         ids = [r["runId"] for r in found]

@@ -5,6 +5,7 @@ import time
 from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.sensors.stream import TAG_RESTART_OF
 from exactly_once.kafka.commit_log import read_log
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from tests.support import oracle
@@ -97,8 +98,7 @@ class Story:
             return max(1.0, end - time.monotonic())
 
         def successors():
-            runs = self.dagster.runs(STREAM_JOB)
-            return [r["runId"] for r in runs if r["tags"].get("exactly_once/restart_of") == run]
+            return [r["runId"] for r in self.dagster.runs(STREAM_JOB, **{TAG_RESTART_OF: run})]
 
         until("FAILURE", lambda: self.dagster.status(run) == "FAILURE", left(), every_s=0.3)
         until("a recovery", lambda: self.recoveries(run), left(), every_s=0.3)
@@ -110,7 +110,7 @@ class Story:
 
     def recoveries(self, run):
         """The recoveries that were launched because ``run`` failed."""
-        return [r for r in self.dagster.runs(RECOVERY_JOB) if r["tags"].get("exactly_once/restart_of") == run]
+        return self.dagster.runs(RECOVERY_JOB, **{TAG_RESTART_OF: run})
 
     def assert_one_stream(self, run):
         """``run`` is the one live run of the stream, and nothing else waits to become one."""

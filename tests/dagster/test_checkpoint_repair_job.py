@@ -1,4 +1,4 @@
-"""The job checkpoint_repair on a real broker: it says what is torn, does what it may when asked, and writes it down."""
+"""The job that repairs a checkpoint, on a real broker: what is torn, what it does when asked, and what it writes."""
 
 import json
 import socket
@@ -73,7 +73,7 @@ def torn(connection, tmp_path):
 
 
 def repair(instance, sink_id, **config):
-    return defs.resolve_job_def("checkpoint_repair").execute_in_process(
+    return defs.resolve_job_def("exactly_once_checkpoint_repair").execute_in_process(
         instance=instance,
         run_config={"ops": {REPAIR_OP: {"config": {"sink_id": sink_id, **config}}}},
         raise_on_error=False,

@@ -51,7 +51,14 @@ def test_all_outputs_come_from_the_input():
 
 
 @pytest.mark.parametrize(
-    "job", ["flights_feed", "flight_delays_stream", "delay_by_hour_stream", "recovery", "checkpoint_repair"]
+    "job",
+    [
+        "flights_feed",
+        "flight_delays_stream",
+        "delay_by_hour_stream",
+        "exactly_once_recovery",
+        "exactly_once_checkpoint_repair",
+    ],
 )
 def test_every_job_runs_in_one_process(job):
     """Terminate then has one hop less to go, and one JVM is one process less to lose."""
@@ -131,11 +138,16 @@ def test_the_streams_and_the_backfill_are_watched() -> None:
     """A killed backfill holds back the readers of the live topic; without a sensor on its sink, it does so for long."""
     repository = defs.get_repository_def()
     watching = {s.name for s in repository.sensor_defs}
-    assert watching == {"checkpoint_progress", "stale_transactions", "run_failure", "liveness"}
-    assert "and their backfills" in repository.get_sensor_def("stale_transactions").description
+    assert watching == {
+        "exactly_once_checkpoint_progress",
+        "exactly_once_stale_transactions",
+        "exactly_once_run_failure",
+        "exactly_once_liveness",
+    }
+    assert "and their backfills" in repository.get_sensor_def("exactly_once_stale_transactions").description
 
 
 def test_a_recovery_names_its_sink(brokers_in_environment):
     """A sink by default would be the wrong one of two, at the worst moment."""
     with pytest.raises(dg.DagsterInvalidConfigError, match="sink_id"):
-        dg.validate_run_config(defs.resolve_job_def("recovery"), {"ops": {"inspect": {"config": {}}}})
+        dg.validate_run_config(defs.resolve_job_def("exactly_once_recovery"), {"ops": {"inspect": {"config": {}}}})

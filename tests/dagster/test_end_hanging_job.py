@@ -1,4 +1,4 @@
-"""The job end_hanging on a real broker: what hangs, whose it is, what ending it does; and nothing ends by default."""
+"""The job for hanging transactions, on a real broker: what hangs, whose it is, and that nothing ends by default."""
 
 import socket
 

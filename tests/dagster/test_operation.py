@@ -64,7 +64,9 @@ def test_a_killed_run_is_recovered_and_started_again_by_the_sensors(story, dagst
     assert len(story.recoveries(killed)) == 1
     story.assert_one_stream(new)
     ended = dagster.recoveries(TRANSACTIONS)
-    assert [o["recovery_by"] for o in ended] == ["sensor run_failure"] and ended[0]["recovery_at_rest"] is True
+    assert [o["recovery_by"] for o in ended] == ["sensor exactly_once_run_failure"] and ended[0][
+        "recovery_at_rest"
+    ] is True
     story.assert_exactly_once()
 
 
@@ -102,19 +104,19 @@ def test_terminate_ends_the_stream_as_canceled_and_nothing_starts_it_again(site,
     took_s = story.terminate(run)
     print(f"CANCELED after {took_s:.1f} s")
     assert TransactionAdmin(bootstrap_servers=site.bootstrap_servers).list(SINK_ID) == []
-    for sensor, says in (("run_failure", "ended as CANCELED"), ("liveness", "is CANCELED")):
+    for sensor, says in (("exactly_once_run_failure", "ended as CANCELED"), ("exactly_once_liveness", "is CANCELED")):
         until(f"{sensor} to see it", lambda s=sensor, w=says: w in dagster.said(s)[0], 30, every_s=0.5)
     assert dagster.live(STREAM_JOB) == []
 
 
 def test_a_sensor_that_is_switched_off_ticks_no_more_until_it_is_switched_on(dagster):
     """The README sends people to the toggle before they work on a sink by hand."""
-    dagster.switch("checkpoint_progress", on=False)
-    before = dagster.sensor("checkpoint_progress")["sensorState"]["ticks"][0]["timestamp"]
-    dagster.switch("checkpoint_progress", on=True)
+    dagster.switch("exactly_once_checkpoint_progress", on=False)
+    before = dagster.sensor("exactly_once_checkpoint_progress")["sensorState"]["ticks"][0]["timestamp"]
+    dagster.switch("exactly_once_checkpoint_progress", on=True)
 
     def says() -> bool:
-        newest = dagster.sensor("checkpoint_progress")["sensorState"]["ticks"][0]
+        newest = dagster.sensor("exactly_once_checkpoint_progress")["sensorState"]["ticks"][0]
         return newest["timestamp"] > before and "no run of the stream is in progress" in (newest["skipReason"] or "")
 
     until("a new tick to speak", says, 40, every_s=0.3)

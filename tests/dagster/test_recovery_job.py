@@ -22,7 +22,7 @@ from dagster_exactly_once.resources.run_process import TAG_SINK, tag_run
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.sensors.gate import Wish, recovery_request
 from dagster_exactly_once.sensors.history import History, classify
-from dagster_exactly_once.sensors.stream import TAG_RESTART_OF, TAG_STREAM
+from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF, TAG_STREAM
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.transactions import describe, end_one, end_txn_version
@@ -56,7 +56,7 @@ def dead(connection, topic):
 
 
 def recover(instance, sink_id, tags=None, job=None, **config):
-    return (job or defs.resolve_job_def("recovery")).execute_in_process(
+    return (job or defs.resolve_job_def("exactly_once_recovery")).execute_in_process(
         instance=instance,
         run_config={"ops": {RECOVERY_OP: {"config": {"sink_id": sink_id, **config}}}},
         tags=tags,
@@ -89,7 +89,9 @@ def test_it_completes_what_is_decided_sweeps_what_is_not_and_shows_both(instance
     decided = [dead.open_part(0), dead.open_part(1)]
     dead.decide(*decided)
     undecided = dead.open_part(2)
-    result = recover(instance, dead.sink_id, reason="a test", tags={"dagster/sensor_name": "stale_transactions"})
+    result = recover(
+        instance, dead.sink_id, reason="a test", tags={"dagster/sensor_name": "exactly_once_stale_transactions"}
+    )
     assert result.success
     assert dead.visible() == ["part 0", "part 1"]
     assert inspect_sink(connection, dead.sink_id).quiet
@@ -104,7 +106,7 @@ def test_it_completes_what_is_decided_sweeps_what_is_not_and_shows_both(instance
 
     began, ended = observed(result)
     assert began["recovery"] == "began" and ended["recovery"] == "ended"
-    assert ended["recovery_by"] == "sensor stale_transactions" and ended["recovery_reason"] == "a test"
+    assert ended["recovery_by"] == "sensor exactly_once_stale_transactions" and ended["recovery_reason"] == "a test"
     assert (ended["before_open"], ended["before_decided_not_proven"], ended["before_undecided"]) == (3, 1, 1)
     assert (ended["after_open"], ended["after_decided_not_proven"], ended["after_blocked_partitions"]) == (0, 0, 0)
     assert (ended["recovery_completed_batches"], ended["recovery_aborted_transactions"]) == (1, 1)
@@ -246,7 +248,7 @@ def test_two_recoveries_at_once_bring_the_sink_to_rest(instance, dead, connectio
     dead.decide(dead.open_part(0), dead.open_part(1))
     dead.open_part(2)
     config = json.dumps({"ops": {RECOVERY_OP: {"config": {"sink_id": dead.sink_id}}}})
-    command = [sys.executable, "-m", "platform_assets.launch", "recovery", "--config", config]
+    command = [sys.executable, "-m", "platform_assets.launch", "exactly_once_recovery", "--config", config]
     both = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) for _ in range(2)]  # in DAGSTER_HOME of the test
     try:
         assert [one.wait(120) for one in both] == [0, 0]
@@ -279,7 +281,9 @@ def test_a_wish_for_a_restart_is_left_for_the_sensor(instance, dead):
     """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
     spec = replace(flight_delays.spec, sink_id=dead.sink_id)
     resources = {"transactions": TransactionAdmin.from_environment(), MEMORY: dg.mem_io_manager}
-    job = dg.Definitions(jobs=[recovery_job(Registry([spec]))], resources=resources).resolve_job_def("recovery")
+    job = dg.Definitions(jobs=[recovery_job(Registry([spec]))], resources=resources).resolve_job_def(
+        "exactly_once_recovery"
+    )
     failed = create_run_for_test(
         instance,
         job_name=STREAM_JOB,
@@ -302,5 +306,5 @@ def test_one_recovery_at_a_time_is_a_limit_of_the_queue():
     settings = yaml.safe_load((ROOT / "dagster.yaml").read_text())
     limits = {limit["key"]: limit["limit"] for limit in settings["concurrency"]["runs"]["tag_concurrency_limits"]}
     request = recovery_request(flight_delays.spec, History(0.0), Wish("incident", "cause"))
-    assert limits["exactly_once/recovers"] == 1 and request.tags["exactly_once/recovers"] == SINK_ID
+    assert limits[TAG_RECOVERS] == 1 and request.tags[TAG_RECOVERS] == SINK_ID
     assert settings["run_coordinator"]["config"]["dequeue_interval_seconds"] == 1

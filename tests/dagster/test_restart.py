@@ -44,7 +44,9 @@ def test_a_run_that_is_killed_at_its_start_is_recovered_and_started_again_by_the
     assert (tags[TAG_DRIVER], new) == (str(owner.pid), owner.operator.rpartition("/")[2])  # what a claim names is found
     story.assert_one_stream(new)
     ended = dagster.recoveries(TRANSACTIONS)
-    assert [o["recovery_by"] for o in ended] == ["sensor run_failure"] and ended[0]["recovery_at_rest"] is True
+    assert [o["recovery_by"] for o in ended] == ["sensor exactly_once_run_failure"] and ended[0][
+        "recovery_at_rest"
+    ] is True
     story.assert_exactly_once()
 
 

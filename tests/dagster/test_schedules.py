@@ -121,7 +121,7 @@ def test_brokers_that_do_not_answer_are_named_by_the_tick(instance, monkeypatch)
 def test_the_checks_run_by_themselves_and_filling_days_is_for_a_person_to_turn_on():
     repository = defs.get_repository_def()
     found = {s.name: s for s in repository.schedule_defs}
-    assert found["checks_every_ten_minutes"].default_status is dg.DefaultScheduleStatus.RUNNING
+    assert found["exactly_once_checks_every_ten_minutes"].default_status is dg.DefaultScheduleStatus.RUNNING
     assert found["flight_delays_fill_missing_days"].default_status is dg.DefaultScheduleStatus.STOPPED
     assert repository.get_job(BACKFILL_JOB).partitions_def == days_of(flight_delays)
 

@@ -24,7 +24,7 @@ from tests.support.hanging import UNVERIFIED, leave_hanging
 from tests.support.rights import Row, granted, input_of, table
 from tests.support.sensing import SENSORS, failing_job, sensing, stream_of
 
-NAME = "stale_transactions"
+NAME = "exactly_once_stale_transactions"
 READ_OUTPUTS = "hanging transactions are not found"
 ALL_IDS = "transactions of other applications are not found"
 
@@ -122,8 +122,8 @@ def test_with_the_documented_rights_the_sensors_find_what_is_stale_and_what_hang
         assert f"no coordinator will end them: {ours}" in found[NAME]
         assert f"not of this sink: {others}" in found[NAME]
         assert f"left alone: {payments}" in found[NAME]
-        assert found["checkpoint_progress"].startswith("Stopped")
-        assert "EO-FENCED" in found["run_failure"]
+        assert found["exactly_once_checkpoint_progress"].startswith("Stopped")
+        assert "EO-FENCED" in found["exactly_once_run_failure"]
 
 
 @pytest.mark.parametrize(

@@ -68,16 +68,16 @@ def spec(sink_id="s", topic="in", outputs=("out",)):
 
 @dg.job(name="stream")
 def stream_job():
-    """The job that the sensor liveness may request."""
+    """The job that the sensor exactly_once_liveness may request."""
 
 
 def daemon(instance, stream=None, bootstrap_servers="127.0.0.1:1", **policy):
     stream = stream or spec()
     made = {
-        "checkpoint_progress": checkpoint_progress_sensor([stream]),
-        "stale_transactions": stale_transactions_sensor([stream]),
-        "run_failure": run_failure_sensor([stream]),
-        "liveness": liveness_sensor([stream], [stream_job]),
+        "exactly_once_checkpoint_progress": checkpoint_progress_sensor([stream]),
+        "exactly_once_stale_transactions": stale_transactions_sensor([stream]),
+        "exactly_once_run_failure": run_failure_sensor([stream]),
+        "exactly_once_liveness": liveness_sensor([stream], [stream_job]),
     }
     resources = {
         "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=bootstrap_servers),
@@ -137,20 +137,20 @@ def test_a_failure_is_recovered_and_the_stream_started_again_once(instance):
     d = daemon(instance)
     failed = new_run(instance, status=S.FAILURE, run_config={"ops": {"x": {"config": {"mode": "m"}}}})
     for _ in range(3):
-        d.tick("run_failure")
-        d.tick("liveness")
-    (recovery,) = queued(instance, "recovery")
+        d.tick("exactly_once_run_failure")
+        d.tick("exactly_once_liveness")
+    (recovery,) = queued(instance, "exactly_once_recovery")
     assert recovery.tags[TAG_RESTART_OF] == failed and "PROCESS-GONE" in recovery.tags[TAG_CAUSE]
     assert recovery.run_config["ops"]["inspect"]["config"]["restart"] is True
 
     to(instance, recovery.run_id, S.SUCCESS)
     for _ in range(3):
-        d.tick("run_failure")
-        d.tick("liveness")
+        d.tick("exactly_once_run_failure")
+        d.tick("exactly_once_liveness")
     (start,) = queued(instance, "stream")
     assert start.run_config == {"ops": {"x": {"config": {"mode": "m"}}}}
     assert (start.tags[TAG_RESTART_OF], start.tags[TAG_ATTEMPT]) == (failed, "1")
-    assert queued(instance, "recovery") == []
+    assert queued(instance, "exactly_once_recovery") == []
 
 
 @pytest.mark.long
@@ -160,25 +160,25 @@ def test_a_stream_that_always_fails_ends_with_a_person_and_not_as_a_storm(instan
     new_run(instance, status=S.FAILURE)
     observations = []
     for _ in range(40):
-        for name in ("run_failure", "liveness"):
+        for name in ("exactly_once_run_failure", "exactly_once_liveness"):
             observations += d.tick(name).asset_events
-        for run in queued(instance, "recovery"):
+        for run in queued(instance, "exactly_once_recovery"):
             to(instance, run.run_id, S.SUCCESS)
         for run in queued(instance, "stream"):
             to(instance, run.run_id, S.FAILURE)
     assert len(instance.get_runs(dg.RunsFilter(job_name="stream"))) == 1 + 3
-    assert len(instance.get_runs(dg.RunsFilter(job_name="recovery"))) == 3
-    assert "3 restarts in a row did not help" in d.said("run_failure")
-    assert [o.metadata["needs_a_person"].value for o in observations] == [d.said("run_failure")]
+    assert len(instance.get_runs(dg.RunsFilter(job_name="exactly_once_recovery"))) == 3
+    assert "3 restarts in a row did not help" in d.said("exactly_once_run_failure")
+    assert [o.metadata["needs_a_person"].value for o in observations] == [d.said("exactly_once_run_failure")]
 
 
 def test_a_person_who_starts_it_again_begins_a_new_count(instance):
     d = daemon(instance)
     for _ in range(4):
-        new_run(instance, status=S.FAILURE, tags={"dagster/sensor_name": "liveness", TAG_RESTART_OF: "x"})
-    assert "did not help" in d.said("run_failure")
+        new_run(instance, status=S.FAILURE, tags={"dagster/sensor_name": "exactly_once_liveness", TAG_RESTART_OF: "x"})
+    assert "did not help" in d.said("exactly_once_run_failure")
     new_run(instance, status=S.FAILURE)
-    (request,) = d.tick("run_failure").run_requests
+    (request,) = d.tick("exactly_once_run_failure").run_requests
     assert request.tags[TAG_ATTEMPT] == "1"
 
 
@@ -187,11 +187,14 @@ def test_a_recovery_that_fails_is_tried_as_often_as_the_policy_allows(instance):
     d = daemon(instance)
     new_run(instance, status=S.FAILURE)
     for _ in range(15):
-        d.tick("run_failure")
-        d.tick("liveness")
-        for run in (*queued(instance, "recovery"), *queued(instance, "stream")):  # a stream starts beside its recovery
+        d.tick("exactly_once_run_failure")
+        d.tick("exactly_once_liveness")
+        for run in (
+            *queued(instance, "exactly_once_recovery"),
+            *queued(instance, "stream"),
+        ):  # a stream starts beside its recovery
             to(instance, run.run_id, S.FAILURE)
-    assert len(instance.get_runs(dg.RunsFilter(job_name="recovery"))) == 3
+    assert len(instance.get_runs(dg.RunsFilter(job_name="exactly_once_recovery"))) == 3
     assert queued(instance, "stream") == []
 
 
@@ -200,18 +203,18 @@ def test_an_end_that_was_wanted_restarts_nothing(instance, status):
     d = daemon(instance)
     new_run(instance, status=S.FAILURE)
     new_run(instance, status=status)
-    assert status.value in d.said("run_failure")
-    assert "no restart is requested" in d.said("liveness")
+    assert status.value in d.said("exactly_once_run_failure")
+    assert "no restart is requested" in d.said("exactly_once_liveness")
 
 
 def test_a_failure_during_a_recovery_is_not_lost(instance):
     """Edge-triggered sensors lose it: the event came while they could not act on it."""
     d = daemon(instance)
-    recovery = new_run(instance, "recovery", tags={TAG_SINK: "s", **process()})
+    recovery = new_run(instance, "exactly_once_recovery", tags={TAG_SINK: "s", **process()})
     new_run(instance, status=S.FAILURE)
-    assert "under way" in d.said("run_failure")
+    assert "under way" in d.said("exactly_once_run_failure")
     to(instance, recovery, S.SUCCESS)
-    assert d.tick("run_failure").run_requests
+    assert d.tick("exactly_once_run_failure").run_requests
 
 
 def test_runs_on_another_sink_are_not_the_stream_s(instance):
@@ -219,7 +222,7 @@ def test_runs_on_another_sink_are_not_the_stream_s(instance):
     d = daemon(instance)
     new_run(instance, status=S.FAILURE, run_config={"ops": {"x": {"config": {"sink_id": "other"}}}})
     new_run(instance, status=S.FAILURE, tags={TAG_SINK: "other"})
-    assert "no run yet" in d.said("run_failure")
+    assert "no run yet" in d.said("exactly_once_run_failure")
 
 
 # -- why a run failed ------------------------------------------------------------------------------------------------
@@ -274,7 +277,7 @@ def test_a_run_that_was_being_terminated_is_not_started_again(instance):
     d = daemon(instance)
     run = new_run(instance, status=S.CANCELING)
     instance.report_run_failed(instance.get_run_by_id(run))
-    assert "after a person had asked it to end" in d.said("run_failure")
+    assert "after a person had asked it to end" in d.said("exactly_once_run_failure")
 
 
 def test_a_hopeless_failure_is_reported_once_with_its_way_out(instance):
@@ -283,9 +286,9 @@ def test_a_hopeless_failure_is_reported_once_with_its_way_out(instance):
         "d", metadata={"restart_heals": False, "code": "EO-REWOUND", "cause": "c", "way_out": "Restore it"}
     )
     fails_with(error).execute_in_process(instance=instance, raise_on_error=False)
-    (observation,) = d.tick("run_failure").asset_events
+    (observation,) = d.tick("exactly_once_run_failure").asset_events
     assert observation.metadata["code"].value == "EO-REWOUND" and "Restore it" in observation.description
-    assert d.tick("run_failure").asset_events == []
+    assert d.tick("exactly_once_run_failure").asset_events == []
 
 
 # -- liveness --------------------------------------------------------------------------------------------------------
@@ -300,18 +303,18 @@ def test_dead_runs_are_reported_and_others_left_alone(instance):
     ended = new_run(instance, status=S.CANCELING, tags=process(gone()))
     feed = new_run(instance, "feed", tags=process(gone()))
     foreign = new_run(instance, "not_ours")
-    assert "The process is gone" in d.said("liveness")
+    assert "The process is gone" in d.said("exactly_once_liveness")
     status = {r.run_id: r.status for r in instance.get_runs()}
     assert status[dead] == status[feed] == S.FAILURE and status[ended] == S.CANCELED
     assert status[alive] == status[elsewhere] == status[foreign] == S.STARTED
-    assert "is on elsewhere and is left alone" in d.said("liveness")
+    assert "is on elsewhere and is left alone" in d.said("exactly_once_liveness")
 
 
 def test_a_dead_run_is_failed_then_recovered_then_started(instance):
     d = daemon(instance)
     dead = new_run(instance, tags=process(gone()))
-    d.tick("liveness")
-    assert d.tick("run_failure").run_requests[0].tags[TAG_RESTART_OF] == dead
+    d.tick("exactly_once_liveness")
+    assert d.tick("exactly_once_run_failure").run_requests[0].tags[TAG_RESTART_OF] == dead
 
 
 def test_a_run_that_ended_by_itself_in_the_meantime_keeps_its_status(instance, monkeypatch):
@@ -325,7 +328,7 @@ def test_a_run_that_ended_by_itself_in_the_meantime_keeps_its_status(instance, m
 
     looked = liveness._working
     monkeypatch.setattr(liveness, "_working", lambda *args: (looked(*args), to(instance, run, S.SUCCESS))[0])
-    assert "ended while this tick was checking it" in d.said("liveness")
+    assert "ended while this tick was checking it" in d.said("exactly_once_liveness")
     assert instance.get_run_by_id(run).status is S.SUCCESS
 
 
@@ -347,7 +350,7 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
     d = on_broker(instance, dead, bootstrap_servers)
     dead.decide(dead.open_part(0), dead.open_part(1))
     undecided = dead.open_part(2)
-    result = d.tick("checkpoint_progress")
+    result = d.tick("exactly_once_checkpoint_progress")
     (request,) = result.run_requests
     assert request.run_config["ops"]["inspect"]["config"] == {
         "sink_id": dead.sink_id,
@@ -362,9 +365,9 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
     assert rows[undecided]["verdict"] == "undecided" and " of 60 s (" in rows[undecided]["age"]
     assert sorted(r["verdict"] for r in rows.values()) == ["decided", "decided", "undecided"]
 
-    assert "NOT_STARTED" in d.said("checkpoint_progress")
-    to(instance, queued(instance, "recovery")[0].run_id, S.FAILURE)
-    (again,) = d.tick("checkpoint_progress").run_requests
+    assert "NOT_STARTED" in d.said("exactly_once_checkpoint_progress")
+    to(instance, queued(instance, "exactly_once_recovery")[0].run_id, S.FAILURE)
+    (again,) = d.tick("exactly_once_checkpoint_progress").run_requests
     assert again.run_key != request.run_key
 
 
@@ -379,11 +382,11 @@ def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it
         d = on_broker(instance, dead, bootstrap_servers, notify=pager, notice_after_s=0.0)
         dead.decide(dead.open_part(0))
         answers.append(500)
-        d.tick("checkpoint_progress")
-        (request,) = queued(instance, "recovery")
+        d.tick("exactly_once_checkpoint_progress")
+        (request,) = queued(instance, "exactly_once_recovery")
         to(instance, request.run_id, S.FAILURE)
         for _ in range(3):
-            d.tick("checkpoint_progress")
+            d.tick("exactly_once_checkpoint_progress")
         refused, told = taken
         assert refused["dedup_key"] == told["dedup_key"] and told["event_action"] == "trigger"
         notice = told["payload"]["custom_details"]
@@ -392,7 +395,7 @@ def test_a_batch_that_stays_in_doubt_is_told_to_a_person_once_and_closed_when_it
 
         recover(connection, dead.sink_id, 30.0)
         for _ in range(2):
-            d.tick("checkpoint_progress")
+            d.tick("exactly_once_checkpoint_progress")
         (over,) = taken[2:]
         assert (over["event_action"], over["dedup_key"]) == ("resolve", told["dedup_key"])
 
@@ -402,11 +405,11 @@ def test_recoveries_that_do_not_help_open_the_circuit(instance, dead, bootstrap_
     d = on_broker(instance, dead, bootstrap_servers)
     dead.decide(dead.open_part(0))
     for _ in range(6):
-        d.tick("checkpoint_progress")
-        for run in queued(instance, "recovery"):
+        d.tick("exactly_once_checkpoint_progress")
+        for run in queued(instance, "exactly_once_recovery"):
             to(instance, run.run_id, S.SUCCESS)
-    assert len(instance.get_runs(dg.RunsFilter(job_name="recovery"))) == 3
-    assert "circuit open: 3 recoveries" in d.said("checkpoint_progress")
+    assert len(instance.get_runs(dg.RunsFilter(job_name="exactly_once_recovery"))) == 3
+    assert "circuit open: 3 recoveries" in d.said("exactly_once_checkpoint_progress")
 
 
 def test_a_living_owner_is_left_alone_by_all_sensors(instance, connection, topic, bootstrap_servers, monkeypatch):
@@ -416,7 +419,7 @@ def test_a_living_owner_is_left_alone_by_all_sensors(instance, connection, topic
     alive = DeadSink(connection, topic, socket.gethostname(), me.pid, me.create_time())
     d = on_broker(instance, alive, bootstrap_servers, stale_after_s=0.001)
     alive.decide(alive.open_part(0))
-    for name in ("checkpoint_progress", "stale_transactions"):
+    for name in ("exactly_once_checkpoint_progress", "exactly_once_stale_transactions"):
         assert "the sink's owner is alive" in d.said(name)
 
 
@@ -430,7 +433,7 @@ def test_an_owner_that_nobody_here_can_judge_is_left_alone_by_all_sensors(
     theirs = DeadSink(connection, topic, operator="dagster/production/run-1")
     d = on_broker(instance, theirs, bootstrap_servers, stale_after_s=0.001)
     theirs.decide(theirs.open_part(0))
-    for name in ("checkpoint_progress", "stale_transactions"):
+    for name in ("exactly_once_checkpoint_progress", "exactly_once_stale_transactions"):
         said = d.said(name)
         assert "operated by dagster/production/run-1" in said and "left alone" in said
 
@@ -444,16 +447,16 @@ def test_a_run_on_another_host_lives_as_long_as_its_status_says(
     ours = DeadSink(connection, topic, operator=operator_of(instance, run))
     d = on_broker(instance, ours, bootstrap_servers)
     ours.decide(ours.open_part(0))
-    assert "the sink's owner is alive" in d.said("checkpoint_progress")
+    assert "the sink's owner is alive" in d.said("exactly_once_checkpoint_progress")
     to(instance, run, S.SUCCESS)
-    assert d.tick("checkpoint_progress").run_requests
+    assert d.tick("exactly_once_checkpoint_progress").run_requests
 
 
 def test_stale_transactions_of_a_dead_driver_are_recovered(instance, dead, bootstrap_servers):
     d = on_broker(instance, dead, bootstrap_servers, stale_after_s=0.2, hanging_every_s=9_999.0)
     name = dead.open_part(0)
     end = time.monotonic() + 20
-    while not (result := d.tick("stale_transactions")).run_requests:
+    while not (result := d.tick("exactly_once_stale_transactions")).run_requests:
         assert time.monotonic() < end, result
     (request,) = result.run_requests
     assert name in request.tags[TAG_CAUSE] and "undecided" in request.tags[TAG_CAUSE]
@@ -469,7 +472,7 @@ def test_foreign_transactions_are_named_and_never_touched(instance, dead, bootst
     producer.flush(30)
     d = on_broker(instance, dead, bootstrap_servers, stale_after_s=0.001, hanging_every_s=0.0)
     end = time.monotonic() + 20
-    while name not in (said := d.said("stale_transactions")):
+    while name not in (said := d.said("exactly_once_stale_transactions")):
         assert time.monotonic() < end, said
     assert "left alone" in said
     with Admin(connection) as admin:
@@ -479,19 +482,19 @@ def test_foreign_transactions_are_named_and_never_touched(instance, dead, bootst
 
 def test_a_sink_at_rest_without_a_run_is_stopped(instance, dead, bootstrap_servers):
     d = on_broker(instance, dead, bootstrap_servers)
-    assert d.said("checkpoint_progress").startswith("Stopped: no run")
-    assert d.tick("checkpoint_progress").asset_events == []  # told a moment ago, and nothing changed
+    assert d.said("exactly_once_checkpoint_progress").startswith("Stopped: no run")
+    assert d.tick("exactly_once_checkpoint_progress").asset_events == []  # told a moment ago, and nothing changed
 
 
 def test_a_sink_that_was_never_used_is_no_problem(instance, topic, bootstrap_servers):
     """The first tick comes before the first start of the stream."""
     d = daemon(instance, spec(brokers.fresh_name("unused"), topic, (topic,)), bootstrap_servers)
-    assert "was never used" in d.said("checkpoint_progress")
-    assert "No transaction has been open" in d.said("stale_transactions")
+    assert "was never used" in d.said("exactly_once_checkpoint_progress")
+    assert "No transaction has been open" in d.said("exactly_once_stale_transactions")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["checkpoint_progress", "stale_transactions"])
+@pytest.mark.parametrize("name", ["exactly_once_checkpoint_progress", "exactly_once_stale_transactions"])
 def test_a_broker_that_does_not_answer_is_said_and_nothing_is_done(instance, name):
     """A recovery could not help; and a tick that hangs holds up every other sensor."""
     with socket.socket() as deaf:
@@ -514,7 +517,12 @@ def test_the_sensors_of_the_code_location_tick_with_its_resources(instance, boot
     from platform_assets.definitions import defs
 
     repository = defs.get_repository_def()
-    for name in ("checkpoint_progress", "stale_transactions", "run_failure", "liveness"):
+    for name in (
+        "exactly_once_checkpoint_progress",
+        "exactly_once_stale_transactions",
+        "exactly_once_run_failure",
+        "exactly_once_liveness",
+    ):
         sensor = repository.get_sensor_def(name)
         assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
         found = repository.get_top_level_resources()

@@ -21,7 +21,7 @@ from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFacto
 from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
 from dagster_exactly_once.sensors.history import read_history
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF
+from dagster_exactly_once.sensors.stream import TAG_JOB, TAG_RECOVERS, TAG_RESTART_OF
 from exactly_once.kafka.commit_log import read_log
 from platform_assets.constants import DELAY_BY_HOUR
 from platform_assets.definitions import defs
@@ -88,16 +88,16 @@ def dead():
 def test_two_streams_may_run_at_once_and_each_of_them_only_once():
     """A tag in common would let the second stream wait forever: the first one never ends."""
     limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())["concurrency"]
-    (tag,) = [t for t in limits["runs"]["tag_concurrency_limits"] if t["key"] == "streaming/job"]
+    (tag,) = [t for t in limits["runs"]["tag_concurrency_limits"] if t["key"] == TAG_JOB]
     assert tag["limit"] == 1 and tag["value"] == {"applyLimitPerUniqueValue": True}
     jobs = [defs.resolve_job_def(name) for name in (STREAM_JOB, DELAY_BY_HOUR_JOB)]
-    assert len({job.tags["streaming/job"] for job in jobs}) == 2
+    assert len({job.tags[TAG_JOB] for job in jobs}) == 2
 
 
 def test_a_failure_is_recovered_on_the_sink_of_its_own_stream(instance, daemon):
     """A recovery of the other sink would leave readers waiting, and restart what was not down."""
     failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
-    (request,) = daemon.tick("run_failure").run_requests
+    (request,) = daemon.tick("exactly_once_run_failure").run_requests
     assert request.tags[TAG_RESTART_OF] == failed and request.tags[TAG_RECOVERS] == DELAY_BY_HOUR_SINK_ID
     assert request.run_config["ops"][RECOVERY_OP]["config"]["sink_id"] == DELAY_BY_HOUR_SINK_ID
 
@@ -112,7 +112,7 @@ def test_the_dead_of_both_streams_and_of_none_are_reported_in_one_tick(instance,
     first = new_run(instance, STREAM_JOB, S.STARTED, **dead(), **{TAG_SINK: SINK_ID})
     second = new_run(instance, DELAY_BY_HOUR_JOB, S.STARTED, **dead(), **{TAG_SINK: DELAY_BY_HOUR_SINK_ID})
     feeding = new_run(instance, "flights_feed", S.STARTED, **dead())
-    said = daemon.said("liveness")
+    said = daemon.said("exactly_once_liveness")
     assert all(run[:8] in said for run in (first, second, feeding))
     assert {instance.get_run_by_id(r).status for r in (first, second, feeding)} == {S.FAILURE}
 
@@ -122,12 +122,12 @@ def test_a_stream_that_lives_does_not_hold_back_the_other_one(instance, daemon):
     me = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}"}
     new_run(instance, STREAM_JOB, S.STARTED, **me, **{TAG_SINK: SINK_ID})
     failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
-    assert daemon.tick("run_failure").run_requests
+    assert daemon.tick("exactly_once_run_failure").run_requests
     (recovery,) = instance.get_runs(dg.RunsFilter(job_name=RECOVERY_JOB))
     for kind in (dg.DagsterEventType.PIPELINE_START, dg.DagsterEventType.PIPELINE_SUCCESS):
         event = dg.DagsterEvent(event_type_value=kind.value, job_name=RECOVERY_JOB)
         instance.report_dagster_event(event, run_id=recovery.run_id)
-    (start,) = daemon.tick("liveness").run_requests
+    (start,) = daemon.tick("exactly_once_liveness").run_requests
     assert start.tags[TAG_RESTART_OF] == failed
 
 

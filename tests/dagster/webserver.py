@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 
+import dagster as dg
 import psutil
 
 from dagster_exactly_once.resources.run_process import TAG_PID
@@ -102,6 +103,12 @@ class Dagster(Client):
         with contextlib.suppress(OSError):
             return self.live("flight_delays_stream") is not None and self._loaded()
         return False
+
+    def tags(self, run_id):
+        """The tags of a run, those that Dagster's pages and API leave out too."""
+        with dg.DagsterInstance.from_config(str(self.site.home)) as instance:
+            run = instance.get_run_by_id(run_id)
+            return {} if run is None else dict(run.tags)
 
     def pid(self, run_id):
         """The process of a run, once it has said which it is."""

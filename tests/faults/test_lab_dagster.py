@@ -67,8 +67,8 @@ def assert_dagster_alone(lab: Lab, restarts: int) -> None:
     first, *others = [run for run in runs if run.job_name == lab.system.spec.job]
     recoveries = [run for run in runs if run.job_name == RECOVERY_JOB]
     assert "dagster/sensor_name" not in first.tags
-    assert [run.tags["dagster/sensor_name"] for run in others] == ["liveness"] * restarts
-    by_sensors = {"run_failure", "checkpoint_progress", "stale_transactions"}
+    assert [run.tags["dagster/sensor_name"] for run in others] == ["exactly_once_liveness"] * restarts
+    by_sensors = {"exactly_once_run_failure", "exactly_once_checkpoint_progress", "exactly_once_stale_transactions"}
     assert {run.tags["dagster/sensor_name"] for run in recoveries} <= by_sensors
     recovered = {run.tags.get(TAG_RESTART_OF) for run in recoveries}
     earlier = [first, *others[:-1]]

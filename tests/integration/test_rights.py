@@ -312,9 +312,9 @@ class Sensor(Recovery):
         for sentence in said.values():
             if "The sensor did nothing" in sentence:
                 raise NotAuthorized(sentence, way_out_in(sentence))
-        assert "2 transactions have been open for longer than 0.001 s" in said["stale_transactions"], said
-        assert "0 offsets behind" in said["checkpoint_progress"], said
-        assert "EO-FENCED" in said["run_failure"], said
+        assert "2 transactions have been open for longer than 0.001 s" in said["exactly_once_stale_transactions"], said
+        assert "0 offsets behind" in said["exactly_once_checkpoint_progress"], said
+        assert "EO-FENCED" in said["exactly_once_run_failure"], said
 
 
 class Checker(Role):

@@ -20,7 +20,12 @@ from exactly_once.kafka.connection import Connection
 from tests.support.daemon import Daemon
 
 #: Every sensor of a stream.
-SENSORS = ("checkpoint_progress", "stale_transactions", "run_failure", "liveness")
+SENSORS = (
+    "exactly_once_checkpoint_progress",
+    "exactly_once_stale_transactions",
+    "exactly_once_run_failure",
+    "exactly_once_liveness",
+)
 
 
 def stream_of(sink_id: str, source: str, *outputs: str) -> StreamSpec:
@@ -43,10 +48,10 @@ def sensing(
     """The sensors of ``streams``, which come to the brokers by ``connection``; ``policy`` is of the watch policy."""
     fails = failing_job(streams[0].name)
     sensors = {
-        "checkpoint_progress": checkpoint_progress_sensor(streams),
-        "stale_transactions": stale_transactions_sensor(streams),
-        "run_failure": run_failure_sensor(streams),
-        "liveness": liveness_sensor(streams, [fails]),
+        "exactly_once_checkpoint_progress": checkpoint_progress_sensor(streams),
+        "exactly_once_stale_transactions": stale_transactions_sensor(streams),
+        "exactly_once_run_failure": run_failure_sensor(streams),
+        "exactly_once_liveness": liveness_sensor(streams, [fails]),
     }
     kafka = KafkaTransactionalProducerFactory(
         bootstrap_servers=connection.bootstrap_servers,

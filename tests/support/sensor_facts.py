@@ -43,7 +43,7 @@ def run(run_id: str, status: str = "STARTED", *, at: float = NOW - 100, lived: f
 
 def restarted(run_id: str, status: str = "STARTED", **rest: Any) -> Run:
     """A run of the stream that the sensor launched."""
-    return run(run_id, status, tags={"dagster/sensor_name": "liveness", TAG_RESTART_OF: "?"}, **rest)
+    return run(run_id, status, tags={"dagster/sensor_name": "exactly_once_liveness", TAG_RESTART_OF: "?"}, **rest)
 
 
 def recovery(

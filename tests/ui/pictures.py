@@ -27,13 +27,18 @@ REFUSED = "EO-OPTION"
 #: The words that a page must show when its picture is taken; a name that changes makes the picture out of date.
 PICTURES: dict[str, tuple[str, ...]] = {
     "launchpad": (STREAM_JOB, "report_interval_s"),
-    "sensor": ("run_failure", RECOVERY_JOB),
+    "sensor": ("exactly_once_run_failure", RECOVERY_JOB),
     "recovery": (RECOVERY_JOB, "inspect", "complete"),  # Dagster cuts the names of short steps
-    "transactions": (TRANSACTIONS, "by sensor run_failure: it begins"),
+    "transactions": (TRANSACTIONS, "by sensor exactly_once_run_failure: it begins"),
     "backfill-launch": (FLIGHT_DELAYS_BY_DAY, "Launch backfill"),
     "backfill": (FLIGHT_DELAYS_BY_DAY, "records_written"),
     "checks": (FLIGHT_DELAYS, HEALTH, "no_duplicates_and_no_loss", VERIFIED),
-    "automation": ("checkpoint_progress", "liveness", "run_failure", "stale_transactions"),
+    "automation": (
+        "exactly_once_checkpoint_progress",
+        "exactly_once_liveness",
+        "exactly_once_run_failure",
+        "exactly_once_stale_transactions",
+    ),
     "asset": (FLIGHT_DELAYS, "commit_duration_ms"),
     "run": (STREAM_JOB, "records committed in"),
     "runs": (STREAM_JOB, "Canceled", "Failure"),

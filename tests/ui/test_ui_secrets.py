@@ -72,7 +72,7 @@ def test_no_secret_is_in_what_the_pages_show_or_load(dagster, ui, got):
     for run, sees in ((ran, "records committed in"), (refused, "EO-OPTION")):
         ui.go(f"/runs/{run}")
         look(sees)
-    for path, sees in (("resources/kafka", "bootstrap_servers"), ("sensors/run_failure", "Latest tick")):
+    for path, sees in (("resources/kafka", "bootstrap_servers"), ("sensors/exactly_once_run_failure", "Latest tick")):
         ui.location(path)
         look(sees)
     for path, sees in ((f"/assets/{FLIGHT_DELAYS}?view=events", "Materialized"), ("/deployment/config", "storage")):

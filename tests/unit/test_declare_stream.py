@@ -58,9 +58,9 @@ def test_the_smallest_declaration_is_complete():
     defs = clean_orders.definitions(resources=RESOURCES)
     assert {j.name for j in defs.get_repository_def().get_all_jobs()} >= {
         "clean_orders_stream",
-        "recovery",
-        "checkpoint_repair",
-        "stream_checks",
+        "exactly_once_recovery",
+        "exactly_once_checkpoint_repair",
+        "exactly_once_stream_checks",
     }
     assert (clean_orders.sink_id, clean_orders.topics) == ("clean-orders", ("orders_clean",))
     graph = defs.resolve_asset_graph()
@@ -86,7 +86,7 @@ def test_everything_that_is_declared_reaches_dagster():
     assert graph.get(dg.AssetKey("orders_by_day")).partitions_def is not None
     assert {"orders_stream", "orders_backfill"} <= {j.name for j in repository.get_all_jobs()}
     assert {s.name: s.default_status.value for s in repository.schedule_defs} == {
-        "checks_every_ten_minutes": "RUNNING",
+        "exactly_once_checks_every_ten_minutes": "RUNNING",
         "orders_fill_missing_days": "STOPPED",
         "orders_verify_schedule": "RUNNING",
     }

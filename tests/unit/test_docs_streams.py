@@ -25,8 +25,7 @@ from dagster_exactly_once import (
     observed_stream,
 )
 from dagster_exactly_once.component import StreamModel
-from dagster_exactly_once.resources.run_process import TAG_PID
-from dagster_exactly_once.sensors.stream import TAG_CAUSE, TAG_RECOVERS, TAG_ROTATED
+from dagster_exactly_once.sensors.stream import TAG_CAUSE, TAG_RECOVERS, TAG_RESTART, TAG_STREAM
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "streams.md").read_text(encoding="utf-8")
@@ -148,4 +147,4 @@ def test_the_tags_of_the_page_are_those_of_the_code() -> None:
     job = exactly_once_definitions(stream, resources=RESOURCES).resolve_job_def("paid_orders_stream")
     assert {limit["key"] for limit in limits} <= {*job.tags, TAG_RECOVERS}
     for tag in re.findall(r"`(exactly_once/\w+)`", PAGE):
-        assert tag in {TAG_CAUSE, TAG_RECOVERS, TAG_ROTATED, TAG_PID, "exactly_once/topic"}
+        assert tag in {TAG_CAUSE, TAG_STREAM, TAG_RESTART, "exactly_once/topic"}

@@ -79,7 +79,12 @@ def test_the_code_server_loads_what_the_lab_has_put_into_its_environment(monkeyp
     made = dagster_location.defs()
     assert isinstance(made, dg.Definitions)
     sensors = {sensor.name for sensor in made.sensors or ()}
-    assert sensors == {"checkpoint_progress", "stale_transactions", "run_failure", "liveness"}
+    assert sensors == {
+        "exactly_once_checkpoint_progress",
+        "exactly_once_stale_transactions",
+        "exactly_once_run_failure",
+        "exactly_once_liveness",
+    }
     assert asdict(STREAM)["output"] in text
 
 

@@ -1,4 +1,4 @@
-"""``checkpoint_progress``: the state of a stream from what its checkpoint, commit log and input say."""
+"""``exactly_once_checkpoint_progress``: the state of a stream from what its checkpoint, commit log and input say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``liveness``: which runs are dead, and whether the stream is to be started."""
+"""``exactly_once_liveness``: which runs are dead, and whether the stream is to be started."""
 
 from __future__ import annotations
 
@@ -136,15 +136,21 @@ def test_the_attempts_go_on_over_restarts():
         (history(failed(), recoveries=(recovery("c"),)), "no restart is requested"),
         (history(failed(), recoveries=(recovery("c", "FAILURE", restart_of="r1"),)), "no restart is requested"),
         (history(failed(), recoveries=(recovery("c", "CANCELED", restart_of="r1"),)), "no restart is requested"),
-        (history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r0"),)), "c of recovery is STARTED"),
-        (history(failed(), recoveries=(recovery("c", "STARTED", person=True),)), "c of recovery is STARTED"),
+        (
+            history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r0"),)),
+            "c of exactly_once_recovery is STARTED",
+        ),
+        (
+            history(failed(), recoveries=(recovery("c", "STARTED", person=True),)),
+            "c of exactly_once_recovery is STARTED",
+        ),
         (
             history(failed(), recoveries=(recovery("d", "STARTED"), recovery("c", "STARTED", restart_of="r1"))),
-            "d of recovery is STARTED",
+            "d of exactly_once_recovery is STARTED",
         ),
         (
             history(run("r1", "CANCELED"), recoveries=(recovery("c", "STARTED", restart_of="r1"),)),
-            "c of recovery is STARTED",
+            "c of exactly_once_recovery is STARTED",
         ),
         (
             history(run("r2", "QUEUED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),

@@ -114,7 +114,7 @@ def test_the_runs_of_a_busy_stream_do_not_push_out_the_failure_of_another(instan
 
 
 def test_a_glance_sees_a_wish_for_a_restart_behind_sixty_recoveries(instance):
-    """The sensor liveness looks no further when a glance shows none: the stream would stay down."""
+    """The sensor exactly_once_liveness looks no further when a glance shows none: the stream would stay down."""
     failed = new(instance, status=S.FAILURE)
     own = recover(instance, **{TAG_RECOVERS: "s", TAG_RESTART_OF: failed})
     for _ in range(60):
@@ -123,7 +123,7 @@ def test_a_glance_sees_a_wish_for_a_restart_behind_sixty_recoveries(instance):
 
 
 def test_a_failure_behind_a_run_whose_process_is_gone_is_seen(instance):
-    """With the sensor liveness switched off, the dead run is shown as in progress forever."""
+    """With the sensor exactly_once_liveness switched off, the dead run is shown as in progress forever."""
     gone = {TAG_HOST: socket.gethostname(), TAG_PID: "1@1000.00", TAG_STREAM: "stream"}
     dead, failed = new(instance, tags=gone), new(instance, status=S.FAILURE)
     assert ids(glance(instance).streams) == [failed, dead]

@@ -1,4 +1,4 @@
-"""``stale_transactions``: what holds back readers for too long, and whose it is."""
+"""``exactly_once_stale_transactions``: what holds back readers for too long, and whose it is."""
 
 from __future__ import annotations
 

@@ -67,10 +67,10 @@ def fails_with(error, stream):
 
 
 SENSORS = {
-    "checkpoint_progress": checkpoint_progress_sensor,
-    "stale_transactions": stale_transactions_sensor,
-    "run_failure": run_failure_sensor,
-    "liveness": lambda streams: liveness_sensor(streams, [job_of(s) for s in streams]),
+    "exactly_once_checkpoint_progress": checkpoint_progress_sensor,
+    "exactly_once_stale_transactions": stale_transactions_sensor,
+    "exactly_once_run_failure": run_failure_sensor,
+    "exactly_once_liveness": lambda streams: liveness_sensor(streams, [job_of(s) for s in streams]),
 }
 
 
@@ -122,8 +122,8 @@ def to(instance, run_id, status):
 
 
 def recovered(instance, stream, failed):
-    """A recovery that has succeeded and wants a restart of ``failed``, as the sensor run_failure requests it."""
-    tags = {TAG_RECOVERS: stream.sink_id, TAG_RESTART_OF: failed, "dagster/sensor_name": "run_failure"}
+    """A recovery that has succeeded and wants a restart of ``failed``, as ``exactly_once_run_failure`` requests it."""
+    tags = {TAG_RECOVERS: stream.sink_id, TAG_RESTART_OF: failed, "dagster/sensor_name": "exactly_once_run_failure"}
     return to(instance, create_run_for_test(instance, RECOVERY_JOB, tags=tags).run_id, S.SUCCESS)
 
 
@@ -138,7 +138,7 @@ def unreachable(sink_id):
 # -- one tick over several streams -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["checkpoint_progress", "stale_transactions"])
+@pytest.mark.parametrize("name", ["exactly_once_checkpoint_progress", "exactly_once_stale_transactions"])
 def test_a_stream_that_cannot_be_looked_at_does_not_hide_the_others(instance, monkeypatch, name):
     """One damaged commit log would else blind the sensor for every stream: an outage that nobody sees."""
 
@@ -165,14 +165,14 @@ def test_an_owner_that_cannot_be_found_does_not_keep_another_stream_down(instanc
         raise unreachable(sink_id)
 
     monkeypatch.setattr(run_failure, "read_log", read)
-    (request,) = tick(instance, "run_failure").run_requests
+    (request,) = tick(instance, "exactly_once_run_failure").run_requests
     assert request.tags[TAG_RESTART_OF] == failed and request.tags[TAG_RECOVERS] == "clicks"
 
 
 def test_failures_of_two_streams_are_recovered_in_one_tick(instance):
     """A second stream that waits for the next tick is down for longer than it has to be."""
     failed = {s.sink_id: new(instance, s, S.FAILURE) for s in BOTH}
-    requests = tick(instance, "run_failure").run_requests
+    requests = tick(instance, "exactly_once_run_failure").run_requests
     assert {r.tags[TAG_RECOVERS]: r.tags[TAG_RESTART_OF] for r in requests} == failed
     assert {r.run_config["ops"][RECOVERY_OP]["config"]["sink_id"] for r in requests} == {"orders", "clicks"}
     assert {r.job_name for r in requests} == {RECOVERY_JOB} and len({r.run_key for r in requests}) == 2
@@ -184,15 +184,15 @@ def test_the_same_incident_of_two_streams_has_two_run_keys(instance, monkeypatch
     monkeypatch.setattr(
         stale_transactions, "inspect_sink", lambda connection, sink_id, budget_s, alive_of=None: inspection(sink_id, t)
     )
-    requests = tick(instance, "stale_transactions", hanging_every_s=1e12).run_requests
+    requests = tick(instance, "exactly_once_stale_transactions", hanging_every_s=1e12).run_requests
     assert len({r.run_key for r in requests}) == 2
 
 
 def test_with_one_stream_the_sentence_stands_alone_and_with_several_each_is_named(instance):
     """Who reads the tick must know which stream each sentence is about."""
-    assert said(tick(instance, "run_failure", [ORDERS])) == ["The stream has no run yet."]
+    assert said(tick(instance, "exactly_once_run_failure", [ORDERS])) == ["The stream has no run yet."]
     new(instance, CLICKS, S.STARTED)
-    orders, clicks = said(tick(instance, "run_failure"))
+    orders, clicks = said(tick(instance, "exactly_once_run_failure"))
     assert orders == "orders: The stream has no run yet." and clicks.startswith("clicks: Run ")
 
 
@@ -200,7 +200,7 @@ def test_the_streams_that_need_attention_come_first(instance):
     """Among fifty sentences nobody finds the one that matters."""
     new(instance, ORDERS, S.STARTED)
     new(instance, CLICKS, S.FAILURE, tags={RUN_FAILURE_REASON_TAG: "RUN_EXCEPTION"})
-    first, _ = said(tick(instance, "run_failure"))
+    first, _ = said(tick(instance, "exactly_once_run_failure"))
     assert first.startswith("clicks: ") and "a restart does not fix RUN_EXCEPTION" in first
 
 
@@ -211,18 +211,18 @@ def test_each_stream_is_reported_to_a_person_once(instance):
     """A cursor that the streams shared would report a failure at every tick, or that of the second stream never."""
     hopeless = {RUN_FAILURE_REASON_TAG: "RUN_EXCEPTION"}
     new(instance, ORDERS, S.FAILURE, tags=hopeless)
-    one = tick(instance, "run_failure")
+    one = tick(instance, "exactly_once_run_failure")
     assert len(one.asset_events) == 1
     new(instance, CLICKS, S.FAILURE, tags=hopeless)
-    two = tick(instance, "run_failure", cursor=one.cursor)
+    two = tick(instance, "exactly_once_run_failure", cursor=one.cursor)
     assert [e.asset_key.to_user_string() for e in two.asset_events] == ["clicks_transactions"]
-    assert tick(instance, "run_failure", cursor=two.cursor).asset_events == []
+    assert tick(instance, "exactly_once_run_failure", cursor=two.cursor).asset_events == []
 
 
 def test_the_cursor_keeps_each_stream_by_its_sink_and_forgets_removed_ones(instance):
     """A stream that is declared anew under an old name must not begin with another sink's memory."""
     cursor = json.dumps({"version": 2, "streams": {"orders": {"raised": "r1"}, "old": {"raised": "r0"}}})
-    kept = read_cursor(tick(instance, "run_failure", cursor=cursor).cursor)
+    kept = read_cursor(tick(instance, "exactly_once_run_failure", cursor=cursor).cursor)
     assert {sink_id: memory["raised"] for sink_id, memory in kept["streams"].items()} == {
         "orders": "r1",
         "clicks": None,
@@ -238,7 +238,7 @@ def test_a_look_that_failed_keeps_what_was_known(instance, monkeypatch):
     monkeypatch.setattr(situation, "inspect_sink", inspect)
     known = {"orders": {"waits_since": 1.0}, "clicks": {"waits_since": 2.0}}
     cursor = json.dumps({"version": 2, "streams": known, "missed": []})
-    assert read_cursor(tick(instance, "checkpoint_progress", cursor=cursor).cursor)["streams"] == known
+    assert read_cursor(tick(instance, "exactly_once_checkpoint_progress", cursor=cursor).cursor)["streams"] == known
 
 
 # -- the time of a tick ----------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_a_stream_without_its_turn_says_so_and_comes_first_in_the_next_tick():
     assert [s.name for s in third.streams] == ["d", "a", "b", "c"]
 
 
-@pytest.mark.parametrize("name", ["run_failure", "liveness"])
+@pytest.mark.parametrize("name", ["exactly_once_run_failure", "exactly_once_liveness"])
 def test_a_slow_run_storage_ends_the_tick_and_not_the_turn_of_the_streams(instance, monkeypatch, name):
     """After a broker's outage fifty histories are read at once, and a tick that takes too long holds up the others."""
     for stream in BOTH:
@@ -299,9 +299,9 @@ def test_not_all_streams_ask_the_partition_leaders_in_one_tick(instance, monkeyp
         stale_transactions, "inspect_sink", lambda connection, sink_id, budget_s, alive_of=None: inspection(sink_id)
     )
     monkeypatch.setattr(stale_transactions, "_others", lambda connection, stream, *_: asked.append(stream.name) or {})
-    one = tick(instance, "stale_transactions", streams)
+    one = tick(instance, "exactly_once_stale_transactions", streams)
     assert len(set(asked)) == LEADERS_AT_ONCE
-    tick(instance, "stale_transactions", streams, one.cursor)
+    tick(instance, "exactly_once_stale_transactions", streams, one.cursor)
     assert sorted(asked) == sorted(s.name for s in streams)
 
 
@@ -330,7 +330,7 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
         "unused": None,
     }
     monkeypatch.setattr(checkpoint_progress, "situations", lambda *args: found)
-    result = tick(instance, "checkpoint_progress", streams, lag_limit=1_000)
+    result = tick(instance, "exactly_once_checkpoint_progress", streams, lag_limit=1_000)
     (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
     rows = [record.data for record in page.metadata["streams"].records]
     shown = [(r["stream"], r["state"], r["lag"]) for r in rows]
@@ -352,7 +352,7 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
     assert links == [f"{n}_transactions" for n in needy]
     assert page.description == "1 lagging, 1 failed (EO-REWOUND), 1 not looked at, 1 healthy, 1 never used."
 
-    again = tick(instance, "checkpoint_progress", streams, result.cursor, lag_limit=1_000)
+    again = tick(instance, "exactly_once_checkpoint_progress", streams, result.cursor, lag_limit=1_000)
     assert again.asset_events == []  # nothing has changed
 
 
@@ -362,7 +362,7 @@ def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypa
     mistake = dg.Failure("d", metadata={"restart_heals": False, "code": "EO-OPTION", "cause": "c", "way_out": "w"})
     fails_with(mistake, stream).execute_in_process(instance=instance, raise_on_error=False)
     monkeypatch.setattr(checkpoint_progress, "situations", lambda *args: {"new": None})
-    result = tick(instance, "checkpoint_progress", [stream])
+    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
     (check,) = [e for e in result.asset_events if isinstance(e, dg.AssetCheckEvaluation)]
     assert (
         not check.passed
@@ -371,7 +371,7 @@ def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypa
     )
     (page,) = [e for e in result.asset_events if e.asset_key == dg.AssetKey(ALL_STREAMS)]
     assert [r.data["state"] for r in page.metadata["streams"].records] == ["failed (EO-OPTION)"]
-    again = tick(instance, "checkpoint_progress", [stream], result.cursor)
+    again = tick(instance, "exactly_once_checkpoint_progress", [stream], result.cursor)
     assert again.asset_events == []
 
 
@@ -384,7 +384,7 @@ def test_each_dead_run_is_reported_once_and_another_stream_is_started_in_the_sam
     feed = create_run_for_test(instance, "feed", status=S.STARTED, tags=GONE).run_id
     failed = new(instance, CLICKS, S.FAILURE)
     recovered(instance, CLICKS, failed)
-    (request,) = tick(instance, "liveness").run_requests
+    (request,) = tick(instance, "exactly_once_liveness").run_requests
     assert (request.job_name, request.tags[TAG_RESTART_OF]) == (CLICKS.job, failed)
     assert [instance.get_run_by_id(r).status for r in (dead, feed)] == [S.FAILURE, S.FAILURE]
     reports = instance.get_records_for_run(dead, of_type=dg.DagsterEventType.PIPELINE_FAILURE).records
@@ -395,7 +395,7 @@ def test_two_streams_are_started_in_one_tick(instance):
     """After a broker's outage all of them come back, and none waits for the others."""
     for stream in BOTH:
         recovered(instance, stream, new(instance, stream, S.FAILURE))
-    requests = tick(instance, "liveness").run_requests
+    requests = tick(instance, "exactly_once_liveness").run_requests
     assert {r.job_name: r.tags[TAG_STREAM] for r in requests} == {ORDERS.job: "orders", CLICKS.job: "clicks"}
 
 
@@ -411,10 +411,10 @@ def test_a_run_that_materialize_started_is_recovered_and_started_again_as_the_st
         asset_selection=frozenset([dg.AssetKey(["shop", "orders"]), dg.AssetKey(["shop", "report"])]),
         run_config={"ops": {ORDERS.op: {"config": config}, "report": {"config": {"x": 1}}}, "resources": {}},
     )
-    (request,) = tick(instance, "run_failure").run_requests
+    (request,) = tick(instance, "exactly_once_run_failure").run_requests
     assert request.tags[TAG_RESTART_OF] == failed
     recovered(instance, ORDERS, failed)
-    (start,) = tick(instance, "liveness").run_requests
+    (start,) = tick(instance, "exactly_once_liveness").run_requests
     assert start.job_name == ORDERS.job and start.tags[TAG_STREAM] == "orders"
     assert start.run_config == {"ops": {ORDERS.op: {"config": {"max_offsets_per_trigger": 7}}}}
 
@@ -424,7 +424,7 @@ def test_a_run_that_materialize_is_just_starting_stops_a_restart(instance):
     recovered(instance, ORDERS, new(instance, ORDERS, S.FAILURE))
     selected = frozenset([dg.AssetKey(["shop", "orders"])])
     create_run_for_test(instance, "__ASSET_JOB", status=S.STARTING, asset_selection=selected)
-    orders = next(line for line in said(tick(instance, "liveness")) if line.startswith("orders: "))
+    orders = next(line for line in said(tick(instance, "exactly_once_liveness")) if line.startswith("orders: "))
     assert "of __ASSET_JOB is STARTING" in orders
 
 
@@ -436,7 +436,7 @@ def test_a_materialize_run_over_more_assets_has_time_to_come_to_the_stream(insta
         create_run_for_test(instance, "__ASSET_JOB", status=S.STARTED, asset_selection=frozenset(keys)).run_id
         for keys in ([mine], [mine, more])
     )
-    assert "The process is gone" in "\n".join(said(tick(instance, "liveness")))
+    assert "The process is gone" in "\n".join(said(tick(instance, "exactly_once_liveness")))
     assert [instance.get_run_by_id(r).status for r in (alone, among)] == [S.FAILURE, S.STARTED]
 
 
@@ -449,7 +449,7 @@ def test_a_sensor_that_may_not_start_a_stream_is_refused_when_the_location_loads
 def test_dagster_accepts_the_requests_for_each_job(instance):
     """A sensor with several jobs must name the job of each request; else its tick fails, and nothing is started."""
     recovered(instance, ORDERS, new(instance, ORDERS, S.FAILURE))
-    sensor, policy = SENSORS["liveness"](BOTH), RestartPolicy(strategy="fixed-delay", delay_s=0.0)
+    sensor, policy = SENSORS["exactly_once_liveness"](BOTH), RestartPolicy(strategy="fixed-delay", delay_s=0.0)
     with dg.build_sensor_context(instance=instance, resources={"restart_policy": policy}) as context:
         data = sensor.evaluate_tick(context)
     assert [r.job_name for r in data.run_requests] == [ORDERS.job]

@@ -37,7 +37,10 @@ def test_the_way_out_names_what_helps_the_batch_that_is_planned() -> None:
     assert "raise kafka.transaction.timeout.ms to 20000 (the brokers allow up to 900000)" in first
     assert "affects later batches only" in first
     assert "raise kafka.transaction.timeout.ms to 20000" in second
-    assert "exactly-once checkpoint repair /c --sink job --plan-anew (in Dagster: the job checkpoint_repair" in second
+    assert (
+        "exactly-once checkpoint repair /c --sink job --plan-anew (in Dagster: the job exactly_once_checkpoint_repair"
+        in second
+    )
 
 
 def test_a_timeout_above_the_brokers_maximum_is_not_advised_alone() -> None:

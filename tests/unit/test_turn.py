@@ -6,7 +6,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.recovery.work import SinkBusy
-from dagster_exactly_once.resources.run_process import TAG_SINK, tag_run
+from dagster_exactly_once.resources.run_process import TAG_PID, TAG_SINK, tag_run
 from dagster_exactly_once.sensors.stream import TAG_BESIDE, TAG_CONTINUES, TAG_READY, TAG_STREAM
 from dagster_exactly_once.streaming import turn as module
 from dagster_exactly_once.streaming.turn import Canceled, Turn
@@ -180,7 +180,7 @@ def test_a_re_execution_in_the_queue_blocks_nobody(instance, no_sleep):
 def test_a_run_whose_process_is_gone_is_not_waited_for(instance, no_sleep):
     """Until a sensor reports it, Dagster shows it as running."""
     first = begun(Op(instance))
-    instance.add_run_tags(first.run.run_id, {"exactly_once/pid": "999999999@0"})
+    instance.add_run_tags(first.run.run_id, {TAG_PID: "999999999@0"})
     begun(Op(instance))
 
 
