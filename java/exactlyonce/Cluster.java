@@ -1,0 +1,139 @@
+package exactlyonce;
+
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.TransactionDescription;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+
+/** What the tasks of an executor ask a cluster, over one connection. */
+final class Cluster {
+    /** For one question. */
+    private static final int ASK_MS = 30_000;
+
+    /** For reading what the commit log says to a late task, which few tasks ever have to. */
+    private static final long READ_MS = 10_000;
+
+    /** As Kafka's metadata.max.age.ms: new partitions are seen after this. */
+    private static final long TOPIC_AGE_NS = TimeUnit.MINUTES.toNanos(5);
+
+    private static final ConcurrentHashMap<Map<String, String>, Cluster> CLUSTERS = new ConcurrentHashMap<>();
+
+    private record Seen(int partitions, long at) {}
+
+    private final Map<String, Object> settings;
+    private final Admin admin;
+    private final ConcurrentHashMap<String, Seen> topics = new ConcurrentHashMap<>();
+
+    private Cluster(Map<String, String> client) {
+        settings = only(client, AdminClientConfig.configNames());
+        admin = Admin.create(settings);
+    }
+
+    /** Returns this JVM's connection with the settings of {@code ticket}. */
+    static Cluster of(Ticket ticket) {
+        return CLUSTERS.computeIfAbsent(ticket.client(), Cluster::new);
+    }
+
+    /**
+     * Returns the number of partitions of a topic.
+     *
+     * <p>A producer would wait for a topic that does not exist, and make it where the brokers allow that.
+     *
+     * @throws SinkException when it does not exist, or this principal may not describe it
+     */
+    int partitions(String topic) {
+        Seen seen = topics.get(topic);
+        return seen != null && System.nanoTime() - seen.at < TOPIC_AGE_NS ? seen.partitions : look(topic);
+    }
+
+    /** Asks the brokers for the partitions of a topic; throws as {@link #partitions}. */
+    int look(String topic) {
+        try {
+            int found = ask(admin.describeTopics(List.of(topic)).topicNameValues().get(topic)).partitions().size();
+            topics.put(topic, new Seen(found, System.nanoTime()));
+            return found;
+        } catch (Exception e) {
+            topics.remove(topic);
+            if (Errors.cause(e) instanceof UnknownTopicOrPartitionException unknown) throw Errors.unknown(topic, unknown);
+            throw Errors.of(e, "topic '" + topic + "'");
+        }
+    }
+
+    /** Asks where the commit log ends. */
+    KafkaFuture<Long> logEnd(String log) {
+        TopicPartition only = new TopicPartition(log, 0);
+        return admin.listOffsets(Map.of(only, OffsetSpec.latest())).partitionResult(only).thenApply(found -> found.offset());
+    }
+
+    /** Asks the coordinator for a transaction. */
+    KafkaFuture<TransactionDescription> describe(String transactionalId) {
+        return admin.describeTransactions(List.of(transactionalId)).description(transactionalId);
+    }
+
+    static <T> T ask(KafkaFuture<T> question) throws Exception {
+        return question.get(ASK_MS, TimeUnit.MILLISECONDS);
+    }
+
+    /**
+     * Gives up a task whose execution is over: whoever ends one (a claim, an abort, a decision) writes to the commit log first.
+     *
+     * @param end where the log ends now
+     */
+    void checkInTime(Ticket ticket, long end) {
+        if (end <= ticket.logEnd()) return;
+        if (isClaimed(ticket, end))
+            throw new SinkException(
+                    "EO-FENCED",
+                    "another driver or recovery has claimed sink '" + ticket.sink() + "' while this task of batch " + ticket.batch() + " ran",
+                    "If that owner is the right one, stop this driver; otherwise start the stream here again to take the sink back");
+        throw new SinkException(
+                "EO-PREPARE",
+                "this task is too late: its execution of batch " + ticket.batch() + " of sink '" + ticket.sink() + "' is over",
+                "No action is needed: the task has ended its own transaction, and the next start writes the batch if it is not decided");
+    }
+
+    /** Whether a claim is among the new records of the log; false where they cannot be read in time. */
+    private boolean isClaimed(Ticket ticket, long end) {
+        Map<String, Object> reader = only(ticket.client(), ConsumerConfig.configNames());
+        reader.put("isolation.level", "read_committed");
+        reader.put("enable.auto.commit", "false");
+        TopicPartition log = new TopicPartition(ticket.log(), 0);
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(READ_MS);
+        try (KafkaConsumer<byte[], byte[]> consumer =
+                new KafkaConsumer<>(reader, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.assign(List.of(log));
+            consumer.seek(log, ticket.logEnd());
+            while (consumer.position(log, Duration.ofMillis(READ_MS)) < end && System.nanoTime() < deadline)
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100)))
+                    if ("claim".equals(text(record.key()))) return true;
+        } catch (RuntimeException e) {
+            return false;
+        }
+        return false;
+    }
+
+    private static String text(byte[] key) {
+        return key == null ? "" : new String(key, java.nio.charset.StandardCharsets.UTF_8);
+    }
+
+    private static Map<String, Object> only(Map<String, String> client, java.util.Set<String> names) {
+        Map<String, Object> found = new HashMap<>();
+        client.forEach((name, value) -> {
+            if (names.contains(name)) found.put(name, value);
+        });
+        return found;
+    }
+}

@@ -1,0 +1,91 @@
+package exactlyonce;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.kafka.clients.producer.ProducerConfig;
+import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** The settings of the producers of a part: the user's, what the guarantee fixes, and what the sink chooses where the user did not. */
+final class ProducerSettings {
+    private static final Logger LOG = LoggerFactory.getLogger(ProducerSettings.class);
+
+    /** Nothing of a part is wanted before its flush, so records wait until a batch is full or the flush comes: this long at most. */
+    private static final long LINGER_MS = 10_000;
+
+    /** Larger batches bring no more (measured: docs/measurements.md). */
+    private static final int BATCH_SIZE = 256 * 1024;
+
+    /** Below this a batch is mostly its own header. */
+    private static final int SMALLEST_BATCH = 1024;
+
+    /** Of each partition one batch is filled while another one is on its way. */
+    private static final int BATCHES_OF_A_PARTITION = 2;
+
+    private static final long DEFAULT_BUFFER = 32L * 1024 * 1024;
+    private static final long DEFAULT_DELIVERY_MS = 120_000;
+    private static final long DEFAULT_REQUEST_MS = 30_000;
+
+    /** Each look-up of a coordinator costs the client this long; Kafka's default of 100 ms is for clients that wait for brokers. */
+    private static final String RETRY_BACKOFF_MS = "10";
+
+    private static final AtomicBoolean WARNED = new AtomicBoolean();
+
+    private ProducerSettings() {}
+
+    /** Makes sure on the driver that the client takes the settings, before a task finds out. */
+    static void check(Ticket ticket) {
+        try {
+            new ProducerConfig(new HashMap<>(of(ticket, 1)));
+        } catch (ConfigException e) {
+            throw Errors.of(e, ticket.sink());
+        }
+    }
+
+    /** Returns the settings for a part that writes to {@code partitions} partitions. */
+    static Map<String, Object> of(Ticket ticket, int partitions) {
+        Map<String, String> user = ticket.client();
+        Map<String, Object> found = new HashMap<>(user);
+        found.put("key.serializer", ByteArraySerializer.class.getName());
+        found.put("value.serializer", ByteArraySerializer.class.getName());
+        boolean waits = ticket.guarantee() != Ticket.Guarantee.NONE;
+        found.put("acks", waits ? "all" : "1");
+        found.put("enable.idempotence", String.valueOf(waits));
+        if (ticket.isTransactional()) found.put("transaction.timeout.ms", String.valueOf(ticket.timeoutMs()));
+        found.putIfAbsent("retry.backoff.ms", RETRY_BACKOFF_MS);
+        found.put("batch.size", String.valueOf(batchSize(user, partitions)));
+        if (waits) {
+            long delivery = number(user, "delivery.timeout.ms", DEFAULT_DELIVERY_MS);
+            long linger = number(user, "linger.ms", Math.min(LINGER_MS, delivery / 4));
+            found.put("linger.ms", String.valueOf(linger));
+            long request = Math.max(1, Math.min(DEFAULT_REQUEST_MS, delivery - linger)); // the client refuses a sum above delivery
+            found.putIfAbsent("request.timeout.ms", String.valueOf(request));
+        }
+        return found;
+    }
+
+    /** Returns a size of which two batches of each partition fit into the buffer: a full one makes them all go out half empty. */
+    private static long batchSize(Map<String, String> user, int partitions) {
+        long room = number(user, "buffer.memory", DEFAULT_BUFFER) / ((long) BATCHES_OF_A_PARTITION * Math.max(1, partitions));
+        long wanted = number(user, "batch.size", BATCH_SIZE);
+        long size = Math.min(wanted, Math.max(SMALLEST_BATCH, room));
+        if (size < wanted && user.containsKey("batch.size") && !WARNED.getAndSet(true))
+            LOG.warn(
+                    "kafka.batch.size={} times {} partitions does not fit into kafka.buffer.memory; the sink uses {}. Raise kafka.buffer.memory, "
+                            + "or leave kafka.batch.size out",
+                    wanted, partitions, size);
+        return size;
+    }
+
+    private static long number(Map<String, String> settings, String name, long otherwise) {
+        String found = settings.get(name);
+        try {
+            return found == null ? otherwise : Long.parseLong(found.strip());
+        } catch (NumberFormatException e) {
+            return otherwise; // the client says so, in check()
+        }
+    }
+}

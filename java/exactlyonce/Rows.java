@@ -1,0 +1,130 @@
+package exactlyonce;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.Serializable;
+import java.util.HexFormat;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Where a row holds the fields of its record: those of Spark's own Kafka sink, and the timestamp. Python has checked the types.
+ *
+ * @param option the topic of all rows; null: the column {@code topic} names it
+ * @param key the key's column; -1, as for the others: there is none
+ * @param keyPrefix what a schema registry puts before each key; empty without one
+ */
+record Rows(
+        String option,
+        int topic,
+        Bytes key,
+        Bytes value,
+        int partition,
+        int headers,
+        int timestamp,
+        TopicRule rule)
+        implements Serializable {
+    private static final long serialVersionUID = 1;
+
+    /** A column of strings or bytes. */
+    record Bytes(int column, boolean text, byte[] prefix) implements Serializable {
+        private static final long serialVersionUID = 1;
+
+        byte[] of(InternalRow row) {
+            if (column < 0 || row.isNullAt(column)) return null;
+            byte[] found = text ? row.getUTF8String(column).getBytes() : row.getBinary(column);
+            if (prefix.length == 0) return found;
+            byte[] framed = new byte[prefix.length + found.length];
+            System.arraycopy(prefix, 0, framed, 0, prefix.length);
+            System.arraycopy(found, 0, framed, prefix.length, found.length);
+            return framed;
+        }
+    }
+
+    static Rows of(JsonNode ticket, StructType schema, TopicRule rule) {
+        JsonNode columns = ticket.get("columns");
+        return new Rows(
+                ticket.get("topic").isNull() ? null : ticket.get("topic").asText(),
+                columns.path("topic").asInt(-1),
+                bytes(columns.path("key").asInt(-1), schema, ticket.get("key_prefix")),
+                bytes(columns.path("value").asInt(-1), schema, ticket.get("value_prefix")),
+                columns.path("partition").asInt(-1),
+                columns.path("headers").asInt(-1),
+                columns.path("timestamp").asInt(-1),
+                rule);
+    }
+
+    private static Bytes bytes(int column, StructType schema, JsonNode prefix) {
+        boolean text = column >= 0 && schema.fields()[column].dataType() instanceof StringType;
+        return new Bytes(column, text, HexFormat.of().parseHex(prefix.asText()));
+    }
+
+    /** Whether rows have keys and values alone, so that a digest covers no more. */
+    boolean isPlain() {
+        return option != null && partition < 0 && headers < 0 && timestamp < 0;
+    }
+
+    /** Returns the bytes of the row's topic. */
+    byte[] topicOf(InternalRow row) {
+        if (!row.isNullAt(topic)) return row.getUTF8String(topic).getBytes();
+        throw new SinkException(
+                "EO-RECORD",
+                "a row (key " + Errors.shown(key.of(row)) + ") has no topic (its column 'topic' is null)",
+                "Fill the column 'topic', or set the option topic");
+    }
+
+    /** Returns the partition that the row chose, -1 for none. */
+    int partitionOf(InternalRow row) {
+        if (partition < 0 || row.isNullAt(partition)) return -1;
+        int chosen = row.getInt(partition);
+        if (chosen >= 0) return chosen;
+        throw new SinkException(
+                "EO-RECORD",
+                "a row (key " + Errors.shown(key.of(row)) + ") has a negative partition (" + chosen + ")",
+                "Leave partition null where Kafka should choose it");
+    }
+
+    /** Returns the timestamp that the row chose, in ms; 0 for none. */
+    long timestampOf(InternalRow row) {
+        if (timestamp < 0 || row.isNullAt(timestamp)) return 0;
+        long ms = Math.floorDiv(row.getLong(timestamp), 1000L);
+        if (ms > 0) return ms;
+        throw new SinkException(
+                "EO-RECORD",
+                "a row (key " + Errors.shown(key.of(row)) + ") has a timestamp before 1970, which Kafka cannot hold",
+                "Correct the timestamp, or leave it null");
+    }
+
+    /** Returns the row's headers, null for none. */
+    Header[] headersOf(InternalRow row) {
+        if (headers < 0 || row.isNullAt(headers)) return null;
+        ArrayData array = row.getArray(headers);
+        Header[] found = new Header[array.numElements()];
+        for (int i = 0; i < found.length; i++) {
+            InternalRow one = array.isNullAt(i) ? null : array.getStruct(i, 2);
+            if (one == null || one.isNullAt(0))
+                throw new SinkException(
+                        "EO-RECORD",
+                        "a row (key " + Errors.shown(key.of(row)) + ") has a header without a key",
+                        "Give every header a key; its value may be null");
+            UTF8String name = one.getUTF8String(0);
+            found[i] = new RecordHeader(name.toString(), one.isNullAt(1) ? null : one.getBinary(1));
+        }
+        return found.length == 0 ? null : found;
+    }
+
+    /** Returns {@code raw} as the name of a topic that the row may name. */
+    String named(byte[] raw, InternalRow row) {
+        String name = UTF8String.fromBytes(raw).toString();
+        String why = rule.refusal(name);
+        if (why == null) return name;
+        throw new SinkException(
+                "EO-RECORD",
+                "a row (key " + Errors.shown(key.of(row)) + ") names the topic " + Errors.shown(raw) + ", which " + why,
+                "Correct the expression that fills the column 'topic'");
+    }
+}

@@ -1,0 +1,187 @@
+package exactlyonce;
+
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.time.Duration;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Kafka's producer, with what two-phase commit needs beyond its public methods: the identity of its open transaction, and another
+ * transaction under another id while the first one stays open. All private names of kafka-clients stand here (as in Flink's
+ * FlinkKafkaInternalProducer). Where a release lacks one, {@link #isReusable} is false, and each part has a new producer.
+ */
+final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
+    private static final Logger LOG = LoggerFactory.getLogger(TransactionalProducer.class);
+
+    /** Their sets and lists of partitions, which a new transaction begins without. */
+    private static final List<String> PARTITIONS =
+            List.of("newPartitionsInTransaction", "pendingPartitionsInTransaction", "partitionsInTransaction");
+
+    /** Coordinators by transactional id: a look-up costs a round trip and retry.backoff.ms. Bounded, as ids are. */
+    private static final ConcurrentHashMap<String, Object> COORDINATORS = new ConcurrentHashMap<>();
+
+    private static volatile Internals internals;
+    private static volatile boolean looked;
+
+    final Map<String, Object> settings;
+    private final Object manager;
+    private String id;
+
+    /** The private names, looked up once. */
+    private record Internals(
+            Field manager,
+            Field coordinator,
+            Field id,
+            Field state,
+            Object uninitialized,
+            List<Field> partitions,
+            Field started,
+            Field lastError,
+            Field identity,
+            Object noIdentity,
+            Field producerId,
+            Field epoch,
+            Field sequences,
+            Method reset) {
+        static Internals of() throws ReflectiveOperationException {
+            Field manager = field(KafkaProducer.class, "transactionManager");
+            Class<?> type = manager.getType();
+            Field state = field(type, "currentState"), identity = field(type, "producerIdAndEpoch"), sequences = field(type, "txnPartitionMap");
+            Method reset = sequences.getType().getDeclaredMethod("reset");
+            reset.setAccessible(true);
+            return new Internals(
+                    manager,
+                    field(type, "transactionCoordinator"),
+                    field(type, "transactionalId"),
+                    state,
+                    named(state.getType(), "UNINITIALIZED"),
+                    List.of(field(type, PARTITIONS.get(0)), field(type, PARTITIONS.get(1)), field(type, PARTITIONS.get(2))),
+                    field(type, "transactionStarted"),
+                    field(type, "lastError"),
+                    identity,
+                    field(identity.getType(), "NONE").get(null),
+                    field(identity.getType(), "producerId"),
+                    field(identity.getType(), "epoch"),
+                    sequences,
+                    reset);
+        }
+
+        private static Field field(Class<?> type, String name) throws NoSuchFieldException {
+            Field found = type.getDeclaredField(name);
+            found.setAccessible(true);
+            return found;
+        }
+
+        private static Object named(Class<?> type, String name) throws NoSuchFieldException {
+            for (Object constant : type.getEnumConstants()) if (constant.toString().equals(name)) return constant;
+            throw new NoSuchFieldException(type + "." + name);
+        }
+    }
+
+    private TransactionalProducer(Map<String, Object> settings, Map<String, Object> mine, String id) {
+        super(mine);
+        this.settings = settings;
+        this.id = id;
+        manager = isReusable() ? get(internals.manager, this) : null;
+    }
+
+    /** Makes a producer and initialises {@code id}. */
+    static TransactionalProducer open(Map<String, Object> settings, String id) {
+        Map<String, Object> mine = new HashMap<>(settings);
+        mine.put("transactional.id", id);
+        TransactionalProducer made = new TransactionalProducer(settings, mine, id);
+        try {
+            made.initialise();
+            return made;
+        } catch (RuntimeException e) {
+            made.leave();
+            throw e;
+        }
+    }
+
+    /** Whether this kafka-clients has the private names. */
+    static boolean isReusable() {
+        if (!looked) look();
+        return internals != null;
+    }
+
+    private static synchronized void look() {
+        if (looked) return;
+        try {
+            internals = Internals.of();
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            LOG.warn("this kafka-clients lets no producer be used again: each part of a batch makes a new one ({})", e.toString());
+        }
+        looked = true;
+    }
+
+    String id() {
+        return id;
+    }
+
+    /** Forgets the transaction that is open, which stays so for the driver, and initialises {@code id} over the same connections. */
+    void renew(String id) {
+        synchronized (manager) {
+            Object known = COORDINATORS.get(id);
+            if (known != null) set(internals.coordinator, manager, known);
+            set(internals.id, manager, id);
+            set(internals.state, manager, internals.uninitialized);
+            for (Field partitions : internals.partitions) ((Collection<?>) get(partitions, manager)).clear();
+            set(internals.started, manager, false);
+            set(internals.lastError, manager, null);
+            set(internals.identity, manager, internals.noIdentity);
+            try {
+                internals.reset.invoke(get(internals.sequences, manager));
+            } catch (ReflectiveOperationException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+        this.id = id;
+        initialise();
+    }
+
+    private void initialise() {
+        initTransactions();
+        if (manager == null) return;
+        Object coordinator = get(internals.coordinator, manager);
+        if (coordinator != null) COORDINATORS.put(id, coordinator);
+    }
+
+    /** Returns the producer id of the transaction; -1 where this kafka-clients does not tell. */
+    long producerId() {
+        return manager == null ? -1 : (long) get(internals.producerId, get(internals.identity, manager));
+    }
+
+    /** Returns the producer epoch of the transaction; -1 where this kafka-clients does not tell. */
+    short epoch() {
+        return manager == null ? -1 : (short) get(internals.epoch, get(internals.identity, manager));
+    }
+
+    /** Closes the connections; the transaction stays open: with time to close, Kafka's producer would abort it. */
+    void leave() {
+        close(Duration.ZERO);
+    }
+
+    private static Object get(Field field, Object of) {
+        try {
+            return field.get(of);
+        } catch (IllegalAccessException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private static void set(Field field, Object of, Object value) {
+        try {
+            field.set(of, value);
+        } catch (IllegalAccessException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}

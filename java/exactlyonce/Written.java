@@ -1,0 +1,48 @@
+package exactlyonce;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+
+/** What the brokers have acknowledged of a part, by partition: the first offset, and how many records. Only the producer's thread adds. */
+final class Written {
+    private static final class Extent {
+        private final String topic;
+        private final int partition;
+        private final long first; // -1: the broker knew the batch, of a request whose answer was lost, and did not say where it is
+        private long records;
+
+        Extent(RecordMetadata of) {
+            topic = of.topic();
+            partition = of.partition();
+            first = of.hasOffset() ? of.offset() : -1;
+        }
+    }
+
+    private final Map<TopicPartition, Extent> extents = new HashMap<>();
+    private Extent last;
+    private long records;
+
+    void add(RecordMetadata record) {
+        Extent to = last;
+        if (to == null || to.partition != record.partition() || !to.topic.equals(record.topic()))
+            to = last = extents.computeIfAbsent(new TopicPartition(record.topic(), record.partition()), p -> new Extent(record));
+        to.records++;
+        records++;
+    }
+
+    long records() {
+        return records;
+    }
+
+    /** Returns topic, partition, first offset and number of records of each partition. */
+    List<List<Object>> fields() {
+        List<List<Object>> found = new ArrayList<>();
+        for (Extent e : extents.values()) found.add(List.of(e.topic, e.partition, e.first, e.records));
+        return found;
+    }
+
+}
