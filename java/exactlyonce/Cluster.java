@@ -1,20 +1,26 @@
 package exactlyonce;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TransactionDescription;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionInfo;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
@@ -25,6 +31,9 @@ final class Cluster {
 
     /** For reading what the commit log says to a late task, which few tasks ever have to. */
     private static final long READ_MS = 10_000;
+
+    /** For the leaders of a new topic: an election takes less. */
+    private static final int LEADERS_MS = 5_000;
 
     /** As Kafka's metadata.max.age.ms: new partitions are seen after this. */
     private static final long TOPIC_AGE_NS = TimeUnit.MINUTES.toNanos(5);
@@ -44,7 +53,11 @@ final class Cluster {
 
     /** Returns this JVM's connection with the settings of {@code ticket}. */
     static Cluster of(Ticket ticket) {
-        return CLUSTERS.computeIfAbsent(ticket.client(), Cluster::new);
+        try {
+            return CLUSTERS.computeIfAbsent(ticket.client(), Cluster::new);
+        } catch (KafkaException e) {
+            throw Errors.of(e, "sink '" + ticket.sink() + "'");
+        }
     }
 
     /**
@@ -62,13 +75,29 @@ final class Cluster {
     /** Asks the brokers for the partitions of a topic; throws as {@link #partitions}. */
     int look(String topic) {
         try {
-            int found = ask(admin.describeTopics(List.of(topic)).topicNameValues().get(topic)).partitions().size();
-            topics.put(topic, new Seen(found, System.nanoTime()));
-            return found;
+            List<TopicPartitionInfo> found =
+                    ask(admin.describeTopics(List.of(topic)).topicNameValues().get(topic)).partitions();
+            if (topics.put(topic, new Seen(found.size(), System.nanoTime())) == null) awaitLeaders(topic, found);
+            return found.size();
         } catch (Exception e) {
             topics.remove(topic);
             if (Errors.cause(e) instanceof UnknownTopicOrPartitionException unknown) throw Errors.unknown(topic, unknown);
             throw Errors.of(e, "topic '" + topic + "'");
+        }
+    }
+
+    /**
+     * Waits until the leaders of a topic that was perhaps just made are at work. Else one may refuse the first batch of a producer and take the
+     * second one: it then refuses the first as out of order until the part fails.
+     */
+    private void awaitLeaders(String topic, List<TopicPartitionInfo> partitions) throws InterruptedException {
+        Map<TopicPartition, OffsetSpec> led = new HashMap<>();
+        for (TopicPartitionInfo one : partitions)
+            if (one.leader() != null && !one.leader().isEmpty()) led.put(new TopicPartition(topic, one.partition()), OffsetSpec.latest());
+        try {
+            admin.listOffsets(led, new ListOffsetsOptions().timeoutMs(LEADERS_MS)).all().get();
+        } catch (ExecutionException e) {
+            // the producer waits for a leader that is away, and says so
         }
     }
 
@@ -126,10 +155,10 @@ final class Cluster {
     }
 
     private static String text(byte[] key) {
-        return key == null ? "" : new String(key, java.nio.charset.StandardCharsets.UTF_8);
+        return key == null ? "" : new String(key, StandardCharsets.UTF_8);
     }
 
-    private static Map<String, Object> only(Map<String, String> client, java.util.Set<String> names) {
+    private static Map<String, Object> only(Map<String, String> client, Set<String> names) {
         Map<String, Object> found = new HashMap<>();
         client.forEach((name, value) -> {
             if (names.contains(name)) found.put(name, value);

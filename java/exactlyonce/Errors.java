@@ -5,6 +5,7 @@ import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import org.apache.kafka.common.KafkaException;
@@ -38,7 +39,7 @@ final class Errors {
                     "Correct the row (a compacted topic takes no row without a key), or the setting of the topic that refuses it");
 
     /** What ends one transaction and not the next one, though no retry of its request may help. */
-    private static final java.util.Set<String> OF_THE_TRANSACTION = java.util.Set.of(
+    private static final Set<String> OF_THE_TRANSACTION = Set.of(
             "OutOfOrderSequenceException", "InvalidTxnStateException", "InvalidPidMappingException", "UnknownProducerIdException",
             "TransactionCoordinatorFencedException", "TransactionalIdNotFoundException", "TransactionAbortableException",
             "ProducerFencedException", "InvalidProducerEpochException", "TransactionAbortedException", "CorruptRecordException",

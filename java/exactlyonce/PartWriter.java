@@ -1,7 +1,10 @@
 package exactlyonce;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.Locale;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.TransactionDescription;
 import org.apache.kafka.clients.admin.TransactionState;
@@ -53,12 +56,14 @@ final class PartWriter implements DataWriter<InternalRow> {
         }
     }
 
-    /** Reports one record; in the producer's own thread. */
+    /** Reports one record; in the producer's own thread. Under the guarantee none, nobody asks what became of it. */
     private record Sent(PartWriter part, String topic, byte[] key) implements Callback {
         @Override
         public void onCompletion(RecordMetadata record, Exception e) {
+            if (part.ticket.guarantee() == Ticket.Guarantee.NONE) return;
             if (e == null) part.written.add(record);
             else if (part.failed == null) part.failed = new Failed(e, topic, key);
+            Failpoints.reach("some-sent");
         }
     }
 
@@ -101,7 +106,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     public void write(InternalRow row) {
         if (ticket.plan() == Ticket.Plan.DRAIN) return; // its rows are read all the same: state stores commit with the last one
         if (rows.option() == null) choose(row);
-        else if (topic == null) choose(rows.option(), rows.option().getBytes(java.nio.charset.StandardCharsets.UTF_8));
+        else if (topic == null) choose(rows.option(), rows.option().getBytes(StandardCharsets.UTF_8));
         int to = rows.partitionOf(row);
         if (to >= partitions && to >= (partitions = cluster().look(topic))) throw Errors.unknown(topic + "-" + to, null);
         long timestamp = rows.timestampOf(row);
@@ -138,7 +143,7 @@ final class PartWriter implements DataWriter<InternalRow> {
 
     private void begin() {
         Failpoints.reach("before-begin");
-        var settings = ProducerSettings.of(ticket, partitions);
+        Map<String, Object> settings = ProducerSettings.of(ticket, partitions);
         if (!ticket.isTransactional()) {
             producer = Producers.shared(settings);
             return;
@@ -192,7 +197,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         }
         throw new SinkException(ticket.tooLong()
                 .replace("{part}", String.valueOf(partition))
-                .replace("{took_s}", String.format(java.util.Locale.ROOT, "%.1f", ms / 1000.0)));
+                .replace("{took_s}", String.format(Locale.ROOT, "%.1f", ms / 1000.0)));
     }
 
     @Override
@@ -201,7 +206,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         fields.put("part", partition);
         fields.put("attempt", attempt);
         fields.put("execution", ticket.execution());
-        fields.put("plan", ticket.plan().name().toLowerCase(java.util.Locale.ROOT));
+        fields.put("plan", ticket.plan().name().toLowerCase(Locale.ROOT));
         if (producer == null) return new Part(fields); // no rows, or none to write: no transaction
         Failpoints.reach("pre-commit-kafka");
         if (ticket.guarantee() != Ticket.Guarantee.NONE) flush();
@@ -232,7 +237,7 @@ final class PartWriter implements DataWriter<InternalRow> {
             throw Errors.of(e, name);
         }
         if (failed != null) throw failure();
-        if (ticket.isTransactional() && written.records() != sent)
+        if (written.records() != sent)
             throw new SinkException(
                     "EO-PREPARE",
                     name + ": the brokers acknowledged " + written.records() + " of " + sent + " records",

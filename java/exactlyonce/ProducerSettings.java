@@ -2,6 +2,8 @@ package exactlyonce;
 
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.config.ConfigException;
@@ -34,12 +36,18 @@ final class ProducerSettings {
 
     private static final AtomicBoolean WARNED = new AtomicBoolean();
 
+    /** The client logs each look at its settings. */
+    private static final Set<Map<String, Object>> CHECKED = ConcurrentHashMap.newKeySet();
+
     private ProducerSettings() {}
 
     /** Makes sure on the driver that the client takes the settings, before a task finds out. */
     static void check(Ticket ticket) {
+        Map<String, Object> settings = of(ticket, 1);
+        if (CHECKED.contains(settings)) return;
         try {
-            new ProducerConfig(new HashMap<>(of(ticket, 1)));
+            new ProducerConfig(new HashMap<>(settings));
+            CHECKED.add(settings);
         } catch (ConfigException e) {
             throw Errors.of(e, ticket.sink());
         }
