@@ -26,7 +26,7 @@ export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
 .PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka \
-	test-librdkafka s3 test-s3 test-hdfs test-extras test-pythons tutorial check docs benchmark guard soak faults \
+	test-librdkafka s3 test-s3 test-hdfs test-extras test-pythons tutorial jar check docs benchmark guard soak faults \
 	faults-compare audit sbom clean lock lock-jars
 
 help: ## This list
@@ -116,12 +116,16 @@ test-hdfs: archive ## Streams with their checkpoint on a local HDFS, killed, and
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	TEST_HDFS=1 $(PYTHON) -m pytest tests/integration/test_hdfs.py tests/faults/test_lab_file_stores.py -rs $(PYTEST_ARGS)
 
-check: setup ## Lint, format, types, import contracts, API reference
+jar: setup ## The sink's jar, from java/: into the package, with its sum
+	@$(PYTHON) tools/jar.py build
+
+check: setup ## Lint, format, types, import contracts, API reference; and that the jar is what java/ gives
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports --no-logo
 	$(PYTHON) tools/api_reference.py
+	$(PYTHON) tools/jar.py check
 
 docs: setup ## The API reference, .run/docs, from the docstrings
 	$(PYTHON) tools/api_reference.py
@@ -158,5 +162,5 @@ lock: ## Rebuild constraints.txt from pyproject.toml (needs uv)
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --no-emit-index-url \
 		--custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
 
-lock-jars: setup ## Rebuild ivy.sha256 from ivy.xml
-	@$(PYTHON) -m exactly_once.local.jars
+lock-jars: setup ## Rebuild the sums of jars from ivy.xml and java/ivy.xml
+	@$(PYTHON) -m exactly_once.local.jars ivy.xml java/ivy.xml

@@ -1,11 +1,14 @@
-"""Puts the connector and the jars for s3a:// into a folder: ``preload.py FOLDER``. A step of deploy/Dockerfile."""
+"""Puts the connector, the sink's jar and the jars for s3a:// into a folder: ``preload.py FOLDER``.
+
+A step of deploy/Dockerfile.
+"""
 
 import argparse
 import hashlib
 import shutil
 from pathlib import Path
 
-from exactly_once.local.jars import cache_folder, connector_jars, resolve_other
+from exactly_once.local.jars import cache_folder, resolve_other, session_jars
 
 S3 = Path(__file__).parent / "s3"
 
@@ -25,7 +28,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    for jar in [*connector_jars(), *s3_jars()]:
+    for jar in [*session_jars(), *s3_jars()]:
         shutil.copy(jar, args.folder)
 
 

@@ -1,6 +1,7 @@
 """Exactly-once output from PySpark Structured Streaming to Kafka, by two-phase commit.
 
 >>> import exactly_once
+>>> spark = exactly_once.configure(SparkSession.builder).getOrCreate()  # doctest: +SKIP
 >>> exactly_once.register(spark)                                  # doctest: +SKIP
 >>> (df.writeStream.format("kafka_exactly_once")                  # doctest: +SKIP
 ...    .option("sink.id", "orders").option("topic", "orders_out")
@@ -21,9 +22,44 @@ if TYPE_CHECKING:
     from exactly_once.participant import Participant
     from exactly_once.spark.foreach_batch import ForeachBatch
 
-__all__ = ["ExactlyOnceError", "__version__", "foreach_batch", "register", "written"]
+__all__ = ["ExactlyOnceError", "__version__", "configure", "foreach_batch", "jar", "register", "written"]
 
 __version__ = "0.1.0"
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Add to a session that is not started yet what the sink needs: its jar, and Spark's Kafka connector.
+
+    >>> spark = exactly_once.configure(SparkSession.builder.appName("orders")).getOrCreate()  # doctest: +SKIP
+
+    The jar comes with this package and goes into ``spark.jars``. The connector goes into ``spark.jars.packages``, in
+    the release for the PySpark that is installed; Spark downloads it from Maven Central, once. It is left out where
+    ``spark.jars``, ``spark.jars.packages`` or Spark's own folder of jars has it already. What ``builder`` has in these
+    two settings stays; as with any setting of a builder, it replaces what ``spark-defaults.conf`` has there.
+
+    Without a network, download the connector and what it depends on beforehand, and name the files:
+
+    >>> builder.config("spark.jars", "/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar,...")          # doctest: +SKIP
+    >>> spark = exactly_once.configure(builder).getOrCreate()                                 # doctest: +SKIP
+
+    Where something else starts the session (spark-submit, a notebook, a cluster's service), add the file that
+    :func:`jar` names to ``spark.jars`` there.
+
+    Returns
+    -------
+    SparkSession.Builder
+        The same builder.
+    """
+    from exactly_once.spark import session
+
+    return session.configure(builder)
+
+
+def jar() -> str:
+    """Return the path of the sink's jar, for ``spark.jars`` and ``spark-submit --jars``."""
+    from exactly_once.spark.session import JAR
+
+    return str(JAR)
 
 
 def register(spark: SparkSession) -> None:

@@ -84,6 +84,12 @@ class UnsupportedMode(ExactlyOnceError):
     code = "EO-MODE"
 
 
+class SessionWithoutJar(ExactlyOnceError):
+    """The JVM of the Spark session does not find the sink's classes."""
+
+    code = "EO-SESSION-JAR"
+
+
 class CheckpointUnusable(ExactlyOnceError):
     """The checkpoint location is missing or torn, or the driver's Python process cannot read it."""
 

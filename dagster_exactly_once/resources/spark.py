@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Self
 from dagster import ConfigurableResource
 from pydantic import Field
 
+import exactly_once
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.jars import connector_jars
 from exactly_once.local.java import find_java
 from exactly_once.local.spark_home import fast_spark_home
+from exactly_once.spark.session import with_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,7 +149,9 @@ class SparkSessionResource(ConfigurableResource):
         default=True, description="Add Spark's Kafka connector; False where the runtime or the image has it already."
     )
     worker_python: str | None = Field(default=None, description="Python of the workers; by default the driver's own.")
-    conf: dict[str, str] = Field(default={}, description="More Spark settings; they win over all others.")
+    conf: dict[str, str] = Field(
+        default={}, description="More Spark settings; they win over all others. The sink's jar is added to spark.jars."
+    )
 
     @classmethod
     def from_environment(cls, prefix: str = "EXACTLY_ONCE_SPARK_", **fields: Any) -> Self:
@@ -185,7 +189,8 @@ class SparkSessionResource(ConfigurableResource):
             settings["spark.python.unix.domain.socket.enabled"] = "false"
         if self.ui:
             settings["spark.ui.enabled"] = "true"
-        return settings | self.conf
+        settings |= self.conf
+        return settings | {"spark.jars": with_jar(settings.get("spark.jars"))}
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
@@ -220,8 +225,6 @@ class SparkSessionResource(ConfigurableResource):
                 "this process has a Spark session already",
                 "Run the op in a process of its own, or stop that session first",
             )
-        import exactly_once
-
         session = spark_session_from_config(self.settings())  # type: ignore[no-untyped-call]
         try:
             exactly_once.register(session)
@@ -243,7 +246,8 @@ class BorrowedSession:
     """Any resource with a ``spark_session``, such as dagster-pyspark's ``PySparkResource``, in place of ours.
 
     The session stays open: who opened it stops it. Its settings are the owner's; a stream needs
-    ``spark.sql.session.timeZone=UTC``, ``spark.speculation=false`` and Spark's Kafka connector.
+    ``spark.sql.session.timeZone=UTC``, ``spark.speculation=false``, Spark's Kafka connector and the sink's jar, which
+    :func:`exactly_once.jar` names.
     """
 
     def __init__(self, resource: Any):
@@ -252,8 +256,6 @@ class BorrowedSession:
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
         """Yield the session with ``format("kafka_exactly_once")`` registered."""
-        import exactly_once
-
         session = self._resource.spark_session
         exactly_once.register(session)
         yield session

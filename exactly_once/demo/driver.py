@@ -75,11 +75,11 @@ def write(spark: SparkSession, sink: Sink, brokers: str, folder: Path, batch: in
 def _session(folder: Path, java: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from exactly_once.local.jars import connector_jars
+    from exactly_once.local.jars import session_jars
 
     places = {
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData {java}",
-        "spark.jars": ",".join(connector_jars()),
+        "spark.jars": ",".join(session_jars()),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }

@@ -42,7 +42,8 @@ public final class Bridge {
         } catch (RuntimeException e) { // py4j's, of many kinds
             throw gone(e);
         }
-        if (answer.has("error")) throw new SinkException(answer.get("error").get("text").asText());
+        if (answer.has("error"))
+            throw new SinkException(answer.get("error").get("text").asText());
         return answer.get("ok");
     }
 

@@ -75,13 +75,16 @@ final class Cluster {
     /** Asks the brokers for the partitions of a topic; throws as {@link #partitions}. */
     int look(String topic) {
         try {
-            List<TopicPartitionInfo> found =
-                    ask(admin.describeTopics(List.of(topic)).topicNameValues().get(topic)).partitions();
+            List<TopicPartitionInfo> found = ask(admin.describeTopics(List.of(topic))
+                            .topicNameValues()
+                            .get(topic))
+                    .partitions();
             if (topics.put(topic, new Seen(found.size(), System.nanoTime())) == null) awaitLeaders(topic, found);
             return found.size();
         } catch (Exception e) {
             topics.remove(topic);
-            if (Errors.cause(e) instanceof UnknownTopicOrPartitionException unknown) throw Errors.unknown(topic, unknown);
+            if (Errors.cause(e) instanceof UnknownTopicOrPartitionException unknown)
+                throw Errors.unknown(topic, unknown);
             throw Errors.of(e, "topic '" + topic + "'");
         }
     }
@@ -93,9 +96,12 @@ final class Cluster {
     private void awaitLeaders(String topic, List<TopicPartitionInfo> partitions) throws InterruptedException {
         Map<TopicPartition, OffsetSpec> led = new HashMap<>();
         for (TopicPartitionInfo one : partitions)
-            if (one.leader() != null && !one.leader().isEmpty()) led.put(new TopicPartition(topic, one.partition()), OffsetSpec.latest());
+            if (one.leader() != null && !one.leader().isEmpty())
+                led.put(new TopicPartition(topic, one.partition()), OffsetSpec.latest());
         try {
-            admin.listOffsets(led, new ListOffsetsOptions().timeoutMs(LEADERS_MS)).all().get();
+            admin.listOffsets(led, new ListOffsetsOptions().timeoutMs(LEADERS_MS))
+                    .all()
+                    .get();
         } catch (ExecutionException e) {
             // the producer waits for a leader that is away, and says so
         }
@@ -104,7 +110,9 @@ final class Cluster {
     /** Asks where the commit log ends. */
     KafkaFuture<Long> logEnd(String log) {
         TopicPartition only = new TopicPartition(log, 0);
-        return admin.listOffsets(Map.of(only, OffsetSpec.latest())).partitionResult(only).thenApply(found -> found.offset());
+        return admin.listOffsets(Map.of(only, OffsetSpec.latest()))
+                .partitionResult(only)
+                .thenApply(found -> found.offset());
     }
 
     /** Asks the coordinator for a transaction. */
@@ -126,12 +134,16 @@ final class Cluster {
         if (isClaimed(ticket, end))
             throw new SinkException(
                     "EO-FENCED",
-                    "another driver or recovery has claimed sink '" + ticket.sink() + "' while this task of batch " + ticket.batch() + " ran",
-                    "If that owner is the right one, stop this driver; otherwise start the stream here again to take the sink back");
+                    "another driver or recovery has claimed sink '" + ticket.sink() + "' while this task of batch "
+                            + ticket.batch() + " ran",
+                    "If that owner is the right one, stop this driver; otherwise start the stream here again to take"
+                            + " the sink back");
         throw new SinkException(
                 "EO-PREPARE",
-                "this task is too late: its execution of batch " + ticket.batch() + " of sink '" + ticket.sink() + "' is over",
-                "No action is needed: the task has ended its own transaction, and the next start writes the batch if it is not decided");
+                "this task is too late: its execution of batch " + ticket.batch() + " of sink '" + ticket.sink()
+                        + "' is over",
+                "No action is needed: the task has ended its own transaction, and the next start writes the batch if"
+                        + " it is not decided");
     }
 
     /** Whether a claim is among the new records of the log; false where they cannot be read in time. */

@@ -7,8 +7,7 @@ import org.apache.kafka.common.header.Header;
 
 /** The running digest of a part's rows, whatever their order: exactly_once/digest.py says what it covers, and why. */
 final class Digest {
-    private static final long NULL =
-            Xxh3.hash("\u00ffexactly-once null".getBytes(StandardCharsets.ISO_8859_1), 0);
+    private static final long NULL = Xxh3.hash("\u00ffexactly-once null".getBytes(StandardCharsets.ISO_8859_1), 0);
     private static final byte[] NOTHING = {};
     private static final Header[] NO_HEADERS = {};
 

@@ -36,14 +36,25 @@ final class Errors {
                     "Correct the column 'timestamp' (a wrong time zone, or seconds for milliseconds), or change "
                             + "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic",
             "InvalidRecordException",
-                    "Correct the row (a compacted topic takes no row without a key), or the setting of the topic that refuses it");
+                    "Correct the row (a compacted topic takes no row without a key), or the setting of the topic that"
+                            + " refuses it");
 
     /** What ends one transaction and not the next one, though no retry of its request may help. */
     private static final Set<String> OF_THE_TRANSACTION = Set.of(
-            "OutOfOrderSequenceException", "InvalidTxnStateException", "InvalidPidMappingException", "UnknownProducerIdException",
-            "TransactionCoordinatorFencedException", "TransactionalIdNotFoundException", "TransactionAbortableException",
-            "ProducerFencedException", "InvalidProducerEpochException", "TransactionAbortedException", "CorruptRecordException",
-            "InterruptException", "AbortableTransactionException", "ApplicationRecoverableException");
+            "OutOfOrderSequenceException",
+            "InvalidTxnStateException",
+            "InvalidPidMappingException",
+            "UnknownProducerIdException",
+            "TransactionCoordinatorFencedException",
+            "TransactionalIdNotFoundException",
+            "TransactionAbortableException",
+            "ProducerFencedException",
+            "InvalidProducerEpochException",
+            "TransactionAbortedException",
+            "CorruptRecordException",
+            "InterruptException",
+            "AbortableTransactionException",
+            "ApplicationRecoverableException");
 
     private Errors() {}
 
@@ -52,27 +63,47 @@ final class Errors {
         Throwable e = cause(thrown);
         if (e instanceof SinkException known) return known;
         if (e instanceof ConfigException)
-            return new SinkException("EO-OPTION", "the Kafka client refuses a setting: " + said(e), "Nothing was written",
-                    "Correct the kafka.* option of that name", e);
+            return new SinkException(
+                    "EO-OPTION",
+                    "the Kafka client refuses a setting: " + said(e),
+                    "Nothing was written",
+                    "Correct the kafka.* option of that name",
+                    e);
         if (e instanceof TopicAuthorizationException denied) {
             String topics = String.join(", ", denied.unauthorizedTopics());
-            return failed("EO-DENIED", name + ": this principal lacks WRITE or DESCRIBE on topic " + topics,
-                    "Grant WRITE and DESCRIBE on the topic " + topics + RIGHTS, e);
+            return failed(
+                    "EO-DENIED",
+                    name + ": this principal lacks WRITE or DESCRIBE on topic " + topics,
+                    "Grant WRITE and DESCRIBE on the topic " + topics + RIGHTS,
+                    e);
         }
         if (e instanceof TransactionalIdAuthorizationException) {
             String prefix = name.replaceFirst("^(eo:[^:]+:).*", "$1");
-            return failed("EO-DENIED", name + ": " + said(e), "Grant WRITE and DESCRIBE on the transactional ids with the prefix " + prefix
-                    + RIGHTS, e);
+            return failed(
+                    "EO-DENIED",
+                    name + ": " + said(e),
+                    "Grant WRITE and DESCRIBE on the transactional ids with the prefix " + prefix + RIGHTS,
+                    e);
         }
         if (e instanceof AuthorizationException || e instanceof AuthenticationException)
-            return failed("EO-DENIED", name + ": " + said(e),
-                    "Correct the credentials or renew the certificate, or grant the right that docs/reference.md lists under 'Rights'", e);
+            return failed(
+                    "EO-DENIED",
+                    name + ": " + said(e),
+                    "Correct the credentials or renew the certificate, or grant the right that docs/reference.md lists"
+                            + " under 'Rights'",
+                    e);
         if (e instanceof InvalidTxnTimeoutException)
-            return failed("EO-TIMEOUT", "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
-                    "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers", e);
+            return failed(
+                    "EO-TIMEOUT",
+                    "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
+                    "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers",
+                    e);
         if (e instanceof ApiException && !mayPass(e))
-            return failed("EO-BROKER-REFUSED", name + ": the brokers refuse a request: " + said(e),
-                    "Correct the setting that the answer names, in the options, of the topic or on the brokers", e);
+            return failed(
+                    "EO-BROKER-REFUSED",
+                    name + ": the brokers refuse a request: " + said(e),
+                    "Correct the setting that the answer names, in the options, of the topic or on the brokers",
+                    e);
         return failed("EO-PREPARE", name + ": " + said(e), HEALTHY, e);
     }
 
@@ -81,23 +112,32 @@ final class Errors {
         Throwable e = cause(thrown);
         String record = "(topic '" + topic + "', key " + shown(key) + ")";
         if (e instanceof RecordTooLargeException || e instanceof RecordBatchTooLargeException)
-            return failed("EO-RECORD", "a record of this part " + record + " is too large: " + said(e),
-                    "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the record smaller", e);
+            return failed(
+                    "EO-RECORD",
+                    "a record of this part " + record + " is too large: " + said(e),
+                    "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the"
+                            + " record smaller",
+                    e);
         if (e instanceof UnknownTopicOrPartitionException) return unknown(topic, e);
         String wayOut = OF_THE_RECORD.get(e.getClass().getSimpleName());
-        if (wayOut == null && e.getClass() == KafkaException.class && String.valueOf(e.getMessage()).contains("one more invalid records"))
+        if (wayOut == null
+                && e.getClass() == KafkaException.class
+                && String.valueOf(e.getMessage()).contains("one more invalid records"))
             wayOut = OF_THE_RECORD.get("InvalidRecordException"); // of another record in its batch
         if (wayOut != null)
-            return failed("EO-RECORD", "the brokers refuse a record of this part " + record + ": " + said(e), wayOut, e);
+            return failed(
+                    "EO-RECORD", "the brokers refuse a record of this part " + record + ": " + said(e), wayOut, e);
         return of(e, name);
     }
 
     /** Returns the error of a record whose topic or partition does not exist. */
     static SinkException unknown(String where, Throwable cause) {
-        return failed("EO-RECORD",
-                "a record goes to a topic or partition that does not exist (" + where + "): it never existed, or was deleted while the stream was "
-                        + "running",
-                "Create the topic or partition, or correct the option or the columns that name it", cause);
+        return failed(
+                "EO-RECORD",
+                "a record goes to a topic or partition that does not exist (" + where
+                        + "): it never existed, or was deleted while the stream was " + "running",
+                "Create the topic or partition, or correct the option or the columns that name it",
+                cause);
     }
 
     /** Returns bytes of a row (a key, a topic) for an error: as text where they are text, shortened. */
@@ -116,12 +156,15 @@ final class Errors {
     static Throwable cause(Throwable thrown) {
         Throwable e = thrown;
         while (e.getCause() != null
-                && (e instanceof ExecutionException || e instanceof CompletionException || e.getClass() == KafkaException.class)) e = e.getCause();
+                && (e instanceof ExecutionException
+                        || e instanceof CompletionException
+                        || e.getClass() == KafkaException.class)) e = e.getCause();
         return e;
     }
 
     private static boolean mayPass(Throwable e) {
-        return e instanceof RetriableException || OF_THE_TRANSACTION.contains(e.getClass().getSimpleName());
+        return e instanceof RetriableException
+                || OF_THE_TRANSACTION.contains(e.getClass().getSimpleName());
     }
 
     private static String said(Throwable e) {

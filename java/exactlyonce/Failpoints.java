@@ -40,7 +40,8 @@ final class Failpoints {
             case "wait" -> {
                 while (Files.exists(reached)) Thread.sleep(20);
             }
-            default -> Thread.sleep(action[0].equals("sleep") ? (long) (Double.parseDouble(action[1]) * 1000) : 3_600_000);
+            default ->
+                Thread.sleep(action[0].equals("sleep") ? (long) (Double.parseDouble(action[1]) * 1000) : 3_600_000);
         }
     }
 }

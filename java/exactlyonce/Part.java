@@ -12,7 +12,9 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
  *
  * <p>The driver reads it through an interface of the JDK: after ADD JAR in local mode, driver and executor have this class from two loaders.
  */
-final class Part implements WriterCommitMessage, Supplier<Map<String, Object>> { // no record: Kryo, as spark.serializer, cannot make one
+final class Part
+        implements WriterCommitMessage,
+                Supplier<Map<String, Object>> { // no record: Kryo, as spark.serializer, cannot make one
     private static final long serialVersionUID = 1;
 
     private final LinkedHashMap<String, Object> fields;

@@ -44,8 +44,8 @@ final class PartWriter implements DataWriter<InternalRow> {
             if (epoch != ticket.batch() || !ticket.query().equals(query))
                 throw new SinkException(
                         "EO-PROTOCOL",
-                        "Spark runs batch " + epoch + " of query " + query + ", but the driver planned batch " + ticket.batch() + " of query "
-                                + ticket.query(),
+                        "Spark runs batch " + epoch + " of query " + query + ", but the driver planned batch "
+                                + ticket.batch() + " of query " + ticket.query(),
                         "Use trigger(processingTime=...) or trigger(availableNow=True); other modes are not supported");
             return new PartWriter(ticket, partition);
         }
@@ -104,11 +104,13 @@ final class PartWriter implements DataWriter<InternalRow> {
 
     @Override
     public void write(InternalRow row) {
-        if (ticket.plan() == Ticket.Plan.DRAIN) return; // its rows are read all the same: state stores commit with the last one
+        if (ticket.plan() == Ticket.Plan.DRAIN)
+            return; // its rows are read all the same: state stores commit with the last one
         if (rows.option() == null) choose(row);
         else if (topic == null) choose(rows.option(), rows.option().getBytes(StandardCharsets.UTF_8));
         int to = rows.partitionOf(row);
-        if (to >= partitions && to >= (partitions = cluster().look(topic))) throw Errors.unknown(topic + "-" + to, null);
+        if (to >= partitions && to >= (partitions = cluster().look(topic)))
+            throw Errors.unknown(topic + "-" + to, null);
         long timestamp = rows.timestampOf(row);
         Header[] headers = rows.headersOf(row);
         byte[] key = rows.key().of(row), value = rows.value().of(row);
@@ -120,7 +122,12 @@ final class PartWriter implements DataWriter<InternalRow> {
         if (timestamp != 0) choseTimestamp++;
         bytes += (key == null ? 0 : key.length) + (value == null ? 0 : value.length);
         send(new ProducerRecord<>(
-                topic, to < 0 ? null : to, timestamp == 0 ? null : timestamp, key, value, headers == null ? null : Arrays.asList(headers)));
+                topic,
+                to < 0 ? null : to,
+                timestamp == 0 ? null : timestamp,
+                key,
+                value,
+                headers == null ? null : Arrays.asList(headers)));
         if (++sent % ROWS_BETWEEN_LOOKS == 0 && failed == null) checkAge();
         Failpoints.reach("mid-write");
     }
@@ -151,7 +158,9 @@ final class PartWriter implements DataWriter<InternalRow> {
         try {
             TransactionalProducer opened = Producers.take(settings, name);
             transaction = opened;
-            cluster.checkInTime(ticket, Cluster.ask(cluster.logEnd(ticket.log()))); // behind the initialisation: late tasks begin nothing
+            cluster.checkInTime(
+                    ticket,
+                    Cluster.ask(cluster.logEnd(ticket.log()))); // behind the initialisation: late tasks begin nothing
             producerId = opened.producerId();
             epoch = opened.epoch();
             if (producerId < 0) {
@@ -213,7 +222,11 @@ final class PartWriter implements DataWriter<InternalRow> {
         if (!ticket.isTransactional()) return new Part(fields);
         Failpoints.reach("after-flush");
         checkOpen();
-        if (!ticket.keeps(sent, digest.text())) { // of a replay: the part of before is there, or the driver says that its rows did not come again
+        if (!ticket.keeps(
+                sent,
+                digest
+                        .text())) { // of a replay: the part of before is there, or the driver says that its rows did
+                                    // not come again
             abort();
             return new Part(fields);
         }
@@ -256,18 +269,23 @@ final class PartWriter implements DataWriter<InternalRow> {
             throw Errors.of(e, name);
         }
         checkAge();
-        if (seen.state() != TransactionState.ONGOING || seen.producerId() != producerId || seen.producerEpoch() != epoch)
+        if (seen.state() != TransactionState.ONGOING
+                || seen.producerId() != producerId
+                || seen.producerEpoch() != epoch)
             throw new SinkException(
                     "EO-PREPARE",
-                    name + ": the broker reports " + seen.state() + " at producer epoch " + seen.producerEpoch() + ", not Ongoing at " + epoch
-                            + ": the transaction was ended by its timeout of " + seen.transactionTimeoutMs() + " ms or by another client",
-                    "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses this transactional id");
+                    name + ": the broker reports " + seen.state() + " at producer epoch " + seen.producerEpoch()
+                            + ", not Ongoing at " + epoch + ": the transaction was ended by its timeout of "
+                            + seen.transactionTimeoutMs() + " ms or by another client",
+                    "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses"
+                            + " this transactional id");
     }
 
     /** Returns what the digest covers, so that it can be computed again from the records that a reader gets. */
     private String form() {
         if (rows.isPlain()) return "plain";
-        if ((chosePartition != 0 && chosePartition != sent) || (choseTimestamp != 0 && choseTimestamp != sent)) return "mixed";
+        if ((chosePartition != 0 && chosePartition != sent) || (choseTimestamp != 0 && choseTimestamp != sent))
+            return "mixed";
         return "row" + (chosePartition != 0 ? "+partition" : "") + (choseTimestamp != 0 ? "+timestamp" : "");
     }
 

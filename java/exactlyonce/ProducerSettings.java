@@ -69,7 +69,8 @@ final class ProducerSettings {
             long delivery = number(user, "delivery.timeout.ms", DEFAULT_DELIVERY_MS);
             long linger = number(user, "linger.ms", Math.min(LINGER_MS, delivery / 4));
             found.put("linger.ms", String.valueOf(linger));
-            long request = Math.max(1, Math.min(DEFAULT_REQUEST_MS, delivery - linger)); // the client refuses a sum above delivery
+            long request = Math.max(
+                    1, Math.min(DEFAULT_REQUEST_MS, delivery - linger)); // the client refuses a sum above delivery
             found.putIfAbsent("request.timeout.ms", String.valueOf(request));
         }
         return found;
@@ -77,14 +78,17 @@ final class ProducerSettings {
 
     /** Returns a size of which two batches of each partition fit into the buffer: a full one makes them all go out half empty. */
     private static long batchSize(Map<String, String> user, int partitions) {
-        long room = number(user, "buffer.memory", DEFAULT_BUFFER) / ((long) BATCHES_OF_A_PARTITION * Math.max(1, partitions));
+        long room = number(user, "buffer.memory", DEFAULT_BUFFER)
+                / ((long) BATCHES_OF_A_PARTITION * Math.max(1, partitions));
         long wanted = number(user, "batch.size", BATCH_SIZE);
         long size = Math.min(wanted, Math.max(SMALLEST_BATCH, room));
         if (size < wanted && user.containsKey("batch.size") && !WARNED.getAndSet(true))
             LOG.warn(
-                    "kafka.batch.size={} times {} partitions does not fit into kafka.buffer.memory; the sink uses {}. Raise kafka.buffer.memory, "
-                            + "or leave kafka.batch.size out",
-                    wanted, partitions, size);
+                    "kafka.batch.size={} times {} partitions does not fit into kafka.buffer.memory; the sink uses {}."
+                            + " Raise kafka.buffer.memory, or leave kafka.batch.size out",
+                    wanted,
+                    partitions,
+                    size);
         return size;
     }
 

@@ -17,7 +17,8 @@ final class Producers {
     private record Idle(TransactionalProducer producer, long since) {}
 
     private static final ArrayDeque<Idle> IDLE = new ArrayDeque<>();
-    private static final ConcurrentHashMap<Map<String, Object>, KafkaProducer<byte[], byte[]>> SHARED = new ConcurrentHashMap<>();
+    private static final ConcurrentHashMap<Map<String, Object>, KafkaProducer<byte[], byte[]>> SHARED =
+            new ConcurrentHashMap<>();
 
     private static final ExecutorService BESIDE = Executors.newCachedThreadPool(work -> {
         Thread thread = new Thread(work, "exactly-once");
@@ -49,7 +50,8 @@ final class Producers {
                 if (System.nanoTime() - one.since > IDLE_NS) {
                     i.remove();
                     BESIDE.execute(one.producer::leave);
-                } else if (one.producer.settings.equals(settings) && (any == null || one.producer.id().equals(id))) {
+                } else if (one.producer.settings.equals(settings)
+                        && (any == null || one.producer.id().equals(id))) {
                     any = one.producer;
                 }
             }

@@ -18,15 +18,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * @param key the key's column; -1, as for the others: there is none
  * @param keyPrefix what a schema registry puts before each key; empty without one
  */
-record Rows(
-        String option,
-        int topic,
-        Bytes key,
-        Bytes value,
-        int partition,
-        int headers,
-        int timestamp,
-        TopicRule rule)
+record Rows(String option, int topic, Bytes key, Bytes value, int partition, int headers, int timestamp, TopicRule rule)
         implements Serializable {
     private static final long serialVersionUID = 1;
 

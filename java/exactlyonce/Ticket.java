@@ -54,9 +54,12 @@ record Ticket(
 
     static Ticket of(JsonNode t, StructType schema) {
         Set<String> lost = new HashSet<>();
-        for (JsonNode part : t.get("lost")) lost.add(rows(part.get(0).asLong(), part.get(1).asText()));
+        for (JsonNode part : t.get("lost"))
+            lost.add(rows(part.get(0).asLong(), part.get(1).asText()));
         HashMap<String, String> client = new HashMap<>();
-        t.get("client").properties().forEach(e -> client.put(e.getKey(), e.getValue().asText()));
+        t.get("client")
+                .properties()
+                .forEach(e -> client.put(e.getKey(), e.getValue().asText()));
         List<String> allowed = new ArrayList<>();
         for (JsonNode name : t.get("allowed")) allowed.add(name.asText());
         return new Ticket(

@@ -14,7 +14,8 @@ record TopicRule(List<String> allowed) implements Serializable {
     String refusal(String topic) {
         if (!NAME.matcher(topic).matches())
             return "is not a name that Kafka allows (1 to 249 letters, digits, '.', '_' and '-')";
-        if (COMMIT_LOG.matcher(topic).matches()) return "is the commit log of a sink, to which only that sink may write";
+        if (COMMIT_LOG.matcher(topic).matches())
+            return "is the commit log of a sink, to which only that sink may write";
         if (topic.startsWith("__")) return "is a topic of Kafka's own (its name begins with '__')";
         if (!allowed.isEmpty() && allowed.stream().noneMatch(pattern -> matches(pattern, topic)))
             return "is not among sink.topics.allowed=" + String.join(",", allowed);
@@ -23,7 +24,8 @@ record TopicRule(List<String> allowed) implements Serializable {
 
     private static boolean matches(String pattern, String topic) {
         StringBuilder any = new StringBuilder();
-        for (String literal : pattern.split("\\*", -1)) any.append(any.isEmpty() ? "" : ".*").append(Pattern.quote(literal));
+        for (String literal : pattern.split("\\*", -1))
+            any.append(any.isEmpty() ? "" : ".*").append(Pattern.quote(literal));
         return topic.matches(any.toString());
     }
 }

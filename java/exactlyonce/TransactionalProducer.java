@@ -53,7 +53,9 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
         static Internals of() throws ReflectiveOperationException {
             Field manager = field(KafkaProducer.class, "transactionManager");
             Class<?> type = manager.getType();
-            Field state = field(type, "currentState"), identity = field(type, "producerIdAndEpoch"), sequences = field(type, "txnPartitionMap");
+            Field state = field(type, "currentState"),
+                    identity = field(type, "producerIdAndEpoch"),
+                    sequences = field(type, "txnPartitionMap");
             Method reset = sequences.getType().getDeclaredMethod("reset");
             reset.setAccessible(true);
             return new Internals(
@@ -62,7 +64,10 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
                     field(type, "transactionalId"),
                     state,
                     named(state.getType(), "UNINITIALIZED"),
-                    List.of(field(type, PARTITIONS.get(0)), field(type, PARTITIONS.get(1)), field(type, PARTITIONS.get(2))),
+                    List.of(
+                            field(type, PARTITIONS.get(0)),
+                            field(type, PARTITIONS.get(1)),
+                            field(type, PARTITIONS.get(2))),
                     field(type, "transactionStarted"),
                     field(type, "lastError"),
                     identity,
@@ -80,7 +85,8 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
         }
 
         private static Object named(Class<?> type, String name) throws NoSuchFieldException {
-            for (Object constant : type.getEnumConstants()) if (constant.toString().equals(name)) return constant;
+            for (Object constant : type.getEnumConstants())
+                if (constant.toString().equals(name)) return constant;
             throw new NoSuchFieldException(type + "." + name);
         }
     }
@@ -117,7 +123,9 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
         try {
             internals = Internals.of();
         } catch (ReflectiveOperationException | RuntimeException e) {
-            LOG.warn("this kafka-clients lets no producer be used again: each part of a batch makes a new one ({})", e.toString());
+            LOG.warn(
+                    "this kafka-clients lets no producer be used again: each part of a batch makes a new one ({})",
+                    e.toString());
         }
         looked = true;
     }

@@ -12,7 +12,8 @@ final class Written {
     private static final class Extent {
         private final String topic;
         private final int partition;
-        private final long first; // -1: the broker knew the batch, of a request whose answer was lost, and did not say where it is
+        private final long
+                first; // -1: the broker knew the batch, of a request whose answer was lost, and did not say where it is
         private long records;
 
         Extent(RecordMetadata of) {
@@ -29,7 +30,8 @@ final class Written {
     void add(RecordMetadata record) {
         Extent to = last;
         if (to == null || to.partition != record.partition() || !to.topic.equals(record.topic()))
-            to = last = extents.computeIfAbsent(new TopicPartition(record.topic(), record.partition()), p -> new Extent(record));
+            to = last = extents.computeIfAbsent(
+                    new TopicPartition(record.topic(), record.partition()), p -> new Extent(record));
         to.records++;
         records++;
     }
@@ -44,5 +46,4 @@ final class Written {
         for (Extent e : extents.values()) found.add(List.of(e.topic, e.partition, e.first, e.records));
         return found;
     }
-
 }

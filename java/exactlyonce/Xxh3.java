@@ -8,13 +8,17 @@ import java.nio.ByteOrder;
 final class Xxh3 {
     private static final VarHandle LONG = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
     private static final VarHandle INT = MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
-    private static final byte[] SECRET = java.util.HexFormat.of().parseHex(
-        "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221b8084674f743248ee0"
-        + "3590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e0"
-        + "4bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d1"
-        + "7ad031ce45cb3a8f95160428afd7fbcabb4b407e");
-    private static final long P1 = 0x9E3779B185EBCA87L, P2 = 0xC2B2AE3D27D4EB4FL, P3 = 0x165667B19E3779F9L,
-        P4 = 0x85EBCA77C2B2AE63L, P5 = 0x27D4EB2F165667C5L;
+    private static final byte[] SECRET = java.util.HexFormat.of()
+            .parseHex(
+                    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221b8084674f743248ee0"
+                        + "3590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e0"
+                        + "4bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d1"
+                        + "7ad031ce45cb3a8f95160428afd7fbcabb4b407e");
+    private static final long P1 = 0x9E3779B185EBCA87L,
+            P2 = 0xC2B2AE3D27D4EB4FL,
+            P3 = 0x165667B19E3779F9L,
+            P4 = 0x85EBCA77C2B2AE63L,
+            P5 = 0x27D4EB2F165667C5L;
     private static final long Q1 = 0x9E3779B1L, Q2 = 0x85EBCA77L, Q3 = 0xC2B2AE3DL;
 
     private Xxh3() {}
@@ -53,8 +57,12 @@ final class Xxh3 {
     /** Returns the hash of {@code in}. */
     static long hash(byte[] in, long seed) {
         int n = in.length;
-        if (n <= 16) return n > 8 ? from9(in, n, seed) : n >= 4 ? from4(in, n, seed) : n > 0 ? from1(in, n, seed)
-            : avalanche64(seed ^ l(SECRET, 56) ^ l(SECRET, 64));
+        if (n <= 16)
+            return n > 8
+                    ? from9(in, n, seed)
+                    : n >= 4
+                            ? from4(in, n, seed)
+                            : n > 0 ? from1(in, n, seed) : avalanche64(seed ^ l(SECRET, 56) ^ l(SECRET, 64));
         if (n <= 128) return to128(in, n, seed);
         return n <= 240 ? to240(in, n, seed) : large(in, n, seed);
     }

@@ -15,7 +15,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import end_one
-from exactly_once.local.jars import connector_jars
+from exactly_once.local.jars import session_jars
 from exactly_once.options import PRODUCERS
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.outcomes import Outcome
@@ -26,8 +26,8 @@ from tests.support.stream import Input, Job, Row, Run, SparkDriver
 
 
 def connector() -> dict[str, str]:
-    """Settings of a driver that knows Spark's own Kafka source and sink."""
-    return {"spark.jars": ",".join(connector_jars())}
+    """Settings of a driver that knows Spark's own Kafka source and sink, and this one."""
+    return {"spark.jars": ",".join(session_jars())}
 
 
 StartDriver = Callable[..., SparkDriver]

@@ -29,6 +29,7 @@ from dagster_k8s import K8sRunLauncher
 from dagster_k8s.container_context import K8sContainerContext
 from dagster_k8s.job import UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
 
+import exactly_once
 from exactly_once.local.java import OLDEST_JAVA
 
 ROOT = Path(__file__).parents[2]
@@ -243,7 +244,7 @@ def test_the_environment_of_a_run_loads_the_code_location_with_spark_on_kubernet
     settings = resources["spark"].settings()
     assert settings["spark.master"] == "k8s://https://kubernetes.default.svc"
     assert settings["spark.driver.host"] == "10.1.2.3" and settings["spark.kubernetes.driver.pod.name"] == "run-1"
-    assert settings["spark.kubernetes.namespace"] == "streams" and "spark.jars" not in settings
+    assert settings["spark.kubernetes.namespace"] == "streams" and settings["spark.jars"] == exactly_once.jar()
     assert "$(" not in json.dumps(settings)
     assert resources["checkpoints"].root == "s3a://checkpoints/streams"
     assert not resources["spark"].local_checkpoints

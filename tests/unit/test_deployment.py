@@ -2,6 +2,7 @@
 
 import pytest
 
+import exactly_once
 from resources.deployment import resources
 from sensors.notices import notifier
 
@@ -29,7 +30,7 @@ def test_on_a_cluster_the_environment_says_where(tmp_path, monkeypatch):
     found = resources(tmp_path)
     spark = found["spark"]
     assert (spark.master, spark.connector, spark.local_checkpoints) == ("k8s://https://cluster", False, False)
-    assert spark.conf == {"spark.executor.instances": "4"} and "spark.jars" not in spark.settings()
+    assert spark.conf == {"spark.executor.instances": "4"} and spark.settings()["spark.jars"] == exactly_once.jar()
     assert found["checkpoints"].root == "s3://checkpoints/streams"
 
 

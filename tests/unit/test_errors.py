@@ -22,6 +22,7 @@ CODES = {
     "EO-OPTION": "InvalidOption",
     "EO-SCHEMA": "InvalidSchema",
     "EO-MODE": "UnsupportedMode",
+    "EO-SESSION-JAR": "SessionWithoutJar",
     "EO-CHECKPOINT": "CheckpointUnusable",
     "EO-REWOUND": "CheckpointRewound",
     "EO-SINK-OWNED": "SinkOwned",

@@ -47,17 +47,21 @@ def test_the_wheel_installs_its_two_packages_and_what_spark_looks_for(wheel: zip
     assert tops == {"exactly_once", "dagster_exactly_once", "pyspark_kafka_exactly_once.py"}
 
 
-def test_beside_code_the_wheel_has_the_pinned_jars_and_the_markers_of_its_types(wheel: zipfile.ZipFile) -> None:
-    """Without ivy.xml an installed sink cannot resolve the connector; without the markers every type is Any."""
+def test_beside_code_the_wheel_has_the_jar_the_pinned_jars_and_the_markers_of_its_types(wheel: zipfile.ZipFile) -> None:
+    """Without the jar there is no sink; without ivy.xml it cannot resolve the connector; without the markers every type
+    is Any."""
     assert sorted(name for name in installed(wheel) if not name.endswith(".py")) == [
         "dagster_exactly_once/dagster.yaml",
         "dagster_exactly_once/py.typed",
         "exactly_once/local/ivy.sha256",
         "exactly_once/local/ivy.xml",
         "exactly_once/py.typed",
+        "exactly_once/spark/exactly-once-spark.jar",
+        "exactly_once/spark/exactly-once-spark.jar.sha256",
     ]
     for name in ("ivy.xml", "ivy.sha256"):
         assert wheel.read(f"exactly_once/local/{name}") == (ROOT / name).read_bytes()
+    assert wheel.read("exactly_once/spark/exactly-once-spark.jar") == Path(exactly_once.jar()).read_bytes()
     assert wheel.read("dagster_exactly_once/dagster.yaml") == (ROOT / "dagster.yaml").read_bytes()
 
 

@@ -1,0 +1,89 @@
+"""What a Spark session needs to have the sink: its jar, and Spark's Kafka connector. And whether a session has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exactly_once.errors import SessionWithoutJar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Built from ``java/`` by ``make jar``; it holds no more than this project's own classes.
+JAR = Path(__file__).with_name("exactly-once-spark.jar")
+
+#: By which Spark's JVM knows ``format("kafka_exactly_once")``.
+SINK_CLASS = "exactlyonce.Sink"
+
+_CONNECTOR = "spark-sql-kafka-0-10"
+
+#: The last connector of each minor release of Spark that resolved with all that it depends on: mirrors of Maven Central
+#: lack parts of later ones. It serves every later patch of the minor, and 4.2's serves 4.3.
+_LAST_CONNECTORS = {"3.5": "3.5.7", "4.0": "4.0.0", "4.1": "4.1.1", "4.2": "4.2.0", "4.3": "4.2.0"}
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Add the sink's jar, and Spark's Kafka connector unless it is there already, to what ``builder`` has."""
+    from pyspark import __version__
+
+    options: dict[str, Any] = builder._options
+    jars, packages = (_listed(options.get(name)) for name in ("spark.jars", "spark.jars.packages"))
+    builder = builder.config("spark.jars", with_jar(options.get("spark.jars")))
+    if any(_CONNECTOR in jar for jar in (*jars, *packages, *_of_spark_itself())):
+        return builder
+    return builder.config("spark.jars.packages", ",".join([*packages, connector(__version__)]))
+
+
+def with_jar(jars: str | None) -> str:
+    """Return ``spark.jars`` with the sink's jar, unless a file of its name is there: Spark takes no two of one name."""
+    listed = _listed(jars)
+    return ",".join(listed if any(Path(jar).name == JAR.name for jar in listed) else [*listed, str(JAR)])
+
+
+def connector(spark: str) -> str:
+    """Return the Maven coordinates of the Kafka connector for a release of Spark, such as ``4.2.0``."""
+    minor = ".".join(spark.split(".")[:2])
+    last = _LAST_CONNECTORS.get(minor, spark)
+    scala = "2.12" if minor.startswith("3.") else "2.13"
+    return f"org.apache.spark:{_CONNECTOR}_{scala}:{min(last, spark, key=_numbers)}"
+
+
+def has_jar(spark: SparkSession) -> bool:
+    """Return whether the JVM of a session finds the sink's jar; nothing is logged when it does not."""
+    jvm: Any = spark.sparkContext._jvm
+    # py4j's view answers for a class that is not there with a package of that name
+    return type(getattr(jvm.exactlyonce, SINK_CLASS.rpartition(".")[2])).__name__ == "JavaClass"
+
+
+def check_jar(spark: SparkSession) -> None:
+    """Refuse a session without the sink's jar, before anything begins.
+
+    Raises
+    ------
+    SessionWithoutJar
+    """
+    if not has_jar(spark):
+        raise SessionWithoutJar(
+            f"This Spark session does not have the sink's jar ({SINK_CLASS} is not on the JVM's class path)",
+            "Stop the session, and build it by exactly_once.configure(SparkSession.builder...).getOrCreate(); where "
+            "others start it (spark-submit, a cluster, a notebook), add the file that exactly_once.jar() names to "
+            "spark.jars",
+        )
+
+
+def _of_spark_itself() -> Iterable[str]:
+    """Return the connectors in Spark's own folder of jars, as some distributions and images have it."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    return [jar.name for jar in (Path(_find_spark_home()) / "jars").glob(f"{_CONNECTOR}_*.jar")]
+
+
+def _listed(value: str | None) -> list[str]:
+    return [item.strip() for item in (value or "").split(",") if item.strip()]
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", release)[:3]]

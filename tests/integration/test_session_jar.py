@@ -1,0 +1,62 @@
+"""Whether a real session has the sink's jar, asked before anything starts. Each in a driver of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from exactly_once.local.jars import connector_jars
+from exactly_once.local.spark_home import fast_spark_home
+
+_DRIVER = """
+import json, sys
+import exactly_once
+from exactly_once.errors import SessionWithoutJar
+from exactly_once.spark.session import check_jar, has_jar
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+builder = builder.config("spark.jars", sys.argv[2])
+spark = (exactly_once.configure(builder) if sys.argv[1] == "configured" else builder).getOrCreate()
+said = ""
+try:
+    check_jar(spark)
+except SessionWithoutJar as refused:
+    said = str(refused)
+java, known = spark._jvm.java, []
+register = java.lang.Class.forName("org.apache.spark.sql.sources.DataSourceRegister")
+formats = java.util.ServiceLoader.load(register).iterator()  # as Spark looks a format up
+while formats.hasNext():
+    known.append(formats.next().getClass().getName())
+print(json.dumps({"has_jar": has_jar(spark), "said": said, "known": known}))
+spark.stop()
+"""
+
+
+def driver(how: str) -> tuple[dict[str, object], str]:
+    """What a driver whose user has the connector as files finds, and what it logs."""
+    environment = {**os.environ, "SPARK_HOME": str(fast_spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", _DRIVER, how, ",".join(connector_jars())]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return json.loads(ended.stdout.splitlines()[-1]), ended.stderr
+
+
+def test_a_configured_session_has_the_sink() -> None:
+    """The class is on the JVM's class path, and Spark's own look for formats finds it, without a network."""
+    found, _ = driver("configured")
+    assert found["has_jar"] is True and found["said"] == ""
+    assert "exactlyonce.Sink" in found["known"]  # type: ignore[operator]
+
+
+def test_a_session_without_the_jar_is_refused_in_one_sentence_with_the_way_out() -> None:
+    """Guards against a ClassNotFoundException of Spark's in the middle of a start, and against a trace in the log."""
+    found, log = driver("plain")
+    assert found["has_jar"] is False
+    said = str(found["said"])
+    assert said.startswith("EO-SESSION-JAR: ")
+    for way_out in ("exactly_once.configure(", "exactly_once.jar()", "spark.jars"):
+        assert way_out in said
+    assert "\tat " not in log and "ClassNotFound" not in log
