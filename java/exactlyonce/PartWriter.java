@@ -224,9 +224,8 @@ final class PartWriter implements DataWriter<InternalRow> {
         checkOpen();
         if (!ticket.keeps(
                 sent,
-                digest
-                        .text())) { // of a replay: the part of before is there, or the driver says that its rows did
-                                    // not come again
+                digest.text())) { // of a replay: the part of before is there, or the driver says that its rows did
+            // not come again
             abort();
             return new Part(fields);
         }
