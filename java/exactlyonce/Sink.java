@@ -37,10 +37,16 @@ public final class Sink implements TableProvider, DataSourceRegister {
         return true;
     }
 
-    /** Called inside {@code start()} and {@code save()}, on the user's own thread: what options alone tell is refused there. */
+    /**
+     * Called inside {@code start()} and {@code save()}, on the user's own thread: what options alone tell is refused there. Without a checkpoint and
+     * without a write id nobody knows yet which of the two it is.
+     */
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> options) {
-        Bridge.call(Map.of("call", "check", "options", new HashMap<>(options)));
+        CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
+        boolean batch = given.containsKey("write.id");
+        if (batch || given.containsKey("checkpointLocation"))
+            Bridge.call(Map.of("call", "check", "options", new HashMap<>(options), "batch", batch));
         return new Output(schema);
     }
 
