@@ -1,15 +1,21 @@
-"""Spark's Kafka connector, the jar that reads Kafka: its coordinate, and whether a jar is of another Spark."""
+"""Spark's Kafka connector, the jar that reads Kafka: its coordinate, where it may be, and whether it is of another
+Spark.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+from pathlib import Path
 
 from exactly_once.errors import ConnectorUnusable
 
 #: Of Spark 4.
 SCALA = "2.13"
 
-_JAR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)-(?P<version>\d+(?:\.\d+)*)[^/]*\.jar")
+#: In a path, or in a value of ``spark.jars.packages``.
+_JAR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)[-:](?P<version>\d+(?:\.\d+)*)[^/,\s\"']*")
 
 
 def coordinate(spark_version: str) -> str:
@@ -18,10 +24,34 @@ def coordinate(spark_version: str) -> str:
     return f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{release[0] if release else spark_version}"
 
 
-def version_of(jar: str) -> str | None:
-    """Return the version in the path of the connector's jar; None for any other jar."""
-    found = _JAR.search(jar)
+def version_of(text: str) -> str | None:
+    """Return the version in the path of the connector's jar, or in its coordinate; None in any other text."""
+    found = _JAR.search(text)
     return found["version"] if found else None
+
+
+def cache_folder() -> Path:
+    """Return the one folder outside the project that it writes: ``EXACTLY_ONCE_CACHE``, or one in the user's cache."""
+    if own := os.environ.get("EXACTLY_ONCE_CACHE"):
+        return Path(own).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "exactly-once"
+
+
+def found_on_this_host(pyspark: Path | None) -> list[str]:
+    """Return the paths and coordinates of the connector where a session of this host may get it from: the jars of the
+    folder ``pyspark`` and of ``SPARK_HOME``, settings in the environment and in spark-defaults.conf, the downloads of
+    ``spark.jars.packages`` and of this package. A session may name others.
+    """
+    homes = [home for home in (os.environ.get("SPARK_HOME"), pyspark) if home]
+    settings = [os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
+    for folder in (os.environ.get("SPARK_CONF_DIR"), *(f"{home}/conf" for home in homes)):
+        defaults = Path(folder or os.devnull) / "spark-defaults.conf"
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            settings += [line for line in defaults.read_text().splitlines() if not line.lstrip().startswith("#")]
+    jars = [Path(home).glob("jars/*.jar") for home in homes]
+    jars += [Path.home().glob(".ivy2*/jars/*.jar"), cache_folder().glob("jars/*/connector/*.jar")]
+    texts = [*settings, *sorted({str(jar) for some in jars for jar in some})]
+    return [text.strip() for text in texts if version_of(text) is not None]
 
 
 def unusable(jar: str | None, spark_version: str) -> ConnectorUnusable | None:

@@ -26,7 +26,7 @@ from exactly_once.errors import (
     UnknownTopic,
 )
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.connection import VARIABLES, Connection
+from exactly_once.kafka.connection import VARIABLES, Connection, NoServers
 from exactly_once.kafka.errors import Cause, cause_of
 
 #: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of
@@ -97,9 +97,20 @@ class KafkaResource(ConfigurableResource):
 
         Raises
         ------
+        NoServers
+            ``bootstrap_servers`` is empty: an environment variable may be empty where Dagster checks only that it is
+            set.
         InvalidOption
             A field has a value that not every client supports.
         """
+        if not self.bootstrap_servers.strip():
+            raise NoServers(
+                "the resource kafka has no brokers: KAFKA_BOOTSTRAP_SERVERS is empty in the environment of this "
+                "Dagster process",
+                "Set it to the brokers' host:port, separated by commas, where Dagster is started, and start Dagster "
+                "again",
+                "Nothing was started",
+            )
         pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
         options = {f"kafka.{option}": getattr(self, _field(name)) for name, option in VARIABLES.items()}
         return Connection.from_options({**pem, **{k: v for k, v in options.items() if v is not None}})

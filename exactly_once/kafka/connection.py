@@ -70,6 +70,10 @@ VARIABLES = {
 }
 
 
+class NoServers(InvalidOption):
+    """Nobody said where the brokers are."""
+
+
 @dataclass(frozen=True)
 class Connection:
     """Servers and security of one cluster.
@@ -95,13 +99,13 @@ class Connection:
 
         Raises
         ------
-        InvalidOption
+        NoServers, InvalidOption
             When ``kafka.bootstrap.servers`` is missing, or a setting is one that not all three clients can follow.
         """
         o = {k.lower()[6:]: v for k, v in options.items() if k.lower().startswith("kafka.")}
         servers = o.get("bootstrap.servers", "").strip()
         if not servers:
-            raise InvalidOption(
+            raise NoServers(
                 "kafka.bootstrap.servers is missing", "Set the option to the brokers' host:port, separated by commas"
             )
         protocol = o.get("security.protocol", "PLAINTEXT").upper()
@@ -251,6 +255,11 @@ def environment_options() -> dict[str, str]:
     """
     pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
     return {**pem, **{f"kafka.{option}": os.environ[v] for v, option in VARIABLES.items() if os.environ.get(v)}}
+
+
+def unset(variable: str) -> str:
+    """Say that an environment variable has no value, and whether it is there at all."""
+    return f"{variable} is {'empty' if variable in os.environ else 'not set'}"
 
 
 def _user(options: Mapping[str, str], jaas: Mapping[str, str]) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from exactly_once.kafka.connection import Connection, environment_options
+from exactly_once.kafka.connection import Connection, NoServers, environment_options, unset
 from exactly_once.ops.cli.client_properties import merge, read
 
 
@@ -18,7 +18,13 @@ def connection_of(args: argparse.Namespace) -> Connection:
         With the variable, or with the line of the file; before anything connects.
     """
     file = read(args.command_config) if args.command_config else {}
-    return Connection.from_options(merge(environment_options(), file, args.bootstrap_servers))
+    try:
+        return Connection.from_options(merge(environment_options(), file, args.bootstrap_servers))
+    except NoServers:
+        raise NoServers(
+            f"{unset('KAFKA_BOOTSTRAP_SERVERS')} in the environment of this command, and no flag names a broker",
+            "Set the variable, or --bootstrap-servers, to the brokers' host:port, separated by commas",
+        ) from None
 
 
 def program(args: argparse.Namespace) -> str:
