@@ -165,6 +165,7 @@ def test_a_wrong_file_is_refused_before_anything_connects_and_shows_no_secret(ru
     for arguments in (["--command-config", str(file), "transactions", "list"], ["recover", "s", "--command-config"]):
         code, out, err = run(*arguments, *([str(file)] if arguments[0] == "recover" else []))
         assert code == 2 and out == "" and err.startswith("EO-OPTION: ") and "line 2: sasl.pasword" in err
+        assert "did you mean sasl.password?" in err
         assert "s3cret" not in err
 
 
