@@ -17,7 +17,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.row_schema import Column
 from tests.support.broker import create_topic, fresh_name
-from tests.support.fixtures import Bench
+from tests.support.fixtures import Bench, StartDriver
 from tests.support.made_sink import MadeSink
 from tests.support.stream import Refused, SparkDriver
 
@@ -134,3 +134,15 @@ def test_foreach_batch_refuses_before_a_query_starts(bench: Bench, warm: SparkDr
     with pytest.raises(Refused, match=r"EO-TOPIC: .*What to do: "):
         warm.start(job)
     assert not bench.checkpoint.exists()
+
+
+def test_a_session_is_told_at_its_registration_that_it_cannot_read_kafka(
+    bench: Bench, warm: SparkDriver, driver: StartDriver
+) -> None:
+    """Mishap: KAFKA_DATA_SOURCE_NOT_ENABLED, "as per the deployment section of the Guide". A stream of files works."""
+    bare = driver()
+    assert bare.ask("check", job=vars(bench.job)) < SOON_S
+    assert "EO-WARN-CONNECTOR this Spark session has no Kafka connector" in bare.log.read_text()
+    assert "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in bare.log.read_text()
+    warm.ask("check", job=vars(bench.job))
+    assert "EO-WARN-CONNECTOR" not in warm.log.read_text()

@@ -145,7 +145,8 @@ def test_a_missing_right_is_named_before_a_query_starts(
     look at the start refuses.
     """
     given = options(authorizing, sink_id, output, checkpointLocation=str(tmp_path / "c"))
-    authorizing.grant(granted(sink_id, output, [row for row in table(*STREAM) if row.on != on]))
+    rows = [row for row in table(*STREAM) if (row.operation, row.on) != ("WRITE", on)]
+    authorizing.grant(granted(sink_id, output, rows))
     with pytest.raises(NotAuthorized) as refused:
         check(given)
     assert word.format(sink_id, topic=output) in refused.value.way_out

@@ -166,9 +166,8 @@ def test_each_run_of_a_stream_claims_under_its_own_operator(bench: Bench, warm: 
         bench.input.add()
         warm.complete(bench.job.having(sink_operator=f"dagster/prod/run-{run}"))
         owners.append(bench.log().owner)
-    assert [(o.token, o.operator) for o in owners if o] == [
-        (1, "dagster/prod/run-1"),
-        (2, "dagster/prod/run-2"),
-        (2, "dagster/prod/run-2"),
-    ]
+    tokens, operators = zip(*((o.token, o.operator) for o in owners if o), strict=True)
+    assert operators == ("dagster/prod/run-1", "dagster/prod/run-2", "dagster/prod/run-2")
+    # the third start claims too, unless it begins before Spark has told of the second one's end
+    assert tokens[:2] == (1, 2) and tokens[2] in (2, 3)
     bench.assert_exactly_once()
