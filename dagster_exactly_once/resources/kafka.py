@@ -20,13 +20,14 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import (
     BrokerUnreachable,
     ExactlyOnceError,
+    InvalidOption,
     InvalidTransactionTimeout,
     NotAuthorized,
     PrepareFailed,
     UnknownTopic,
 )
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.connection import VARIABLES, Connection, NoServers
+from exactly_once.kafka.connection import VARIABLES, Connection
 from exactly_once.kafka.errors import Cause, cause_of
 
 #: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of
@@ -97,14 +98,12 @@ class KafkaResource(ConfigurableResource):
 
         Raises
         ------
-        NoServers
-            ``bootstrap_servers`` is empty: an environment variable may be empty where Dagster checks only that it is
-            set.
         InvalidOption
-            A field has a value that not every client supports.
+            A field has a value that not every client supports; or ``bootstrap_servers`` is empty: Dagster checks only
+            that an environment variable is set.
         """
         if not self.bootstrap_servers.strip():
-            raise NoServers(
+            raise InvalidOption(
                 "the resource kafka has no brokers: KAFKA_BOOTSTRAP_SERVERS is empty in the environment of this "
                 "Dagster process",
                 "Set it to the brokers' host:port, separated by commas, where Dagster is started, and start Dagster "

@@ -12,8 +12,7 @@ import dagster as dg
 
 from dagster_exactly_once.sensors.stream import StreamSpec
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka.connection import NoServers
+from exactly_once.errors import ExactlyOnceError, InvalidOption
 
 #: Raised when the content of a cursor changes its meaning; older cursors then count as empty.
 CURSOR_VERSION = 2
@@ -87,10 +86,11 @@ class Tick:
 
         Raises
         ------
-        NoServers
-            When nobody said where the brokers are: a tick that is skipped for ever would look like a healthy one.
+        InvalidOption
+            When the connection, which all streams share, is set up wrongly, such as without brokers: a tick that is
+            skipped for ever would look like a healthy one.
         """
-        if isinstance(error, NoServers):
+        if isinstance(error, InvalidOption):
             raise error
         self.add(stream, Judged(f"{error} The sensor did nothing{why}.", attention=True, memory=memory))
 

@@ -70,10 +70,6 @@ VARIABLES = {
 }
 
 
-class NoServers(InvalidOption):
-    """Nobody said where the brokers are."""
-
-
 @dataclass(frozen=True)
 class Connection:
     """Servers and security of one cluster.
@@ -99,13 +95,13 @@ class Connection:
 
         Raises
         ------
-        NoServers, InvalidOption
+        InvalidOption
             When ``kafka.bootstrap.servers`` is missing, or a setting is one that not all three clients can follow.
         """
         o = {k.lower()[6:]: v for k, v in options.items() if k.lower().startswith("kafka.")}
         servers = o.get("bootstrap.servers", "").strip()
         if not servers:
-            raise NoServers(
+            raise InvalidOption(
                 "kafka.bootstrap.servers is missing", "Set the option to the brokers' host:port, separated by commas"
             )
         protocol = o.get("security.protocol", "PLAINTEXT").upper()

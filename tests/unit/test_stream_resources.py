@@ -8,7 +8,7 @@ import pytest
 
 from dagster_exactly_once import exactly_once_definitions, exactly_once_resources
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from exactly_once.kafka.connection import NoServers
+from exactly_once.errors import InvalidOption
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,5 @@ def test_an_empty_variable_is_said_by_its_name_when_the_code_location_loads(
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "")
     exactly_once_definitions(resources=exactly_once_resources(work_dir="spark", checkpoints="checkpoints"))
     assert "KAFKA_BOOTSTRAP_SERVERS is empty: the resource kafka has no brokers" in caplog.text
-    with pytest.raises(NoServers, match="KAFKA_BOOTSTRAP_SERVERS is empty in the environment of this Dagster process"):
+    with pytest.raises(InvalidOption, match="KAFKA_BOOTSTRAP_SERVERS is empty in the environment of this Dagster"):
         KafkaTransactionalProducerFactory(bootstrap_servers="").connection()
