@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,6 +40,9 @@ from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
 from dagster_exactly_once.stream import Stream
+from exactly_once.kafka.connection import unset
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -158,7 +162,10 @@ def _servers(resources: Mapping[str, Any] | None) -> str:
     """Return the brokers that the assets name; empty where they are not known while the code location loads."""
     kafka = (resources or {}).get("kafka")
     told = getattr(kafka, "bootstrap_servers", None) or dg.EnvVar("KAFKA_BOOTSTRAP_SERVERS")
-    return (told.get_value() if isinstance(told, dg.EnvVar) else str(told)) or ""
+    servers = (told.get_value() if isinstance(told, dg.EnvVar) else str(told)) or ""
+    if kafka is not None and not servers.strip():
+        log.warning("%s: the resource kafka has no brokers, and no stream can run", unset("KAFKA_BOOTSTRAP_SERVERS"))
+    return servers
 
 
 def _checks_job(checks: list[dg.AssetChecksDefinition]) -> UnresolvedAssetJobDefinition:

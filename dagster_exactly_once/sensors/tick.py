@@ -12,7 +12,7 @@ import dagster as dg
 
 from dagster_exactly_once.sensors.stream import StreamSpec
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError
+from exactly_once.errors import ExactlyOnceError, InvalidOption
 
 #: Raised when the content of a cursor changes its meaning; older cursors then count as empty.
 CURSOR_VERSION = 2
@@ -82,7 +82,16 @@ class Tick:
             self._memories[stream.sink_id] = judged.memory
 
     def failed(self, stream: StreamSpec, error: ExactlyOnceError, why: str = "", memory: Memory | None = None) -> None:
-        """Note that a stream could not be looked at; the other streams are judged all the same."""
+        """Note that a stream could not be looked at; the other streams are judged all the same.
+
+        Raises
+        ------
+        InvalidOption
+            When the connection, which all streams share, is set up wrongly, such as without brokers: a tick that is
+            skipped for ever would look like a healthy one.
+        """
+        if isinstance(error, InvalidOption):
+            raise error
         self.add(stream, Judged(f"{error} The sensor did nothing{why}.", attention=True, memory=memory))
 
     def missed(self, stream: StreamSpec) -> None:

@@ -71,7 +71,15 @@ def start_query(
 ) -> StreamingQuery:
     """Start the query. ``spark`` must know ``format("kafka_exactly_once")`` and work in UTC; with ``state_partitions``,
     its later stateful queries get this one's state store.
+
+    Raises
+    ------
+    ExactlyOnceError
+        What can be refused before a query starts (:func:`exactly_once.check`).
     """
+    from exactly_once.spark.connector import check_connector
+
+    check_connector(spark)
     if plan.state_partitions is not None:
         use_state_store(spark, plan.state_partitions)
     inputs = {name: _read(spark, connection, topic, plan.share) for name, topic in plan.sources.items()}
@@ -91,21 +99,28 @@ def _records(records: DataFrame, plan: QueryPlan) -> DataFrame:
 
 
 def _written(records: DataFrame, connection: Connection, plan: QueryPlan) -> DataStreamWriter:
-    """Return the writer of the sink, and of the outputs beside it."""
-    options = {
+    """Return the writer of the sink, and of the outputs beside it, after a look at all that it can refuse."""
+    import exactly_once
+
+    options = sink_options(connection, plan)
+    if not plan.participants:
+        exactly_once.check(records, options)
+        return records.writeStream.format("kafka_exactly_once").options(**options)
+    if len(plan.outputs) == 1 and "topic" not in records.columns:
+        options["topic"] = plan.outputs[0]
+    exactly_once.check(records, options, *plan.participants)
+    write = exactly_once.foreach_batch(options, *plan.participants)
+    return records.writeStream.foreachBatch(write).option("checkpointLocation", plan.checkpoint)
+
+
+def sink_options(connection: Connection, plan: QueryPlan) -> dict[str, str]:
+    """Return the options of the sink; without ``topic``, which the rows name."""
+    return {
         **plan.options,
         **connection.spark(),
         "sink.id": plan.sink_id,
         "checkpointLocation": plan.checkpoint,
     }
-    if not plan.participants:
-        return records.writeStream.format("kafka_exactly_once").options(**options)
-    import exactly_once
-
-    if len(plan.outputs) == 1 and "topic" not in records.columns:
-        options["topic"] = plan.outputs[0]
-    write = exactly_once.foreach_batch(options, *plan.participants)
-    return records.writeStream.foreachBatch(write).option("checkpointLocation", plan.checkpoint)
 
 
 def addressed(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:

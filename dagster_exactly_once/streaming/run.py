@@ -25,20 +25,19 @@ from dagster_exactly_once.streaming.failures import Place, transform_failed
 from dagster_exactly_once.streaming.managed import ManagedStream
 from dagster_exactly_once.streaming.observer import StreamObserver
 from dagster_exactly_once.streaming.own_exception import raised_by
-from dagster_exactly_once.streaming.query import QueryPlan, start_query
+from dagster_exactly_once.streaming.query import QueryPlan, sink_options, start_query
 from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.start import EARLIEST, start_time_ms
 from dagster_exactly_once.streaming.supervisor import Supervisor
 from dagster_exactly_once.streaming.turn import Turn
 from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, Window
 from exactly_once.checkpoint import check_whole
-from exactly_once.coordinator.claim import check_start
+from exactly_once.coordinator import start
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.inspection import owner_of
-from exactly_once.options import SinkOptions
 from exactly_once.protocol.log_state import LogState
 
 if TYPE_CHECKING:
@@ -140,12 +139,13 @@ def _prepared(
         kafka.create_topics(dict.fromkeys(stream.topics, stream.output_partitions))
     checkpoint = plan.checkpoint or checkpoints.location(kafka.cluster_id(), plan.sink_id)
     check_whole(checkpoint, plan.sink_id)  # Spark's own error names no way out
-    if not turn.waits:  # else what it looks at still changes
-        check_start(_sink_options(connection, plan, checkpoint), log)
+    plan = replace(plan, checkpoint=checkpoint)
+    if not turn.waits:  # else what it looks at still changes; the query looks again when the rows are known
+        start.check(sink_options(connection, plan))
     begun = checkpoints.first_offsets(checkpoint)
     found = checkpoints.read(checkpoint)
     _check_begun(begun, stream, checkpoint, found.last_offsets is not None and not found.names_sources)
-    plan = replace(plan, checkpoint=checkpoint, sources=_from(plan.sources, config.start_from, begun))
+    plan = replace(plan, sources=_from(plan.sources, config.start_from, begun))
     _announce(context, config, plan, begun)
 
     return ManagedStream(
@@ -208,11 +208,6 @@ def _check_begun(begun: Offsets, stream: Stream, checkpoint: str, counted: bool)
             "Name the topics of the checkpoint in source=, or give the stream a new sink_id, with which it begins anew",
             "Nothing was started",
         )
-
-
-def _sink_options(connection: Connection, plan: QueryPlan, checkpoint: str) -> SinkOptions:
-    ours = {"sink.id": plan.sink_id, "checkpointLocation": checkpoint}
-    return SinkOptions.parse({**plan.options, **connection.spark(), **ours})
 
 
 def _check_sources(connection: Connection, stream: Stream) -> None:

@@ -253,6 +253,7 @@ def test_the_command_serves_until_it_is_told_to_end_and_finds_its_data_again(tmp
         )
         try:
             assert process.stdout is not None
+            assert "Kafka starts" in process.stdout.readline(), "a person waits, and nothing moves"
             line = process.stdout.readline()
             servers = (tmp_path / "b" / "bootstrap.servers").read_text().strip()
             assert servers in line
