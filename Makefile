@@ -20,10 +20,11 @@ NEWEST_KAFKA_TESTS := tests/unit/test_kafka_python.py tests/integration/test_han
 
 # Of each line the newest patch: the first line that the sink takes, the last of Kafka 3, the first and the newest of Kafka 4.
 KAFKAS := 3.0.2 3.9.2 4.0.2 4.4.0
-# Its own release, crash points, records, hanging transactions, the answers to EndTxn, verify.
+# Its own release, crash points, records, hanging transactions, the answers to EndTxn, verify, doctor.
 KAFKAS_TESTS := tests/integration/test_embedded_broker.py::test_the_broker_is_of_the_release_of_kafka_that_was_asked_for \
 	tests/faults/test_crash_points.py tests/integration/test_sink_records.py tests/integration/test_hanging.py \
-	tests/integration/test_outcome_table.py tests/integration/test_verify.py
+	tests/integration/test_outcome_table.py tests/integration/test_verify.py \
+	tests/integration/test_doctor.py::test_what_cannot_work_is_wrong_with_its_way_out
 
 # The processor time of a record, in that of Spark's own sink: what it was when it was measured, and a quarter more.
 GUARD := 1.5
