@@ -1,7 +1,7 @@
 """The jars of ``ivy.xml``, resolved once into the cache folder by the Ivy that PySpark bundles, and checked.
 
 Safe in any number of processes at once, and when killed half-way. After a change of ``ivy.xml``,
-``python -m exactly_once.local.jars`` rewrites ``ivy.sha256``.
+``python -m exactly_once.local.jars`` rewrites ``ivy.sha256``; with the paths of other Ivy files, the sums beside each.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 from exactly_once.connector import cache_folder as cache_folder  # for whoever else keeps files there
 from exactly_once.errors import ExactlyOnceError
@@ -91,14 +92,36 @@ def is_resolved() -> bool:
     return all((folder / name).is_file() for name in pinned())
 
 
-def lock(progress: Progress | None = None) -> Path:
-    """Write ``ivy.sha256`` for the jars that ``ivy.xml`` resolves to now, and return its path."""
-    say = progress or (lambda line: None)
-    target = _file("ivy.xml").with_name("ivy.sha256")
-    with _locked(cache_folder() / "jars.lock", say), _retrieved(say, total=None) as fresh:
-        jars = sorted(p for c in _CONFIGURATIONS for p in (fresh / c).glob("*.jar"))
+def lock(module: Path | None = None, progress: Progress | None = None) -> Path:
+    """Write the sums of the jars that an Ivy file, by default ``ivy.xml``, resolves to now; return their path."""
+    say, module = progress or (lambda line: None), module or _file("ivy.xml")
+    target = module.with_suffix(".sha256")
+    configurations = [str(conf.get("name")) for conf in ElementTree.parse(module).iter("conf")]
+    with (
+        _locked(cache_folder() / "jars.lock", say),
+        _retrieved(say, total=None, module=module, configurations=configurations) as fresh,
+    ):
+        jars = sorted(p for c in configurations for p in (fresh / c).glob("*.jar"))
         target.write_text("".join(f"{_sha256(jar)}  {jar.relative_to(fresh)}\n" for jar in jars))
     return target
+
+
+def resolve_configuration(module: Path, configuration: str) -> list[Path]:
+    """Resolve one configuration of another Ivy file, checked by the sums beside it (:func:`lock`); return its jars.
+
+    Raises
+    ------
+    JarsUnusable, JavaUnusable
+    """
+    pinned_in = module.with_suffix(".sha256")
+    sums = {name: digest for name, digest in _sums(pinned_in).items() if name.startswith(f"{configuration}/")}
+    if not sums:
+        known = sorted({name.split("/")[0] for name in _sums(pinned_in)})
+        raise JarsUnusable(f"{pinned_in} has no jar of {configuration!r}", f"Name one of {', '.join(known)}")
+    key = hashlib.sha256(repr(sorted(sums.items())).encode()).hexdigest()[:16]
+    folder = cache_folder() / "jars" / f"{configuration}-{key}"
+    resolve_other(module, sums, folder)
+    return [folder / name for name in sums]
 
 
 def resolve_other(module: Path, sums: Mapping[str, str], target: Path) -> None:
@@ -134,8 +157,11 @@ def _file(name: str) -> Path:
 
 def pinned() -> dict[str, str]:
     """Return the sha256 of every jar by ``configuration/name.jar``, from a file in the format of sha256sum."""
-    lines = _file("ivy.sha256").read_text().splitlines()
-    return {name: digest for digest, name in (line.split() for line in lines if line.strip())}
+    return _sums(_file("ivy.sha256"))
+
+
+def _sums(path: Path) -> dict[str, str]:
+    return {name: digest for digest, name in (line.split() for line in path.read_text().splitlines() if line.strip())}
 
 
 def _names(configuration: str) -> list[str]:
@@ -282,4 +308,5 @@ def _ivy_jar() -> Path:
 
 
 if __name__ == "__main__":
-    print(lock(lambda line: print(line, flush=True)))
+    for ivy_file in map(Path, sys.argv[1:] or [str(_file("ivy.xml"))]):
+        print(lock(ivy_file, lambda line: print(line, flush=True)))
