@@ -244,7 +244,8 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
         context.instance.add_run_tags(context.run_id, {TAG_RESTART_OF: run_id})
         sentence = (
             f"{job} should start again with the configuration of run {run_id[:8]}: its sensor exactly_once_liveness "
-            "starts it within seconds, or when the restart policy says so. If that sensor is off, launch the job by hand."
+            "starts it within seconds, or when the restart policy says so. If that sensor is off, launch the job "
+            "by hand."
         )
     context.log.info(sentence)
     context.add_output_metadata({"restart": work.restart, "sentence": sentence})
