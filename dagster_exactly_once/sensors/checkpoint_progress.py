@@ -318,8 +318,8 @@ def overview(
             state = f"failed ({memory.get('code') or 'unknown'})"
         elif situation is None:
             state = "never used"
-        rows.append(StreamRow(stream, state, situation, f"{run.name} {run.status}" if run else "", tick.said(stream)))
-    return [all_streams(rows)]
+        rows.append(StreamRow(stream, state, situation, run, tick.said(stream)))
+    return [all_streams(rows, time.time())]
 
 
 def _failed(glance: History, found: Verdict) -> str:
