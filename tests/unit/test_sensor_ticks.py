@@ -360,6 +360,23 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
     assert again.asset_events == []  # nothing has changed
 
 
+def test_the_checks_are_evaluated_when_a_stream_begins_to_work_and_when_it_failed(instance):
+    """They were red for ten minutes while the stream ran, and green for as long after it had failed."""
+    keys = {"orders": [dg.AssetCheckKey("orders", "freshness")], "clicks": [dg.AssetCheckKey("clicks", "freshness")]}
+
+    def asked(before, now):
+        cursor = json.dumps({"version": 2, "streams": {s.sink_id: {"state": before} for s in BOTH}, "missed": []})
+        found = Tick(dg.build_sensor_context(cursor=cursor), BOTH)
+        found.add(ORDERS, Judged("m", memory={"state": now}))
+        return [r.asset_check_keys for r in checkpoint_progress.rechecks(found, BOTH, keys)]
+
+    for before, now in (("", "healthy"), ("starting", "idle"), ("stalled", "lagging"), ("healthy", "failed")):
+        assert asked(before, now) == [keys["orders"]], (before, now)
+    same = (("healthy", "lagging"), ("idle", "healthy"), ("failed", "failed"))
+    for before, now in (*same, ("healthy", "stopped"), ("stopped", "starting")):
+        assert asked(before, now) == [], (before, now)
+
+
 def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypatch):
     """A new stream with a mistaken option never uses its sink: a check that stays grey says that nothing is wrong."""
     stream = spec("new", "new")
