@@ -107,22 +107,31 @@ class Tick:
         """Return this tick's sentence about a stream."""
         return next((judged.message for judged_of, judged in self._judged if judged_of is stream), "")
 
+    def before(self, stream: StreamSpec) -> str:
+        """Return the state in which the last tick found a stream; "" for a new one."""
+        return str(self._before[stream.sink_id].get("state", ""))
+
     def changed(self, stream: StreamSpec) -> bool:
         """Return whether this tick found a stream in another state than the one before."""
         return self._before[stream.sink_id].get("state") != self.memory(stream).get("state")
 
-    def result(self, notes: Sequence[str] = (), events: Sequence[dg.AssetObservation] = ()) -> dg.SensorResult:
+    def result(
+        self,
+        notes: Sequence[str] = (),
+        events: Sequence[dg.AssetObservation] = (),
+        requests: Sequence[dg.RunRequest] = (),
+    ) -> dg.SensorResult:
         """Make the result. A request's message goes to the tick's log: Dagster shows no reason beside it.
 
-        ``notes`` are sentences, and ``events`` observations, that belong to no single stream.
+        ``notes`` are sentences, ``events`` observations and ``requests`` runs that belong to no single stream.
         """
         message = "\n".join([*self._sentences(), *notes]) or "There are no streams."
-        requests = [j.request for _, j in self._judged if j.request is not None]
-        if requests:
+        wanted = [*(j.request for _, j in self._judged if j.request is not None), *requests]
+        if wanted:
             self._context.log.info(message)
         return dg.SensorResult(
-            run_requests=requests or None,
-            skip_reason=None if requests else message,
+            run_requests=wanted or None,
+            skip_reason=None if wanted else message,
             cursor=write_cursor(self._memories, self._missed),
             asset_events=[*(event for _, j in self._judged for event in j.events), *events],
         )

@@ -12,7 +12,6 @@ from dagster_exactly_once.resources.spark import kafka_source_options, use_state
 from dagster_exactly_once.streaming.source import first_since, offsets_json
 from dagster_exactly_once.streaming.start import start_time_ms
 from dagster_exactly_once.streaming.state import protect_state
-from dagster_exactly_once.streaming.windows import OUTPUTS_OBSERVATION
 from exactly_once.kafka.connection import Connection
 from exactly_once.participant import Participant
 
@@ -94,8 +93,8 @@ def start_query(
 
 def _records(records: DataFrame, plan: QueryPlan) -> DataFrame:
     if not plan.participants:  # which would get the topic as a column of theirs
-        records = addressed(records, plan.outputs)
-    return _counted(records, plan.outputs)
+        return addressed(records, plan.outputs)
+    return records
 
 
 def _written(records: DataFrame, connection: Connection, plan: QueryPlan) -> DataStreamWriter:
@@ -130,14 +129,6 @@ def addressed(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:
     if len(outputs) > 1 or "topic" in records.columns:
         return records
     return records.withColumn("topic", F.lit(outputs[0]))
-
-
-def _counted(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:
-    """Count the records for each output but the first: the commit log has their sum."""
-    from pyspark.sql import functions as F
-
-    counts = [F.count(F.when(F.col("topic") == name, 1)).alias(f"output_{n}") for n, name in enumerate(outputs[1:], 2)]
-    return records.observe(OUTPUTS_OBSERVATION, *counts) if counts else records
 
 
 def _read(spark: SparkSession, connection: Connection, topic: KafkaTopic, max_offsets: int) -> DataFrame:

@@ -49,6 +49,10 @@ Metadata = dict[str, dg.MetadataValue | int | float]
 #: Of one report: a replay closes a year of hours within minutes, and Dagster stores each as an event of its own.
 MOST_WINDOWS = 200
 
+#: Dagster shows it on the asset's page: of the newest materialization that has it, else of the newest observation. So
+#: only observations have it, which every report makes.
+ROW_COUNT = "dagster/row_count"
+
 #: For the look at the input before anything starts.
 LOOK_BUDGET_S = 20.0
 
@@ -89,6 +93,8 @@ def run_stream(
     reports.complete(last)
     _say(context, stream, last)
     for key, metadata in _metadata(stream, last).items():
+        if (rows := metadata.pop(ROW_COUNT, None)) is not None:
+            context.log_event(dg.AssetObservation(key, metadata={ROW_COUNT: rows}))
         yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **managed.totals()})
 
 
@@ -272,7 +278,7 @@ class Reports:
                 self._context.log_event(dg.AssetObservation(key, metadata={**metadata, **link}))
         else:
             first = self._stream.outputs[0].key
-            self._context.log_event(dg.AssetObservation(first, metadata=window.plots(0)))
+            self._context.log_event(dg.AssetObservation(first, metadata=_idle(self._stream, window)))
         self.complete(window)
 
     def complete(self, window: Window) -> None:
@@ -291,7 +297,7 @@ class Reports:
 
 
 def _say(context: dg.AssetExecutionContext, stream: Stream, window: Window) -> None:
-    counts = window.records_of(len(stream.topics))[1:]
+    counts = window.records_of(stream.topics)[1:]
     others = [f"{count:,} to {topic}" for topic, count in zip(stream.topics[1:], counts, strict=True)]
     context.log.info("; ".join([window.sentence(), *others]))
     if window.late:
@@ -307,8 +313,8 @@ def _metadata(stream: Stream, window: Window) -> dict[dg.AssetKey, Metadata]:
         dg.TableRecord(
             {
                 "batch": b.batch_id,
-                "records": b.records,
-                "transactions": b.transactions,
+                "records": _text(b.records),
+                "transactions": _text(b.transactions),
                 "batch_ms": _text(b.batch_ms),
                 "commit_ms": _text(b.commit_ms),
             }
@@ -316,14 +322,29 @@ def _metadata(stream: Stream, window: Window) -> dict[dg.AssetKey, Metadata]:
         for b in window.batches[-BATCHES_SHOWN:]
     ]
     table: Metadata = {"newest_batches": dg.MetadataValue.table(rows)} if rows else {}
-    counts = window.records_of(len(stream.outputs))
+    counts, totals = window.records_of(stream.topics), _totals(stream, window)
     found: dict[dg.AssetKey, Metadata] = {
-        spec.key: {**window.plots(count), **table} for spec, count in zip(stream.outputs, counts, strict=True)
+        spec.key: {**window.plots(count), **total, **table}
+        for spec, count, total in zip(stream.outputs, counts, totals, strict=True)
     }
     late: Metadata = {"late_rows": window.late} if stream.state_partitions is not None else {}
     found[stream.outputs[0].key] |= {**late, **window.observed}
     return found
 
 
-def _text(duration_ms: int | None) -> str:
-    return "" if duration_ms is None else str(duration_ms)
+def _idle(stream: Stream, window: Window) -> Metadata:
+    """Return the numbers of the first output in a window without a batch."""
+    return {**window.plots(0), **_totals(stream, window)[0]}
+
+
+def _totals(stream: Stream, window: Window) -> list[Metadata]:
+    """Return, for each output, the records since the stream's first start."""
+    totals = window.totals_of(stream.topics)
+    if totals is None or window.counted is None:
+        return [{} for _ in stream.outputs]
+    since = dg.MetadataValue.timestamp(window.counted.since_ms / 1000)
+    return [{"records_total": total, "records_total_since": since, ROW_COUNT: total} for total in totals]
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)

@@ -351,16 +351,37 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
     assert {r["stream"]: r["run"] for r in rows}["calm"] == f"{runs[calm][:8]} STARTED"
     assert {r["sink"] for r in rows} == set(names)  # what the launchpad of a recovery wants
     needy = ("lagging", "failed", "torn")
-    below = {"streams", *(f"{n}: {what}" for n in needy for what in ("says", "look at"))}
-    assert set(page.metadata) == below  # a sentence in the table would fill the page
+    below = {"streams", "looked_at", *(f"{n}: {what}" for n in needy for what in ("says", "look at"))}
+    linked = {name.removesuffix(": run"): v.run_id for name, v in page.metadata.items() if name.endswith(": run")}
+    assert set(page.metadata) == {*below, *(f"{n}: run" for n in linked)}  # a sentence in the table would fill the page
+    assert {r["stream"]: r["run"][:8] for r in rows if r["run"]} == {n: run[:8] for n, run in linked.items()}
+    assert linked["failed"] and time.time() - page.metadata["looked_at"].value < 60  # how old the lag is
     assert "above the limit of 1,000" in page.metadata["lagging: says"].value
     assert "a stray record" in page.metadata["torn: says"].value
     links = [page.metadata[f"{n}: look at"].asset_key.to_user_string() for n in needy]
     assert links == [f"{n}_transactions" for n in needy]
-    assert page.description == "1 lagging, 1 failed (EO-REWOUND), 1 not looked at, 1 healthy, 1 never used."
+    counts = "1 lagging, 1 failed (EO-REWOUND), 1 not looked at, 1 healthy, 1 never used."
+    assert page.description.startswith(f"{counts} Looked at 20") and page.description.endswith(" UTC.")
 
     again = tick(instance, "exactly_once_checkpoint_progress", streams, result.cursor, lag_limit=1_000)
     assert again.asset_events == []  # nothing has changed
+
+
+def test_the_checks_are_evaluated_when_a_stream_begins_to_work_and_when_it_failed(instance):
+    """They were red for ten minutes while the stream ran, and green for as long after it had failed."""
+    keys = {"orders": [dg.AssetCheckKey("orders", "freshness")], "clicks": [dg.AssetCheckKey("clicks", "freshness")]}
+
+    def asked(before, now):
+        cursor = json.dumps({"version": 2, "streams": {s.sink_id: {"state": before} for s in BOTH}, "missed": []})
+        found = Tick(dg.build_sensor_context(cursor=cursor), BOTH)
+        found.add(ORDERS, Judged("m", memory={"state": now}))
+        return [r.asset_check_keys for r in checkpoint_progress.rechecks(found, BOTH, keys)]
+
+    for before, now in (("", "healthy"), ("starting", "idle"), ("stalled", "lagging"), ("healthy", "failed")):
+        assert asked(before, now) == [keys["orders"]], (before, now)
+    same = (("healthy", "lagging"), ("idle", "healthy"), ("failed", "failed"))
+    for before, now in (*same, ("healthy", "stopped"), ("stopped", "starting")):
+        assert asked(before, now) == [], (before, now)
 
 
 def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypatch):
