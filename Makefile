@@ -18,6 +18,14 @@ SHARED := -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 NEWEST_KAFKA_TESTS := tests/unit/test_kafka_python.py tests/integration/test_hanging.py \
 	tests/integration/test_outcome_table.py tests/integration/test_offsets_since.py
 
+# Of each line the newest patch: the first line that the sink takes, the last of Kafka 3, the first and the newest of Kafka 4.
+KAFKAS := 3.0.2 3.9.2 4.0.2 4.4.0
+# Its own release, crash points, records, hanging transactions, the answers to EndTxn, verify, doctor.
+KAFKAS_TESTS := tests/integration/test_embedded_broker.py::test_the_broker_is_of_the_release_of_kafka_that_was_asked_for \
+	tests/faults/test_crash_points.py tests/integration/test_sink_records.py tests/integration/test_hanging.py \
+	tests/integration/test_outcome_table.py tests/integration/test_verify.py \
+	tests/integration/test_doctor.py::test_what_cannot_work_is_wrong_with_its_way_out
+
 # The processor time of a record, in that of Spark's own sink: what it was when it was measured, and a quarter more.
 GUARD := 1.5
 
@@ -26,8 +34,8 @@ export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
 .PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka \
-	test-librdkafka s3 test-s3 test-hdfs test-extras test-pythons tutorial jar check docs benchmark guard soak faults \
-	faults-compare audit sbom clean lock lock-jars
+	test-kafkas test-librdkafka s3 test-s3 test-hdfs test-extras test-pythons tutorial jar check docs benchmark guard soak \
+	faults faults-compare audit sbom clean lock lock-jars
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +108,12 @@ test-newest-kafka: setup ## What the engine leans on in kafka-python, on its new
 		--target $(RUN)/kafka-python kafka-python
 	PYTHONPATH=$(RUN)/kafka-python $(PYTHON) -m pytest -m "not long" $(NEWEST_KAFKA_TESTS) $(PYTEST_ARGS)
 
+test-kafkas: $(KAFKAS:%=test-kafka-%) ## A selection on other releases of Kafka, three minutes each; KAFKAS="3.9.2": on that one
+
+test-kafka-%: archive
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	TEST_KAFKA=$* $(PYTHON) -m pytest -m "not long" $(SHARED) $(KAFKAS_TESTS) $(PYTEST_ARGS)
+
 S3 := $(RUN)/s3
 
 s3: setup ## A local S3 server (moto) and the jars of its clients, into .run/s3; once
@@ -162,5 +176,5 @@ lock: ## Rebuild constraints.txt from pyproject.toml (needs uv)
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --no-emit-index-url \
 		--custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
 
-lock-jars: setup ## Rebuild the sums of jars from ivy.xml and java/ivy.xml
-	@$(PYTHON) -m exactly_once.local.jars ivy.xml java/ivy.xml
+lock-jars: setup ## Rebuild the sums of jars from ivy.xml, java/ivy.xml and tests/support/ivy-kafkas.xml
+	@$(PYTHON) -m exactly_once.local.jars ivy.xml java/ivy.xml tests/support/ivy-kafkas.xml

@@ -64,8 +64,9 @@ def streams_asset(streams: Sequence[Stream]) -> dg.AssetSpec:
         kinds={"kafka"},
         description=(
             "All streams with exactly-once output in one table: state, lag, open transactions and the oldest of them, "
-            "the newest run and the sink; below it what is wrong with a stream that needs somebody. The sensor "
-            "checkpoint_progress observes it when a stream changes its state, and every ten minutes."
+            "the newest run and the sink; below it links to these runs, and what is wrong with a stream that needs "
+            "somebody. The sensor exactly_once_checkpoint_progress observes it when a stream changes its state, and "
+            "every ten minutes; looked_at says when."
         ),
     )
 

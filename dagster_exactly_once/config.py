@@ -8,7 +8,7 @@ from pydantic import Field
 from dagster_exactly_once.names import UNDER_WAY_POLICY_S
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.verify.run import BATCHES, SETTLE_S
-from exactly_once.options import SECRET_OPTIONS
+from exactly_once.options import is_secret
 
 
 class Mode(Enum):
@@ -119,8 +119,8 @@ class StreamConfig(dg.Config):
         InvalidOption
             One of them is a secret: Dagster keeps the configuration of a run, and shows it to whoever opens the UI.
         """
-        for name in self.sink_options:
-            if name.lower() in SECRET_OPTIONS:
+        for name, value in self.sink_options.items():
+            if is_secret(name, value):
                 raise InvalidOption(
                     f"sink_options holds {name}, a secret: Dagster now keeps it with this run and shows it in the UI",
                     "Change that secret. Give the new one to the Kafka resource or to options= of the declaration, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,9 +22,10 @@ from dagster_exactly_once.backfill.asset import backfill_asset
 from dagster_exactly_once.backfill.schedule import fill_missing_days
 from dagster_exactly_once.checks.definitions import checks_of
 from dagster_exactly_once.checks.health import health_check
+from dagster_exactly_once.checks.schedule import checks_job, checks_schedule
 from dagster_exactly_once.checks.verified import verified_check, verify_job, verify_schedule
 from dagster_exactly_once.errors import BadDeclaration
-from dagster_exactly_once.names import CHECKS_JOB, MEMORY, NOTIFY
+from dagster_exactly_once.names import MEMORY, NOTIFY
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.recovery.checkpoint import repair_job
 from dagster_exactly_once.recovery.hanging import hanging_job
@@ -39,9 +41,12 @@ from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
 from dagster_exactly_once.stream import Stream
+from exactly_once.kafka.connection import unset
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+    pass
 
 
 def exactly_once_definitions(
@@ -77,7 +82,10 @@ def exactly_once_definitions(
     stream_jobs = [stream_job(s) for s in managed]
     backfill_jobs = [backfill_job(s) for s in backfills]
     recovery = recovery_job(registry)
-    checks = [check for s in streams for check in checks_of(s)]
+    of_stream = {s: made for s in streams if (made := checks_of(s))}
+    checks = [check for made in of_stream.values() for check in made]
+    check_keys = {s.sink_id: [key for check in made for key in check.check_keys] for s, made in of_stream.items()}
+    checking = checks_job(checks) if checks else None
     verified = {s.name: verified_check(s) for s in streams if s.checks is not None}
     verify_jobs = {s.name: verify_job(s, verified[s.name]) for s in streams if s.name in verified}
     watched = [*specs, *(s.backfill_spec for s in backfills)]
@@ -98,15 +106,15 @@ def exactly_once_definitions(
             recovery,
             repair_job(registry),
             hanging_job(registry),
-            *([_checks_job(checks)] if checks else []),
+            *([checking] if checking else []),
         ],
         schedules=[
-            *([_checks_schedule()] if checks else []),
+            *([checks_schedule(list(of_stream), check_keys, checking)] if checking else []),
             *(verify_schedule(s, verify_jobs[s.name]) for s in streams if s.name in verify_jobs),
             *(fill_missing_days(s, job) for s, job in zip(backfills, backfill_jobs, strict=True)),
         ],
         sensors=[
-            checkpoint_progress_sensor(specs),
+            checkpoint_progress_sensor(specs, check_keys, [recovery, *([checking] if checking else [])]),
             stale_transactions_sensor(watched),
             run_failure_sensor([s.spec for s in managed]),
             liveness_sensor([s.spec for s in managed], stream_jobs),
@@ -158,26 +166,10 @@ def _servers(resources: Mapping[str, Any] | None) -> str:
     """Return the brokers that the assets name; empty where they are not known while the code location loads."""
     kafka = (resources or {}).get("kafka")
     told = getattr(kafka, "bootstrap_servers", None) or dg.EnvVar("KAFKA_BOOTSTRAP_SERVERS")
-    return (told.get_value() if isinstance(told, dg.EnvVar) else str(told)) or ""
-
-
-def _checks_job(checks: list[dg.AssetChecksDefinition]) -> UnresolvedAssetJobDefinition:
-    return dg.define_asset_job(
-        CHECKS_JOB,
-        selection=dg.AssetSelection.checks(*checks),
-        executor_def=dg.in_process_executor,
-        description="Evaluates the checks of all streams but verified; materializes nothing and does not start Spark.",
-    )
-
-
-def _checks_schedule() -> dg.ScheduleDefinition:
-    return dg.ScheduleDefinition(
-        name="exactly_once_checks_every_ten_minutes",
-        job_name=CHECKS_JOB,
-        cron_schedule="*/10 * * * *",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Evaluates the checks of all streams but verified; takes a few seconds and does not start Spark.",
-    )
+    servers = (told.get_value() if isinstance(told, dg.EnvVar) else str(told)) or ""
+    if kafka is not None and not servers.strip():
+        log.warning("%s: the resource kafka has no brokers, and no stream can run", unset("KAFKA_BOOTSTRAP_SERVERS"))
+    return servers
 
 
 def _check_distinct(streams: tuple[Stream, ...]) -> None:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from exactly_once.errors import ExactlyOnceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from exactly_once.participant import Participant
     from exactly_once.spark.foreach_batch import ForeachBatch
 
-__all__ = ["ExactlyOnceError", "__version__", "configure", "foreach_batch", "jar", "register", "written"]
+__all__ = ["ExactlyOnceError", "__version__", "check", "configure", "foreach_batch", "jar", "register", "written"]
 
 __version__ = "0.1.0"
 
@@ -70,6 +70,7 @@ def register(spark: SparkSession) -> None:
     UnsupportedMode
         With spark.speculation: each copy of a task would hold a transaction open.
     """
+    from exactly_once.spark.connector import warn_without_connector
     from exactly_once.spark.endings import listen
     from exactly_once.spark.modes import check_session
     from exactly_once.spark.registration import register_format
@@ -77,6 +78,40 @@ def register(spark: SparkSession) -> None:
     check_session(spark)
     register_format(spark)
     listen(spark)
+    warn_without_connector(spark)
+
+
+def check(
+    df: DataFrame, options: Mapping[str, str], *participants: Participant[Any], output_mode: str = "append"
+) -> None:
+    """Refuse at once what a stream or a write of ``df`` would refuse later, from inside of Spark.
+
+    It looks at the options (with what a misspelt one was meant to be), the columns, the session, the brokers, topic and
+    rights, the checkpoint and the sink's commit log. It changes nothing, and takes less than a second where the brokers
+    answer.
+
+    >>> exactly_once.check(df, options)                                                         # doctest: +SKIP
+    >>> df.writeStream.format("kafka_exactly_once").options(**options).start()                  # doctest: +SKIP
+
+    Parameters
+    ----------
+    df : DataFrame
+        What is written: a stream, or for ``df.write`` with ``write.id`` a DataFrame.
+    options : mapping
+        The options of ``format("kafka_exactly_once")`` or of :func:`foreach_batch`.
+    participants
+        The outputs that :func:`foreach_batch` gets beside them.
+    output_mode : str
+        That of ``format("kafka_exactly_once")``; leave it out for :func:`foreach_batch`.
+
+    Raises
+    ------
+    ExactlyOnceError
+        With what is wrong and what to do.
+    """
+    from exactly_once.spark.start import check
+
+    check(df, options, participants, output_mode)
 
 
 def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -> ForeachBatch:
@@ -97,7 +132,7 @@ def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -
     Raises
     ------
     ExactlyOnceError
-        When an option is missing, unknown or invalid.
+        For all that can be refused before the rows are known; see :func:`check`.
     """
     from exactly_once.spark.foreach_batch import ForeachBatch
 

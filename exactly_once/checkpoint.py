@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
@@ -144,13 +145,18 @@ def batch_in_flight(location: str, sink_id: str = "") -> Batch:
     if names_sources(text) and (before := reader.text_if_any(f"offsets/{checkpoint.in_flight - 1}")):
         _check_names(location, before, text, sink_id)
     kept = text if len(text.encode()) <= LONGEST_KEPT_OFFSETS else ""
-    sources = tuple(source_lines(text))
+    sources = tuple(
+        line
+        for number, line in enumerate(source_lines(text))
+        if _is_kafka(location, checkpoint.query_id, line.partition(":")[0] if names_sources(text) else str(number))
+    )
     return Batch(checkpoint.query_id, checkpoint.in_flight, digest_of(text), sources, kept)
 
 
 def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
     """Return topic -> partition -> next offset to read, from the source lines of an ``offsets/N``, with or without the
-    name or the number of the source before them. Skips sources other than Kafka.
+    name or the number of the source before them. Skips sources whose offsets do not look like Kafka's, and topics
+    without a partition.
 
     If two sources read one partition, the lower offset counts.
     """
@@ -162,9 +168,20 @@ def kafka_offsets(sources: Iterable[str]) -> dict[str, dict[int, int]]:
         except (ValueError, TypeError, AttributeError):
             continue
         for topic, offsets in read.items():
+            if not offsets:
+                continue
             known = found.setdefault(topic, {})
             known |= {p: min(o, known.get(p, o)) for p, o in offsets.items()}
     return found
+
+
+@lru_cache(maxsize=256)
+def _is_kafka(location: str, query_id: str, source: str) -> bool:
+    """Return whether a source of this query is Spark's Kafka source: no other one keeps where it began behind a zero
+    byte (SPARK-19517). The shape of its offsets does not tell.
+    """
+    reader = _Reader(location)
+    return reader.begins_with(f"{_SOURCES}/{source}/0", b"\0")
 
 
 def _check_names(location: str, before: str, text: str, sink_id: str) -> None:
@@ -384,6 +401,16 @@ class _Reader:
 
         there = self._fs.get_file_info(f"{self._root}/{name}").type == pafs.FileType.File
         return self.text(name) if there else ""
+
+    def begins_with(self, name: str, first: bytes) -> bool:
+        """Return whether there is a file of this name that begins like this."""
+        import pyarrow.fs as pafs
+
+        try:
+            there = self._fs.get_file_info(f"{self._root}/{name}").type == pafs.FileType.File
+            return there and self._content(name).startswith(first)
+        except _UNREADABLE as e:
+            raise unusable(self._location, e) from e
 
     def _content(self, name: str) -> bytes:
         with self._fs.open_input_stream(f"{self._root}/{name}") as f:

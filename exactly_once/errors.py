@@ -287,6 +287,13 @@ class DatabaseUnusable(ExactlyOnceError):
     code = "EO-DATABASE"
 
 
+class ConnectorUnusable(ExactlyOnceError):
+    """The Spark session has no Kafka connector, or one that was made for another Spark."""
+
+    code = "EO-CONNECTOR"
+    default_safe = "Nothing was started"
+
+
 class ExtraMissing(ExactlyOnceError):
     """A package of an extra is not installed."""
 

@@ -12,6 +12,7 @@ from exactly_once.kafka import connection as kafka_connection
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.schema_options import Registry
 from exactly_once.protocol.names import check_operator, check_sink_id
+from exactly_once.protocol.spelling import did_you_mean, meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
@@ -31,10 +32,13 @@ DEFAULT_BUFFER_KBYTES = 32 * 1024
 #: A write id is part of a key in the commit log.
 LONGEST_WRITE_ID = 400
 
-#: Options, in lower case, whose values nobody may see.
+#: Options, in lower case, whose values nobody may see; those of Java key stores too, which the sink then refuses.
 SECRET_OPTIONS = frozenset(
     {
         *(f"kafka.{name}" for name in kafka_connection.SECRETS),
+        "kafka.ssl.keystore.key",
+        "kafka.ssl.keystore.password",
+        "kafka.ssl.truststore.password",
         "schema.registry.basic.auth.user.info",
     }
 )
@@ -68,6 +72,36 @@ _TEXT = frozenset({"compression.type", "client.id"})
 _WITHOUT_EFFECT = frozenset(  # settings of the Java client alone: they change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
+#: What Kafka's clients have and the sink cannot honour. Here only so that none is taken for a misspelt other one.
+_REFUSED = frozenset(
+    {
+        "acks",
+        "allow.auto.create.topics",
+        "enable.idempotence",
+        "group.id",
+        "interceptor.classes",
+        "isolation.level",
+        "key.serializer",
+        "partitioner.class",
+        "partitioner.ignore.keys",
+        "sasl.kerberos.service.name",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.truststore.certificates",
+        "ssl.truststore.password",
+        "transaction.two.phase.commit.enable",
+        "transactional.id",
+        "value.serializer",
+    }
+)
+#: What the sink follows, or takes as without effect.
+_KAFKA = frozenset({"transaction.timeout.ms", "buffer.memory", *_PRODUCER}) | kafka_connection.OPTIONS | _WITHOUT_EFFECT
+
+_LISTED = "docs/reference.md lists the options that the sink supports"
+
 #: Matches a batch of a query, or the id of a topic.
 _ADOPTED = re.compile(r"[0-9a-fA-F-]{36}(/\d+)?")
 
@@ -174,12 +208,10 @@ class SinkOptions:
             With the name of the option, before anything connects.
         """
         o = {k.lower(): v for k, v in options.items() if v is not None}
-        unknown = [k for k in o if k.startswith("sink.") and k not in _SINK]
-        if unknown:
-            raise InvalidOption(f"{unknown[0]} is not an option of this sink", f"Use one of {', '.join(sorted(_SINK))}")
+        _check_names(o)
         if not o.get("sink.id"):
             raise InvalidOption(
-                "sink.id is missing",
+                f"sink.id is missing{_instead(o, 'sink.id')}",
                 "Give the output a name that stays the same across restarts and that no other query uses: "
                 '.option("sink.id", "...")',
             )
@@ -187,7 +219,8 @@ class SinkOptions:
             _check_write(o)
         elif not o.get("checkpointlocation"):
             raise CheckpointUnusable(
-                "checkpointLocation is missing: without it a restart cannot know what was written",
+                f"checkpointLocation is missing{_instead(o, 'checkpointlocation')}: without it a restart cannot know "
+                "what was written",
                 'Set checkpointLocation on the query itself, .option("checkpointLocation", "..."): the sink cannot see '
                 "the session-wide spark.sql.streaming.checkpointLocation",
             )
@@ -212,6 +245,33 @@ class SinkOptions:
             operator=check_operator(o.get("sink.operator", "")),
             topics=topics,
         )
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Return whether nobody may see the value of the option ``name``: also an address with a password in it."""
+    login = re.search(r"//[^/]*@", value) if name.lower() == "schema.registry.url" else None
+    return name.lower() in SECRET_OPTIONS or login is not None
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    """Refuse misspelt names first: what they do not set would be called missing."""
+    for name in options:
+        if name.startswith("sink.") and name not in _SINK:
+            raise InvalidOption(
+                f"{name} is not an option of this sink",
+                f"{did_you_mean(name, _SINK)}Use one of {', '.join(sorted(_SINK))}",
+            )
+        kafkas = name.removeprefix("kafka.")
+        if kafkas != name and kafkas not in _REFUSED | _KAFKA and (found := meant(kafkas, _REFUSED | _KAFKA)):
+            raise InvalidOption(
+                f"{name} is not an option of this sink", f"Correct the name: did you mean kafka.{found}? {_LISTED}"
+            )
+
+
+def _instead(options: Mapping[str, str], wanted: str) -> str:
+    """Return what is there instead of the option ``wanted``, in words that follow "is missing"."""
+    found = meant(wanted, (o for o in options if not o.startswith(("sink.", "kafka."))))
+    return f", and {found} is not an option of this sink" if found else ""
 
 
 def _topic(topic: str | None, topics: TopicRule) -> str | None:
@@ -318,7 +378,7 @@ def _way_out(name: str) -> str:
         return "Remove the option: the sink creates no output topic; create it with the number of partitions you want"
     if name in ("key.serializer", "value.serializer"):
         return "Remove the option: the sink writes keys and values as the columns hold them, as Spark's sink does"
-    return "Remove the option; docs/reference.md lists the options that the sink supports"
+    return f"{'Remove the option' if name in _REFUSED else 'Correct its name, or remove the option'}. {_LISTED}"
 
 
 def _boolean(name: str, value: str) -> bool:

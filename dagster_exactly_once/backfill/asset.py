@@ -245,7 +245,7 @@ class _Backfill:
                 return
             if log.open_decisions or self.transactions.list(self.sink_id):
                 report = self.transactions.recover(self.sink_id, self._operator)
-                self.context.log.info(f"At rest: {report.as_metadata()}")
+                self.context.log.info(report.sentence)
         except ExactlyOnceError as error:
             self.context.log.warning(f"Could not bring the sink to rest; the next run does. {error}")
 

@@ -2,17 +2,17 @@
 :mod:`dagster_exactly_once.checks.judgements`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import dagster as dg
 
 from dagster_exactly_once.checks import judgements
-from dagster_exactly_once.checks.judgements import Block, Verdict, Waiting
+from dagster_exactly_once.checks.evaluate import check_begun, evaluated, result
+from dagster_exactly_once.checks.judgements import Block, Waiting
 from dagster_exactly_once.checks.sampling import LOOK_BUDGET_S, compare_window, positions, record_time_ms, stream_window
 from dagster_exactly_once.checks.window import Outputs
-from dagster_exactly_once.classified import classified
+from dagster_exactly_once.checks.writer import writer_of
 from dagster_exactly_once.config import FreshnessConfig, PolicyConfig, ReconcileConfig
 from dagster_exactly_once.names import UNDER_WAY_POLICY_S
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, compare, lag
@@ -50,7 +50,8 @@ def _check(
     stream: Stream, name: str, description: str
 ) -> Callable[[Callable[..., dg.AssetCheckResult]], dg.AssetChecksDefinition]:
     """The decorator of one check, on the asset of the stream's first output."""
-    return dg.asset_check(asset=stream.outputs[0].key, name=name, description=description)
+    made = dg.asset_check(asset=stream.outputs[0].key, name=name, description=description)
+    return lambda check: made(evaluated(check))
 
 
 def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
@@ -64,16 +65,16 @@ def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
     def no_duplicates_and_no_loss(
         config: ReconcileConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
     ) -> dg.AssetCheckResult:
-        with classified():
-            connection = kafka.connection()
-            location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
-            window = stream_window(connection, checkpoints, location, stream.source_topics, config.offsets)
-            if window is None:
-                return _result(judgements.no_duplicates_and_no_loss(None, None, 0))
-            began = positions(checkpoints.first_offsets(location), stream.source_topics)
-            outputs = Outputs(window, began, stream.place_of)
-            found, read = compare_window(connection, window, stream.topics, outputs, config.offsets)
-        return _result(judgements.no_duplicates_and_no_loss(window, found, read))
+        connection = kafka.connection()
+        location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
+        window = stream_window(connection, checkpoints, location, stream.source_topics, config.offsets)
+        if window is None:
+            check_begun(stream, read_log(connection, stream.sink_id, LOOK_BUDGET_S))
+            return result(judgements.no_duplicates_and_no_loss(None, None, 0))
+        began = positions(checkpoints.first_offsets(location), stream.source_topics)
+        outputs = Outputs(window, began, stream.place_of)
+        found, read = compare_window(connection, window, stream.topics, outputs, config.offsets)
+        return result(judgements.no_duplicates_and_no_loss(window, found, read))
 
     return no_duplicates_and_no_loss
 
@@ -88,9 +89,8 @@ def _no_old_open_transaction(stream: Stream) -> dg.AssetChecksDefinition:
         "according to the coordinators. Covers all of them.",
     )
     def no_old_open_transaction(config: PolicyConfig, transactions: TransactionAdmin) -> dg.AssetCheckResult:
-        with classified():
-            under_way = [t for sink_id in sinks for t in transactions.open_transactions(sink_id)]
-        return _result(judgements.no_old_open_transaction(under_way, now_ms(), config.policy_s))
+        under_way = [t for sink_id in sinks for t in transactions.open_transactions(sink_id)]
+        return result(judgements.no_old_open_transaction(under_way, now_ms(), config.policy_s))
 
     return no_old_open_transaction
 
@@ -105,9 +105,8 @@ def _last_stable_offset(stream: Stream) -> dg.AssetChecksDefinition:
     def last_stable_offset_is_high_watermark(
         config: PolicyConfig, kafka: KafkaTransactionalProducerFactory
     ) -> dg.AssetCheckResult:
-        with classified():
-            blocks, partitions = _blocks(kafka.connection(), stream.topics)
-        return _result(judgements.last_stable_is_high_watermark(blocks, partitions, now_ms(), config.policy_s))
+        blocks, partitions = _blocks(kafka.connection(), stream.topics)
+        return result(judgements.last_stable_is_high_watermark(blocks, partitions, now_ms(), config.policy_s))
 
     return last_stable_offset_is_high_watermark
 
@@ -120,16 +119,21 @@ def _checkpoint_equals_commit_log(stream: Stream) -> dg.AssetChecksDefinition:
         f"the two for longer than the policy ({_POLICY}).",
     )
     def checkpoint_equals_commit_log(
-        config: PolicyConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
+        context: dg.AssetCheckExecutionContext,
+        config: PolicyConfig,
+        kafka: KafkaTransactionalProducerFactory,
+        checkpoints: CheckpointReader,
     ) -> dg.AssetCheckResult:
-        with classified():
-            connection = kafka.connection()
-            # in this order: a stream that continues meanwhile can only plan batches that the log does not know yet
-            log = read_log(connection, stream.sink_id, LOOK_BUDGET_S)
-            location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
-            standing = compare(checkpoints.read(location), log)
-        verdict = judgements.checkpoint_equals_commit_log(standing, now_ms(), config.policy_s)
-        return _result(verdict, {"checkpoint": location})
+        connection = kafka.connection()
+        # in this order: a stream that continues meanwhile can only plan batches that the log does not know yet
+        log = read_log(connection, stream.sink_id, LOOK_BUDGET_S)
+        location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
+        standing = compare(checkpoints.read(location), log)
+        if standing.state == "unused":
+            check_begun(stream, log)
+        writer = writer_of(context.instance, stream, log)
+        verdict = judgements.checkpoint_equals_commit_log(standing, writer, now_ms(), config.policy_s)
+        return result(verdict, {"checkpoint": location})
 
     return checkpoint_equals_commit_log
 
@@ -148,16 +152,17 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
         kafka: KafkaTransactionalProducerFactory,
         checkpoints: CheckpointReader,
     ) -> dg.AssetCheckResult:
-        with classified():
-            connection = kafka.connection()
-            location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
-            committed = checkpoints.committed_offsets(location)
-            last = checkpoints.read(location).last_commit
-            marked = checkpoints.marked_ms(location, after=last - 1) if last is not None else {}
-            waiting = 0
-            if committed:
-                with Admin(connection, LOOK_BUDGET_S) as admin:
-                    waiting = sum(lag(committed, topic, admin.watermarks(topic)) for topic in stream.source_topics)
+        connection = kafka.connection()
+        location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
+        committed = checkpoints.committed_offsets(location)
+        last = checkpoints.read(location).last_commit
+        marked = checkpoints.marked_ms(location, after=last - 1) if last is not None else {}
+        waiting = 0
+        if not committed:
+            check_begun(stream, read_log(connection, stream.sink_id, LOOK_BUDGET_S))
+        else:
+            with Admin(connection, LOOK_BUDGET_S) as admin:
+                waiting = sum(lag(committed, topic, admin.watermarks(topic)) for topic in stream.source_topics)
         verdict = judgements.freshness(
             positions(committed, stream.source_topics) if committed else None,
             waiting,
@@ -166,18 +171,9 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
             now_ms(),
             config.limit_s or declared.freshness_s,
         )
-        return _result(verdict)
+        return result(verdict)
 
     return freshness
-
-
-def _result(verdict: Verdict, more: Mapping[str, Any] | None = None) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(
-        passed=verdict.passed,
-        severity=dg.AssetCheckSeverity.ERROR if verdict.grave else dg.AssetCheckSeverity.WARN,
-        description=verdict.said,
-        metadata={**verdict.metadata, **(more or {})},
-    )
 
 
 def _blocks(connection: Connection, topics: Sequence[str]) -> tuple[list[Block], int]:
@@ -200,6 +196,6 @@ def _earlier(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Waiting | None
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=EARLIER):
         event = record.event.dagster_event if record.event else None
         data = event.event_specific_data if event else None
-        if isinstance(data, dg.AssetCheckEvaluation):
+        if isinstance(data, dg.AssetCheckEvaluation) and "evaluated" not in data.metadata:  # the wait goes on meanwhile
             return judgements.waiting_of({name: value.value for name, value in data.metadata.items()})
     return None

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from dagster_exactly_once.classified import classified
+from dagster_exactly_once.checks.evaluate import check_begun, evaluated
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import alive_of
@@ -15,6 +15,7 @@ from dagster_exactly_once.sensors.tick import BUDGET_S
 from dagster_exactly_once.stream import Stream
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
+from exactly_once.protocol.log_state import LogState
 
 
 def health_check(stream: Stream) -> dg.AssetChecksDefinition:
@@ -31,24 +32,24 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
             "doubt or has lost its sink, or when its last run failed in a way that needs a person."
         ),
     )
+    @evaluated
     def health(
         context: dg.AssetCheckExecutionContext,
         kafka: KafkaTransactionalProducerFactory,
         checkpoints: CheckpointReader,
         watch_policy: WatchPolicy,
     ) -> dg.AssetCheckResult:
-        with classified():
-            found = situations(kafka, checkpoints, [stream.spec], Deadline(BUDGET_S), alive_of(context.instance))
-            situation = found.get(stream.sink_id, _late(stream))
-            if isinstance(situation, ExactlyOnceError):
-                raise situation
+        found = situations(kafka, checkpoints, [stream.spec], Deadline(BUDGET_S), alive_of(context.instance))
+        situation = found.get(stream.sink_id, _late(stream))
+        if isinstance(situation, ExactlyOnceError):
+            raise situation
         history = Histories(context.instance).whole(stream.spec)
         state, said = "stopped", f"The sink {stream.sink_id} was never used"
         if situation is not None:
             judged = verdict(facts(stream.spec, situation, history, None, 0.0), watch_policy)
             state, said = judged.state, judged.message
         elif history.stream_failure is None:
-            return dg.AssetCheckResult(passed=True, description=f"{said}.")
+            check_begun(stream, LogState())
         e = evaluation(stream.spec, state, f"{said}.", history)
         return dg.AssetCheckResult(
             passed=e.passed, severity=e.severity, description=e.description, metadata=dict(e.metadata)

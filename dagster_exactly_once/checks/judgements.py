@@ -8,6 +8,7 @@ from typing import Any
 
 from dagster_exactly_once.checks.window import Comparison, Positions, Window
 from dagster_exactly_once.resources.checkpoints import Standing
+from dagster_exactly_once.streaming.failures import Diagnosis
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.verify import Report
 
@@ -31,6 +32,31 @@ class Verdict:
     said: str
     grave: bool = False
     metadata: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who writes the batch in flight.
+
+    Attributes
+    ----------
+    works : bool or None
+        Whether somebody does; None when the process is on another host, so that nobody here can tell.
+    said : str
+        The run or the driver; of one that no longer works, how it ended and what happens next.
+    failed : bool
+        Whether it ended without anybody's wish.
+    """
+
+    works: bool | None
+    said: str
+    failed: bool = False
+
+
+def not_evaluated(why: Diagnosis, grave: bool) -> Verdict:
+    """Say why a check could not look: ``grave`` when the reason itself needs a person."""
+    metadata = {"evaluated": False, "code": why.code, "way_out": why.way_out}
+    return Verdict(False, f"Not evaluated: {why.headline}", grave, metadata)
 
 
 def no_duplicates_and_no_loss(window: Window | None, found: Comparison | None, outputs_read: int) -> Verdict:
@@ -124,14 +150,19 @@ def last_stable_is_high_watermark(blocks: Sequence[Block], partitions: int, now_
         )
         return Verdict(False, said, True, metadata)
     if blocks:
-        said = f"A batch is in flight on {len(blocks)} of {partitions} partitions, none for more than {policy_s:g} s."
+        said = (
+            f"Open transactions hold readers back on {len(blocks)} of {partitions} partitions, none for more than "
+            f"{policy_s:g} s."
+        )
     else:
         said = f"Readers reach the end of all {partitions} partitions."
     return Verdict(True, said, False, metadata)
 
 
-def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: float) -> Verdict:
-    """Judge whether the checkpoint and the commit log agree; a young batch may be between the two."""
+def checkpoint_equals_commit_log(standing: Standing, writer: Writer, now_ms: int, policy_s: float) -> Verdict:
+    """Judge whether the checkpoint and the commit log agree; a young batch may be between the two, while somebody works
+    on it or a person has ended the stream.
+    """
     # a point in time is not a figure to plot; the sentence says how long ago it was
     metadata = {name: value for name, value in standing.as_metadata().items() if name != "batch_started_ms"}
     if standing.state in ("checkpoint lost", "foreign", "torn"):
@@ -147,23 +178,37 @@ def checkpoint_equals_commit_log(standing: Standing, now_ms: int, policy_s: floa
     started = standing.batch_started_ms
     age = None if started is None else (now_ms - started) / 1000
     batch = standing.last_planned
-    if standing.state in ("in doubt", "in flight") and age is not None and age > policy_s:
-        what = {
-            "in doubt": "is decided, but Spark has not marked it; the next start drains it",
-            "in flight": "is planned but not decided; the next start writes it",
-        }[standing.state]
-        said = f"Batch {batch} {what}. It began {age:.0f} s ago: start the stream if it is not running."
-        return Verdict(False, said, False, metadata)
+    old = age is not None and age > policy_s
+    if standing.state in ("in doubt", "in flight") and (old or writer.failed):
+        since = f" It began {age:.0f} s ago." if age is not None else ""
+        return Verdict(False, f"{_between(standing, writer)}{since}", False, metadata)
     if standing.open_decisions and (age is None or age > policy_s):
         said = f"Batches {list(standing.open_decisions)} are decided but not proven committed: run the recovery job."
         return Verdict(False, said, True, metadata)
-    said = {
+    settled = {
         "unused": "Neither the checkpoint nor the commit log has a batch yet",
         "settled": f"Both end with batch {batch}",
-        "in flight": f"Batch {batch} is being written",
-        "in doubt": f"Batch {batch} is decided and about to be marked by Spark",
-    }[standing.state]
-    return Verdict(True, f"{said}.", False, metadata)
+    }
+    if standing.state in settled:
+        return Verdict(True, f"{settled[standing.state]}.", False, metadata)
+    return Verdict(True, _between(standing, writer), False, metadata)
+
+
+def _between(standing: Standing, writer: Writer) -> str:
+    """Say who works on the batch between checkpoint and commit log; else how that ended, and what happens next."""
+    batch = f"Batch {standing.last_planned}"
+    decided = standing.state == "in doubt"
+    if writer.works:
+        return (
+            f"{batch} is {'decided and about to be marked by Spark' if decided else 'being written'} by {writer.said}."
+        )
+    stands = (
+        "is decided, and Spark has not marked it" if decided else "is planned and not decided: nothing of it is visible"
+    )
+    if writer.works is None:
+        return f"{batch} {stands}. Whether {writer.said} still works on it cannot be seen from here."
+    then = "The next start writes nothing of it again" if decided else "The next start writes it"
+    return f"{batch} {stands}. Nobody works on it: {writer.said}. {then}."
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dagster_exactly_once.checks.evaluate import evaluated, result
 from dagster_exactly_once.checks.judgements import verified
 from dagster_exactly_once.checks.reader import Record
 from dagster_exactly_once.classified import classified
@@ -45,30 +46,26 @@ def verified_check(stream: Stream) -> dg.AssetChecksDefinition:
             f"{stream.name}_verify_schedule evaluates it."
         ),
     )
+    @evaluated
     def verified_(
         config: VerifyConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
     ) -> dg.AssetCheckResult:
         with classified():
             question = _question(stream) if config.by_origin else None
-            connection = kafka.connection()
-            report = verify(
-                connection,
-                stream.sink_id,
-                checkpoint=checkpoint_of(connection, stream.sink_id, kafka, checkpoints),
-                batches=config.batches,
-                outputs=stream.others(),
-                origin=question,
-                inputs=stream.source_topics if question else (),
-                topics=stream.topics if question else (),
-                settle_s=config.settle_s,
-            )
-        verdict = verified(report)
-        return dg.AssetCheckResult(
-            passed=verdict.passed,
-            severity=dg.AssetCheckSeverity.ERROR if verdict.grave else dg.AssetCheckSeverity.WARN,
-            description=verdict.said,
-            metadata={**verdict.metadata, **_tables(report)},
+        connection = kafka.connection()
+        report = verify(
+            connection,
+            stream.sink_id,
+            checkpoint=checkpoint_of(connection, stream.sink_id, kafka, checkpoints),
+            batches=config.batches,
+            outputs=stream.others(),
+            origin=question,
+            inputs=stream.source_topics if question else (),
+            topics=stream.topics if question else (),
+            settle_s=config.settle_s,
         )
+        verdict = verified(report)
+        return result(verdict, _tables(report))
 
     return verified_
 

@@ -73,7 +73,7 @@ def _inspect(
                 "recovery_by": by,
                 "recovery_reason": reason,
                 "recovery_found": _sentence(found),
-                **{f"before_{name}": count for name, count in before.items()},
+                **_nonzero("before", before),
                 **tables.inspected(found),
             },
         )
@@ -209,8 +209,8 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
                 "recovery_completed_batches": len(work.completed),
                 "recovery_aborted_transactions": len(work.aborted),
                 "recovery_at_rest": at_rest,
-                **{f"before_{name}": count for name, count in work.before.items()},
-                **{f"after_{name}": count for name, count in counts(after).items()},
+                **_nonzero("before", work.before),
+                **_nonzero("after", counts(after)),
             },
         )
     )
@@ -245,7 +245,7 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
         sentence = (
             f"{job} should start again with the configuration of run {run_id[:8]}: its sensor exactly_once_liveness "
             "starts it within seconds, or when the restart policy says so. If that sensor is off, launch the job "
-            "yourself."
+            "by hand."
         )
     context.log.info(sentence)
     context.add_output_metadata({"restart": work.restart, "sentence": sentence})
@@ -335,6 +335,11 @@ def _sweep_anyway(context: dg.OpExecutionContext, transactions: TransactionAdmin
 def _swept(rolled_back: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     """(participant, name) of every part that was rolled back."""
     return [(participant, name) for participant, names in rolled_back.items() for name in names]
+
+
+def _nonzero(when: str, found: Mapping[str, int]) -> dict[str, int]:
+    """The counts that say something, by name, for the audit trail."""
+    return {f"{when}_{name}": count for name, count in found.items() if count}
 
 
 def _batches(names: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import (
     BrokerUnreachable,
     ExactlyOnceError,
+    InvalidOption,
     InvalidTransactionTimeout,
     NotAuthorized,
     PrepareFailed,
@@ -98,8 +99,17 @@ class KafkaResource(ConfigurableResource):
         Raises
         ------
         InvalidOption
-            A field has a value that not every client supports.
+            A field has a value that not every client supports; or ``bootstrap_servers`` is empty: Dagster checks only
+            that an environment variable is set.
         """
+        if not self.bootstrap_servers.strip():
+            raise InvalidOption(
+                "the resource kafka has no brokers: KAFKA_BOOTSTRAP_SERVERS is empty in the environment of this "
+                "Dagster process",
+                "Set it to the brokers' host:port, separated by commas, where Dagster is started, and start Dagster "
+                "again",
+                "Nothing was started",
+            )
         pem = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.keystore.type": "PEM"}
         options = {f"kafka.{option}": getattr(self, _field(name)) for name, option in VARIABLES.items()}
         return Connection.from_options({**pem, **{k: v for k, v in options.items() if v is not None}})

@@ -3,10 +3,11 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.names import PROGRESS_SENSOR, RECOVERY_JOB
+from dagster_exactly_once.names import CHECKS_JOB, PROGRESS_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -33,6 +34,9 @@ COMPLETING_S = 10.0
 #: From the start of a run to its first batch: 30 to 37 s on two shared cores, of which Spark takes 23 s. Executors that
 #: a cluster must find first take longer; beyond this, nobody should call the stream healthy.
 STARTING_S = 90.0
+
+#: The states of a stream whose run commits batches, or waits for input.
+WORKING = ("healthy", "idle", "catching up", "lagging")
 
 #: The states of streams that a person should look at first.
 NEED_ATTENTION = ("failed", "in doubt", "owner lost", "stalled", "slow start", "lagging", "operated by another")
@@ -193,13 +197,27 @@ def _progress(f: Facts) -> str:
 
 
 def checkpoint_progress_sensor(
-    streams: Sequence[StreamSpec], name: str = PROGRESS_SENSOR, interval_s: int = EVERY_10_S
+    streams: Sequence[StreamSpec],
+    checks: Mapping[str, Sequence[dg.AssetCheckKey]] | None = None,
+    jobs: Sequence[Any] = (),
+    name: str = PROGRESS_SENSOR,
+    interval_s: int = EVERY_10_S,
 ) -> dg.SensorDefinition:
-    """Make the sensor over :func:`verdict` for all streams."""
+    """Make the sensor over :func:`verdict` for all streams.
+
+    Parameters
+    ----------
+    checks : mapping
+        By sink id, the checks to evaluate when a stream begins to work, or has failed: until the schedule's turn they
+        would tell of the time before.
+    jobs : sequence of job definitions
+        The recovery, and the job of the checks.
+    """
+    target: dict[str, Any] = {"jobs": list(jobs)} if jobs else {"job_name": RECOVERY_JOB}
 
     @dg.sensor(
         name=name,
-        job_name=RECOVERY_JOB,
+        **target,
         minimum_interval_seconds=interval_s,
         default_status=default_status(),
         description=(
@@ -233,9 +251,24 @@ def checkpoint_progress_sensor(
             else:
                 glance, last = glances[stream.sink_id], tick.memory(stream)
                 tick.add(stream, judge(stream, situation, glance, histories, watch_policy, last, teller))
-        return tick.result(events=overview(tick, streams, found, glances))
+        return tick.result(
+            events=overview(tick, streams, found, glances), requests=rechecks(tick, streams, checks or {})
+        )
 
     return checkpoint_progress
+
+
+def rechecks(
+    tick: Tick, streams: Sequence[StreamSpec], checks: Mapping[str, Sequence[dg.AssetCheckKey]]
+) -> list[dg.RunRequest]:
+    """Request the checks of the streams that began to work since the last tick, or failed: one run for all."""
+    turned = []
+    for stream in streams:
+        state, before = str(tick.memory(stream).get("state", "")), tick.before(stream)
+        if stream.sink_id in checks and (state in WORKING) != (before in WORKING) and state in (*WORKING, "failed"):
+            turned.append(stream)
+    keys = [key for stream in turned for key in checks[stream.sink_id]]
+    return [dg.RunRequest(job_name=CHECKS_JOB, asset_check_keys=keys)] if keys else []
 
 
 def judge(
@@ -318,8 +351,8 @@ def overview(
             state = f"failed ({memory.get('code') or 'unknown'})"
         elif situation is None:
             state = "never used"
-        rows.append(StreamRow(stream, state, situation, f"{run.name} {run.status}" if run else "", tick.said(stream)))
-    return [all_streams(rows)]
+        rows.append(StreamRow(stream, state, situation, run, tick.said(stream)))
+    return [all_streams(rows, time.time())]
 
 
 def _failed(glance: History, found: Verdict) -> str:

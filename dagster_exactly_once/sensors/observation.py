@@ -11,6 +11,8 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.names import ALL_STREAMS
+from dagster_exactly_once.resources.checkpoints import Standing
+from dagster_exactly_once.sensors.runs import Run
 from dagster_exactly_once.sensors.situation import Situation
 from dagster_exactly_once.sensors.stream import StreamSpec
 from exactly_once.ops.findings import Inspection, OpenTransaction, RecentDecision
@@ -32,7 +34,7 @@ def transactions(asset: str, situation: Situation, state: str, sentence: str) ->
     metadata: dict[str, Any] = {
         "state": state,
         "owner": owner_sentence(found),
-        "checkpoint": situation.standing.state,
+        "checkpoint": standing_sentence(situation.standing),
         "lag_offsets": situation.lag,
         "open_transactions": len(found.open),
         "oldest_transaction_age_s": round(found.oldest_s, 1),
@@ -51,8 +53,8 @@ class StreamRow:
 
     Attributes
     ----------
-    run : str
-        The newest run and its status, for people; empty without one.
+    run : Run or None
+        The newest run of the stream.
     said : str
         The sentence of the tick.
     """
@@ -60,7 +62,7 @@ class StreamRow:
     stream: StreamSpec
     state: str
     situation: Situation | None
-    run: str
+    run: Run | None
     said: str
 
     @property
@@ -70,25 +72,34 @@ class StreamRow:
         lag = f"{self.situation.lag:,}" if self.situation else ""
         count = str(len(found.open)) if found else ""
         oldest = f"{found.oldest_s:.0f} s" if found and found.open else ""
-        return self.stream.name, self.state, lag, count, oldest, self.run, self.stream.sink_id
+        run = f"{self.run.name} {self.run.status}" if self.run else ""
+        return self.stream.name, self.state, lag, count, oldest, run, self.stream.sink_id
 
 
-def all_streams(rows: Sequence[StreamRow]) -> dg.AssetObservation:
-    """The observation of all streams of the code location in one table, those that need somebody first; below it the
-    sentence of each of these, and a link to its transactions.
+def all_streams(rows: Sequence[StreamRow], now: float) -> dg.AssetObservation:
+    """The observation of all streams of the code location in one table, those that need somebody first; below it when
+    they were looked at, a link to the newest run of each, and of those that need somebody the sentence and a link to
+    the transactions. (Dagster shows no link in a cell.)
     """
     columns = ("stream", "state", "lag", "open", "oldest", "run", "sink")
     ordered = sorted(rows, key=lambda row: row.state in CALM)
     states = Counter(row.state for row in ordered)
     said = ", ".join(f"{count} {state}" for state, count in states.items())
-    metadata: dict[str, Any] = {"streams": table(columns, [row.cells for row in ordered])}
+    metadata: dict[str, Any] = {
+        "streams": table(columns, [row.cells for row in ordered]),
+        "looked_at": dg.MetadataValue.timestamp(now),
+    }
     for row in ordered:
         if row.state not in CALM:
             metadata[f"{row.stream.name}: says"] = row.said
+        if row.run is not None:
+            metadata[f"{row.stream.name}: run"] = dg.MetadataValue.dagster_run(row.run.run_id)
+        if row.state not in CALM:
             metadata[f"{row.stream.name}: look at"] = dg.MetadataValue.asset(
                 dg.AssetKey.from_user_string(row.stream.asset)
             )
-    return dg.AssetObservation(ALL_STREAMS, description=f"{said}.", metadata=metadata)
+    moment = f"Looked at {when(round(now * 1000))} UTC"
+    return dg.AssetObservation(ALL_STREAMS, description=f"{said}. {moment}.", metadata=metadata)
 
 
 def open_table(found: Inspection) -> dg.TableMetadataValue:
@@ -108,6 +119,20 @@ def owner_sentence(found: Inspection) -> str:
     claim = found.owner.claim
     alive = {True: "alive", False: "gone", None: "on another host, so its state is unknown"}[found.owner.alive]
     return f"{claim.purpose}, claim {claim.token}, {claim.process}: {alive}"
+
+
+def standing_sentence(found: Standing) -> str:
+    """Describe the checkpoint, beside the commit log."""
+    batch = found.last_planned
+    return {
+        "unused": "no batch is planned yet",
+        "settled": f"Spark has committed batch {batch}, and planned no other",
+        "in flight": f"batch {batch} is planned and not decided",
+        "in doubt": f"batch {batch} is decided, and Spark has not committed it yet",
+        "checkpoint lost": "it lacks batches that are decided: it was deleted, restored or rewound",
+        "foreign": "it is of another query than the sink",
+        "torn": f"torn: {', '.join(found.torn)}",
+    }[found.state]
 
 
 def when(ms: int | None) -> str:

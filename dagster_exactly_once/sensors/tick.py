@@ -12,7 +12,7 @@ import dagster as dg
 
 from dagster_exactly_once.sensors.stream import StreamSpec
 from exactly_once.deadline import Deadline
-from exactly_once.errors import ExactlyOnceError
+from exactly_once.errors import ExactlyOnceError, InvalidOption
 
 #: Raised when the content of a cursor changes its meaning; older cursors then count as empty.
 CURSOR_VERSION = 2
@@ -82,7 +82,16 @@ class Tick:
             self._memories[stream.sink_id] = judged.memory
 
     def failed(self, stream: StreamSpec, error: ExactlyOnceError, why: str = "", memory: Memory | None = None) -> None:
-        """Note that a stream could not be looked at; the other streams are judged all the same."""
+        """Note that a stream could not be looked at; the other streams are judged all the same.
+
+        Raises
+        ------
+        InvalidOption
+            When the connection, which all streams share, is set up wrongly, such as without brokers: a tick that is
+            skipped for ever would look like a healthy one.
+        """
+        if isinstance(error, InvalidOption):
+            raise error
         self.add(stream, Judged(f"{error} The sensor did nothing{why}.", attention=True, memory=memory))
 
     def missed(self, stream: StreamSpec) -> None:
@@ -98,22 +107,31 @@ class Tick:
         """Return this tick's sentence about a stream."""
         return next((judged.message for judged_of, judged in self._judged if judged_of is stream), "")
 
+    def before(self, stream: StreamSpec) -> str:
+        """Return the state in which the last tick found a stream; "" for a new one."""
+        return str(self._before[stream.sink_id].get("state", ""))
+
     def changed(self, stream: StreamSpec) -> bool:
         """Return whether this tick found a stream in another state than the one before."""
         return self._before[stream.sink_id].get("state") != self.memory(stream).get("state")
 
-    def result(self, notes: Sequence[str] = (), events: Sequence[dg.AssetObservation] = ()) -> dg.SensorResult:
+    def result(
+        self,
+        notes: Sequence[str] = (),
+        events: Sequence[dg.AssetObservation] = (),
+        requests: Sequence[dg.RunRequest] = (),
+    ) -> dg.SensorResult:
         """Make the result. A request's message goes to the tick's log: Dagster shows no reason beside it.
 
-        ``notes`` are sentences, and ``events`` observations, that belong to no single stream.
+        ``notes`` are sentences, ``events`` observations and ``requests`` runs that belong to no single stream.
         """
         message = "\n".join([*self._sentences(), *notes]) or "There are no streams."
-        requests = [j.request for _, j in self._judged if j.request is not None]
-        if requests:
+        wanted = [*(j.request for _, j in self._judged if j.request is not None), *requests]
+        if wanted:
             self._context.log.info(message)
         return dg.SensorResult(
-            run_requests=requests or None,
-            skip_reason=None if requests else message,
+            run_requests=wanted or None,
+            skip_reason=None if wanted else message,
             cursor=write_cursor(self._memories, self._missed),
             asset_events=[*(event for _, j in self._judged for event in j.events), *events],
         )

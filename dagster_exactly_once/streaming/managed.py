@@ -200,7 +200,7 @@ class ManagedStream:
                 self._log.warning("A newer driver owns the sink and will end the open transactions.")
                 return
             report = self._transactions.recover(self._sink_id, self._operator, self._participants)
-            self._log.info(f"At rest: {report.as_metadata()}")
+            self._log.info(report.sentence)
         except ExactlyOnceError as error:
             self._log.warning(f"Could not bring the sink to rest; the next start will. {error}")
 

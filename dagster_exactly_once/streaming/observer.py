@@ -14,7 +14,10 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import list_transactions
+from exactly_once.protocol.counting import counted as sum_of
+from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import namespace
+from exactly_once.protocol.records import Count
 
 #: A look takes two connections and some ten requests; with a broker that does not answer, it takes at most this long.
 LOOK_BUDGET_S = 5.0
@@ -45,12 +48,13 @@ class StreamObserver:
         self._checkpoint = checkpoint
         self._checkpoints = checkpoints
         self._progress: dict[int, Progress] = {}
-        before = checkpoints.read(checkpoint).last_commit
-        self._reported = -1 if before is None else before
-        owner = read_log(connection, sink_id, LOOK_BUDGET_S).owner
-        self._first_token = owner.token if owner else 0
+        found = checkpoints.read(checkpoint)
+        self._reported = -1 if found.last_commit is None else found.last_commit
+        log = read_log(connection, sink_id, LOOK_BUDGET_S)
+        self._first_token = log.owner.token if log.owner else 0
         self._window_began = time.monotonic()
-        self._looked = (self._reported, self._window_began)
+        self._before = _counted(log, found.query_id, self._reported)
+        self._looked = (self._reported, self._window_began, self._before)
 
     def look(self, progress: Iterable[Progress], final: bool = False) -> Window:
         """The window since the last one that was :meth:`told`.
@@ -77,12 +81,14 @@ class StreamObserver:
             behind = sum(lag(committed, topic, admin.watermarks(topic)) for topic in self._sources)
             under_way = list_transactions(admin, namespace(self._sink_id), UNDER_WAY)
         now = time.monotonic()
-        self._looked = (max(marked, default=self._reported), now)
-        return Window(batches, behind, len(under_way), now - self._window_began)
+        newest = max(marked, default=self._reported)
+        counted = _counted(log, query_id, newest)
+        self._looked = (newest, now, counted)
+        return Window(batches, behind, len(under_way), now - self._window_began, self._before, counted)
 
     def told(self) -> None:
         """Note that the window of the last :meth:`look` has reached Dagster; the next one begins where it ended."""
-        self._reported, self._window_began = self._looked
+        self._reported, self._window_began, self._before = self._looked
         self._progress = {b: p for b, p in self._progress.items() if b > self._reported}
 
     def in_flight(self) -> tuple[int | None, Offsets]:
@@ -106,3 +112,8 @@ class StreamObserver:
     def unproven(self) -> bool:
         """Return whether the commit log holds a decision that is not proven committed."""
         return bool(read_log(self._connection, self._sink_id, LOOK_BUDGET_S).open_decisions)
+
+
+def _counted(log: LogState, query_id: str | None, last_batch: int) -> Count | None:
+    """Return what the stream has committed up to ``last_batch`` of its present query, with the queries before it."""
+    return sum_of(d for d in log.decisions if d.query_id != query_id or d.batch_id <= last_batch)

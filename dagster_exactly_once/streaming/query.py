@@ -12,7 +12,6 @@ from dagster_exactly_once.resources.spark import kafka_source_options, use_state
 from dagster_exactly_once.streaming.source import first_since, offsets_json
 from dagster_exactly_once.streaming.start import start_time_ms
 from dagster_exactly_once.streaming.state import protect_state
-from dagster_exactly_once.streaming.windows import OUTPUTS_OBSERVATION
 from exactly_once.kafka.connection import Connection
 from exactly_once.participant import Participant
 
@@ -71,7 +70,15 @@ def start_query(
 ) -> StreamingQuery:
     """Start the query. ``spark`` must know ``format("kafka_exactly_once")`` and work in UTC; with ``state_partitions``,
     its later stateful queries get this one's state store.
+
+    Raises
+    ------
+    ExactlyOnceError
+        What can be refused before a query starts (:func:`exactly_once.check`).
     """
+    from exactly_once.spark.connector import check_connector
+
+    check_connector(spark)
     if plan.state_partitions is not None:
         use_state_store(spark, plan.state_partitions)
     inputs = {name: _read(spark, connection, topic, plan.share) for name, topic in plan.sources.items()}
@@ -86,26 +93,33 @@ def start_query(
 
 def _records(records: DataFrame, plan: QueryPlan) -> DataFrame:
     if not plan.participants:  # which would get the topic as a column of theirs
-        records = addressed(records, plan.outputs)
-    return _counted(records, plan.outputs)
+        return addressed(records, plan.outputs)
+    return records
 
 
 def _written(records: DataFrame, connection: Connection, plan: QueryPlan) -> DataStreamWriter:
-    """Return the writer of the sink, and of the outputs beside it."""
-    options = {
+    """Return the writer of the sink, and of the outputs beside it, after a look at all that it can refuse."""
+    import exactly_once
+
+    options = sink_options(connection, plan)
+    if not plan.participants:
+        exactly_once.check(records, options)
+        return records.writeStream.format("kafka_exactly_once").options(**options)
+    if len(plan.outputs) == 1 and "topic" not in records.columns:
+        options["topic"] = plan.outputs[0]
+    exactly_once.check(records, options, *plan.participants)
+    write = exactly_once.foreach_batch(options, *plan.participants)
+    return records.writeStream.foreachBatch(write).option("checkpointLocation", plan.checkpoint)
+
+
+def sink_options(connection: Connection, plan: QueryPlan) -> dict[str, str]:
+    """Return the options of the sink; without ``topic``, which the rows name."""
+    return {
         **plan.options,
         **connection.spark(),
         "sink.id": plan.sink_id,
         "checkpointLocation": plan.checkpoint,
     }
-    if not plan.participants:
-        return records.writeStream.format("kafka_exactly_once").options(**options)
-    import exactly_once
-
-    if len(plan.outputs) == 1 and "topic" not in records.columns:
-        options["topic"] = plan.outputs[0]
-    write = exactly_once.foreach_batch(options, *plan.participants)
-    return records.writeStream.foreachBatch(write).option("checkpointLocation", plan.checkpoint)
 
 
 def addressed(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:
@@ -115,14 +129,6 @@ def addressed(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:
     if len(outputs) > 1 or "topic" in records.columns:
         return records
     return records.withColumn("topic", F.lit(outputs[0]))
-
-
-def _counted(records: DataFrame, outputs: tuple[str, ...]) -> DataFrame:
-    """Count the records for each output but the first: the commit log has their sum."""
-    from pyspark.sql import functions as F
-
-    counts = [F.count(F.when(F.col("topic") == name, 1)).alias(f"output_{n}") for n, name in enumerate(outputs[1:], 2)]
-    return records.observe(OUTPUTS_OBSERVATION, *counts) if counts else records
 
 
 def _read(spark: SparkSession, connection: Connection, topic: KafkaTopic, max_offsets: int) -> DataFrame:

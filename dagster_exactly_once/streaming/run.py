@@ -25,20 +25,19 @@ from dagster_exactly_once.streaming.failures import Place, transform_failed
 from dagster_exactly_once.streaming.managed import ManagedStream
 from dagster_exactly_once.streaming.observer import StreamObserver
 from dagster_exactly_once.streaming.own_exception import raised_by
-from dagster_exactly_once.streaming.query import QueryPlan, start_query
+from dagster_exactly_once.streaming.query import QueryPlan, sink_options, start_query
 from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.start import EARLIEST, start_time_ms
 from dagster_exactly_once.streaming.supervisor import Supervisor
 from dagster_exactly_once.streaming.turn import Turn
 from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, Window
 from exactly_once.checkpoint import check_whole
-from exactly_once.coordinator.claim import check_start
+from exactly_once.coordinator import start
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.inspection import owner_of
-from exactly_once.options import SinkOptions
 from exactly_once.protocol.log_state import LogState
 
 if TYPE_CHECKING:
@@ -49,6 +48,10 @@ Metadata = dict[str, dg.MetadataValue | int | float]
 
 #: Of one report: a replay closes a year of hours within minutes, and Dagster stores each as an event of its own.
 MOST_WINDOWS = 200
+
+#: Dagster shows it on the asset's page: of the newest materialization that has it, else of the newest observation. So
+#: only observations have it, which every report makes.
+ROW_COUNT = "dagster/row_count"
 
 #: For the look at the input before anything starts.
 LOOK_BUDGET_S = 20.0
@@ -90,6 +93,8 @@ def run_stream(
     reports.complete(last)
     _say(context, stream, last)
     for key, metadata in _metadata(stream, last).items():
+        if (rows := metadata.pop(ROW_COUNT, None)) is not None:
+            context.log_event(dg.AssetObservation(key, metadata={ROW_COUNT: rows}))
         yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **managed.totals()})
 
 
@@ -140,12 +145,13 @@ def _prepared(
         kafka.create_topics(dict.fromkeys(stream.topics, stream.output_partitions))
     checkpoint = plan.checkpoint or checkpoints.location(kafka.cluster_id(), plan.sink_id)
     check_whole(checkpoint, plan.sink_id)  # Spark's own error names no way out
-    if not turn.waits:  # else what it looks at still changes
-        check_start(_sink_options(connection, plan, checkpoint), log)
+    plan = replace(plan, checkpoint=checkpoint)
+    if not turn.waits:  # else what it looks at still changes; the query looks again when the rows are known
+        start.check(sink_options(connection, plan))
     begun = checkpoints.first_offsets(checkpoint)
     found = checkpoints.read(checkpoint)
     _check_begun(begun, stream, checkpoint, found.last_offsets is not None and not found.names_sources)
-    plan = replace(plan, checkpoint=checkpoint, sources=_from(plan.sources, config.start_from, begun))
+    plan = replace(plan, sources=_from(plan.sources, config.start_from, begun))
     _announce(context, config, plan, begun)
 
     return ManagedStream(
@@ -210,11 +216,6 @@ def _check_begun(begun: Offsets, stream: Stream, checkpoint: str, counted: bool)
         )
 
 
-def _sink_options(connection: Connection, plan: QueryPlan, checkpoint: str) -> SinkOptions:
-    ours = {"sink.id": plan.sink_id, "checkpointLocation": checkpoint}
-    return SinkOptions.parse({**plan.options, **connection.spark(), **ours})
-
-
 def _check_sources(connection: Connection, stream: Stream) -> None:
     """Refuse to start without the input: a stream never creates its sources."""
     with Admin(connection, LOOK_BUDGET_S) as admin:
@@ -277,7 +278,7 @@ class Reports:
                 self._context.log_event(dg.AssetObservation(key, metadata={**metadata, **link}))
         else:
             first = self._stream.outputs[0].key
-            self._context.log_event(dg.AssetObservation(first, metadata=window.plots(0)))
+            self._context.log_event(dg.AssetObservation(first, metadata=_idle(self._stream, window)))
         self.complete(window)
 
     def complete(self, window: Window) -> None:
@@ -296,7 +297,7 @@ class Reports:
 
 
 def _say(context: dg.AssetExecutionContext, stream: Stream, window: Window) -> None:
-    counts = window.records_of(len(stream.topics))[1:]
+    counts = window.records_of(stream.topics)[1:]
     others = [f"{count:,} to {topic}" for topic, count in zip(stream.topics[1:], counts, strict=True)]
     context.log.info("; ".join([window.sentence(), *others]))
     if window.late:
@@ -312,8 +313,8 @@ def _metadata(stream: Stream, window: Window) -> dict[dg.AssetKey, Metadata]:
         dg.TableRecord(
             {
                 "batch": b.batch_id,
-                "records": b.records,
-                "transactions": b.transactions,
+                "records": _text(b.records),
+                "transactions": _text(b.transactions),
                 "batch_ms": _text(b.batch_ms),
                 "commit_ms": _text(b.commit_ms),
             }
@@ -321,14 +322,29 @@ def _metadata(stream: Stream, window: Window) -> dict[dg.AssetKey, Metadata]:
         for b in window.batches[-BATCHES_SHOWN:]
     ]
     table: Metadata = {"newest_batches": dg.MetadataValue.table(rows)} if rows else {}
-    counts = window.records_of(len(stream.outputs))
+    counts, totals = window.records_of(stream.topics), _totals(stream, window)
     found: dict[dg.AssetKey, Metadata] = {
-        spec.key: {**window.plots(count), **table} for spec, count in zip(stream.outputs, counts, strict=True)
+        spec.key: {**window.plots(count), **total, **table}
+        for spec, count, total in zip(stream.outputs, counts, totals, strict=True)
     }
     late: Metadata = {"late_rows": window.late} if stream.state_partitions is not None else {}
     found[stream.outputs[0].key] |= {**late, **window.observed}
     return found
 
 
-def _text(duration_ms: int | None) -> str:
-    return "" if duration_ms is None else str(duration_ms)
+def _idle(stream: Stream, window: Window) -> Metadata:
+    """Return the numbers of the first output in a window without a batch."""
+    return {**window.plots(0), **_totals(stream, window)[0]}
+
+
+def _totals(stream: Stream, window: Window) -> list[Metadata]:
+    """Return, for each output, the records since the stream's first start."""
+    totals = window.totals_of(stream.topics)
+    if totals is None or window.counted is None:
+        return [{} for _ in stream.outputs]
+    since = dg.MetadataValue.timestamp(window.counted.since_ms / 1000)
+    return [{"records_total": total, "records_total_since": since, ROW_COUNT: total} for total in totals]
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)

@@ -1,7 +1,8 @@
-"""Windows of a stream for people and plots: records committed since the last window, durations, and lag.
+"""Windows of a stream for people and plots: records committed since the last window and in all, durations, and lag.
 
-The commit log gives the committed records; Spark's own progress adds durations. So a batch that was decided before a
-crash and drained after it counts once.
+The commit log gives the committed records, as the sum that each decision carries on; Spark's own progress adds
+durations. So a batch that was decided before a crash and drained after it counts once, and a window counts all of its
+batches, also those that the log no longer has.
 """
 
 from __future__ import annotations
@@ -12,10 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from exactly_once.protocol.records import Decision
-
-#: The observation that counts the records for each output but the first; its columns are the outputs' numbers.
-OUTPUTS_OBSERVATION = "exactly_once_outputs"
+from exactly_once.protocol.counting import OTHER
+from exactly_once.protocol.records import Count, Decision
 
 #: Rows of the table of batches in one window; the newest are kept.
 BATCHES_SHOWN = 20
@@ -27,20 +26,20 @@ class Batch:
 
     ``batch_ms`` is Spark's duration of the whole batch, ``sink_ms`` of reading, transforming, preparing and committing;
     ``commit_ms`` runs from the decision until Spark marked the batch as done. None for a batch that an earlier run
-    decided. ``others`` counts the records for each output after the first. ``observed`` are the whole numbers of the
-    query's own observations (``DataFrame.observe``), by name. ``late`` are rows that came behind the watermark and were
-    dropped, as the state store counts them: partial sums, each of one event or more. ``event_ms`` and ``watermark_ms``
-    are the oldest event time of the batch and its watermark, in ms since the epoch; None for a query without one.
+    decided. ``records`` and ``transactions`` are None when the log no longer has the decision. ``observed`` are the
+    whole numbers of the query's own observations (``DataFrame.observe``), by name. ``late`` are rows that came behind
+    the watermark and were dropped, as the state store counts them: partial sums, each of one event or more.
+    ``event_ms`` and ``watermark_ms`` are the oldest event time of the batch and its watermark, in ms since the epoch;
+    None for a query without one.
     """
 
     batch_id: int
-    records: int
-    transactions: int
+    records: int | None
+    transactions: int | None
     batch_ms: int | None
     sink_ms: int | None
     commit_ms: int | None
     late: int = 0
-    others: tuple[int, ...] = ()
     event_ms: int | None = None
     watermark_ms: int | None = None
     observed: Mapping[str, int] = field(default_factory=dict)
@@ -58,12 +57,16 @@ class Window:
         Open transactions of the sink, at the end of the window.
     seconds : float
         The length of the window.
+    before, counted : Count or None
+        What the stream had committed when the window began and ended; None before its first batch.
     """
 
     batches: tuple[Batch, ...]
     lag: int
     open_transactions: int
     seconds: float
+    before: Count | None = None
+    counted: Count | None = None
 
     @property
     def last_batch(self) -> int | None:
@@ -73,12 +76,23 @@ class Window:
     @property
     def records(self) -> int:
         """Records committed to all topics."""
-        return sum(b.records for b in self.batches)
+        return sum(self._new.values())
 
-    def records_of(self, outputs: int) -> list[int]:
-        """Return the records committed to each of this many outputs; what nobody counted is the first one's."""
-        others = [sum(b.others[n] for b in self.batches if n < len(b.others)) for n in range(outputs - 1)]
-        return [self.records - sum(others), *others]
+    def records_of(self, topics: Sequence[str]) -> list[int]:
+        """Return the records committed to each output; what no task told by topic is the first one's."""
+        return _shared(self._new, topics)
+
+    def totals_of(self, topics: Sequence[str]) -> list[int] | None:
+        """Return the records committed to each output since the stream's first start; None before its first batch."""
+        return None if self.counted is None else _shared(self.counted.records, topics)
+
+    @property
+    def _new(self) -> Mapping[str, int]:
+        if self.counted is None:
+            return {OTHER: sum(b.records or 0 for b in self.batches)}
+        if self.before is None or self.before.since_ms != self.counted.since_ms:  # the log was made again
+            return self.counted.records
+        return {topic: n - self.before.records.get(topic, 0) for topic, n in self.counted.records.items()}
 
     @property
     def observed(self) -> dict[str, int]:
@@ -110,9 +124,10 @@ class Window:
             return f"no batch in {self.seconds:.0f} s; {state}"
         batches = "1 batch" if len(self.batches) == 1 else f"{len(self.batches)} batches"
         observed = ", ".join(f"{count:,} {name}" for name, count in self.observed.items())
+        total = f", {sum(self.counted.records.values()):,} in all" if self.counted else ""
         return (
             f"batch {self.last_batch}: {self.records:,} records committed in {self.seconds:.0f} s by {batches}"
-            f"{f' ({observed})' if observed else ''}; {state}"
+            f"{f' ({observed})' if observed else ''}{total}; {state}"
         )
 
     def plots(self, records: int) -> dict[str, int | float]:
@@ -139,7 +154,7 @@ def committed_batches(
     marked_ms: Mapping[int, int],
     progress: Mapping[int, Mapping[str, Any]],
 ) -> tuple[Batch, ...]:
-    """Return the batches that Spark has committed, in order.
+    """Return the batches that Spark has committed, in order, also those whose decision the log no longer has.
 
     Parameters
     ----------
@@ -150,31 +165,36 @@ def committed_batches(
     progress : mapping
         Batch id -> Spark's progress event, for the batches of this run.
     """
-    found = []
-    for decision in sorted(decisions, key=lambda d: d.batch_id):
-        if decision.batch_id not in marked_ms:
-            continue
-        event = progress.get(decision.batch_id)
-        durations = event.get("durationMs") or {} if event else {}
-        commit_ms = max(0, marked_ms[decision.batch_id] - decision.decided_ms)
-        batch_ms = durations.get("triggerExecution")
-        found.append(
-            Batch(
-                decision.batch_id,
-                decision.records,
-                decision.part_count,
-                batch_ms,
-                durations.get("addBatch"),
-                # This run drained a batch that an earlier run decided: the time between the two is not a commit time.
-                commit_ms if batch_ms is not None and commit_ms <= batch_ms else None,
-                _late(event) if event else 0,
-                _others(event) if event else (),
-                _event_time(event, "min"),
-                _event_time(event, "watermark"),
-                _observed(event) if event else {},
-            )
-        )
-    return tuple(found)
+    newest = max(marked_ms, default=-1)
+    decided = {d.batch_id: d for d in decisions if d.batch_id in marked_ms}
+    return tuple(
+        _batch(batch_id, decided.get(batch_id), marked_ms.get(batch_id), progress.get(batch_id))
+        for batch_id in sorted({*decided, *(b for b in progress if b <= newest)})
+    )
+
+
+def _batch(batch_id: int, decision: Decision | None, marked_ms: int | None, event: Mapping[str, Any] | None) -> Batch:
+    durations = event.get("durationMs") or {} if event else {}
+    batch_ms = durations.get("triggerExecution")
+    commit_ms = max(0, marked_ms - decision.decided_ms) if decision is not None and marked_ms is not None else None
+    return Batch(
+        batch_id,
+        decision.records if decision else None,
+        decision.part_count if decision else None,
+        batch_ms,
+        durations.get("addBatch"),
+        # This run drained a batch that an earlier run decided: the time between the two is not a commit time.
+        commit_ms if batch_ms is not None and commit_ms is not None and commit_ms <= batch_ms else None,
+        _late(event) if event else 0,
+        _event_time(event, "min"),
+        _event_time(event, "watermark"),
+        _observed(event) if event else {},
+    )
+
+
+def _shared(records: Mapping[str, int], topics: Sequence[str]) -> list[int]:
+    others = [records.get(topic, 0) for topic in topics[1:]]
+    return [sum(records.values()) - sum(others), *others]
 
 
 def _mean(values: Iterable[int | None]) -> int | None:
@@ -182,16 +202,11 @@ def _mean(values: Iterable[int | None]) -> int | None:
     return round(sum(known) / len(known)) if known else None
 
 
-def _others(event: Mapping[str, Any]) -> tuple[int, ...]:
-    row = (event.get("observedMetrics") or {}).get(OUTPUTS_OBSERVATION)
-    return tuple(int(count or 0) for count in row) if row is not None else ()
-
-
 def _observed(event: Mapping[str, Any]) -> dict[str, int]:
     """Return the whole numbers that the query itself observes: rows as PySpark gives them, with their names."""
     found: dict[str, int] = {}
-    for name, row in (event.get("observedMetrics") or {}).items():
-        if name != OUTPUTS_OBSERVATION and row is not None:
+    for row in (event.get("observedMetrics") or {}).values():
+        if row is not None:
             found |= {column: value for column, value in row.asDict().items() if type(value) is int}
     return found
 

@@ -10,23 +10,33 @@ from typing import Any
 
 import psutil
 
-from exactly_once.checkpoint import batch_in_flight, kafka_offsets, read_checkpoint
+from exactly_once.checkpoint import kafka_offsets
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.resolve import Loss, Resolved, resolve
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
-from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, Expired, SinkOwned
+from exactly_once.errors import CheckpointRewound, ExactlyOnceError, Expired, SinkOwned
 from exactly_once.failpoints import reach
+from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.groups import published_batches
-from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.kafka.log_search import SEARCH_BUDGET_S, Holder, holder_of
+from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.participants.kafka_checks import check_cluster, check_topics, warn_of_elections
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
 from exactly_once.protocol.names import offsets_group
-from exactly_once.protocol.planning import Batch, check_binding, check_published, forgotten_by, owned_sink, plan_batch
+from exactly_once.protocol.planning import (
+    Batch,
+    check_binding,
+    check_published,
+    forgotten_by,
+    of_checkpoint,
+    owned_sink,
+    plan_batch,
+)
 from exactly_once.protocol.records import WRITE, Claim, Decision
 from exactly_once.protocol.replay import Replay
 from exactly_once.protocol.too_long import times_too_long
@@ -58,51 +68,65 @@ def claim_for_stream(
     consent = Consent.of(options, adopts_all)
 
     def check(state: LogState, forgotten: int | None) -> None:
-        _check_stream(options, batch, state, consent, forgotten)
+        check_stream(options, batch, state, consent, forgotten, lambda query_id: _holder(options, query_id))
 
     return _claim(options, "stream", batch, check, others, consent)
 
 
-def check_start(options: SinkOptions, state: LogState) -> None:
-    """Refuse before a query starts what its first batch would refuse of its checkpoint: without new input there is no
-    batch, and a query that ends by itself would end well. Leaves a checkpoint that this process cannot read to the
-    first batch.
+def _holder(options: SinkOptions, query_id: str) -> Holder | None:
+    with suppress(ExactlyOnceError), Admin(options.connection, SEARCH_BUDGET_S) as admin:
+        return holder_of(admin, query_id, options.sink_id)
+    return None
 
-    Parameters
-    ----------
-    state : LogState
-        Read before this call, so that a driver which is still alive is at most ahead of it.
+
+def check_write(options: SinkOptions, state: LogState) -> None:
+    """Refuse a batch write to a sink that belongs to a stream.
 
     Raises
     ------
-    SinkOwned, CheckpointRewound
+    SinkOwned
     """
-    try:
-        checkpoint = read_checkpoint(options.checkpoint)
-        if checkpoint.query_id is not None and checkpoint.in_flight is not None:
-            batch = batch_in_flight(options.checkpoint, options.sink_id)
-        else:
-            done = checkpoint.last_commit
-            batch = Batch(checkpoint.query_id or "", 0 if done is None else done + 1, "")
-    except (CheckpointUnusable, CheckpointAway):
-        return
-    last = state.last_decision(batch.query_id)
-    if last is None and state.owner is not None and state.owner.query_id == batch.query_id:
-        return  # a driver that is still alive may have decided its first batch since the log was read
-    if last is not None and not batch.offsets_digest and last.batch_id == batch.batch_id:
-        return  # Spark is about to plan a batch that is decided: only its offsets tell whether it is the same
-    consent = Consent.of(options, adopts_all=options.guarantee is not Guarantee.EXACTLY_ONCE)
-    _check_stream(options, batch, state, consent)
+    owner = state.owner
+    if owner is not None and owner.query_id not in (None, WRITE):
+        raise SinkOwned(
+            f"{owned_sink(options.sink_id, owner.operator)} belongs to the streaming query {owner.query_id}"
+            f"{of_checkpoint(owner.checkpoint)}",
+            "Use a separate sink.id for batch writes",
+        )
 
 
-def _check_stream(
-    options: SinkOptions, batch: Batch, state: LogState, consent: Consent, published: int | None = None
+def check_stream(
+    options: SinkOptions,
+    batch: Batch,
+    state: LogState,
+    consent: Consent,
+    published: int | None = None,
+    holder: Callable[[str], Holder | None] | None = None,
 ) -> None:
-    """Refuse a batch that the sink's log, in this state, does not allow, or of which the log has lost the decision."""
-    bound = state.owner.query_id if state.owner else None
+    """Refuse a batch that the sink's log, in this state, does not allow, or of which the log has lost the decision.
+
+    ``holder`` finds the sink that holds a query of which this log knows nothing, for the refusal.
+    """
+    last = state.last_decision(batch.query_id)
+    try:
+        _check_history(options, batch, state, consent, published)
+    except (SinkOwned, CheckpointRewound) as e:
+        held = holder(batch.query_id) if holder and last is None and batch.query_id else None
+        if held is None:
+            raise
+        raise type(e)(
+            f"{e.what}. {held.title[0].upper()}{held.title[1:]}",
+            f"Set sink.id back to {held.sink_id}. Else: {e.way_out}",
+        ) from None
+
+
+def _check_history(
+    options: SinkOptions, batch: Batch, state: LogState, consent: Consent, published: int | None
+) -> None:
+    owner = state.owner
+    bound = owner.query_id if owner else None
     taken = bound if bound != batch.query_id and consent.takes_over(bound) else None
-    operator = state.owner.operator if state.owner else ""
-    check_binding(options.sink_id, bound, batch.query_id, options.checkpoint, taken, operator)
+    check_binding(options.sink_id, owner, batch.query_id, options.checkpoint, taken)
     last = state.last_decision(batch.query_id)
     adopt = last is None and batch.batch_id > 0 and consent.adopts_history(batch, bound)
     plan_batch(options.sink_id, batch, last, adopt)
@@ -118,16 +142,8 @@ def claim_for_write(options: SinkOptions) -> DriverState:
         Its ``last_batch`` is 0 when the write is decided already, else -1.
     """
 
-    def check(state: LogState, _: int | None) -> None:
-        owner = state.owner
-        if owner is not None and owner.query_id not in (None, WRITE):
-            raise SinkOwned(
-                f"{owned_sink(options.sink_id, owner.operator)} belongs to the streaming query {owner.query_id}",
-                "Use a separate sink.id for batch writes",
-            )
-
     batch = Batch(f"{WRITE}{options.write_id}", 0, "")
-    return _claim(options, "write", batch, check, (), Consent.of(options))
+    return _claim(options, "write", batch, lambda state, _: check_write(options, state), (), Consent.of(options))
 
 
 def _claim(

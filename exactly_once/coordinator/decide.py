@@ -13,6 +13,7 @@ from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import AlreadyDecided, BatchTooLong, BrokerUnreachable, ExactlyOnceError, Expiring
 from exactly_once.failpoints import reach
 from exactly_once.participant import Proposal
+from exactly_once.protocol.counting import counted
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import lost_parts
 from exactly_once.protocol.planning import check_undecided
@@ -49,6 +50,7 @@ def decide_and_complete(
     decision = replace(confirmed, decided_ms=now_ms())
     if amended is not None:
         decision = amend(amended, decision, state.replay)
+    decision = _with_count(session, decision, state)
     started = time.monotonic()
     try:
         _write(session, decision, state, amended)
@@ -107,6 +109,16 @@ def _confirm(session: Session, proposed: Decision, state: DriverState) -> Decisi
     return decision
 
 
+def _with_count(session: Session, decision: Decision, state: DriverState) -> Decision:
+    """Add what the streams of the sink have committed with this batch; one that is decided again counts once."""
+    if decision.counted is not None:
+        return decision
+    log = session.log.own(state.token, Deadline(DECIDE_BUDGET_S))
+    batch = decision.query_id, decision.batch_id
+    before = [d for d in log.decisions if (d.query_id, d.batch_id) != batch]
+    return replace(decision, counted=counted([*before, decision]))
+
+
 def _left_s(decision: Decision, state: DriverState) -> float:
     """How long the oldest of the transactions will still be open."""
     age_ms = now_ms() + state.clock_ahead_ms - decision.began_ms if decision.began_ms else 0
@@ -142,6 +154,7 @@ def amend(earlier: Decision, replacement: Decision, replay: Replay) -> Decision:
         topics=tuple(sorted({*earlier.topics, *replacement.topics})),
         rewritten=tuple(sorted({*earlier.rewritten, *(f"{h.participant}/{h.part}" for h in lost)})),
         end_txn_version=min(earlier.end_txn_version, replacement.end_txn_version),
+        counted=earlier.counted,
     )
 
 

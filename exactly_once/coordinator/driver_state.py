@@ -3,8 +3,8 @@
 Spark plans a write and commits it in two different worker processes, and ends idle ones after a minute. Both see
 ``SPARK_LOCAL_DIRS``, a folder that belongs to one Spark application and goes with it: so a file there lives exactly as
 long as the driver. It says which claim is ours and whether the last batch went through; when it is missing, or the
-last batch did not, the next one begins with a new claim. Losing the file costs a claim, never correctness: the commit
-log decides.
+last batch did not, or its query has ended, the next one begins with a new claim. Losing the file costs a claim, never
+correctness: the commit log decides.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -139,10 +140,15 @@ class Store(Protocol):
     """The place where a driver keeps its state."""
 
     def load(self) -> DriverState | None:
-        """The state, or None."""
+        """The state, or None; None also when the query of its execution has ended."""
 
     def save(self, state: DriverState) -> None:
         """Replace the state."""
+
+    def retire(self, execution: str) -> None:
+        """Say that the query which ran ``execution`` last has ended: its claim is not for the next one, since somebody
+        may have taken the sink in between. Changes nothing for a query that has planned something since.
+        """
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,10 @@ class FileStore:
         """Replace the state."""
         save(self.sink_id, self.checkpoint, state, self.folder)
 
+    def retire(self, execution: str) -> None:
+        """See :class:`Store`; a file of its own, since a query that begins meanwhile writes the other one."""
+        _replace(_path(self.sink_id, self.checkpoint, self.folder).with_suffix(".ended"), execution)
+
 
 @dataclass
 class MemoryStore:
@@ -179,21 +189,34 @@ class MemoryStore:
         """Replace the state."""
         self.state = state
 
+    def retire(self, execution: str) -> None:
+        """See :class:`Store`."""
+        if self.state is not None and self.state.execution == execution:
+            self.state = None
+
 
 def load(sink_id: str, checkpoint: str, folder: str = "") -> DriverState | None:
-    """The state of this driver for this sink and checkpoint, or None."""
+    """The state of this driver for this sink and checkpoint; None without one, or when its query has ended."""
+    path = _path(sink_id, checkpoint, folder)
     try:
-        return DriverState(**json.loads(_path(sink_id, checkpoint, folder).read_text(encoding="utf-8")))
+        state = DriverState(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
+    with suppress(OSError, ValueError):
+        if path.with_suffix(".ended").read_text(encoding="utf-8") == state.execution:
+            return None
+    return state
 
 
 def save(sink_id: str, checkpoint: str, state: DriverState, folder: str = "") -> None:
     """Replace the state."""
-    path = _path(sink_id, checkpoint, folder)
+    _replace(_path(sink_id, checkpoint, folder), json.dumps(asdict(state)))
+
+
+def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(f".{os.getpid()}.new")
-    new.write_text(json.dumps(asdict(state)), encoding="utf-8")
+    new = path.with_suffix(f"{path.suffix}.{os.getpid()}.new")
+    new.write_text(text, encoding="utf-8")
     new.replace(path)
 
 

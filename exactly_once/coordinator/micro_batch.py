@@ -235,10 +235,11 @@ class Committer:
 
 
 def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> dict[str, list[str]]:
-    """Roll back the open parts of the last execution of an ended query, if Spark's own call of ``abort`` did not.
+    """Roll back the open parts of the last execution of an ended query, if Spark's own call of ``abort`` did not; and
+    retire its state, so that the next query claims the sink anew.
 
-    The state is loaded first and ``runs`` asked then: a run that begins later claims the sink anew, since this
-    execution is not finished, and that fences what is done here.
+    The state is loaded first and ``runs`` asked then: a run that begins later claims the sink anew if this execution is
+    not finished, and that fences what is done here.
 
     Parameters
     ----------
@@ -251,10 +252,14 @@ def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> dict
         By participant, the names of what was rolled back.
     """
     state = store.load()
-    if state is None or state.finished or runs():
+    if state is None or runs():
         return {}
-    with Session.of(options) as session:
-        return abort_execution(session, state, state.batch_id, (), reported=False)
+    ended: dict[str, list[str]] = {}
+    if not state.finished:
+        with Session.of(options) as session:
+            ended = abort_execution(session, state, state.batch_id, (), reported=False)
+    store.retire(state.execution)
+    return ended
 
 
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:

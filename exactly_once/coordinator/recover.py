@@ -63,6 +63,24 @@ class RecoveryReport:
         """True when nothing is open and no reader is blocked."""
         return not (self.left_open or self.blocked)
 
+    @property
+    def sentence(self) -> str:
+        """What it did and what it left, for a log."""
+        if self.claim is None:
+            return f"Sink {self.sink_id} was never used: there is nothing to recover."
+        batches = [d.write_id or str(d.batch_id) for d in self.completed]
+        lost = [d.write_id or str(d.batch_id) for d in self.to_rewrite]
+        parts = sum(len(names) for names in self.rolled_back.values())
+        did = [
+            f"it completed batch {', '.join(batches)}" if batches else "",
+            f"it rolled back {parts} undecided part{'' if parts == 1 else 's'}" if parts else "",
+            f"the next start writes the lost parts of batch {', '.join(lost)} again" if lost else "",
+            f"still open are {', '.join(d.transactional_id for d in self.left_open)}" if self.left_open else "",
+            f"readers still wait on {', '.join(f'{t}-{p}' for t, p in self.blocked)}" if self.blocked else "",
+        ]
+        said = "; ".join(part for part in did if part) or "there was nothing to complete or roll back"
+        return f"Sink {self.sink_id} {'is at rest' if self.clean and not lost else 'is not at rest yet'}: {said}."
+
     def as_metadata(self) -> dict[str, Any]:
         """The report as plain values."""
         return {

@@ -253,6 +253,11 @@ def environment_options() -> dict[str, str]:
     return {**pem, **{f"kafka.{option}": os.environ[v] for v, option in VARIABLES.items() if os.environ.get(v)}}
 
 
+def unset(variable: str) -> str:
+    """Say that an environment variable has no value, and whether it is there at all."""
+    return f"{variable} is {'empty' if variable in os.environ else 'not set'}"
+
+
 def _user(options: Mapping[str, str], jaas: Mapping[str, str]) -> tuple[str, str]:
     """Return user name and password."""
     user = options.get("sasl.username") or jaas.get("username")

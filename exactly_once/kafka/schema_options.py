@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exactly_once.errors import InvalidOption
+from exactly_once.protocol.spelling import did_you_mean
 
 #: Kafka's name of what a schema is written in. NONE: the column is written as it is.
 TYPES = ("AVRO", "JSON", "PROTOBUF", "NONE")
@@ -71,7 +72,10 @@ class Registry:
         known = {*REGISTRY_OPTIONS, *(f"{c}.{o}" for c in ("key", "value") for o in SIDE_OPTIONS)}
         ours = [o for o in options if o.startswith(("schema.registry.", "value.schema", "key.schema"))]
         if unknown := [o for o in ours if o not in known]:
-            raise InvalidOption(f"{unknown[0]} is not an option of this sink", f"Use one of {', '.join(sorted(known))}")
+            raise InvalidOption(
+                f"{unknown[0]} is not an option of this sink",
+                f"{did_you_mean(unknown[0], known)}Use one of {', '.join(sorted(known))}",
+            )
         url = options.get("schema.registry.url", "").strip()
         if not url:
             if ours:

@@ -12,12 +12,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kafka.admin import ACLOperation
 from kafka.errors import KafkaError, TopicAuthorizationFailedError
+from kafka.protocol.admin.cluster import DescribeClusterRequest
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest
 
 from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.errors import check
 
 #: With this setting, a broker without a topic's newest records may become their leader: they are gone then.
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
@@ -84,9 +87,17 @@ class Topic:
 
 def members(admin: Admin) -> tuple[list[Member], Collection[str] | None]:
     """Return the brokers that are alive, and the principal's rights on the cluster (None: the brokers do not tell)."""
-    found = admin.call(admin.client.describe_cluster)
-    alive = [b for b in found["brokers"] if not b.get("is_fenced")]
-    return sorted(Member(int(b["broker_id"]), b["host"], int(b["port"])) for b in alive), _rights(found)
+
+    async def question() -> Any:
+        # The client's own describe_cluster() fails on the answer of Kafka 2.8 to 3.6, which lacks a field.
+        answer = await admin.send(DescribeClusterRequest(include_cluster_authorized_operations=True))
+        check(answer.error_code, "DescribeCluster")
+        return answer
+
+    found = admin.ask(question)
+    granted = found.authorized_operations
+    rights = None if granted is None else frozenset(o.name for o in ACLOperation if o.value in granted)
+    return sorted(Member(b.broker_id, b.host, b.port) for b in found.brokers), rights
 
 
 def answer_ms(admin: Admin, node: int, timeout_ms: int) -> float | str:

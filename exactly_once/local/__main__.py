@@ -43,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         resolve(_say)
         port = args.port or (PORT if _free(PORT) else None)
+        _say(f"Kafka starts, with its data in the folder {args.folder}; this takes up to 20 seconds ...")
         with EmbeddedBroker(args.folder, port=port) as broker:
             _say(f"Kafka runs at {broker.bootstrap_servers}. Its address is also in {_announced(args.folder)}.")
             _say("Ctrl-C stops it.")

@@ -42,11 +42,14 @@ class Node:
         Its node id.
     folder : Path
         Made when it does not exist.
+    classpath : str, optional
+        Of another release of Kafka. Default: the pinned one.
     """
 
-    def __init__(self, number: int, folder: Path):
+    def __init__(self, number: int, folder: Path, classpath: str | None = None):
         self.number = number
         self.folder = folder
+        self._classpath = classpath
         self.log = folder / "server.log"
         self.console = folder / "console.log"
         self._process: Guarded | None = None
@@ -117,7 +120,7 @@ class Node:
             f"-Djava.io.tmpdir={self.folder / 'tmp'}",
             f"-XX:ErrorFile={self.folder / 'jvm-crash.log'}",
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
-            *("-cp", broker_classpath()),
+            *("-cp", self._classpath or broker_classpath()),
         ]
 
 

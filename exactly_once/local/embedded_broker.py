@@ -53,6 +53,8 @@ class EmbeddedBroker:
         1, or more, each a broker and a voter (every topic has three replicas, two of them in sync).
     properties : dict, optional
         Broker settings that override the defaults.
+    classpath : str, optional
+        Of another release of Apache Kafka, 3.0 or newer. Default: the jars of ``ivy.xml``.
 
     Examples
     --------
@@ -67,13 +69,14 @@ class EmbeddedBroker:
         port: int | None = None,
         nodes: int = 1,
         properties: dict[str, str] | None = None,
+        classpath: str | None = None,
     ):
         if nodes < 1:
             raise ValueError("nodes must be 1 or more")
         self.data_dir = Path(data_dir).absolute()
         self.properties = dict(properties or {})
         self._fixed_port = port
-        self._nodes = {n: Node(n, self.data_dir / f"node-{n}") for n in range(1, nodes + 1)}
+        self._nodes = {n: Node(n, self.data_dir / f"node-{n}", classpath) for n in range(1, nodes + 1)}
         self._ports: dict[int, tuple[int, int]] = {}  # node -> (broker port, controller port)
         self._lock: IO[str] | None = None
         self._archive_to: Path | None = None

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from exactly_once.connector import cache_folder as cache_folder  # for whoever else keeps files there
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.local.java import find_java
 from exactly_once.spark.session import JAR
@@ -40,13 +41,6 @@ class JarsUnusable(ExactlyOnceError):
 
     code = "EO-JARS"
     default_safe = "Nothing was started"
-
-
-def cache_folder() -> Path:
-    """Return the one folder outside the project that it writes: ``EXACTLY_ONCE_CACHE``, or one in the user's cache."""
-    if own := os.environ.get("EXACTLY_ONCE_CACHE"):
-        return Path(own).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "exactly-once"
 
 
 def connector_jars() -> list[str]:

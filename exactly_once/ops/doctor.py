@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from exactly_once.checkpoint import Checkpoint, repair_command
+from exactly_once.connector import coordinate, unusable, version_of
 
 #: The oldest Java of Spark 4.
 OLDEST_JAVA = 17
@@ -143,6 +144,33 @@ def judge_packages(required: Sequence[str], version_of: Callable[[str], str | No
         if name in SHOWN or line.verdict is not Verdict.OK:
             lines.append(line)
     return lines
+
+
+def judge_connector(found: Sequence[str], spark: str | None) -> list[Line]:
+    """Judge the Kafka connectors ``found`` on this host (:func:`exactly_once.connector.found_on_this_host`), for this
+    version of Spark.
+    """
+    name = "connector"
+    if spark is None:  # the line of the package says it
+        return []
+    add = f"Start sessions with spark.jars.packages={coordinate(spark)}"
+    if not found:
+        return [
+            warn(
+                name,
+                "Spark's Kafka connector was not found on this host: only a session that names the jar can read Kafka",
+                add,
+            )
+        ]
+    usable = [text for text in found if unusable(text, spark) is None]
+    if not usable:
+        return [wrong(name, f"The Kafka connector {found[0]} is made for another Spark than {spark}", add)]
+    minor = _numbers(spark)[:2]
+    best = next((text for text in usable if _numbers(version_of(text) or "")[:2] == minor), None)
+    if best is None:
+        version = version_of(usable[0])
+        return [warn(name, f"Spark's Kafka connector is {version}, and Spark is {spark} ({usable[0]})", add)]
+    return [ok(name, f"Spark's Kafka connector {version_of(best)}, {best}")]
 
 
 def _package(name: str, bounds: str, version: str | None) -> Line:

@@ -13,12 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
 from exactly_once import hdfs
 from exactly_once.checkpoint import file_system, read_checkpoint
+from exactly_once.connector import found_on_this_host
 from exactly_once.deadline import now_ms
 from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, NotAuthorized
 from exactly_once.kafka import survey
@@ -35,6 +37,7 @@ from exactly_once.ops.doctor import (
     Verdict,
     java_major,
     judge_checkpoint,
+    judge_connector,
     judge_java,
     judge_packages,
     judge_python,
@@ -65,13 +68,14 @@ _CLOCK_TRIES = 5
 
 
 def examine_host() -> list[Line]:
-    """Look at the versions on this host."""
+    """Look at the versions on this host, those of jars too."""
     executable = _java()
     python = sys.version_info
     return [
         judge_python((python.major, python.minor, python.micro)),
         judge_java(executable, java_major(_says(executable)) if executable else None),
         *judge_packages(_requirements(), _version),
+        *judge_connector(found_on_this_host(_folder_of("pyspark")), _version("pyspark")),
     ]
 
 
@@ -123,6 +127,11 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _folder_of(package: str) -> Path | None:
+    spec = find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 def _java() -> str | None:

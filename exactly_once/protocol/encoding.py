@@ -19,6 +19,7 @@ from exactly_once.protocol.records import (
     KAFKA,
     KINDS,
     Claim,
+    Count,
     Decision,
     Place,
     PreparedPart,
@@ -26,7 +27,7 @@ from exactly_once.protocol.records import (
     Record,
     in_order,
 )
-from exactly_once.protocol.untrusted import check_fields
+from exactly_once.protocol.untrusted import check_fields, is_count
 
 #: Before compression, so eight times what the topic takes: decisions are full of what repeats.
 LARGEST_RECORD_BYTES = 64 * 1024 * 1024
@@ -42,6 +43,8 @@ Headers = Mapping[str, bytes | str | None]
 
 #: The fields of a claim that are headers of its Kafka record.
 _IN_HEADERS = ("operator", "machine")
+#: The field of a decision that is a header, and the most that its reader takes.
+_COUNTED, _LONGEST_COUNT = "counted", 64 * 1024
 
 
 def encode(record: Record) -> bytes:
@@ -51,12 +54,15 @@ def encode(record: Record) -> bytes:
     if isinstance(record, Claim):
         body = {name: value for name, value in body.items() if name not in _IN_HEADERS}
     if isinstance(record, Decision):
+        del body[_COUNTED]
         body["handles"] = {name: [_row(h) for h in parts] for name, parts in record.by_participant.items()}
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
 
 
 def headers_of(record: Record) -> dict[str, str | bytes | None]:
     """Return the headers of the record's Kafka record."""
+    if isinstance(record, Decision) and record.counted is not None:
+        return {_COUNTED: json.dumps(asdict(record.counted), separators=(",", ":")).encode()}
     if not isinstance(record, Claim):
         return {}
     return {name: text.encode() for name in _IN_HEADERS if (text := getattr(record, name))}
@@ -78,7 +84,7 @@ def decode(value: bytes, headers: Headers | None = None) -> Record:
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as e:
         why = str(e)[: 3 * _SHOWN]
     else:
-        return _with_headers(record, headers or {}) if isinstance(record, Claim) else record
+        return _with_headers(record, headers or {})
     # outside of the handler: the exceptions of a log full of garbage must not keep its text
     raise CommitLogDamaged(
         f"the commit log holds {value[:_SHOWN]!r}, which is not a commit-log record ({why})",
@@ -132,7 +138,24 @@ def _no_number(constant: str) -> None:
     raise ValueError(f"{constant} is no number")
 
 
-def _with_headers(claim: Claim, headers: Headers) -> Claim:
+def _with_headers(record: Record, headers: Headers) -> Record:
+    if isinstance(record, Decision):
+        return replace(record, counted=_count(headers.get(_COUNTED)))
+    return _with_operator(record, headers) if isinstance(record, Claim) else record
+
+
+def _count(text: bytes | str | None) -> Count | None:
+    """A header as a count; None for what is none: a stream does not fail by what is only information."""
+    if not isinstance(text, bytes) or len(text) > _LONGEST_COUNT:
+        return None
+    try:
+        found = json.loads(text.decode())
+    except (RecursionError, ValueError):
+        return None
+    return Count(**found) if is_count(found) else None
+
+
+def _with_operator(claim: Claim, headers: Headers) -> Claim:
     texts = {name: _line(v) for name in _IN_HEADERS if isinstance(v := headers.get(name), bytes)}
     return replace(claim, operator=texts.get("operator", ""), machine=texts.get("machine", ""))
 

@@ -1,8 +1,8 @@
 """The meaning of the brokers' answers to EndTxn.
 
-The table was tried on Apache Kafka 4.3.1 for versions 4 and 5 (see ARCHITECTURE.md). It holds under three rules: each
-transaction has its own InitProducerId, no driver initialises an id that an open decision names, and a retry uses the
-version of the first try.
+The table was tried on Apache Kafka 3.0 to 4.4 for versions 3 to 5 (``make test-kafkas``). It holds under three rules:
+each transaction has its own InitProducerId, no driver initialises an id that an open decision names, and a retry uses
+the version of the first try.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Outcome(Enum):
 def read_answer(error: str) -> Outcome:
     """Interpret ``error`` (the broker's name, ``NONE`` for success) as an answer to EndTxn.
 
-    For a timed-out transaction the broker answers INVALID_TXN_STATE to version 5 and PRODUCER_FENCED to version 4; the
+    For a timed-out transaction the broker answers INVALID_TXN_STATE to version 5 and PRODUCER_FENCED below that; the
     latter also means that the id was initialised again.
     """
     if error == "NONE":

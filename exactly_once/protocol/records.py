@@ -167,6 +167,17 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """Records that streams have committed to a sink, up to a decision: see :mod:`exactly_once.protocol.counting`.
+
+    ``records`` has them by topic; ``since_ms`` is when the first batch that it counts was decided.
+    """
+
+    records: Mapping[str, int]
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Batch ``batch_id`` of ``query_id`` commits with exactly these handles.
 
@@ -178,6 +189,8 @@ class Decision:
     deleted and recreated has another one. ``offsets`` is the text of Spark's ``offsets/<batch id>``, for a checkpoint
     in which that file is torn; "" for a batch write, or when it is too long to keep. ``totals`` stand in for the
     handles of a completed decision that has been written again without them: participant -> [parts, records, bytes].
+    ``counted`` is what the sink's streams have committed with this batch, for people; None in decisions of earlier
+    versions.
     """
 
     query_id: str
@@ -194,6 +207,7 @@ class Decision:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     offsets: str = ""
     totals: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    counted: Count | None = None
 
     @property
     def transactions(self) -> tuple[PreparedTransaction, ...]:

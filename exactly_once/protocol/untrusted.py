@@ -77,6 +77,16 @@ def _totals(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) == 3 and all(map(_long, value))
 
 
+def is_count(value: Any) -> bool:
+    """Return whether ``value`` is a :class:`Count` as plain values."""
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"records", "since_ms"}
+        and _long(value["since_ms"])
+        and _mapping_of(_word, _long)(value["records"])
+    )
+
+
 def _datum(value: Any) -> bool:
     return _text(value) or _below(_LONG, least=-_LONG)(value)
 
@@ -113,6 +123,7 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "topic_ids": _mapping_of(_topic, _word),
         "offsets": lambda value: type(value) is str and len(value) <= _LONGEST_OFFSETS,
         "totals": _mapping_of(_word, _totals),
+        "counted": lambda value: value is None,  # a header has it
     },
     Completed: {
         "query_id": _text,

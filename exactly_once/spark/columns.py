@@ -24,25 +24,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
-from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.errors import InvalidRecord
 from exactly_once.kafka.errors import shown
 from exactly_once.kafka.produce.partitioning import split_by_partition
 from exactly_once.kafka.produce.records import CHOOSE, NOW, ColumnSender, Ints, Records
 from exactly_once.kafka.schema_options import Registry
 from exactly_once.kafka.schema_registry import Framing
+from exactly_once.protocol.row_schema import check_columns
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 
-_BYTES = "string or binary"
 _UNFRAMED = Framing()
 
 
@@ -68,31 +60,8 @@ class Columns:
         InvalidSchema
             With the column, its type and the type that it needs.
         """
-        types = {f.name: f.dataType for f in schema.fields}
-        if "value" not in types:
-            raise InvalidSchema(
-                f"there is no column 'value' among {', '.join(types) or 'no columns'}",
-                "Name the column that holds the record's value 'value' (string or binary)",
-            )
-        if registry is not None and registry.frames("key") and "key" not in types:
-            raise InvalidSchema(
-                "there is no column 'key', but the options key.schema* describe its schema",
-                "Remove the options key.schema*, or add a column named key",
-            )
-        if topic is None and "topic" not in types:
-            raise InvalidSchema(
-                "neither the option 'topic' nor a column 'topic' names the output topic",
-                "Set the option topic, or add a string column named topic",
-            )
-        _check(types, "value", (StringType, BinaryType), _BYTES)
-        _check(types, "key", (StringType, BinaryType), _BYTES)
-        if topic is None:
-            _check(types, "topic", (StringType,), "string")
-        _check(types, "partition", (IntegerType,), "int")
-        _check(types, "timestamp", (TimestampType,), "timestamp")
-        if "headers" in types and not _is_headers(types["headers"]):
-            _refuse("headers", types["headers"], "array<struct<key:string,value:binary>>")
-        names = frozenset(types) & {"value", "key", "topic", "partition", "headers", "timestamp"}
+        columns = ((f.name, f.dataType.simpleString()) for f in schema.fields)
+        names = check_columns(columns, topic, registry is not None and registry.frames("key"))
         return cls(topic, names, None if registry is not None else _UNFRAMED, rule)
 
     def framed(self, framing: Framing) -> Columns:
@@ -168,26 +137,6 @@ def _misdirected(topic: str, why: str, batch: pa.RecordBatch, row: int) -> Inval
     return InvalidRecord(
         f"a row (key {shown(key)}) names the topic {shown(topic)}, which {why}",
         "Correct the expression that fills the column 'topic'",
-    )
-
-
-def _check(types: dict[str, DataType], name: str, allowed: tuple[type[DataType], ...], wanted: str) -> None:
-    if name in types and not isinstance(types[name], allowed):
-        _refuse(name, types[name], wanted)
-
-
-def _refuse(name: str, found: DataType, wanted: str) -> None:
-    raise InvalidSchema(
-        f"column '{name}' is of type {found.simpleString()}, but a Kafka record needs {wanted}",
-        f"Cast the column, or build it with to_json or to_avro: {wanted}",
-    )
-
-
-def _is_headers(t: DataType) -> bool:
-    return (
-        isinstance(t, ArrayType)
-        and isinstance(t.elementType, StructType)
-        and [(f.name, type(f.dataType)) for f in t.elementType.fields] == [("key", StringType), ("value", BinaryType)]
     )
 
 

@@ -54,11 +54,9 @@ class KafkaExactlyOnce(DataSource):
             For everything that the sink refuses at start, before it writes anything.
         """
         if overwrite:
-            raise UnsupportedMode(
-                "output mode Complete rewrites the whole result with each batch, but a log cannot replace earlier "
-                "records",
-                "Use outputMode('append') (with a watermark, for aggregations)",
-            )
+            from exactly_once.coordinator.start import complete_refused
+
+            raise complete_refused()
         from exactly_once.spark.writers import stream_writer
 
         return stream_writer(self.options, schema, self._committing)

@@ -42,7 +42,8 @@ def listen(spark: SparkSession) -> None:
 
 
 class Endings(StreamingQueryListener):
-    """Aborts the open transactions of each of the session's exactly-once queries when it has ended.
+    """Aborts the open transactions of each of the session's exactly-once queries when it has ended, and ends its claim
+    in this driver: the next start claims, also when somebody has taken the sink since.
 
     Takes Spark's events as JVM objects: PySpark's own wrapper converts every progress report to Python objects, which
     takes some hundred calls for each batch.

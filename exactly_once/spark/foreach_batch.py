@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from exactly_once.checkpoint import check_whole
+from exactly_once.coordinator import start
 from exactly_once.coordinator.driver_state import MemoryStore
 from exactly_once.coordinator.micro_batch import Committer, plan
 from exactly_once.coordinator.session import Session
@@ -31,6 +30,7 @@ from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns
 from exactly_once.spark.heap import freeze
 from exactly_once.spark.modes import check_session
+from exactly_once.spark.start import check_participants
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
 
 if TYPE_CHECKING:
@@ -59,14 +59,13 @@ class ForeachBatch:
     """
 
     def __init__(self, options: Mapping[str, str], *participants: Participant[Any]):
-        self._options = SinkOptions.parse(options)
+        self._options = SinkOptions.parse(options)  # what needs no broker first
         names = [p.name for p in participants]
         if KAFKA in names or len(set(names)) < len(names):
             raise InvalidOption(
                 f"the participants' names {', '.join(names)} are not unique, or one of them is {KAFKA!r}",
                 "Give each participant a name of its own that stays the same across restarts",
             )
-        check_whole(self._options.checkpoint, self._options.sink_id)
         self._others = participants
         self._store = MemoryStore()
         self._strict = self._options.guarantee is Guarantee.EXACTLY_ONCE
@@ -76,6 +75,7 @@ class ForeachBatch:
                 f"participants: {', '.join(names)}",
                 "Remove sink.guarantee: several outputs of one batch need exactly_once, with its one decision",
             )
+        start.check(options)
         self._committer: Committer | DeliveryCommitter = (
             Committer(Session.of(self._options, participants), self._store)
             if self._strict
@@ -116,9 +116,7 @@ class ForeachBatch:
         """Refuse rows that do not fit a participant; return Kafka's columns, None without Kafka."""
         if self._store.state is None:
             check_session(df.sparkSession)
-            schema = to_arrow_schema(df.schema)
-            for p in self._others:
-                p.check(self._options.sink_id, schema)
+            check_participants(df, self._options, self._others)
         if self._options.topic is None and "topic" not in df.columns:
             return None
         options = self._options

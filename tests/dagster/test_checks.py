@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from dagster_exactly_once import RestartPolicy, WatchPolicy, exactly_once_definitions
+from dagster_exactly_once.checks import definitions
 from dagster_exactly_once.checks.definitions import checks_of
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
@@ -42,6 +43,7 @@ class Stream:
 
     def __init__(self, site):
         self.site = site
+        self.servers = site.bootstrap_servers
         self.kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
         self.kafka.create_topics({FLIGHTS: PARTITIONS, FLIGHT_DELAYS: PARTITIONS, FLIGHT_DELAYS_REJECTED: PARTITIONS})
         self.root = site.folder / "checkpoints"
@@ -113,8 +115,8 @@ class Stream:
     def checks(self, **config):
         """Run the job of the checks; the evaluations by name."""
         resources = {
-            "kafka": self.kafka,
-            "transactions": TransactionAdmin(bootstrap_servers=self.site.bootstrap_servers),
+            "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=self.servers),
+            "transactions": TransactionAdmin(bootstrap_servers=self.servers, budget_s=5.0),
             "checkpoints": CheckpointReader(root=str(self.root)),
             "spark": SparkSessionResource(work_dir=str(self.site.folder / "spark")),
             "restart_policy": RestartPolicy(),
@@ -143,11 +145,25 @@ def failed(found):
     return {name: e.severity.name for name, e in found.items() if not e.passed}
 
 
-def test_before_the_first_start_nothing_is_wrong(stream):
-    """The schedule is on from the beginning: it must not raise an alarm on a fresh installation."""
+def test_before_the_first_start_a_check_says_that_the_stream_never_ran(stream):
+    """Green says that somebody looked at an output, red that it is wrong: there is none yet."""
     found = stream.checks()
     assert found.keys() == NAMES
-    assert failed(found) == {}, found
+    unseen = ("no_duplicates_and_no_loss", "checkpoint_equals_commit_log", "freshness")
+    assert failed(found) == dict.fromkeys(unseen, "WARN"), found
+    said = "The stream flight_delays never ran: there is nothing to check yet. Launch flight_delays_stream."
+    assert {found[name].description for name in unseen} == {said}
+
+
+@pytest.mark.parametrize("servers", ["", "127.0.0.1:1"])
+def test_brokers_that_are_away_or_unknown_turn_nothing_red(stream, monkeypatch, servers):
+    """They did on a fresh installation: "Execution failed" on every check, for as long as the next ten minutes."""
+    monkeypatch.setattr(definitions, "LOOK_BUDGET_S", 1.0)
+    monkeypatch.setattr("dagster_exactly_once.streaming.location.LOOK_BUDGET_S", 1.0)
+    monkeypatch.setattr(stream, "servers", servers)
+    found = stream.checks()
+    assert failed(found) == dict.fromkeys(NAMES, "WARN"), found
+    assert all(e.description.startswith("Not evaluated: EO-") for e in found.values()), found
 
 
 def test_a_right_output_passes_and_the_check_says_what_it_sampled(stream):

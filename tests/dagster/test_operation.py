@@ -6,6 +6,7 @@ One story on one cluster, told in order; each test leaves the stream where the n
 
 import pytest
 
+from dagster_exactly_once.checks.reader import read_committed
 from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
@@ -16,6 +17,7 @@ from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, SINK_ID, STREAM_
 from platform_assets.flights.streams import flight_delays
 from tests.dagster.story import BEFORE, PATIENCE_S, Story
 from tests.dagster.webserver import Dagster
+from tests.support.flights import OUTPUTS
 from tests.support.processes import until
 
 pytestmark = pytest.mark.long
@@ -162,3 +164,20 @@ def test_the_reports_of_runs_add_up_to_what_was_decided(site, story, dagster, at
     settled = [d.records for d in read_log(site.connection, SINK_ID).decisions if before < d.batch_id <= after]
     assert sum(m["records_committed"] for m in told) == sum(settled) > 0
     assert any(m.get("commit_duration_ms", 0) > 0 for m in told)
+
+
+def test_the_total_is_what_readers_see_after_a_kill_a_recovery_and_restarts(site, story, dagster, at_rest):
+    """Summed up from reports it would lack what a killed run did not report, and have twice what two runs did."""
+    marked = read_checkpoint(story.checkpoint).last_commit
+    run = story.start()
+    story.terminate(run)
+    last = read_checkpoint(story.checkpoint).last_commit
+    totals = [max(m["records_total"] for m in dagster.reported(run, topic)) for topic in OUTPUTS]
+    assert last > marked
+    shown = [dagster.observations(topic)[0]["dagster/row_count"] for topic in OUTPUTS]
+    assert shown == totals
+
+    unmarked = sum(d.records for d in read_log(site.connection, SINK_ID).decisions if d.batch_id > last)
+    past = sum(d.records for d in read_log(site.connection, flight_delays.backfill_spec.sink_id).decisions)
+    visible = [sum(1 for _ in read_committed(site.connection, topic)) for topic in OUTPUTS]
+    assert sum(totals) + unmarked + past == sum(visible)

@@ -108,7 +108,7 @@ def test_it_completes_what_is_decided_sweeps_what_is_not_and_shows_both(instance
     assert began["recovery"] == "began" and ended["recovery"] == "ended"
     assert ended["recovery_by"] == "sensor exactly_once_stale_transactions" and ended["recovery_reason"] == "a test"
     assert (ended["before_open"], ended["before_decided_not_proven"], ended["before_undecided"]) == (3, 1, 1)
-    assert (ended["after_open"], ended["after_decided_not_proven"], ended["after_blocked_partitions"]) == (0, 0, 0)
+    assert not [name for name in ended if name.startswith("after_")]  # a page of zeros hides what is not
     assert (ended["recovery_completed_batches"], ended["recovery_aborted_transactions"]) == (1, 1)
 
 

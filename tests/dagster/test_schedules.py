@@ -9,10 +9,12 @@ from dagster_exactly_once.backfill import schedule as schedules
 from dagster_exactly_once.backfill.asset import days_of
 from dagster_exactly_once.backfill.days import NoBoundary
 from dagster_exactly_once.checks.definitions import checks_of
+from dagster_exactly_once.checks.schedule import due
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID
+from dagster_exactly_once.sensors.stream import TAG_STREAM
 from platform_assets.definitions import defs
 from platform_assets.flights.names import BACKFILL_JOB, BACKFILL_OP, FLIGHT_DELAYS_BY_DAY, STREAM_JOB, STREAM_OP
 from platform_assets.flights.streams import delay_by_hour, flight_delays
@@ -124,6 +126,15 @@ def test_the_checks_run_by_themselves_and_filling_days_is_for_a_person_to_turn_o
     assert found["exactly_once_checks_every_ten_minutes"].default_status is dg.DefaultScheduleStatus.RUNNING
     assert found["flight_delays_fill_missing_days"].default_status is dg.DefaultScheduleStatus.STOPPED
     assert repository.get_job(BACKFILL_JOB).partitions_def == days_of(flight_delays)
+
+
+def test_the_checks_of_a_stream_that_never_ran_are_not_evaluated(instance):
+    """A fresh installation was red before its first stream had been launched."""
+    streams = [flight_delays, delay_by_hour]
+    keys = {s.sink_id: [key for check in checks_of(s) for key in check.check_keys] for s in streams}
+    assert due(instance, streams, keys).skip_message == "No stream has run yet: there is nothing to check."
+    instance.add_run(dg.DagsterRun(job_name=STREAM_JOB, tags={TAG_STREAM: flight_delays.name}))
+    assert due(instance, streams, keys).asset_check_keys == keys[flight_delays.sink_id]
 
 
 @pytest.mark.parametrize("job", [BACKFILL_JOB, CHECKS_JOB])

@@ -49,7 +49,8 @@ def test_a_driver_killed_before_its_decision_leaves_nothing_visible_and_the_next
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against rows of an undecided batch that stay visible beside those of its second run (duplicates), against
-    open transactions that hold readers back, and against a batch that is taken for written (loss).
+    open transactions that hold readers back, against a batch that is taken for written (loss), and against a total that
+    counts a batch twice.
     """
     crash_at(point, bench, driver(), batch=1)
     assert bench.decided_batches() == [0]
@@ -61,6 +62,7 @@ def test_a_driver_killed_before_its_decision_leaves_nothing_visible_and_the_next
 
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1, 2]
+    assert bench.counted() == len(bench.visible())
 
 
 @pytest.mark.parametrize("point", points(*DECIDED))
@@ -68,7 +70,7 @@ def test_what_a_killed_driver_had_decided_is_written_once_by_the_next_one(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
 ) -> None:
     """Guards against a decided batch that is aborted by the sweep (loss), committed in part (a torn batch), or written
-    again because commits/N is missing (duplicates).
+    again because commits/N is missing (duplicates), and against a total that lost the batch or has it twice.
     """
     crash_at(point, bench, driver(), batch=1)
     log = bench.log()
@@ -82,6 +84,7 @@ def test_what_a_killed_driver_had_decided_is_written_once_by_the_next_one(
 
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1, 2]
+    assert bench.counted() == len(bench.visible())
     assert bench.log().decisions[1] == log.decisions[1]  # decided once, not again
 
 

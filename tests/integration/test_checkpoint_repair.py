@@ -25,7 +25,7 @@ from exactly_once.ops.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of
 from tests.support.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from tests.support.processes import until
-from tests.support.stream import ROOT, Job, SparkDriver
+from tests.support.stream import ROOT, SparkDriver
 
 #: Spark's default, whose renames fail on a checksum that was left behind; that of the other tests does not mind.
 DEFAULT_FILE_MANAGER = {
@@ -69,17 +69,6 @@ def phrase(bench: Bench) -> str:
 def mend(bench: Bench, **options: Any) -> Repair:
     """Repair a bench's checkpoint."""
     return repair.repair(bench.connection, bench.sink_id, str(bench.checkpoint), force=phrase(bench), **options)
-
-
-def go_on(driver: SparkDriver, job: Job) -> None:
-    """Start the stream after a repair. The driver of these tests lived on, so its claim is superseded, which it finds
-    at its first batch; any other driver claims at once.
-    """
-    ended = driver.run(job)
-    if ended.code == "EO-FENCED":
-        driver.complete(job)
-    else:
-        assert ended.failure is None, ended.failure
 
 
 def actions(found: Repair) -> dict[str, str]:
@@ -159,7 +148,7 @@ def test_a_torn_checkpoint_names_its_repair_and_goes_on_after_it(
     assert mend(settled).applied
     assert mend(settled).findings == []  # twice is harmless
     check_whole(str(settled.checkpoint), settled.sink_id)
-    go_on(warm, settled.job)
+    warm.complete(settled.job)
     settled.assert_exactly_once()
     assert settled.decided_batches() == [0, 1, 2, 3]
 
@@ -218,7 +207,7 @@ def test_a_batch_in_flight_whose_files_are_torn_is_written_once(
     assert actions(repair.examine(bench.connection, bench.sink_id, str(bench.checkpoint))) == expected
     assert mend(bench).applied
     bench.input.add()
-    go_on(warm, bench.job)
+    warm.complete(bench.job)
     bench.assert_exactly_once()
 
 
@@ -244,7 +233,7 @@ def test_a_batch_that_is_too_long_is_planned_anew_and_smaller(
     code, found = run_command(bench, "--plan-anew", "--apply", "--force", found["force"])
     assert code == 0 and found["applied"]
 
-    go_on(warm, small)
+    warm.complete(small)
     first = bench.log().decisions[0]
     assert first.records < sum(1 for _ in kafka_input.sent) and first.offsets_digest != digest_of(planned)
     bench.assert_exactly(kafka_input.sent)
@@ -266,7 +255,7 @@ def test_a_file_that_was_deleted_by_guess_is_put_back(bench: Bench, warm: SparkD
     assert warm.run(replace(job, source=kafka_input.source(per_batch=40))).code == "EO-REWOUND"
 
     assert mend(bench).applied
-    go_on(warm, job)
+    warm.complete(job)
     bench.assert_exactly(kafka_input.sent)
 
 
@@ -299,7 +288,7 @@ def test_a_repair_that_is_killed_is_finished_by_the_next_one(
 
     code, found = run_command(settled, "--apply")  # the killed one's claim is a recovery's, which stops nobody
     assert code == 0 and found["applied"]
-    go_on(warm, settled.job)
+    warm.complete(settled.job)
     settled.assert_exactly_once()
 
 
@@ -334,8 +323,8 @@ def test_a_checksum_that_was_left_behind_does_not_stop_spark_s_default_file_mana
     assert found.code == "SPARK-TWO-DRIVERS" and "checkpoint_repair" in found.way_out
     (bench.checkpoint / "commits/1").unlink(missing_ok=True)  # Spark renames a file before its checksum
     assert actions(mend(bench)) == {"commits/.1.crc": "remove"}
-    go_on(stream, bench.job)
+    stream.complete(bench.job)
     tear(bench.checkpoint, "commits/2")
     assert actions(mend(bench)) == {"commits/2": "remove"}
-    go_on(stream, bench.job)
+    stream.complete(bench.job)
     bench.assert_exactly_once()

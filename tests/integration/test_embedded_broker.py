@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from exactly_once.local import embedded_broker
 from exactly_once.local.embedded_broker import BrokerFailed, EmbeddedBroker
-from tests.support.broker import create_topic, fresh_name
+from tests.support.broker import KAFKA, create_topic, fresh_name
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -70,6 +71,13 @@ def test_a_fresh_folder_becomes_a_cluster_that_creates_no_topic_by_itself(broker
     nobody_made_it = fresh_name("nobody-made-it")
     admin.list_topics(nobody_made_it, timeout=10)
     assert nobody_made_it not in admin.list_topics(timeout=10).topics
+
+
+def test_the_broker_is_of_the_release_of_kafka_that_was_asked_for(broker: EmbeddedBroker) -> None:
+    """Guards against a release that is called tested, while all its tests ran on the embedded broker's."""
+    for pid in broker.pids.values():
+        [release] = re.findall(r"/kafka_2\.13-([\d.]+)\.jar", " ".join(psutil.Process(pid).cmdline()))
+        assert KAFKA in (None, release)
 
 
 def test_the_cluster_has_the_second_transaction_protocol(broker: EmbeddedBroker) -> None:
@@ -253,6 +261,7 @@ def test_the_command_serves_until_it_is_told_to_end_and_finds_its_data_again(tmp
         )
         try:
             assert process.stdout is not None
+            assert "Kafka starts" in process.stdout.readline(), "a person waits, and nothing moves"
             line = process.stdout.readline()
             servers = (tmp_path / "b" / "bootstrap.servers").read_text().strip()
             assert servers in line

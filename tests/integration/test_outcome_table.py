@@ -1,6 +1,7 @@
 """Every line of the table of what EndTxn answers, on a real broker: what the engine makes of it, and what readers see.
 
-For each version of EndTxn: a part is prepared, something happens, and then the decided batch is completed.
+For each version of EndTxn that the broker takes: a part is prepared, something happens, and then the decided batch is
+completed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from exactly_once.coordinator.decide import amend
 from exactly_once.errors import Expired
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.errors import name_of
 from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.kafka.transactions import describe, end_one
+from exactly_once.kafka.transactions import End, _end_txn, describe, end_one, end_txn_version
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.participants.kafka_transactions import commit_transactions
 from exactly_once.protocol.names import part_id
@@ -30,8 +32,9 @@ from tests.support.processes import until
 
 ROWS = ["a", "b", "c"]
 
-#: EndTxn 5 came with Kafka 4.0; make test has that alone.
-VERSIONS = [pytest.param(4, marks=pytest.mark.long), 5]
+#: How many versions of EndTxn below the one that the sink uses on this broker, down to 3; make test has that one alone.
+OLDER = [0, pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long)]
+IDS = ["the sink's EndTxn", "one version older", "two versions older"]
 
 #: Its ids are forgotten and its transactions time out within seconds.
 FORGETFUL = {
@@ -72,7 +75,11 @@ class Cluster:
 
     @property
     def other_version(self) -> int:
-        return 9 - self.version
+        """Of the other protocol: EndTxn 5 raises the producer epoch, 3 and 4 do not."""
+        if self.version >= 5:
+            return 4
+        needs_version_5(self.connection)
+        return 5
 
     def complete(self, *handles: PreparedTransaction) -> list[PreparedTransaction]:
         """Complete the decision of these parts; what comes back is lost."""
@@ -96,13 +103,39 @@ class Cluster:
             return describe(admin, [handle.transactional_id])[handle.transactional_id].state
 
     def answer(self, handle: PreparedTransaction) -> Outcome:
-        """The bare answer to the commit."""
+        """What the engine makes of the bare answer to the commit."""
         return self.end(handle, True)
 
+    def error(self, handle: PreparedTransaction) -> str:
+        """The bare answer to the commit, in Kafka's word."""
+        end = End(handle.transactional_id, handle.producer_id, handle.epoch)
+        with Admin(self.connection) as admin:
 
-@pytest.fixture(params=VERSIONS, ids=["EndTxn v4", "EndTxn v5"])
+            async def ask() -> int:
+                (node,) = (await admin.coordinators([end.transactional_id])).values()
+                code: int = (await admin.send(_end_txn(end, True, self.version), node)).error_code
+                return code
+
+            return name_of(admin.run(ask))
+
+
+def version_of(connection: Connection, older: int = 0) -> int:
+    """The version of EndTxn that the sink uses on these brokers, or one so many below."""
+    with Admin(connection) as admin:
+        newest = end_txn_version(admin)
+    if newest - older < 3:
+        pytest.skip(f"EndTxn {newest} is the newest here, and the sink uses none below 3")
+    return newest - older
+
+
+def needs_version_5(connection: Connection) -> None:
+    if version_of(connection) < 5:
+        pytest.skip("these brokers have no EndTxn 5 (Kafka 4.0)")
+
+
+@pytest.fixture(params=OLDER, ids=IDS)
 def cluster(request: pytest.FixtureRequest, connection: Connection, topic: str) -> Cluster:
-    return Cluster(connection, topic, fresh_name("sink"), request.param)
+    return Cluster(connection, topic, fresh_name("sink"), version_of(connection, request.param))
 
 
 def mine(part: int = 0) -> list[str]:
@@ -147,10 +180,11 @@ def test_what_an_operator_aborted_is_proven_lost(other: bool, cluster: Cluster) 
 
 
 def test_what_timed_out_is_proven_lost(cluster: Cluster) -> None:
-    """Guards against the silent loss of a driver that was away too long; version 4 cannot tell it from a fence."""
+    """Guards against the silent loss of a driver that was away too long; below version 5 it looks like a fence."""
     handle, _ = cluster.prepare(timeout_ms=1000)
     until("the coordinator aborts it", lambda: cluster.state(handle) == "CompleteAbort", 30)
-    assert cluster.answer(handle) is {4: Outcome.UNKNOWN, 5: Outcome.LOST}[cluster.version]
+    assert cluster.error(handle) == ("INVALID_TXN_STATE" if cluster.version >= 5 else "PRODUCER_FENCED")
+    assert cluster.answer(handle) is (Outcome.LOST if cluster.version >= 5 else Outcome.UNKNOWN)
     assert cluster.complete(handle) == [handle]
     assert cluster.visible() == []
 
@@ -204,6 +238,7 @@ def test_a_decision_that_was_amended_after_an_upgrade_of_the_brokers_is_complete
     """Guards against EO-EXPIRED: the parts that stay were committed with version 4 and must be asked for with it, and
     without READ on the topic nothing else tells that they are committed.
     """
+    needs_version_5(connection)
     before, after = Cluster(connection, topic, fresh_name("sink"), 4), Cluster(connection, topic, "", 5)
     kept, lost, again = (replace(before.prepare(part=part)[0], place=None) for part in (0, 1, 2))
     assert before.complete(kept) == []
@@ -229,10 +264,11 @@ def test_an_empty_transaction_is_never_taken_for_committed(cluster: Cluster) -> 
         cluster.complete(empty)
 
 
-@pytest.fixture(params=VERSIONS, ids=["EndTxn v4", "EndTxn v5"])
+@pytest.fixture(params=OLDER, ids=IDS)
 def forgetful(request: pytest.FixtureRequest, forgetful_connection: Connection) -> Cluster:
     topic = create_topic(forgetful_connection.bootstrap_servers)
-    return Cluster(forgetful_connection, topic, fresh_name("sink"), request.param)
+    version = version_of(forgetful_connection, request.param)
+    return Cluster(forgetful_connection, topic, fresh_name("sink"), version)
 
 
 @pytest.fixture(scope="module")
@@ -259,9 +295,10 @@ def test_an_id_that_the_brokers_have_forgotten_still_has_an_outcome(committed: b
 
 def test_version_5_fences_the_task_that_prepared_a_part(connection: Connection, topic: str) -> None:
     """Guards against a zombie: its later rows, and its own end of the transaction, must not become visible. Before the
-    markers are written, and with version 4 for ever, they would (tried): so a task's producer is dropped with the
+    markers are written, and below version 5 for ever, they would (tried): so a task's producer is dropped with the
     prepare.
     """
+    needs_version_5(connection)
     cluster = Cluster(connection, topic, fresh_name("sink"), 5)
     handle, zombie = cluster.prepare()
     assert cluster.complete(handle) == []
@@ -275,14 +312,14 @@ def test_version_5_fences_the_task_that_prepared_a_part(connection: Connection, 
 
 
 def test_the_task_may_say_commit_after_the_driver(cluster: Cluster) -> None:
-    """With version 4 it is a no-op that readies the producer, with version 5 the task is fenced; never a second end."""
+    """Below version 5 it is a no-op that readies the producer, with 5 the task is fenced; never a second end."""
     handle, producer = cluster.prepare()
     assert cluster.complete(handle) == []
     try:
         producer.commit_transaction(10)
-        assert cluster.version == 4
+        assert cluster.version < 5
     except KafkaException:
-        assert cluster.version == 5
+        assert cluster.version >= 5
     assert cluster.visible() == mine()
 
 

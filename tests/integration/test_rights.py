@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from exactly_once.coordinator.batch_write import Write, commit_write, plan_write, written
 from exactly_once.coordinator.recover import recover, verify
+from exactly_once.coordinator.start import check
 from exactly_once.errors import NotAuthorized, way_out_in
 from exactly_once.kafka import leaders
 from exactly_once.kafka.admin import Admin
@@ -128,6 +129,29 @@ def test_a_missing_right_is_named(
     refused = write(warm, authorizing, sink_id, output)
     assert refused.code == "EO-DENIED", refused.failure
     assert f"Grant {word.format(sink_id, topic=output)}" in refused.sentence
+
+
+@pytest.mark.parametrize(
+    ("on", "word"),
+    [
+        (f"topic: {OUTPUT}", "WRITE on the topic {topic}"),
+        ("transactional ids with the prefix `eo:<sink id>:`", "the transactional ids with the prefix eo:{}:"),
+    ],
+)
+def test_a_missing_right_is_named_before_a_query_starts(
+    on: str, word: str, authorizing: AuthorizingBroker, output: str, sink_id: str, tmp_path: Path
+) -> None:
+    """Mishap: EO-DENIED from inside of Spark, after the session has started; and a principal with all rights that a
+    look at the start refuses.
+    """
+    given = options(authorizing, sink_id, output, checkpointLocation=str(tmp_path / "c"))
+    rows = [row for row in table(*STREAM) if (row.operation, row.on) != ("WRITE", on)]
+    authorizing.grant(granted(sink_id, output, rows))
+    with pytest.raises(NotAuthorized) as refused:
+        check(given)
+    assert word.format(sink_id, topic=output) in refused.value.way_out
+    authorizing.grant(granted(sink_id, output, table(*STREAM)))
+    assert check(given).sink_id == sink_id
 
 
 @pytest.mark.long

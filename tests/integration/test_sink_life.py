@@ -141,23 +141,17 @@ def test_the_number_of_transactional_ids_is_bounded_by_parallelism(
     bench.assert_exactly_once()
 
 
-def test_a_query_that_is_started_again_after_a_recovery_writes_nothing_under_its_old_claim(
-    bench: Bench, warm: SparkDriver
-) -> None:
-    """Guards against a start that decides by the claim of an earlier start in the same application, although
-    somebody has taken the sink since. Spark does not tell a sink that a query is started anew, so this start is
-    refused at its first batch, and the next one claims.
+def test_a_query_that_is_started_again_after_a_recovery_claims_anew(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a start that decides by the claim of an earlier start in the same application, although somebody
+    has taken the sink since: it failed once with EO-FENCED, which no restart heals.
     """
     bench.input.add()
     warm.complete(bench.job)
     recover(bench.connection, bench.sink_id)
     bench.input.add()
 
-    refused = warm.run(bench.job)
-
-    assert refused.code == "EO-FENCED", refused.failure
-    bench.assert_exactly(bench.input.expected(slice(0, 1)))
     warm.complete(bench.job)
+
     bench.assert_exactly_once()
     owner = bench.log().owner
     assert owner is not None and (owner.token, owner.purpose) == (3, "stream")
@@ -172,9 +166,8 @@ def test_each_run_of_a_stream_claims_under_its_own_operator(bench: Bench, warm: 
         bench.input.add()
         warm.complete(bench.job.having(sink_operator=f"dagster/prod/run-{run}"))
         owners.append(bench.log().owner)
-    assert [(o.token, o.operator) for o in owners if o] == [
-        (1, "dagster/prod/run-1"),
-        (2, "dagster/prod/run-2"),
-        (2, "dagster/prod/run-2"),
-    ]
+    tokens, operators = zip(*((o.token, o.operator) for o in owners if o), strict=True)
+    assert operators == ("dagster/prod/run-1", "dagster/prod/run-2", "dagster/prod/run-2")
+    # the third start claims too, unless it begins before Spark has told of the second one's end
+    assert tokens[:2] == (1, 2) and tokens[2] in (2, 3)
     bench.assert_exactly_once()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,18 +12,31 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once.local.jars import broker_classpath, resolve_configuration
 
 # A broker whose transactions time out when they should, not up to ten seconds later.
 FAST_TIME_OUTS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
 }
+#: A release of ivy-kafkas.xml, for make test-kafkas. Default: the embedded broker's.
+KAFKA = os.environ.get("TEST_KAFKA") or None
 _counter = itertools.count(1)
 
 
+def kafka_classpath() -> str:
+    """The class path of the tests' brokers."""
+    if KAFKA is None:
+        return broker_classpath()
+    return os.pathsep.join(map(str, resolve_configuration(Path(__file__).with_name("ivy-kafkas.xml"), KAFKA)))
+
+
 def test_broker(data_dir: Path, *, nodes: int = 1, properties: dict[str, str] | None = None) -> EmbeddedBroker:
-    """A broker for a test: in a fresh folder, on free ports, with fast transaction time-outs. Not started."""
-    return EmbeddedBroker(data_dir, nodes=nodes, properties=FAST_TIME_OUTS | (properties or {}))
+    """A broker for a test: in a fresh folder, on free ports, with fast transaction time-outs, of the release
+    :data:`KAFKA`. Not started.
+    """
+    settings = FAST_TIME_OUTS | (properties or {})
+    return EmbeddedBroker(data_dir, nodes=nodes, properties=settings, classpath=kafka_classpath())
 
 
 test_broker.__test__ = False  # type: ignore[attr-defined]  # a helper, not a test

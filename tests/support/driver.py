@@ -33,19 +33,7 @@ class Driver:
         exactly_once.register(self.spark)
 
     def start(self, job: dict[str, Any]) -> dict[str, str]:
-        if job["register"]:
-            self.register()
-        source = self.spark.readStream.format(job["source"]["format"]).options(**job["source"].get("options", {}))
-        if name := job["source"].get("name"):
-            source = source.name(name)
-        if schema := job["source"].get("schema"):
-            source = source.schema(schema)
-        df = source.load()
-        if job["select"]:
-            df = df.selectExpr(*job["select"])
-        if job["transform"]:
-            module, _, function = job["transform"].partition(":")
-            df = getattr(importlib.import_module(module), function)(df, **job["arguments"])
+        df = self._rows(job)
         writer = df.writeStream.outputMode(job["output_mode"])
         if job["participants"] is None:
             writer = writer.format(job["format"]).options(**job["options"])
@@ -63,6 +51,35 @@ class Driver:
         query = writer.start()
         self.queries[str(query.runId)] = query
         return {"run": str(query.runId), "query_id": str(query.id)}
+
+    def _rows(self, job: dict[str, Any]) -> Any:
+        """The rows that a job writes."""
+        if job["register"]:
+            self.register()
+        source = self.spark.readStream.format(job["source"]["format"]).options(**job["source"].get("options", {}))
+        if name := job["source"].get("name"):
+            source = source.name(name)
+        if schema := job["source"].get("schema"):
+            source = source.schema(schema)
+        df = source.load()
+        if job["select"]:
+            df = df.selectExpr(*job["select"])
+        if job["transform"]:
+            module, _, function = job["transform"].partition(":")
+            df = getattr(importlib.import_module(module), function)(df, **job["arguments"])
+        return df
+
+    def check(self, job: dict[str, Any]) -> float:
+        """Ask ``exactly_once.check``; how long it took, in s."""
+        import exactly_once
+
+        df, began = self._rows(job), time.monotonic()
+        try:
+            mode = "append" if job["participants"] is not None else job["output_mode"]
+            exactly_once.check(df, job["options"], *(made(p) for p in job["participants"] or ()), output_mode=mode)
+        except exactly_once.ExactlyOnceError as e:
+            raise ValueError(f"{time.monotonic() - began:.3f} s, {e}") from None
+        return time.monotonic() - began
 
     def wait(self, run: str, seconds: float) -> dict[str, Any]:
         """Until the query ends; not awaitTermination, which raises what we want to hand back as text."""

@@ -51,6 +51,12 @@ class Bench:
         """What the commit log says."""
         return read_log(self.connection, self.sink_id)
 
+    def counted(self) -> int:
+        """The records that the newest decision counts, over the life of the sink."""
+        counted = self.log().decisions[-1].counted
+        assert counted is not None and set(counted.records) == {self.topic}
+        return counted.records[self.topic]
+
     def decided_batches(self) -> list[int]:
         """The batches that are decided."""
         return sorted(d.batch_id for d in self.log().decisions)

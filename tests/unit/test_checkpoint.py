@@ -37,6 +37,8 @@ def write(root: Path, planned: int, committed: int, *, query: str = QUERY) -> Pa
     for folder in ("offsets", "commits", "sources", "state"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "metadata").write_text(json.dumps({"id": query}))
+    (root / "sources" / "0").mkdir(exist_ok=True)
+    (root / "sources" / "0" / "0").write_bytes(b'\0v1\n{"flights":{"0":0,"1":0}}')
     for n in range(planned + 1):
         (root / "offsets" / str(n)).write_text(offsets(n * 100, started_ms=1_700_000_000_000 + n))
     for n in range(committed + 1):
@@ -325,6 +327,24 @@ def test_a_decision_is_given_the_text_to_keep_unless_it_is_too_long(tmp_path: Pa
     (root / "offsets" / "1").write_text(long)
     batch = batch_in_flight(str(root))
     assert batch.offsets == "" and batch.sources == tuple(long.split("\n")[2:])
+
+
+@pytest.mark.parametrize("begin", [None, 'v1\n{"positions":{"0":0}}', "v1\n17"])
+def test_offsets_in_kafkas_shape_of_another_source_are_no_topics(tmp_path: Path, begin: str | None) -> None:
+    """Mishap: each decision waited seconds for a topic that is none, and lag tools got its numbers."""
+    root = write(tmp_path, 1, 0)
+    (root / "offsets" / "1").write_text(offsets(100) + '\n{"positions":{"0":5}}')
+    if begin is not None:
+        (root / "sources" / "1").mkdir()
+        (root / "sources" / "1" / "0").write_text(begin)
+    batch = batch_in_flight(str(root))
+    assert kafka_offsets(batch.sources) == {"flights": {0: 100, 1: 101}}
+    assert batch.offsets.endswith('{"positions":{"0":5}}')
+
+
+def test_an_empty_object_in_the_offsets_of_a_source_is_no_topic() -> None:
+    """Outage: StopIteration at each decision of a source that has nothing yet, so that none was ever made."""
+    assert kafka_offsets(['{"shards":{}}', '{"t":{"0":7},"u":{}}']) == {"t": {0: 7}}
 
 
 def test_the_batch_is_named_by_query_number_and_digest(tmp_path: Path) -> None:

@@ -6,12 +6,19 @@ from dataclasses import replace
 import pytest
 
 from dagster_exactly_once.checks import judgements
-from dagster_exactly_once.checks.judgements import Block, Waiting
+from dagster_exactly_once.checks.evaluate import evaluated
+from dagster_exactly_once.checks.judgements import Block, Waiting, Writer
 from dagster_exactly_once.checks.reader import Record
 from dagster_exactly_once.checks.window import Outputs, Window, compare, newest_window
+from dagster_exactly_once.checks.writer import judged
+from dagster_exactly_once.sensors.history import Classified, History
+from dagster_exactly_once.sensors.runs import Run
+from exactly_once.errors import BrokerUnreachable, CommitLogDamaged, InvalidOption
 from exactly_once.kafka.transactions import Description
+from exactly_once.ops.findings import Owner
 from exactly_once.ops.standing import Standing
 from exactly_once.ops.verify import Anomaly, Finding, Report
+from exactly_once.protocol.records import Claim
 from platform_assets.flights.origin import origin
 
 NOW = 1_000_000_000_000
@@ -226,6 +233,15 @@ def test_readers_at_the_end_everywhere_are_fine():
 # -- checkpoint and commit log
 
 
+WORKS = Writer(True, "run r1")
+CLAIM = Claim(3, "q", 0, "stream", "h", 5)
+OURS, ELSEWHERE, GONE = Owner(CLAIM, True), Owner(CLAIM, None), Owner(CLAIM, False)
+
+
+def run(status, run_id="r1", alive=True):
+    return Run(run_id, "job", status, 1.0, alive=alive)
+
+
 def standing(state, age_s=0.0, open_decisions=()):
     started = None if age_s is None else NOW - int(age_s * 1000)
     return Standing(state, "q", 7, 6, 7, tuple(open_decisions), started)
@@ -248,9 +264,63 @@ def standing(state, age_s=0.0, open_decisions=()):
     ],
 )
 def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passed, grave):
-    verdict = judgements.checkpoint_equals_commit_log(found, NOW, 300)
+    verdict = judgements.checkpoint_equals_commit_log(found, WORKS, NOW, 300)
     assert (verdict.passed, verdict.grave) == (passed, grave), verdict.said
     assert verdict.metadata["state"] == found.state
+
+
+@pytest.mark.parametrize("state", ["in flight", "in doubt"])
+@pytest.mark.parametrize(
+    ("history", "owner", "passed", "says"),
+    [
+        (History(0, (run("STARTED"),)), GONE, True, "by run r1."),
+        (History(0), OURS, True, "by the driver 5 on h."),
+        (History(0), ELSEWHERE, True, "Whether the driver 5 on h still works on it cannot be seen from here."),
+        (History(0, (run("CANCELED"),)), GONE, True, "Nobody works on it: run r1 was terminated; the next start"),
+        (History(0, (run("QUEUED"),)), GONE, True, "run r1 waits in the queue"),
+        (History(0, (run("STARTED", alive=False),)), GONE, False, "the process of run r1 is gone; the sensors recover"),
+        (
+            History(0, (run("FAILURE"),), stream_failure=Classified("PROCESS-GONE", "c")),
+            GONE,
+            False,
+            "run r1 failed (PROCESS-GONE); the sensors recover it and start it again",
+        ),
+        (
+            History(0, (run("FAILURE"),), (run("STARTED", "r2"),), stream_failure=Classified("PROCESS-GONE", "c")),
+            GONE,
+            False,
+            "run r1 failed (PROCESS-GONE); recovery r2 is at work",
+        ),
+        (
+            History(0, (run("FAILURE"),), stream_failure=Classified("EO-TRANSFORM", "c", "Fix the function.", False)),
+            GONE,
+            False,
+            "run r1 failed (EO-TRANSFORM), and is not started again by itself: Fix the function. The next start",
+        ),
+        (History(0), GONE, False, "its driver is gone; start the stream where it runs"),
+    ],
+)
+def test_a_batch_is_being_written_only_while_somebody_writes_it(state, history, owner, passed, says):
+    """Two minutes after the run had died, the page said that its batch is being written, in green."""
+    verdict = judgements.checkpoint_equals_commit_log(standing(state, 5), judged(history, owner), NOW, 300)
+    assert verdict.passed is passed and not verdict.grave and says in verdict.said, verdict.said
+    assert ("being written" in verdict.said or "about to be" in verdict.said) is (says.startswith("by "))
+
+
+@pytest.mark.parametrize(
+    ("error", "grave"),
+    [(InvalidOption("w", "o"), False), (BrokerUnreachable("w", "o"), False), (CommitLogDamaged("w", "o"), True)],
+)
+def test_a_check_that_cannot_look_is_a_warning_and_no_failed_run(error, grave):
+    """Brokers that are away turn every check of every stream red, and a fresh installation is red before its start."""
+
+    @evaluated
+    def check():
+        raise error
+
+    found = check()
+    assert not found.passed and found.severity.name == ("ERROR" if grave else "WARN")
+    assert found.description.startswith(f"Not evaluated: {error.code}") and found.metadata["way_out"].value
 
 
 # -- freshness

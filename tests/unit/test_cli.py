@@ -60,6 +60,30 @@ def test_a_missing_cluster_is_wrong_usage_and_says_what_to_set(run):
     assert code == 2 and out == "" and err.startswith("EO-OPTION: ") and "Traceback" not in err
 
 
+@pytest.mark.parametrize(("value", "says"), [(None, "is not set"), ("", "is empty")])
+def test_an_empty_variable_is_said_by_its_name_and_not_as_an_option(run, monkeypatch, value, says):
+    """Mishap: "kafka.bootstrap.servers is missing. Nothing was written" of a command that has no such option and only
+    reads: env.sh had been sourced before the broker was up.
+    """
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    if value is not None:
+        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", value)
+    code, _, err = run("verify", "orders")
+    assert code == 2 and err.startswith(f"EO-OPTION: KAFKA_BOOTSTRAP_SERVERS {says} in the environment")
+    assert "--bootstrap-servers" in err and "Nothing was written" not in err
+
+
+def test_the_doctor_looks_at_the_host_without_a_cluster(run, monkeypatch):
+    """Outage: a new host is to be examined before it has a cluster, and the doctor only asked for one."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "")
+    code, out, _ = run("doctor", "--json")
+    checks = {c["check"]: c for c in json.loads(out)["checks"]}
+    assert code == 1 and {"Python", "Java", "pyspark", "connector", "cluster"} <= set(checks)
+    assert (
+        checks["cluster"]["verdict"] == "wrong" and "KAFKA_BOOTSTRAP_SERVERS is empty" in checks["cluster"]["sentence"]
+    )
+
+
 def test_a_silent_cluster_is_one_sentence_on_stderr(run, monkeypatch):
     """Mishap: at night nobody reads a traceback, nor a page of connection attempts."""
     monkeypatch.setattr("exactly_once.ops.cli.commands.BUDGET_S", 0.5)
@@ -141,6 +165,7 @@ def test_a_wrong_file_is_refused_before_anything_connects_and_shows_no_secret(ru
     for arguments in (["--command-config", str(file), "transactions", "list"], ["recover", "s", "--command-config"]):
         code, out, err = run(*arguments, *([str(file)] if arguments[0] == "recover" else []))
         assert code == 2 and out == "" and err.startswith("EO-OPTION: ") and "line 2: sasl.pasword" in err
+        assert "did you mean sasl.password?" in err
         assert "s3cret" not in err
 
 

@@ -7,9 +7,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from exactly_once.connector import coordinate
 from exactly_once.options import SinkOptions
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +42,14 @@ def test_an_example_is_written_as_the_formatter_writes_it(block: str) -> None:
 def test_the_options_of_the_first_example_are_enough_for_a_start() -> None:
     """Guards against a first try that ends with EO-OPTION."""
     example = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)[0]
-    SinkOptions.parse(dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', example)))
+    SinkOptions.parse(dict(re.findall(r'"([\w.]+)": "([^"]+)"', example)))
+
+
+def test_the_first_example_says_how_to_get_the_connector_that_the_tests_use() -> None:
+    """Mishap: KAFKA_DATA_SOURCE_NOT_ENABLED half a minute after the copy, and no page with the jar's name."""
+    example = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)[0]
+    pinned = re.search(r'name="spark-sql-kafka-0-10_2.13" rev="([\d.]+)"', (ROOT / "ivy.xml").read_text())
+    assert pinned and coordinate(pinned[1]) in example
 
 
 @pytest.mark.parametrize("page", ["reference.md#options", "reference.md#rights", "errors.md"])
@@ -71,3 +81,28 @@ def test_the_supported_versions_are_those_of_the_package() -> None:
     assert f"| Python | {pythons[0]} to {pythons[-1]} |" in README
     assert PROJECT["requires-python"] == f">={pythons[0]}"
     assert "pyspark>=4.2,<4.4" in PROJECT["dependencies"] and "| PySpark 4.2 and 4.3, " in README
+
+
+@pytest.mark.parametrize("page", ["tutorial.md", "from-spark-sink.md", "one-bad-record.md"])
+def test_a_tutorials_feed_counts_what_was_not_delivered(
+    page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mishap: "1000 orders written, 0 not sent" of a topic that does not exist: the queue was empty, by errors."""
+
+    class Refusing(MagicMock):
+        def produce(self, topic: str, value: str, key: str, on_delivery: Any = None) -> None:
+            if on_delivery is not None:
+                on_delivery("no such topic", None)
+
+        def flush(self, timeout: float) -> int:
+            return 0
+
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    [feed] = re.findall(r"^```python file=put\.py\n(.*?)^```$", text, re.M | re.S)
+    monkeypatch.setattr("confluent_kafka.Producer", Refusing)
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", MagicMock())
+    monkeypatch.setattr(sys, "argv", ["put.py", "1", "3"])
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "h:1")
+    exec(compile(feed, "put.py", "exec"), {"__name__": "__main__"})
+    said = capsys.readouterr().out
+    assert "3 not sent no such topic" in said and "3 orders written" not in said

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from exactly_once.checkpoint import Checkpoint
+from exactly_once.connector import found_on_this_host
 from exactly_once.kafka.log_topic import TOPIC_CONFIG
 from exactly_once.kafka.survey import Level, Topic
 from exactly_once.kafka.transactions import Description
@@ -19,6 +20,7 @@ from exactly_once.ops.doctor import (
     Verdict,
     java_major,
     judge_checkpoint,
+    judge_connector,
     judge_java,
     judge_packages,
     judge_python,
@@ -104,6 +106,37 @@ def test_the_packages_of_this_environment_are_found() -> None:
     """Outage: a check that calls every package missing is soon ignored."""
     found = [line for line in doctor_looks.examine_host() if line.check in SHOWN]
     assert [line.verdict for line in found] == [OK] * len(SHOWN)
+
+
+def test_the_connector_is_judged_by_its_version_and_named_by_its_coordinate() -> None:
+    """Outage: the first start on a new host ends in KAFKA_DATA_SOURCE_NOT_ENABLED, or in NoSuchMethodError."""
+    add = "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+    jar = "/opt/spark/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"
+    old = "spark.jars.packages org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.1"
+    check(judge_connector([old, jar], "4.2.0")[0], OK, "4.2.0", jar)
+    check(judge_connector([], "4.2.0")[0], WARN, "not found on this host", add)
+    check(judge_connector([old], "4.2.0")[0], WRONG, "another Spark than 4.2.0", add)
+    check(judge_connector([jar], "4.3.0")[0], WARN, "is 4.2.0, and Spark is 4.3.0", jar)
+    assert judge_connector([], None) == []
+
+
+def test_the_connector_is_looked_for_where_a_session_may_get_it_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a doctor that misses the jar of the distribution, or takes a comment for a setting."""
+    (home := tmp_path / "spark").mkdir()
+    for name in ("jars", "conf"):
+        (home / name).mkdir()
+    (home / "jars" / "spark-sql-kafka-0-10_2.13-4.2.0.jar").touch()
+    (home / "jars" / "kafka-clients-3.9.2.jar").touch()
+    setting = "spark.jars.packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.0"
+    (home / "conf" / "spark-defaults.conf").write_text(f"{setting}\n# {setting}\n")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("EXACTLY_ONCE_CACHE", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "")
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    assert found_on_this_host(None) == [setting, str(home / "jars" / "spark-sql-kafka-0-10_2.13-4.2.0.jar")]
 
 
 def test_the_checkpoint_is_judged_with_its_place() -> None:

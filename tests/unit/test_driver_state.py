@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from exactly_once.coordinator import driver_state, micro_batch, weaker
-from exactly_once.coordinator.driver_state import DriverState, MemoryStore
+from exactly_once.coordinator.driver_state import DriverState, FileStore, MemoryStore
+from exactly_once.coordinator.micro_batch import settle
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.planning import Batch
 
+OPTIONS = SinkOptions.parse({"sink.id": "job", "checkpointLocation": "/c", "kafka.bootstrap.servers": "h:1"})
 STATE = DriverState(7, "q", 5, 900_000, -12, 41, "ab" * 32, "e1", True, 1_700_000_000_000)
 
 
@@ -98,6 +100,29 @@ def test_a_planned_execution_is_unfinished_until_somebody_says_so() -> None:
 def test_a_state_that_was_never_written_is_none(local_dir: Path) -> None:
     """A new driver has to claim."""
     assert driver_state.load("job", "/c") is None
+
+
+def test_a_query_that_has_ended_leaves_no_claim_to_the_next_one(local_dir: Path) -> None:
+    """Mishap: somebody took the sink in between, and the start failed with EO-FENCED, which no restart heals."""
+    store = FileStore("job", "/c")
+    store.save(STATE)
+    assert settle(OPTIONS, store, lambda: False) == {} and store.load() is None
+    store.save(replace(STATE, execution="e2"))
+    assert store.load() == replace(STATE, execution="e2"), "the next query's own"
+
+
+def test_the_state_of_a_query_that_runs_again_is_not_retired(local_dir: Path) -> None:
+    """Outage: the end of the run before is told late, when the next run has planned its first batch."""
+    store = FileStore("job", "/c")
+    store.save(STATE)
+    assert settle(OPTIONS, store, lambda: True) == {} and store.load() == STATE
+
+    def runs() -> bool:  # it begins and plans behind this look
+        store.save(replace(STATE, execution="e2"))
+        return False
+
+    assert settle(OPTIONS, store, runs) == {}
+    assert store.load() == replace(STATE, execution="e2")
 
 
 @pytest.mark.parametrize(("operator", "claims"), [("dagster/prod/run-1", 0), ("dagster/prod/run-2", 1), ("", 1)])

@@ -45,6 +45,7 @@ CODES = {
     "EO-STORE": "StoreRefused",
     "EO-DATABASE": "DatabaseUnusable",
     "EO-EXTRA": "ExtraMissing",
+    "EO-CONNECTOR": "ConnectorUnusable",
     "EO-REGISTRY": "RegistryUnreachable",
     "EO-LOG": "CommitLogDamaged",
     "EO-LOG-BLOCKED": "CommitLogBlocked",

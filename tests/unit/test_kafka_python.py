@@ -102,7 +102,6 @@ BEHIND_IT: dict[str, Callable[[KafkaConnectionManager], bool]] = {
 #: What kafka-python publishes, as the engine calls it.
 PUBLISHED: dict[str, Callable[[Any], bool]] = {
     "describe_topics": lambda client: takes(client.describe_topics, ["t"]),
-    "describe_cluster": lambda client: takes(client.describe_cluster),
     "describe_metadata_quorum": lambda client: takes(client.describe_metadata_quorum),
     "get_broker_version_data": lambda client: takes(client.get_broker_version_data, 1),
     "describe_features": lambda client: takes(client.describe_features),

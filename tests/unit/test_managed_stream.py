@@ -10,6 +10,8 @@ from dagster_exactly_once.streaming.managed import ManagedStream, interrupts_def
 from dagster_exactly_once.streaming.windows import Batch, Window
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.errors import BrokerUnreachable, Fenced
+from exactly_once.kafka.transactions import Description
+from exactly_once.protocol.records import Claim, Decision
 
 WINDOW = Window((Batch(3, 100, 2, 500, 450, 20),), 0, 0, 1.0)
 IDLE = Window((), 0, 0, 1.0)
@@ -35,7 +37,9 @@ class Story:
         return ManagedStream(self, self, self, self, "s", self.kill, self.report, 0.0).run()
 
     # -- the context's log
-    def info(self, text): ...
+    def info(self, text):
+        self.said = text
+
     def error(self, text): ...
 
     def warning(self, text):
@@ -122,6 +126,38 @@ def test_an_interrupt_stops_then_sweeps_then_tells_and_is_passed_on():
     with pytest.raises(dg.DagsterExecutionInterruptedError):
         story.run()
     assert story.done == ["start", "stop", "sweep", "last look", "report"]
+
+
+def test_what_a_recovery_did_is_said_in_a_sentence():
+    """A page of `{'sink_id': ..., 'claim': 2, 'completed_batches': []}` is read by nobody at 3 a.m."""
+    story = Story(ends=dg.DagsterExecutionInterruptedError(), open_ids=["eo:s:1:0:0.0"])
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
+        story.run()
+    assert story.said == "Sink s was never used: there is nothing to recover."
+
+
+CLAIM = Claim(7, "q", 0, "recovery", "h", 1)
+DECIDED = Decision("q", 4, 6, (), "d", 5, 0)
+OPEN = Description("eo:s:6:0:0.0", "Ongoing", 1, 0, 60_000, 1, (("out", 1),), 1)
+
+
+@pytest.mark.parametrize(
+    ("did", "sentence"),
+    [
+        ({}, "Sink s is at rest: there was nothing to complete or roll back."),
+        (
+            {"completed": [DECIDED], "rolled_back": {"kafka": ["eo:s:6:1:0.0"]}},
+            "Sink s is at rest: it completed batch 4; it rolled back 1 undecided part.",
+        ),
+        (
+            {"to_rewrite": [DECIDED], "left_open": [OPEN], "blocked": [("out", 1)]},
+            "Sink s is not at rest yet: the next start writes the lost parts of batch 4 again; still open are "
+            "eo:s:6:0:0.0; readers still wait on out-1.",
+        ),
+    ],
+)
+def test_the_sentence_of_a_recovery_names_what_was_done_and_what_is_left(did, sentence):
+    assert RecoveryReport("s", CLAIM, **did).sentence == sentence
 
 
 def test_a_query_that_does_not_stop_loses_its_jvm_and_the_sink_is_swept():

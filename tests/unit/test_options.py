@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, InvalidOption, InvalidTransactionTimeout
-from exactly_once.options import _PRODUCER, SHORTEST_TRANSACTION_TIMEOUT_MS, SinkOptions
+from exactly_once.options import _PRODUCER, _REFUSED, SHORTEST_TRANSACTION_TIMEOUT_MS, SinkOptions
 
 A_UUID = "8f3c1f6e-0c4b-4ad1-9a77-0a51ce7f7a10"
 
@@ -199,7 +199,43 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         "kafka.partitioner.class",
         "docs/reference.md",
     ),
-    "an unknown kafka option": ({"kafka.lingerms": "5"}, InvalidOption, "kafka.lingerms", "docs/reference.md"),
+    "a misspelt kafka option": (
+        {"kafka.compresion.type": "lz4"},
+        InvalidOption,
+        "kafka.compresion.type is not an option of this sink",
+        "did you mean kafka.compression.type?",
+    ),
+    "a misspelt required kafka option": (
+        {"kafka.bootstrap.servers": None, "kafka.bootstrap.server": "h:1"},
+        InvalidOption,
+        "kafka.bootstrap.server is not an option of this sink",
+        "did you mean kafka.bootstrap.servers?",
+    ),
+    "a misspelt sink option": (
+        {"sink.guarante": "none"},
+        InvalidOption,
+        "sink.guarante is not an option of this sink",
+        "did you mean sink.guarantee?",
+    ),
+    "a misspelt registry option": (
+        {"schema.registry.uri": "http://r"},
+        InvalidOption,
+        "schema.registry.uri is not an option of this sink",
+        "did you mean schema.registry.url?",
+    ),
+    "sink.id under another name": (
+        {"sink.id": None, "sink_id": "orders"},
+        InvalidOption,
+        "sink.id is missing, and sink_id is not an option of this sink",
+        '.option("sink.id"',
+    ),
+    "checkpointLocation under another name": (
+        {"checkpointLocation": None, "checkpoint.location": "/c"},
+        CheckpointUnusable,
+        "checkpointLocation is missing, and checkpoint.location is not an option of this sink",
+        '.option("checkpointLocation"',
+    ),
+    "an unknown kafka option": ({"kafka.tempo": "5"}, InvalidOption, "kafka.tempo", "docs/reference.md"),
     "a consumer's option": (
         {"kafka.isolation.level": "x"},
         InvalidOption,
@@ -295,6 +331,14 @@ def test_a_mistake_is_refused_with_the_options_name_and_the_way_out(
     assert what in refusal.value.what
     assert way_out in refusal.value.way_out
     assert refusal.value.safe == "Nothing was written"
+
+
+@pytest.mark.parametrize("name", sorted(_REFUSED))
+def test_an_option_that_kafka_has_is_not_called_a_misspelling(name: str) -> None:
+    """Guards against advice to set another option, where this one can only be taken away."""
+    with pytest.raises(InvalidOption) as refusal:
+        parse({f"kafka.{name}": "x"})
+    assert "did you mean" not in refusal.value.way_out and "Remove" in refusal.value.way_out
 
 
 def test_no_two_mistakes_share_a_sentence() -> None:

@@ -6,6 +6,7 @@ import pytest
 from dagster_exactly_once import Complete, exactly_once_definitions, exactly_once_resources, exactly_once_stream
 from dagster_exactly_once.streaming.run import Reports
 from dagster_exactly_once.streaming.windows import Batch, Window
+from exactly_once.protocol.records import Count
 
 
 @exactly_once_stream(source="orders", outputs=["orders_hourly"], complete=Complete.hourly("2026-01-01"))
@@ -50,6 +51,17 @@ class Context:
 
     def log_event(self, event):
         self.instance.report_runless_asset_event(event)
+
+
+def test_the_assets_page_shows_the_total_of_the_newest_report(instance):
+    """Dagster shows the row count of a materialization before that of any later observation: it would stand still."""
+    reports = Reports(Context(instance), by_hour)
+    reports.tell(Window((Batch(1, 5, 1, 10, 9, 1),), 0, 0, 1.0, None, Count({"orders_hourly": 5}, 1_000)))
+    reports.tell(Window((), 0, 0, 1.0, None, Count({"orders_hourly": 7}, 1_000)))
+    found = instance.fetch_observations(dg.AssetKey("orders_hourly"), limit=2).records
+    shown = [record.asset_observation.metadata for record in found]
+    assert [m["dagster/row_count"].value for m in shown] == [m["records_total"].value for m in shown] == [7, 5]
+    assert shown[0]["records_total_since"].value == 1.0
 
 
 def window(watermark, first="2026-01-31T09:10"):

@@ -16,6 +16,7 @@ from exactly_once.protocol.records import (
     Aborted,
     Claim,
     Completed,
+    Count,
     Decision,
     Place,
     PreparedPart,
@@ -52,6 +53,7 @@ RECORDS: dict[str, Record] = {
     "completed with its durations": replace(COMPLETED, prepare_ms=300, decide_ms=9, complete_ms=4),
     "decision with its offsets file": replace(DECISION, offsets='v1\n{"batchWatermarkMs":0}\n{"in":{"0":7}}'),
     "decision without its handles": replace(DECISION, handles=(), totals={"kafka": [2, 10_001, 1_234_568]}),
+    "decision with its sum": replace(DECISION, counted=Count({"a": 10_001, "": 3}, 1_700_000_000_000)),
     "aborted": Aborted("8f3c", 12, "ab" * 32, 7, "run-1", 1_700_000_000_003, 650_000, 630_000, 2),
     "tally": Tally(7, 1, 2, 3),
 }
@@ -93,9 +95,20 @@ def test_headers_that_are_no_text_do_not_make_the_log_unreadable() -> None:
     assert (found.token, found.machine) == (7, "m") and "\ufffd" in found.operator
 
 
-def test_only_a_claim_has_headers() -> None:
+@pytest.mark.parametrize(
+    "header",
+    [b"\xff", b"[]", b'{"records":{"a":1}}', b'{"records":{"a":-1},"since_ms":1}', b"[" * 9_999, "text", None],
+    ids=range(7),
+)
+def test_a_sum_that_is_none_is_no_error(header: bytes | str | None) -> None:
+    """Whoever may write to the topic may have written the header: a number for people must never stop a stream."""
+    assert decode(encode(DECISION), {"counted": header}) == DECISION
+
+
+def test_only_what_is_for_people_is_in_headers() -> None:
     """Guards against decisions that grow by what they do not need."""
-    assert [name for name, record in RECORDS.items() if headers_of(record)] == ["claim with its operator"]
+    named = [name for name, record in RECORDS.items() if headers_of(record)]
+    assert named == ["claim with its operator", "decision with its sum"]
 
 
 def test_a_claim_names_its_operator_where_it_has_one() -> None:

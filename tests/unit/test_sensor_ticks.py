@@ -29,7 +29,7 @@ from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF, TA
 from dagster_exactly_once.sensors.tick import Judged, Tick, read_cursor
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.deadline import Deadline
-from exactly_once.errors import BrokerUnreachable, CommitLogDamaged
+from exactly_once.errors import BrokerUnreachable, CommitLogDamaged, InvalidOption
 from exactly_once.ops.findings import Inspection, OpenTransaction, Owner
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
@@ -87,10 +87,10 @@ def instance(storage):
     return storage
 
 
-def tick(instance, name, streams=BOTH, cursor=None, **policy):
+def tick(instance, name, streams=BOTH, cursor=None, servers="127.0.0.1:1", **policy):
     sensor = SENSORS[name](streams)
     resources = {
-        "kafka": KafkaTransactionalProducerFactory(bootstrap_servers="127.0.0.1:1"),
+        "kafka": KafkaTransactionalProducerFactory(bootstrap_servers=servers),
         "checkpoints": CheckpointReader(root="/nowhere"),
         "restart_policy": RestartPolicy(strategy="fixed-delay", delay_s=0.0),
         "watch_policy": WatchPolicy(**policy),
@@ -152,6 +152,13 @@ def test_a_stream_that_cannot_be_looked_at_does_not_hide_the_others(instance, mo
     first, second = said(tick(instance, name, (CLICKS, ORDERS), hanging_every_s=1e12))
     assert first.startswith("orders: ") and "a stray record" in first and "The sensor did nothing." in first
     assert second.startswith("clicks: ") and "stray" not in second
+
+
+@pytest.mark.parametrize("name", ["exactly_once_checkpoint_progress", "exactly_once_stale_transactions"])
+def test_a_tick_without_brokers_fails_and_is_not_skipped(instance, name):
+    """Mishap: an empty KAFKA_BOOTSTRAP_SERVERS made every tick "skipped", for ever, below a green code location."""
+    with pytest.raises(InvalidOption, match="KAFKA_BOOTSTRAP_SERVERS is empty"):
+        tick(instance, name, servers="")
 
 
 def test_an_owner_that_cannot_be_found_does_not_keep_another_stream_down(instance, monkeypatch):
@@ -344,16 +351,37 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
     assert {r["stream"]: r["run"] for r in rows}["calm"] == f"{runs[calm][:8]} STARTED"
     assert {r["sink"] for r in rows} == set(names)  # what the launchpad of a recovery wants
     needy = ("lagging", "failed", "torn")
-    below = {"streams", *(f"{n}: {what}" for n in needy for what in ("says", "look at"))}
-    assert set(page.metadata) == below  # a sentence in the table would fill the page
+    below = {"streams", "looked_at", *(f"{n}: {what}" for n in needy for what in ("says", "look at"))}
+    linked = {name.removesuffix(": run"): v.run_id for name, v in page.metadata.items() if name.endswith(": run")}
+    assert set(page.metadata) == {*below, *(f"{n}: run" for n in linked)}  # a sentence in the table would fill the page
+    assert {r["stream"]: r["run"][:8] for r in rows if r["run"]} == {n: run[:8] for n, run in linked.items()}
+    assert linked["failed"] and time.time() - page.metadata["looked_at"].value < 60  # how old the lag is
     assert "above the limit of 1,000" in page.metadata["lagging: says"].value
     assert "a stray record" in page.metadata["torn: says"].value
     links = [page.metadata[f"{n}: look at"].asset_key.to_user_string() for n in needy]
     assert links == [f"{n}_transactions" for n in needy]
-    assert page.description == "1 lagging, 1 failed (EO-REWOUND), 1 not looked at, 1 healthy, 1 never used."
+    counts = "1 lagging, 1 failed (EO-REWOUND), 1 not looked at, 1 healthy, 1 never used."
+    assert page.description.startswith(f"{counts} Looked at 20") and page.description.endswith(" UTC.")
 
     again = tick(instance, "exactly_once_checkpoint_progress", streams, result.cursor, lag_limit=1_000)
     assert again.asset_events == []  # nothing has changed
+
+
+def test_the_checks_are_evaluated_when_a_stream_begins_to_work_and_when_it_failed(instance):
+    """They were red for ten minutes while the stream ran, and green for as long after it had failed."""
+    keys = {"orders": [dg.AssetCheckKey("orders", "freshness")], "clicks": [dg.AssetCheckKey("clicks", "freshness")]}
+
+    def asked(before, now):
+        cursor = json.dumps({"version": 2, "streams": {s.sink_id: {"state": before} for s in BOTH}, "missed": []})
+        found = Tick(dg.build_sensor_context(cursor=cursor), BOTH)
+        found.add(ORDERS, Judged("m", memory={"state": now}))
+        return [r.asset_check_keys for r in checkpoint_progress.rechecks(found, BOTH, keys)]
+
+    for before, now in (("", "healthy"), ("starting", "idle"), ("stalled", "lagging"), ("healthy", "failed")):
+        assert asked(before, now) == [keys["orders"]], (before, now)
+    same = (("healthy", "lagging"), ("idle", "healthy"), ("failed", "failed"))
+    for before, now in (*same, ("healthy", "stopped"), ("stopped", "starting")):
+        assert asked(before, now) == [], (before, now)
 
 
 def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypatch):

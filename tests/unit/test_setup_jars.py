@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -144,6 +145,32 @@ def test_after_a_change_of_ivy_xml_the_sums_are_pinned_anew(repository) -> None:
         "connector/source-1.jar",
     ]
     assert jars.resolve()
+
+
+def test_one_configuration_of_another_ivy_file_is_resolved_by_the_sums_beside_it(repository) -> None:
+    """Guards against tests on a broker whose jars nobody has checked, and against fetching those of every other one."""
+    other = repository / "project" / "other.xml"
+    other.write_text(IVY_XML)
+    assert jars.lock(other) == other.with_suffix(".sha256")
+    (jar,) = jars.resolve_configuration(other, "broker")
+    assert jar.name == "server-2.jar" and jar.is_file()
+    assert not list((repository / "cache" / "jars").rglob("source-1.jar"))
+
+    other.with_suffix(".sha256").write_text(f"{'0' * 64}  broker/server-2.jar\n")
+    with pytest.raises(JarsUnusable, match=r"broker/server-2\.jar has the sha256"):
+        jars.resolve_configuration(other, "broker")
+    with pytest.raises(JarsUnusable, match=r"no jar of 'connector'. .*Name one of broker"):
+        jars.resolve_configuration(other, "connector")
+
+
+def test_the_jars_of_every_kafka_that_is_tested_are_pinned_and_ci_tries_each() -> None:
+    """Guards against a release that the Makefile names and CI never runs."""
+    line = re.search(r"^KAFKAS := (.+)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+    assert line is not None
+    sums = (PROJECT / "tests" / "support" / "ivy-kafkas.sha256").read_text()
+    assert set(re.findall(r"  (.+)/kafka_2\.13-\1\.jar$", sums, re.MULTILINE)) == set(line[1].split())
+    pairs = re.findall(r"kafkas=\"(.+)\"", (PROJECT / ".ci" / "run").read_text())
+    assert sorted(" ".join(pairs).split()) == line[1].split()
 
 
 def test_every_pinned_jar_has_a_full_sum_and_a_version() -> None:

@@ -16,6 +16,27 @@ def test_a_secret_in_the_launchpad_is_refused_and_not_repeated(name):
     assert "opensesame" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["kafka.ssl.keystore.password", "kafka.ssl.truststore.password"])
+@pytest.mark.parametrize("spelled", [str.lower, str.upper])
+def test_the_password_of_a_java_key_store_is_a_secret_too(name, spelled):
+    """Leak: the run refused the option as one that the sink cannot honour, and did not say that Dagster keeps it."""
+    with pytest.raises(InvalidOption, match="a secret: Dagster now keeps it"):
+        StreamConfig(sink_options={spelled(name): "opensesame"}).checked_sink_options()
+
+
+def test_the_private_key_and_a_registry_with_a_login_in_its_address_are_secrets_too():
+    """Leak: a URL is copied with its login, and an option's name does not tell."""
+    for name, value in {
+        "kafka.ssl.keystore.key": "-----BEGIN PRIVATE KEY-----",
+        "schema.registry.url": "https://a:8081,https://u:opensesame@b:8081/x",
+    }.items():
+        with pytest.raises(InvalidOption, match="a secret: Dagster now keeps it") as refused:
+            StreamConfig(sink_options={name: value}).checked_sink_options()
+        assert "opensesame" not in str(refused.value)
+    harmless = {"schema.registry.url": "https://a:8081/x@y"}
+    assert StreamConfig(sink_options=harmless).checked_sink_options() == harmless
+
+
 def test_other_options_pass():
     """Guards against a launchpad that takes nothing any more."""
     given = {"kafka.compression.type": "zstd", "kafka.linger.ms": "5"}

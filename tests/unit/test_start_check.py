@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from exactly_once.coordinator.claim import check_start
-from exactly_once.errors import CheckpointRewound, SinkOwned
+from exactly_once.coordinator.start import check_mode, check_start
+from exactly_once.errors import CheckpointRewound, SinkOwned, UnsupportedMode
+from exactly_once.kafka.log_search import Holder
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.log_state import LogState
@@ -16,7 +17,7 @@ HEAD = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 5, "conf": {}})
 
 
 def offsets(batch):
-    return f'v1\n{HEAD}\n{{"t":{{"0":{batch}0}}}}'
+    return f'v1\n{HEAD}\n{{"t":{{"0":{batch + 1}0}}}}'
 
 
 @pytest.fixture
@@ -41,9 +42,9 @@ def log(decided=None, query_id=QUERY):
     return LogState(Claim(1, query_id, 0, "stream", "h", 1), decisions)
 
 
-def started(location, state, **options):
+def started(location, state, holder=None, **options):
     ours = {"kafka.bootstrap.servers": "b:1", "sink.id": "s", "topic": "out", "checkpointLocation": str(location)}
-    check_start(SinkOptions.parse({**ours, **options}), state)
+    check_start(SinkOptions.parse({**ours, **options}), state, holder)
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,44 @@ def test_a_checkpoint_that_was_rewound_or_edited_is_refused(checkpoint):
     (location / "offsets" / "5").write_text(offsets(7))
     with pytest.raises(CheckpointRewound, match="other source offsets"):
         started(location, log(5))
+
+
+def held(query_id):
+    """Another sink has decided batches of the query."""
+    assert query_id == QUERY
+    return Holder("o3", 5)
+
+
+@pytest.mark.parametrize("state", [LogState(), log(5, "other")], ids=["a new sink", "a sink of another query"])
+def test_the_sink_that_holds_the_checkpoints_query_is_named(checkpoint, state):
+    """Mishap: sink.id was changed by a slip, and the refusal spoke of a deleted log and of sink.adopt alone."""
+    with pytest.raises((CheckpointRewound, SinkOwned), match="Sink o3 holds batch 5 of this query") as refused:
+        started(checkpoint(5, 5), state, held)
+    assert refused.value.way_out.startswith("Set sink.id back to o3.")
+
+
+def test_a_first_batch_that_another_sink_has_decided_is_refused(checkpoint):
+    """Duplicates: batch 0 is decided under o3 and has no commits/0; another sink id would write all of it again."""
+    with pytest.raises(CheckpointRewound, match="sink o3 holds batch 5 of this query") as refused:
+        started(location := checkpoint(0, -1), LogState(), held)
+    assert "Set sink.id back to o3" in refused.value.way_out
+    started(location, LogState(), held, **{"sink.adopt": f"{QUERY}/0"})
+    started(location, LogState(), lambda query_id: None)
+
+
+def test_a_sink_that_knows_the_query_asks_no_other_log(checkpoint, tmp_path):
+    """Guards against a healthy start that reads every commit log of the cluster."""
+
+    def never(query_id):
+        raise AssertionError("the search has a price")
+
+    started(checkpoint(5, 4), log(4), never)
+    started(tmp_path / "none", LogState(), never)
+
+
+@pytest.mark.parametrize("mode", ["update", "Complete"])
+def test_a_mode_that_the_format_does_not_have_is_refused_with_the_way_that_has_it(mode):
+    """Spark's own refusal of Update has neither a code nor a way out."""
+    with pytest.raises(UnsupportedMode, match=r"foreachBatch\(exactly_once\.foreach_batch\(options\)\)"):
+        check_mode(mode)
+    check_mode("append")

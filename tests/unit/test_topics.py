@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StringType
@@ -85,8 +86,11 @@ def test_the_row_that_names_a_refused_topic_is_named_and_nothing_is_sent_before(
     assert not sent
 
 
-def test_a_topic_that_is_not_utf_8_is_a_refused_row_and_no_crash() -> None:
-    raw = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
-    columns = Columns.of(schema(value=StringType(), topic=StringType()), None)
-    with pytest.raises(InvalidRecord, match="not a name that Kafka allows"):
-        send(columns, value=pa.array(["v"]), topic=raw)
+@pytest.mark.parametrize("topic", [b"\xff\xfe", b"", b"a b", b"x" * 250])
+def test_a_topic_that_kafka_does_not_allow_is_a_refused_row_with_its_key_and_no_crash(topic: bytes) -> None:
+    """Wedge: a UnicodeDecodeError, or a refusal of the broker that names no row."""
+    lengths = np.array([0, 1, 1 + len(topic)], np.int32)
+    raw = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(lengths), pa.py_buffer(b"t" + topic)])
+    columns = Columns.of(schema(value=StringType(), key=BinaryType(), topic=StringType()), None)
+    with pytest.raises(InvalidRecord, match=r"a row \(key b'k2'\) names the topic .* not a name that Kafka allows"):
+        send(columns, value=pa.array(["a", "b"]), key=pa.array([b"k1", b"k2"]), topic=raw)

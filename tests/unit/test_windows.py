@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import Row
 
-from dagster_exactly_once.streaming.windows import OUTPUTS_OBSERVATION, Window, committed_batches
-from exactly_once.protocol.records import Decision, PreparedTransaction
+from dagster_exactly_once.streaming.windows import Window, committed_batches
+from exactly_once.protocol.records import Count, Decision, PreparedTransaction
 
 
 def decision(batch_id, records=100, decided_ms=1_000):
@@ -12,14 +12,11 @@ def decision(batch_id, records=100, decided_ms=1_000):
     return Decision("q", batch_id, 1, handles, "digest", 5, decided_ms)
 
 
-def progress(batch_id, rejected=0, batch_ms=500, others=()):
+def progress(batch_id, rejected=0, batch_ms=500):
     return {
         "batchId": batch_id,
         "durationMs": {"triggerExecution": batch_ms, "addBatch": batch_ms - 50},
-        "observedMetrics": {
-            "input": Row(rejected=rejected, note="not a number"),
-            **({OUTPUTS_OBSERVATION: Row(*others)} if others else {}),
-        },
+        "observedMetrics": {"input": Row(rejected=rejected, note="not a number")},
     }
 
 
@@ -52,11 +49,32 @@ def test_a_batch_without_progress_has_no_durations():
     assert (batch.batch_ms, batch.commit_ms, batch.observed) == (None, None, {})
 
 
-def test_the_records_of_several_outputs_add_up_to_what_the_commit_log_says():
-    """Spark counts all outputs but the first; a batch that an earlier run decided has no counts, and is not lost."""
-    told = {4: progress(4, others=(30, 5))}
-    window = Window(committed_batches([decision(4), decision(5)], {4: 1_060, 5: 1_060}, told), 0, 0, 1.0)
-    assert window.records_of(3) == [165, 30, 5] and window.records_of(1) == [200]
+def test_a_window_counts_each_output_also_by_batches_that_the_log_no_longer_has():
+    """The log keeps 64 batches, a report of an old run covers a quarter of an hour: only the sum knows the others."""
+    before, after = Count({"a": 100, "b": 10}, 5), Count({"a": 1_100, "b": 40, "c": 7}, 5)
+    window = Window(committed_batches([decision(900)], {900: 1_060}, {}), 0, 0, 1.0, before, after)
+    assert window.records_of(("a", "b", "c")) == [1_000, 30, 7] and window.records == 1_037
+    assert window.totals_of(("a", "b", "c")) == [1_100, 40, 7]
+    assert window.totals_of(("a", "b")) == [1_107, 40]  # what is no declared output, or untold, is the first one's
+
+
+def test_the_first_window_of_a_stream_and_one_of_a_log_that_was_made_again_count_all():
+    after = Count({"a": 1_100}, 5)
+    for before in (None, Count({"a": 2_000}, 4)):
+        assert Window((), 0, 0, 1.0, before, after).records == 1_100
+    assert Window((), 0, 0, 1.0).totals_of(("a",)) is None
+
+
+def test_a_batch_that_the_log_no_longer_has_is_still_a_batch_of_its_window():
+    """What Spark observed in it counts too: dropped rows that nobody sees would be a silent loss."""
+    told = {n: {**progress(n, rejected=1), "stateOperators": [{"numRowsDroppedByWatermark": 1}]} for n in range(100)}
+    window = Window(committed_batches([decision(99)], {98: 1_040, 99: 1_060}, told), 0, 0, 1.0)
+    assert (len(window.batches), window.late, window.observed) == (100, 100, {"rejected": 100})
+    assert [b.records for b in window.batches[-2:]] == [None, 100]
+
+
+def test_an_event_of_a_batch_that_spark_has_not_marked_is_left_too():
+    assert committed_batches([], {}, {5: progress(5)}) == ()
 
 
 PLOTS = {"records_committed", "records_per_second", "lag_offsets", "batches", "open_transactions"}
@@ -83,4 +101,6 @@ def test_a_window_is_told_in_one_line():
     assert window.sentence() == (
         "batch 2: 200 records committed in 10 s by 2 batches (5 rejected); 0 offsets behind, 0 open transactions"
     )
+    counted = Window(window.batches, 0, 0, 10.0, Count({"a": 1_000}, 5), Count({"a": 1_200}, 5))
+    assert ", 1,200 in all; 0 offsets behind" in counted.sentence()
     assert "no batch" in Window((), 12, 0, 10.0).sentence()

@@ -76,7 +76,9 @@ def _fail(e: ExactlyOnceError, as_json: bool) -> int:
     if as_json:
         phrase = getattr(e, "phrase", None)
         _print_json({"error": {"code": e.code, "what": e.what, "safe": e.safe, "way_out": e.way_out, "force": phrase}})
-    print(e, file=sys.stderr)
+    # most commands write nothing in any case: that nothing was written would only make a reader wonder
+    said = f"{e.code}: {e.what}. What to do: {e.way_out}." if e.safe == ExactlyOnceError.default_safe else e
+    print(said, file=sys.stderr)
     return 2 if isinstance(e, InvalidOption) else 1
 
 

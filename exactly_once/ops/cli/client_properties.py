@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import OPTIONS
+from exactly_once.protocol.spelling import did_you_mean
 
 #: Settings that name one principal, or one trust, together: a file that has one of a group replaces the whole group.
 _GROUPS = ("kafka.sasl.", "kafka.ssl.")
@@ -69,7 +70,8 @@ def parse(text: str, name: str) -> dict[str, str]:
             shown = key if _KEY.fullmatch(key) else "its key"
             raise InvalidOption(
                 f"{where}: {shown} is not a setting that exactly-once supports",
-                f"Remove the line, or use one of {', '.join(sorted(OPTIONS))}; trust and key stores must be PEM files",
+                f"{did_you_mean(key, OPTIONS)}Remove the line, or use one of {', '.join(sorted(OPTIONS))}; trust and "
+                "key stores must be PEM files",
             )
         found[f"kafka.{key}"] = _plain(value, where)
     return found

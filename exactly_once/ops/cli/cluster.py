@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from exactly_once.kafka.connection import Connection, environment_options
+from exactly_once.errors import InvalidOption
+from exactly_once.kafka.connection import Connection, environment_options, unset
 from exactly_once.ops.cli.client_properties import merge, read
 
 
@@ -18,7 +19,13 @@ def connection_of(args: argparse.Namespace) -> Connection:
         With the variable, or with the line of the file; before anything connects.
     """
     file = read(args.command_config) if args.command_config else {}
-    return Connection.from_options(merge(environment_options(), file, args.bootstrap_servers))
+    options = merge(environment_options(), file, args.bootstrap_servers)
+    if not options.get("kafka.bootstrap.servers", "").strip():
+        raise InvalidOption(
+            f"{unset('KAFKA_BOOTSTRAP_SERVERS')} in the environment of this command, and no flag names a broker",
+            "Set the variable, or --bootstrap-servers, to the brokers' host:port, separated by commas",
+        )
+    return Connection.from_options(options)
 
 
 def program(args: argparse.Namespace) -> str:

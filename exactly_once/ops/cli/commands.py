@@ -270,7 +270,8 @@ def _verify(args: argparse.Namespace) -> Result:
 
 def _doctor(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
-    lines = doctor.look(connection_of(args), sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
+    connect = partial(connection_of, args)
+    lines = doctor.look(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
     return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is Verdict.WRONG else 0)
 
 

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.doctor import Line, Verdict, worst
+from exactly_once.ops.doctor import Line, Verdict, worst, wrong
 from exactly_once.ops.doctor_looks import examine_checkpoint, examine_cluster, examine_host
 
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.WRONG: "bold red"}
 
 
 def look(
-    connection: Connection,
+    connect: Callable[[], Connection],
     sink_id: str | None,
     topics: Sequence[str],
     checkpoint: str | None,
     budget_s: float,
     timeout_ms: int | None = None,
 ) -> list[Line]:
-    """Look at this host, at the checkpoint if there is one, and at the cluster."""
+    """Look at this host, at the checkpoint if there is one, and at the cluster that ``connect`` names: the other looks
+    need none.
+    """
     lines = examine_host()
     if checkpoint is not None:
         lines += examine_checkpoint(checkpoint, sink_id)
+    try:
+        connection = connect()
+    except InvalidOption as e:
+        return [*lines, wrong("cluster", f"{e.code}: {e.what}", e.way_out)]
     return lines + examine_cluster(connection, sink_id, topics, budget_s, timeout_ms)
 
 

@@ -1,0 +1,62 @@
+"""How a check is evaluated: one that cannot look says so, in place of a failed run and a red "Execution failed"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import dagster as dg
+
+from dagster_exactly_once.checks import judgements
+from dagster_exactly_once.checks.judgements import Verdict
+from dagster_exactly_once.stream import Stream
+from dagster_exactly_once.streaming.failures import diagnose
+from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, InvalidOption, NotAuthorized
+from exactly_once.protocol.log_state import LogState
+
+#: They tell nothing of the stream: the brokers are away, unknown, or refuse the question.
+CANNOT_LOOK = (BrokerUnreachable, InvalidOption, NotAuthorized)
+
+Check = Callable[..., dg.AssetCheckResult]
+
+
+class NeverBegun(Exception):
+    """The stream has never begun a batch, so there is nothing to check."""
+
+
+def evaluated(check: Check) -> Check:
+    """Return ``check`` with a result in place of each of the project's own errors."""
+
+    @wraps(check)
+    def guarded(*args: Any, **kwargs: Any) -> dg.AssetCheckResult:
+        try:
+            return check(*args, **kwargs)
+        except NeverBegun as never:
+            return result(Verdict(False, str(never)))
+        except ExactlyOnceError as error:
+            return result(judgements.not_evaluated(diagnose(error), grave=not isinstance(error, CANNOT_LOOK)))
+
+    return guarded
+
+
+def check_begun(stream: Stream, log: LogState) -> None:
+    """Make sure that the stream has begun a batch, with which it claims its sink.
+
+    Raises
+    ------
+    NeverBegun
+    """
+    if log.owner is None:
+        start = f"Launch {stream.spec.job}" if stream.managed else "Start it where it runs"
+        raise NeverBegun(f"The stream {stream.name} never ran: there is nothing to check yet. {start}.")
+
+
+def result(verdict: Verdict, more: Mapping[str, Any] | None = None) -> dg.AssetCheckResult:
+    """Make the result that Dagster shows."""
+    return dg.AssetCheckResult(
+        passed=verdict.passed,
+        severity=dg.AssetCheckSeverity.ERROR if verdict.grave else dg.AssetCheckSeverity.WARN,
+        description=verdict.said,
+        metadata={**verdict.metadata, **(more or {})},
+    )

@@ -1,0 +1,148 @@
+"""What a start can refuse before anything runs, on plain values: options, the names and types of columns, a checkpoint.
+
+The first batch would refuse the same, but it may come late, or never; and by then Spark has wrapped the error. Nothing
+here writes, fences or creates anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from exactly_once.checkpoint import batch_in_flight, check_whole, read_checkpoint
+from exactly_once.coordinator.claim import check_stream, check_write
+from exactly_once.coordinator.consent import Consent
+from exactly_once.errors import CheckpointAway, CheckpointRewound, CheckpointUnusable, UnknownTopic, UnsupportedMode
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.doors import check_doors
+from exactly_once.kafka.log_search import Holder, holder_of
+from exactly_once.kafka.transactions import check_seen
+from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.participants.kafka_checks import check_cluster
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import commit_log_topic, namespace
+from exactly_once.protocol.planning import Batch, history_word
+from exactly_once.protocol.row_schema import Column, check_columns
+
+#: For each question to a cluster that listens. A healthy one answers all of them within half a second.
+LOOK_BUDGET_S = 10.0
+
+APPEND, UPDATE, COMPLETE = "append", "update", "complete"
+
+
+def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, batch: bool = False) -> SinkOptions:
+    """Refuse what cannot work of a stream, or of a ``batch`` write.
+
+    Parameters
+    ----------
+    given : mapping
+        The options of ``format("kafka_exactly_once")``.
+    columns : iterable of (str, str), optional
+        Names and types of the rows' columns; None when they are not known yet, or not for Kafka.
+
+    Returns
+    -------
+    SinkOptions
+
+    Raises
+    ------
+    ExactlyOnceError
+        As the first batch would. A name in it helps where another sink holds the checkpoint's query.
+    """
+    options = SinkOptions.parse(given, batch=batch)
+    if columns is not None:
+        check_columns(columns, options.topic, options.registry is not None and options.registry.frames("key"))
+    if options.checkpoint:
+        check_whole(options.checkpoint, options.sink_id)
+    check_doors(options.connection)
+    with Admin(options.connection, LOOK_BUDGET_S) as admin:
+        check_cluster(options, admin)
+        admin.renew(LOOK_BUDGET_S)
+        if options.guarantee is Guarantee.EXACTLY_ONCE:
+            _check_rights(options, admin)
+        log = read_log(options.connection, options.sink_id, LOOK_BUDGET_S)
+        if batch:
+            check_write(options, log)
+        else:
+            check_start(options, log, lambda query_id: holder_of(admin, query_id, options.sink_id))
+    return options
+
+
+def check_mode(output_mode: str) -> None:
+    """Refuse an output mode that ``format("kafka_exactly_once")`` does not have.
+
+    Raises
+    ------
+    UnsupportedMode
+    """
+    if output_mode.lower() == UPDATE:
+        raise UnsupportedMode(
+            "format('kafka_exactly_once') does not support output mode Update: Spark gives it only to its own sinks",
+            "Use outputMode('update') with writeStream.foreachBatch(exactly_once.foreach_batch(options))",
+        )
+    if output_mode.lower() == COMPLETE:
+        raise complete_refused()
+
+
+def complete_refused() -> UnsupportedMode:
+    """Make the error for output mode Complete."""
+    return UnsupportedMode(
+        "output mode Complete rewrites the whole result with each batch, but a log cannot replace earlier records",
+        "Use outputMode('append') (with a watermark, for aggregations); or outputMode('update') with "
+        "writeStream.foreachBatch(exactly_once.foreach_batch(options)), which writes each result that has changed",
+    )
+
+
+def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], Holder | None] | None = None) -> None:
+    """Refuse before a query starts what its first batch would refuse of its checkpoint: without new input there is no
+    batch, and a query that ends by itself would end well. Leaves a checkpoint that this process cannot read to the
+    first batch.
+
+    Parameters
+    ----------
+    state : LogState
+        Read before this call, so that a driver which is still alive is at most ahead of it.
+    holder : callable, optional
+        Query id -> the sink that holds its batches. With it, a checkpoint that another sink wrote is refused before
+        that sink's log would be missed: its batch in flight may be decided there.
+
+    Raises
+    ------
+    SinkOwned, CheckpointRewound
+    """
+    try:
+        checkpoint = read_checkpoint(options.checkpoint)
+        if checkpoint.query_id is not None and checkpoint.in_flight is not None:
+            batch = batch_in_flight(options.checkpoint, options.sink_id)
+        else:
+            done = checkpoint.last_commit
+            batch = Batch(checkpoint.query_id or "", 0 if done is None else done + 1, "")
+    except (CheckpointUnusable, CheckpointAway):
+        return
+    last = state.last_decision(batch.query_id)
+    if last is None and state.owner is not None and state.owner.query_id == batch.query_id:
+        return  # a driver that is still alive may have decided its first batch since the log was read
+    if last is not None and not batch.offsets_digest and last.batch_id == batch.batch_id:
+        return  # Spark is about to plan a batch that is decided: only its offsets tell whether it is the same
+    consent = Consent.of(options, adopts_all=options.guarantee is not Guarantee.EXACTLY_ONCE)
+    check_stream(options, batch, state, consent, holder=holder)
+    bound = state.owner.query_id if state.owner else None
+    if last is not None or not batch.query_id or holder is None or consent.adopts_history(batch, bound):
+        return
+    if (held := holder(batch.query_id)) is not None:
+        raise CheckpointRewound(
+            f"the checkpoint {options.checkpoint} is of query {batch.query_id}, and {held.title}",
+            f"Set sink.id back to {held.sink_id}. To go on as {options.sink_id}, first make sure that the output does "
+            f"not hold batch {batch.batch_id}; then set the option sink.adopt={history_word(batch)} for one start",
+        )
+
+
+def _check_rights(options: SinkOptions, admin: Admin) -> None:
+    """Make sure of the rights on the commit log, if it is there, and on the transactional ids."""
+    check_seen(admin, namespace(options.sink_id))
+    log = commit_log_topic(options.sink_id)
+    try:
+        admin.topic_partitions([log])
+    except UnknownTopic:
+        return  # the claim makes it, or says that it may not
+    admin.check_rights(log, ("READ", "WRITE"))

@@ -1,0 +1,38 @@
+"""``exactly_once.check``: what a start can refuse, asked of a DataFrame before a query of it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from exactly_once.coordinator import start
+from exactly_once.options import SinkOptions
+from exactly_once.participant import Participant
+from exactly_once.spark.connector import check_connector
+from exactly_once.spark.modes import check_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def check(df: DataFrame, options: Mapping[str, str], participants: tuple[Participant[Any], ...], mode: str) -> None:
+    """See :func:`exactly_once.check`."""
+    start.check_mode(mode)
+    check_session(df.sparkSession)
+    check_connector(df.sparkSession, needed=False)  # rows of a session without one are not Kafka's
+    columns = [(f.name, f.dataType.simpleString()) for f in df.schema.fields]
+    # as foreach_batch: without a topic the rows go to the participants alone
+    to_kafka = not participants or bool(options.get("topic")) or "topic" in df.columns
+    checked = start.check(options, columns if to_kafka else None, batch=not df.isStreaming)
+    check_participants(df, checked, participants)
+
+
+def check_participants(df: DataFrame, options: SinkOptions, participants: tuple[Participant[Any], ...]) -> None:
+    """Refuse rows that do not fit a participant."""
+    if not participants:
+        return
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(df.schema)
+    for p in participants:
+        p.check(options.sink_id, schema)

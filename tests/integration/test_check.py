@@ -1,0 +1,148 @@
+"""``exactly_once.check``: what a start would refuse later is refused before a query starts, and nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exactly_once.coordinator.start import check
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.names import commit_log_topic
+from exactly_once.protocol.row_schema import Column
+from tests.support.broker import create_topic, fresh_name
+from tests.support.fixtures import Bench, StartDriver
+from tests.support.made_sink import MadeSink
+from tests.support.stream import Refused, SparkDriver
+
+#: Of a look that takes half a second on a machine that does nothing else.
+SOON_S = 5.0
+
+VALUE: list[Column] = [("value", "string")]
+
+
+@pytest.fixture
+def options(connection: Connection, tmp_path: Path) -> dict[str, str]:
+    """Those of a stream that may start."""
+    topic = create_topic(connection.bootstrap_servers)
+    ours = {"sink.id": fresh_name("sink"), "topic": topic, "checkpointLocation": str(tmp_path / "c")}
+    return {**connection.spark(), **ours}
+
+
+def refusal(options: dict[str, str], columns: list[Column] | None = None, batch: bool = False) -> ExactlyOnceError:
+    """What is refused, soon."""
+    began = time.monotonic()
+    with pytest.raises(ExactlyOnceError) as refused:
+        check(options, VALUE if columns is None else columns, batch)
+    assert time.monotonic() - began < SOON_S
+    return refused.value
+
+
+def planned(location: Path, batch: int, query: str = "q") -> None:
+    """A checkpoint with this batch in flight."""
+    for folder in ("offsets", "commits"):
+        (location / folder).mkdir(parents=True, exist_ok=True)
+    (location / "metadata").write_text(json.dumps({"id": query}))
+    for n in range(batch + 1):
+        (location / "offsets" / str(n)).write_text(f'v1\n{{"batchTimestampMs":1}}\n{{"t":{{"0":{n + 1}}}}}')
+    for n in range(batch):
+        (location / "commits" / str(n)).write_text("v1\n{}")
+
+
+def test_a_stream_that_may_start_passes_and_leaves_nothing_behind(
+    connection: Connection, options: dict[str, str]
+) -> None:
+    """Guards against a look that creates the commit log, or fences a driver."""
+    began = time.monotonic()
+    assert check(options, VALUE).sink_id == options["sink.id"]
+    print(f"{time.monotonic() - began:.2f} s")
+    assert time.monotonic() - began < SOON_S
+    with Admin(connection) as admin:
+        assert commit_log_topic(options["sink.id"]) not in admin.topics()
+
+
+def test_what_the_first_batch_would_refuse_is_refused(options: dict[str, str]) -> None:
+    """Mishap: each of them came as line 9 to 25 of Spark's error, after the query had started."""
+    assert "did you mean kafka.linger.ms?" in refusal({**options, "kafka.linger.m": "5"}).way_out
+    assert refusal(options, [("value", "int")]).code == "EO-SCHEMA"
+    found = refusal({**options, "topic": options["topic"] + "-2"})
+    assert found.code == "EO-TOPIC" and options["topic"] in found.what
+    assert refusal({**options, "kafka.transaction.timeout.ms": "900001"}).code == "EO-TIMEOUT"
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        away = f"127.0.0.1:{closed.getsockname()[1]}"
+        found = refusal({**options, "kafka.bootstrap.servers": away})
+    assert found.code == "EO-UNREACHABLE" and away in found.what
+
+
+def test_a_checkpoint_that_another_sink_wrote_is_refused_and_that_sink_is_named(
+    connection: Connection, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Duplicates: after a slip in sink.id a query ran for a minute without a word, until its first record came."""
+    theirs = MadeSink(connection, options["topic"])
+    theirs.claim()
+    theirs.batch(0, [("k", "v", 0)])
+    planned(tmp_path / "c", 0)
+    found = refusal(options)
+    assert found.code == "EO-REWOUND" and f"sink {theirs.sink_id} holds batch 0 of this query" in found.what
+    assert f"Set sink.id back to {theirs.sink_id}" in found.way_out
+    planned(tmp_path / "c", 1)
+    found = refusal(options)
+    assert found.code == "EO-REWOUND" and f"Sink {theirs.sink_id} holds batch 0 of this query" in found.what
+    check({**options, "sink.guarantee": "at_least_once"}, VALUE)
+    check({**options, "sink.id": theirs.sink_id}, VALUE)
+
+
+def test_a_sink_of_another_checkpoint_is_refused_with_the_path_of_that_checkpoint(
+    connection: Connection, options: dict[str, str]
+) -> None:
+    """Mishap: two UUIDs, of which nobody knows whose they are."""
+    theirs = MadeSink(connection, options["topic"])
+    theirs.claim()
+    found = refusal({**options, "sink.id": theirs.sink_id})
+    assert found.code == "EO-SINK-OWNED" and "query q (checkpoint /c)" in found.what
+    write = {**options, "sink.id": theirs.sink_id, "write.id": "w"}
+    assert "query q (checkpoint /c)" in refusal(write, batch=True).what
+    check({**options, "write.id": "w"}, VALUE, batch=True)
+
+
+def test_a_dataframe_is_checked_without_a_trace_of_the_jvm(bench: Bench, warm: SparkDriver) -> None:
+    """The thin adapter: columns, session and mode are those of a real DataFrame."""
+    assert warm.ask("check", job=vars(bench.job)) < SOON_S
+    wrong = {
+        "EO-SCHEMA": replace(bench.job, select=["1 value"]),
+        "EO-OPTION": bench.job.having(kafka_compresion_type="lz4"),
+        "EO-TOPIC": bench.job.having(topic=f"{bench.topic}-2"),
+        "EO-MODE": replace(bench.job, output_mode="update"),
+    }
+    for code, job in wrong.items():
+        with pytest.raises(Refused, match=rf"\d s, {code}: .*What to do: ") as refused:
+            warm.ask("check", job=vars(job))
+        assert "at org.apache" not in str(refused.value)
+    assert bench.decided_batches() == [] and not bench.checkpoint.exists()
+
+
+def test_foreach_batch_refuses_before_a_query_starts(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against a refusal that comes with the first batch, wrapped twice, or never."""
+    job = replace(bench.job.having(topic=f"{bench.topic}-2"), participants=[])
+    with pytest.raises(Refused, match=r"EO-TOPIC: .*What to do: "):
+        warm.start(job)
+    assert not bench.checkpoint.exists()
+
+
+def test_a_session_is_told_at_its_registration_that_it_cannot_read_kafka(
+    bench: Bench, warm: SparkDriver, driver: StartDriver
+) -> None:
+    """Mishap: KAFKA_DATA_SOURCE_NOT_ENABLED, "as per the deployment section of the Guide". A stream of files works."""
+    bare = driver()
+    assert bare.ask("check", job=vars(bench.job)) < SOON_S
+    assert "EO-WARN-CONNECTOR this Spark session has no Kafka connector" in bare.log.read_text()
+    assert "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in bare.log.read_text()
+    warm.ask("check", job=vars(bench.job))
+    assert "EO-WARN-CONNECTOR" not in warm.log.read_text()

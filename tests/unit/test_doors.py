@@ -1,0 +1,33 @@
+"""Whether anything listens where the brokers should be, without waiting for a client's patience."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from exactly_once.errors import BrokerUnreachable
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.doors import check_doors
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_servers_of_which_none_can_be_there_are_refused_at_once() -> None:
+    """Guards against fifteen seconds of silence for a wrong port."""
+    servers, began = f"127.0.0.1:{closed_port()}, 127.0.0.1:nine", time.monotonic()
+    with pytest.raises(BrokerUnreachable, match=r"no broker listens at kafka\.bootstrap\.servers=") as refused:
+        check_doors(Connection(servers))
+    assert time.monotonic() - began < 1
+    assert "refused" in refused.value.what and "nine" in refused.value.what
+
+
+def test_one_that_listens_is_enough() -> None:
+    """A cluster with a broker that is down works."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        check_doors(Connection(f"127.0.0.1:{closed_port()},127.0.0.1:{server.getsockname()[1]}"))
