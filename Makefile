@@ -176,5 +176,5 @@ lock: ## Rebuild constraints.txt from pyproject.toml (needs uv)
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate --no-emit-index-url \
 		--custom-compile-command "make lock" --output-file constraints.txt pyproject.toml
 
-lock-jars: setup ## Rebuild the sums of jars from ivy.xml, java/ivy.xml and tests/support/ivy-kafkas.xml
-	@$(PYTHON) -m exactly_once.local.jars ivy.xml java/ivy.xml tests/support/ivy-kafkas.xml
+lock-jars: setup ## Rebuild the sums of jars from each Ivy file
+	@$(PYTHON) -m exactly_once.local.jars ivy.xml exactly_once/local/connectors.xml java/ivy.xml tests/support/ivy-kafkas.xml

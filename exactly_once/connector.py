@@ -11,17 +11,25 @@ from pathlib import Path
 
 from exactly_once.errors import ConnectorUnusable
 
-#: Of Spark 4.
-SCALA = "2.13"
+#: The last connector of each minor release of Spark that resolved with all that it depends on: mirrors of Maven Central
+#: lack parts of later ones. It serves every later patch of the minor, and 4.2's serves 4.3.
+_LAST = {"3.5": "3.5.7", "4.0": "4.0.0", "4.1": "4.1.1", "4.2": "4.2.0", "4.3": "4.2.0"}
 
 #: In a path, or in a value of ``spark.jars.packages``.
 _JAR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)[-:](?P<version>\d+(?:\.\d+)*)[^/,\s\"']*")
 
 
 def coordinate(spark_version: str) -> str:
-    """Return what ``spark.jars.packages`` has to name for this Spark."""
-    release = re.match(r"\d+\.\d+\.\d+", spark_version)
-    return f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{release[0] if release else spark_version}"
+    """Return what ``spark.jars.packages`` has to name for a release of Spark, such as ``4.2.0``."""
+    minor = ".".join(spark_version.split(".")[:2])
+    release = ".".join(map(str, _numbers(spark_version)))  # a vendor's build or a snapshot is in no repository
+    version = min(_LAST.get(minor, release), release, key=_numbers)
+    return f"org.apache.spark:spark-sql-kafka-0-10_{scala(spark_version)}:{version}"
+
+
+def scala(spark_version: str) -> str:
+    """Return the Scala that PySpark's jars of a release are built for."""
+    return "2.12" if spark_version.startswith("3.") else "2.13"
 
 
 def version_of(text: str) -> str | None:
@@ -67,9 +75,13 @@ def unusable(jar: str | None, spark_version: str) -> ConnectorUnusable | None:
     found = _JAR.search(jar)
     if found is None:
         return None
-    if found["scala"] != SCALA or found["version"].split(".")[0] != spark_version.split(".")[0]:
+    if found["scala"] != scala(spark_version) or found["version"].split(".")[0] != spark_version.split(".")[0]:
         return ConnectorUnusable(
             f"the Kafka connector {found[0]} is made for another Spark than {spark_version}",
             f"{way_out}, and take the other jar away",
         )
     return None
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", release)[:3]]

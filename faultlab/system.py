@@ -20,7 +20,6 @@ from faultlab.state import TRANSFORM, settings_of
 from faultlab.workload import ORIGIN_COLUMN, SELECT, Workload
 from tests.support import processes
 from tests.support.broker import create_topic, fresh_name
-from tests.support.fixtures import connector
 from tests.support.processes import Timeout
 from tests.support.stream import ROOT, Ended, Job, Refused, Run, SparkDriver, python_workers
 
@@ -314,7 +313,7 @@ class SparkSystem(Points):
     def _launch(self) -> SparkDriver:
         self.drivers += 1
         environment = {**self.environment, "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints)}
-        conf = {**connector(), **(settings_of(self.state) if self.state else {}), **self.conf}
+        conf = {**(settings_of(self.state) if self.state else {}), **self.conf}
         master = LOCAL
         if self.cluster is not None and self.line is not None:
             master = self.cluster.master

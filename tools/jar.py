@@ -58,7 +58,7 @@ def build(java: Path) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         classes = Path(folder)
         command = [find_java().executable, "-XX:-UsePerfData", "-jar", str(compiler), "-nowarn", "-proc:none"]
-        command += ["-g:lines,source", "-source", str(OLDEST_JAVA), "-target", str(OLDEST_JAVA), "-encoding", "UTF-8"]
+        command += ["-source", str(OLDEST_JAVA), "-target", str(OLDEST_JAVA), "-encoding", "UTF-8", "-g:lines,source"]
         run([*command, "-cp", classpath(), "-d", folder, *map(str, sources(java))])
         services = java / "META-INF" / "services"
         entries = {path.relative_to(java): path for path in services.iterdir()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -34,6 +35,8 @@ _SETTINGS = """<ivysettings>
 </ivysettings>
 """
 _CONFIGURATIONS = ("connector", "broker")
+#: For releases of PySpark that the connector of ``ivy.xml`` does not serve.
+_CONNECTORS = Path(__file__).with_name("connectors.xml")
 
 
 class JarsUnusable(ExactlyOnceError):
@@ -43,8 +46,17 @@ class JarsUnusable(ExactlyOnceError):
     default_safe = "Nothing was started"
 
 
-def connector_jars() -> list[str]:
-    """Return Spark's Kafka connector as paths for ``spark.jars``. Resolves missing jars."""
+def connector_jars(spark: str | None = None) -> list[str]:
+    """Return Spark's Kafka connector as paths for ``spark.jars``. Resolves missing jars.
+
+    Parameters
+    ----------
+    spark : str, optional
+        A release of PySpark; by default the one that is installed.
+    """
+    minor = ".".join((spark or _pyspark()).split(".")[:2])
+    if any(name.startswith(f"{minor}/") for name in _sums(_CONNECTORS.with_suffix(".sha256"))):
+        return [str(jar) for jar in resolve_configuration(_CONNECTORS, minor)]
     return [str(resolve() / name) for name in _names("connector")]
 
 
@@ -168,6 +180,14 @@ def pinned() -> dict[str, str]:
 
 def _sums(path: Path) -> dict[str, str]:
     return {name: digest for digest, name in (line.split() for line in path.read_text().splitlines() if line.strip())}
+
+
+def _pyspark() -> str:
+    """Return the release of PySpark that is installed, without importing it."""
+    try:
+        return importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        return ""  # of a folder: the connector of ivy.xml
 
 
 def _names(configuration: str) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exactly_once.connector import coordinate
 from exactly_once.errors import SessionWithoutJar
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ SINK_CLASS = "exactlyonce.Sink"
 
 _CONNECTOR = "spark-sql-kafka-0-10"
 
-#: The last connector of each minor release of Spark that resolved with all that it depends on: mirrors of Maven Central
-#: lack parts of later ones. It serves every later patch of the minor, and 4.2's serves 4.3.
-_LAST_CONNECTORS = {"3.5": "3.5.7", "4.0": "4.0.0", "4.1": "4.1.1", "4.2": "4.2.0", "4.3": "4.2.0"}
-
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Add the sink's jar, and Spark's Kafka connector unless it is there already, to what ``builder`` has."""
@@ -34,21 +30,13 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     builder = builder.config("spark.jars", with_jar(options.get("spark.jars")))
     if any(_CONNECTOR in jar for jar in (*jars, *packages, *_of_spark_itself())):
         return builder
-    return builder.config("spark.jars.packages", ",".join([*packages, connector(__version__)]))
+    return builder.config("spark.jars.packages", ",".join([*packages, coordinate(__version__)]))
 
 
 def with_jar(jars: str | None) -> str:
     """Return ``spark.jars`` with the sink's jar, unless a file of its name is there: Spark takes no two of one name."""
     listed = _listed(jars)
     return ",".join(listed if any(Path(jar).name == JAR.name for jar in listed) else [*listed, str(JAR)])
-
-
-def connector(spark: str) -> str:
-    """Return the Maven coordinates of the Kafka connector for a release of Spark, such as ``4.2.0``."""
-    minor = ".".join(spark.split(".")[:2])
-    last = _LAST_CONNECTORS.get(minor, spark)
-    scala = "2.12" if minor.startswith("3.") else "2.13"
-    return f"org.apache.spark:{_CONNECTOR}_{scala}:{min(last, spark, key=_numbers)}"
 
 
 def has_jar(spark: SparkSession) -> bool:
@@ -83,7 +71,3 @@ def _of_spark_itself() -> Iterable[str]:
 
 def _listed(value: str | None) -> list[str]:
     return [item.strip() for item in (value or "").split(",") if item.strip()]
-
-
-def _numbers(release: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", release)[:3]]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support import oracle
-from tests.support.fixtures import Bench, StartDriver, connector
+from tests.support.fixtures import Bench, StartDriver
 from tests.support.processes import until
 from tests.support.stream import Job
 
@@ -60,7 +60,7 @@ def run_through(kind: str, bench: Bench, driver: StartDriver, folder: Path) -> N
     def killed_in(batch: int, part: int) -> None:
         row = bench.input.batches[batch][part][-1][1]
         hang.write_text(row)
-        one = driver(conf=connector())
+        one = driver()
         run = one.start(job.until_stopped())
         hung = hang.with_name(f"hang.{row}")
         run.await_true("the part that hangs", hung.exists)
@@ -71,12 +71,12 @@ def run_through(kind: str, bench: Bench, driver: StartDriver, folder: Path) -> N
     bench.input.add(2)
     killed_in(1, 3)
     bench.input.add()
-    two = driver(conf=connector())
+    two = driver()
     two.start(job.until_stopped()).await_commit(2)
     two.kill9()
     bench.input.add(2)
     killed_in(3, 0)
-    last = driver(conf=connector())
+    last = driver()
     last.complete(job)
     if kind == "none":
         until("the last rows to be sent", lambda: settled(bench), 30)

@@ -15,7 +15,7 @@ from exactly_once.ops import repair
 from exactly_once.protocol.names import offsets_group
 from tests.integration.test_input_offsets import of_group
 from tests.support.broker import create_topic
-from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
+from tests.support.fixtures import Bench, KafkaInput, StartDriver
 from tests.support.stream import Job, SparkDriver
 
 #: What makes Spark 4.2 take names, and keep offsets by them.
@@ -68,7 +68,7 @@ def test_named_sources_go_through_a_crash_a_torn_file_and_one_more_topic_and_a_n
 
     fill(orders, refunds)
     job = reading(bench, orders=orders, refunds=refunds)
-    first = driver(conf={**connector(), **EVOLUTION})
+    first = driver(conf=EVOLUTION)
     first.arm("decided")
     run = first.start(job)
     run.await_true("decided", lambda: first.has_reached("decided"))

@@ -20,7 +20,7 @@ from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
 from tests.support import oracle
-from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector, make_bench
+from tests.support.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from tests.support.processes import until
 from tests.support.stream import Job, SparkDriver
 
@@ -177,7 +177,7 @@ def test_lost_parts_are_known_by_their_rows_when_spark_gives_these_to_other_task
     kafka_input.fill(batches=1, rows=40)
     columns = ["cast(key as string) key", "cast(value as string) value"]
     job = replace(bench.job, source=kafka_input.source(per_batch=10_000), select=columns)
-    first = driver(conf=connector())
+    first = driver()
     run = first.start(job.until_stopped())
     run.await_commit(0)
     first.arm("decided")
@@ -189,7 +189,7 @@ def test_lost_parts_are_known_by_their_rows_when_spark_gives_these_to_other_task
     lost = [h.part for h in decision.handles if h.records != 20]
     abort(bench, decision, *lost)
 
-    driver(conf=connector()).complete(job)
+    driver().complete(job)
 
     bench.assert_exactly(kafka_input.sent)
     assert_rewritten(bench, *lost)

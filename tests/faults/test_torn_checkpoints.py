@@ -14,7 +14,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.ops import repair
 from exactly_once.ops.repair import Repair
 from tests.faults.test_stateful import CONF, KILLED, Case, make_case
-from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
+from tests.support.fixtures import Bench, KafkaInput, StartDriver
 from tests.support.stream import Job, SparkDriver
 
 #: A snapshot of every version, within a second: otherwise one is written a minute later, and not of each.
@@ -113,7 +113,7 @@ def test_a_batch_that_is_planned_anew_does_not_begin_from_the_state_of_its_first
         output_mode="update",
         participants=[],
     )
-    first = driver(conf={**connector(), **SNAPSHOTS})
+    first = driver(conf=SNAPSHOTS)
     first.arm("all-prepared")
     run = first.start(bench.job)
     run.await_true("a snapshot", lambda: [*bench.checkpoint.glob("state/0/*/1.snapshot")])
@@ -123,7 +123,7 @@ def test_a_batch_that_is_planned_anew_does_not_begin_from_the_state_of_its_first
     done = mend(bench, plan_anew=True)
     assert [f.name for f in done.findings] == ["offsets/0"] and done.applied
     assert not [*bench.checkpoint.glob("state/0/*/1.*")]
-    second = driver(conf=connector())
+    second = driver()
     second.complete(replace(bench.job, source=kafka_input.source(per_batch=40)))
     assert len(bench.decided_batches()) > 1
     counted = {row["key.key"]: int(row["value.count"]) for row in second.state(bench.checkpoint)}

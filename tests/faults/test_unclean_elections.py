@@ -33,7 +33,7 @@ from faultlab.workload import ORIGIN, ORIGIN_COLUMN, SELECT, owed
 from tests.support import broker as brokers
 from tests.support import oracle
 from tests.support.elections import create_topic_on_two, elect_uncleanly, leave_behind
-from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
+from tests.support.fixtures import Bench, KafkaInput, StartDriver
 from tests.support.processes import until
 from tests.support.stream import Ended, Input, Job, Row, Run, SparkDriver
 
@@ -172,7 +172,7 @@ def test_records_that_an_unclean_election_loses_are_named_and_nothing_else_is_ha
     batch that is written twice, keys out of order. The driver lives through it, or is killed at a point before it.
     """
     stream = Stream(own_broker(nodes=3), tmp_path)
-    first = driver(conf=connector())
+    first = driver()
     run = stream.begin(first)
     stream.feed()
     stream.await_visible(run)
@@ -187,7 +187,7 @@ def test_records_that_an_unclean_election_loses_are_named_and_nothing_else_is_ha
         run.await_true("records behind the election", lambda: stream.shows(stream.input.sent[-1]))
         first.kill9()
 
-    stream.complete(driver(conf=connector()))
+    stream.complete(driver())
 
     verdict, found = stream.judged(), stream.findings()
     assert set(verdict.anomalies) == {"lost"}, str(verdict)
@@ -209,7 +209,7 @@ def test_a_batch_whose_decision_an_unclean_election_loses_is_refused_and_then_wr
     are in the output, all of them or some, or none is (decided).
     """
     stream = Stream(own_broker(nodes=3), tmp_path, log_is_unsafe=True)
-    first = driver(conf=connector())
+    first = driver()
     run = stream.begin(first)
     until("the group to follow the decisions", lambda: stream.is_followed(run), FOLLOWS_S, 1.0)
     first.arm(point)
@@ -219,7 +219,7 @@ def test_a_batch_whose_decision_an_unclean_election_loses_is_refused_and_then_wr
     assert "EO-WARN-UNCLEAN" in first.log.read_text() and stream.unsafe in first.log.read_text()
     elect_uncleanly(stream.broker, stream.unsafe)
     written = len(stream.bench.visible())
-    second = driver(conf=connector())
+    second = driver()
 
     refused = second.run(stream.job)
 
@@ -243,7 +243,7 @@ def test_a_driver_that_lives_through_a_commit_log_that_goes_back_writes_everythi
 ) -> None:
     """Guards against a driver that decides by what it remembers, beside a log that says otherwise."""
     stream = Stream(own_broker(nodes=3), tmp_path, log_is_unsafe=True)
-    first = driver(conf=connector())
+    first = driver()
     run = stream.begin(first)
     for _ in range(2):
         stream.feed()
@@ -254,7 +254,7 @@ def test_a_driver_that_lives_through_a_commit_log_that_goes_back_writes_everythi
         run.stop()()
     first.kill9()
 
-    codes = stream.complete(driver(conf=connector()))
+    codes = stream.complete(driver())
 
     print(codes)
     verdict = stream.judged()

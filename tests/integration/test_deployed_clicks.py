@@ -14,10 +14,10 @@ from confluent_kafka import Producer
 
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
+from exactly_once.local.jars import session_jars
 from exactly_once.local.spark_home import fast_spark_home
 from tests.support import broker as brokers
 from tests.support import oracle, processes
-from tests.support.fixtures import connector
 from tests.support.processes import until
 from tests.support.stream import PATIENCE_S, ROOT
 
@@ -29,7 +29,7 @@ ROWS = 100
 def application(connection: Connection, source: str, output: str, folder: Path) -> Iterator[None]:
     """The application, until the block ends: then kill -9 for all of it."""
     submit = [str(fast_spark_home() / "bin/spark-submit"), "--master", "local[2]", "--driver-memory", "512m"]
-    submit += ["--jars", connector()["spark.jars"], "--conf", "spark.ui.enabled=false"]
+    submit += ["--jars", ",".join(session_jars()), "--conf", "spark.ui.enabled=false"]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
             [

@@ -13,7 +13,7 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from exactly_once.kafka.commit_log import Offsets
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import offsets_group
-from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
+from tests.support.fixtures import Bench, KafkaInput, StartDriver
 from tests.support.processes import until
 from tests.support.stream import PATIENCE_S, Job, SparkDriver
 
@@ -53,7 +53,7 @@ def test_the_offsets_move_with_the_decision_and_not_before_it(
     group = offsets_group(bench.sink_id)
     kafka_input.fill(batches=1, rows=20)
     for point, moved in (("all-prepared", False), ("decided", True)):
-        victim = driver(conf=connector())
+        victim = driver()
         victim.arm(point)
         victim.start(reading(bench, kafka_input))
         until(f"the stream comes to {point}", lambda v=victim, p=point: v.has_reached(p), PATIENCE_S)
@@ -85,7 +85,7 @@ def test_a_stream_whose_checkpoint_is_gone_goes_on_at_the_groups_offsets(
     was decided and not committed.
     """
     kafka_input.fill(batches=1, rows=20)
-    victim = driver(conf=connector())
+    victim = driver()
     victim.arm("decided")
     victim.start(reading(bench, kafka_input))
     until("the stream comes to decided", lambda: victim.has_reached("decided"), PATIENCE_S)

@@ -30,7 +30,7 @@ from faultlab.state import TRANSFORM
 from tests.support import oracle
 from tests.support.broker import create_topic, fresh_name
 from tests.support.dead_sink import DeadSink
-from tests.support.fixtures import StartDriver, connector
+from tests.support.fixtures import StartDriver
 from tests.support.planted import (
     DATABASE,
     REGISTRY,
@@ -108,7 +108,6 @@ def test_no_secret_is_in_anything_that_streams_write(
     events.mkdir()
     port = _free_port(set())
     conf = {
-        **connector(),
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",  # the search reads bytes
         "spark.eventLog.dir": f"file://{events}",

@@ -13,7 +13,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import SLOTS, VARIANTS, PartId, namespace
 from tests.support import oracle
-from tests.support.fixtures import Bench, KafkaInput, StartDriver, connector
+from tests.support.fixtures import Bench, KafkaInput, StartDriver
 from tests.support.stream import Job, SparkDriver
 
 
@@ -84,7 +84,7 @@ def test_a_stream_from_kafka_to_kafka_reads_what_is_committed_and_writes_it_once
     """
     kafka_input.fill(batches=3, rows=200)
     job = Job(**{**asdict(bench.job), "source": kafka_input.source(per_batch=310), "select": ["key", "value"]})
-    killed = driver(conf=connector())
+    killed = driver()
     run = killed.start(job.until_stopped())
     run.await_commit(0)
     killed.arm("decided")

@@ -15,7 +15,6 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import end_one
-from exactly_once.local.jars import session_jars
 from exactly_once.options import PRODUCERS
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.outcomes import Outcome
@@ -23,12 +22,6 @@ from exactly_once.protocol.records import Decision
 from tests.support import broker as brokers
 from tests.support import oracle
 from tests.support.stream import Input, Job, Row, Run, SparkDriver
-
-
-def connector() -> dict[str, str]:
-    """Settings of a driver that knows Spark's own Kafka source and sink, and this one."""
-    return {"spark.jars": ",".join(session_jars())}
-
 
 StartDriver = Callable[..., SparkDriver]
 
@@ -212,6 +205,6 @@ def driver(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartDriv
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
     """A driver that stays, for what needs no death: starts after a crash, and everything that ends by itself."""
-    stays = SparkDriver(tmp_path_factory.mktemp("warm") / "driver", conf=connector())
+    stays = SparkDriver(tmp_path_factory.mktemp("warm") / "driver")
     yield stays
     stays.close()

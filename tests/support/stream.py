@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from exactly_once.errors import code_in, sentence_in
+from exactly_once.local.jars import session_jars
 from exactly_once.local.spark_home import fast_spark_home
 from tests.support import processes
 from tests.support.processes import Timeout, until
@@ -246,6 +247,7 @@ class SparkDriver:
         self.failpoints.mkdir()
         conf = {
             **_CONF,
+            "spark.jars": ",".join(session_jars()),
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             **(conf or {}),

@@ -36,5 +36,5 @@ def test_a_connector_that_works_or_does_not_tell_is_taken(jar: str, spark: str) 
 
 def test_the_coordinate_is_of_a_release() -> None:
     """No repository has the build of a vendor, nor a snapshot."""
-    assert coordinate("4.3.0.dev0").endswith(":4.3.0")
+    assert coordinate("4.4.0.dev0").endswith(":4.4.0")
     assert (version_of(JAR), version_of("/x/kafka-clients-4.3.1.jar")) == ("4.2.0", None)

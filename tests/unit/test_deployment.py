@@ -3,6 +3,7 @@
 import pytest
 
 import exactly_once
+from dagster_exactly_once.resources.spark import SparkSessionResource
 from resources.deployment import resources
 from sensors.notices import notifier
 
@@ -32,6 +33,12 @@ def test_on_a_cluster_the_environment_says_where(tmp_path, monkeypatch):
     assert (spark.master, spark.connector, spark.local_checkpoints) == ("k8s://https://cluster", False, False)
     assert spark.conf == {"spark.executor.instances": "4"} and spark.settings()["spark.jars"] == exactly_once.jar()
     assert found["checkpoints"].root == "s3://checkpoints/streams"
+
+
+def test_jars_of_ones_own_do_not_push_the_sinks_jar_out(tmp_path):
+    """Spark has one setting for all jars, and what ``conf`` says wins: a session without the sink would start."""
+    spark = SparkSessionResource(work_dir=str(tmp_path), connector=False, conf={"spark.jars": "/jars/a.jar"})
+    assert spark.settings()["spark.jars"] == f"/jars/a.jar,{exactly_once.jar()}"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pyspark import find_spark_home
 from pyspark.sql import SparkSession
 
 import exactly_once
-from exactly_once.spark.session import connector
+from exactly_once.connector import coordinate
 
 OURS = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 
@@ -81,4 +81,4 @@ def test_a_connector_in_sparks_own_folder_is_enough(tmp_path: Path, monkeypatch:
 )
 def test_the_connector_is_the_newest_one_for_that_spark_that_can_be_had(spark: str, coordinates: str) -> None:
     """A session does not start when Spark cannot resolve a package. Spark 3.5 is of another Scala."""
-    assert connector(spark) == f"org.apache.spark:{coordinates}"
+    assert coordinate(spark) == f"org.apache.spark:{coordinates}"

@@ -177,3 +177,24 @@ def test_every_pinned_jar_has_a_full_sum_and_a_version() -> None:
     assert len(jars.pinned()) > 40
     for name, digest in jars.pinned().items():
         assert name.startswith(("connector/", "broker/")) and name.endswith(".jar") and len(digest) == 64
+
+
+@pytest.mark.parametrize(
+    ("spark", "connector"),
+    [
+        ("3.5.9", "spark-sql-kafka-0-10_2.12-3.5.7.jar"),
+        ("4.0.5", "spark-sql-kafka-0-10_2.13-4.0.4.jar"),
+        ("4.1.4", "spark-sql-kafka-0-10_2.13-4.1.3.jar"),
+        ("4.2.0", "spark-sql-kafka-0-10_2.13-4.2.0.jar"),
+        ("4.3.0", "spark-sql-kafka-0-10_2.13-4.2.0.jar"),
+    ],
+)
+def test_each_pyspark_gets_the_connector_of_its_own_minor(spark: str, connector: str, monkeypatch) -> None:
+    """A connector of another Scala, or of an older Spark, fails in the middle of a query with a NoSuchMethodError."""
+    monkeypatch.setattr(jars, "resolve_other", lambda module, sums, target: None)  # says which, fetches none
+    monkeypatch.setattr(jars, "resolve", lambda progress=None: Path("/jars"))
+    names = [Path(jar).name for jar in jars.connector_jars(spark)]
+    assert connector in names and any(name.startswith("kafka-clients-") for name in names)
+    assert len(names) == 4  # what PySpark has itself is not among them
+    monkeypatch.setattr(jars.importlib.metadata, "version", lambda name: spark)
+    assert [Path(jar).name for jar in jars.connector_jars()] == names

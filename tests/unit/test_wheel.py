@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from email import message_from_bytes
@@ -53,6 +54,8 @@ def test_beside_code_the_wheel_has_the_jar_the_pinned_jars_and_the_markers_of_it
     assert sorted(name for name in installed(wheel) if not name.endswith(".py")) == [
         "dagster_exactly_once/dagster.yaml",
         "dagster_exactly_once/py.typed",
+        "exactly_once/local/connectors.sha256",
+        "exactly_once/local/connectors.xml",
         "exactly_once/local/ivy.sha256",
         "exactly_once/local/ivy.xml",
         "exactly_once/py.typed",
@@ -63,6 +66,16 @@ def test_beside_code_the_wheel_has_the_jar_the_pinned_jars_and_the_markers_of_it
         assert wheel.read(f"exactly_once/local/{name}") == (ROOT / name).read_bytes()
     assert wheel.read("exactly_once/spark/exactly-once-spark.jar") == Path(exactly_once.jar()).read_bytes()
     assert wheel.read("dagster_exactly_once/dagster.yaml") == (ROOT / "dagster.yaml").read_bytes()
+
+
+def test_the_source_distribution_has_the_sources_of_the_jar(tmp_path: Path) -> None:
+    """Guards against a binary that nobody can rebuild from what an index serves."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0
+    with tarfile.open(next(tmp_path.iterdir())) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "java").rglob("*") if path.is_file()}
+    assert sources and sources <= found
 
 
 def test_every_module_of_both_packages_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
