@@ -27,20 +27,24 @@ __version__ = "0.1.0"
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("kafka_exactly_once")`` with ``spark``, and abort undecided transactions of ended queries.
+    """Let ``format("kafka_exactly_once")`` of ``spark`` claim, decide and commit in this process; call it once for each
+    session that is new.
+
+    Without it the JVM starts a Python process of its own for that, as it does on Spark Connect, where this does
+    nothing but check.
 
     Raises
     ------
     UnsupportedMode
-        With spark.speculation: each copy of a task would hold a transaction open.
+        With spark.speculation: each copy of a task would hold a transaction open. Without the sink's jar.
     """
-    from exactly_once.spark.endings import listen
     from exactly_once.spark.modes import check_session
-    from exactly_once.spark.registration import register_format
 
     check_session(spark)
-    register_format(spark)
-    listen(spark)
+    if hasattr(spark, "_jsparkSession"):  # not on Spark Connect, whose JVM is not this process's
+        from exactly_once.spark.jvm import connect
+
+        connect(spark)
 
 
 def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -> ForeachBatch:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import psutil
 
@@ -21,7 +20,6 @@ from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceE
 from exactly_once.failpoints import reach
 from exactly_once.kafka.groups import published_batches
 from exactly_once.options import Guarantee, SinkOptions
-from exactly_once.participant import Participant
 from exactly_once.participants.kafka_checks import check_cluster, check_topics, warn_of_elections
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
@@ -40,9 +38,7 @@ CLAIM_BUDGET_S = 60.0
 GROUP_BUDGET_S = 5.0
 
 
-def claim_for_stream(
-    options: SinkOptions, batch: Batch, others: Iterable[Participant[Any]] = (), adopts_all: bool = False
-) -> DriverState:
+def claim_for_stream(session: Session, options: SinkOptions, batch: Batch, adopts_all: bool = False) -> DriverState:
     """Claim the sink for a query, before its first batch.
 
     Every refusal comes before the first write, and before another driver is disturbed. The batch in flight writes its
@@ -52,7 +48,7 @@ def claim_for_stream(
     Returns
     -------
     DriverState
-        To run under, until something fails.
+        To run under, until something fails. ``session`` has written the claim, and goes on to write as its owner.
     """
 
     consent = Consent.of(options, adopts_all)
@@ -60,7 +56,7 @@ def claim_for_stream(
     def check(state: LogState, forgotten: int | None) -> None:
         _check_stream(options, batch, state, consent, forgotten)
 
-    return _claim(options, "stream", batch, check, others, consent)
+    return _claim(session, options, "stream", batch, check, consent)
 
 
 def check_start(options: SinkOptions, state: LogState) -> None:
@@ -109,7 +105,7 @@ def _check_stream(
     check_published(options.sink_id, batch, last, published, lambda: consent.adopts_history(batch, bound))
 
 
-def claim_for_write(options: SinkOptions) -> DriverState:
+def claim_for_write(session: Session, options: SinkOptions) -> DriverState:
     """Claim the sink for one batch write; see :func:`claim_for_stream`.
 
     Returns
@@ -127,20 +123,20 @@ def claim_for_write(options: SinkOptions) -> DriverState:
             )
 
     batch = Batch(f"{WRITE}{options.write_id}", 0, "")
-    return _claim(options, "write", batch, check, (), Consent.of(options))
+    return _claim(session, options, "write", batch, check, Consent.of(options))
 
 
 def _claim(
+    session: Session,
     options: SinkOptions,
     purpose: str,
     batch: Batch,
     check: Callable[[LogState, int | None], None],
-    others: Iterable[Participant[Any]],
     consent: Consent,
 ) -> DriverState:
     deadline = Deadline(CLAIM_BUDGET_S)
-    with Session.of(options, others, deadline) as session:
-        version, timeout_ms = check_cluster(options, session.kafka.admin())
+    with session.within(deadline):
+        version, timeout_ms, longest_ms = check_cluster(options, session.kafka.admin())
 
         def forgotten(state: LogState) -> int | None:
             return _forgotten(options, batch, session, state, deadline)
@@ -162,21 +158,19 @@ def _claim(
         found = resolve(session, claim.token, consent, deadline)
         _raise_own(options, batch, found)
         after = session.log.own(claim.token, deadline)
-        last = after.last_decision(batch.query_id)
         state = DriverState(
             claim.token,
             batch.query_id,
             version,
             timeout_ms,
             ahead,
-            last.batch_id if last else -1,
-            last.offsets_digest if last else "",
+            after.last_decision(batch.query_id),
             # swept_ms 0: the first batch sweeps again: a task of the driver before may have outlived it by seconds
             replay=_replay(options, batch, found.losses),
             incarnation=session.incarnation(),
             log_end=session.log.high_watermark,
             too_long=times_too_long(after, batch),
-            operator=options.operator,
+            longest_ms=longest_ms,
         )
         written = topics or (known.topics if known else ())
         warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written})

@@ -20,7 +20,7 @@ from faultlab.rounds import OFTEN
 from faultlab.settings import DAGSTER, Settings, draw_settings, under_dagster
 from faultlab.state import STORES
 
-STREAM = LabStream("in-1-abc", "lab-2-def-out", "lab-2-def", "/lab", {"sink.producer": "librdkafka"}, origin=True)
+STREAM = LabStream("in-1-abc", "lab-2-def-out", "lab-2-def", "/lab", {"sink.guarantee": "exactly_once"}, origin=True)
 
 
 class Dagster:
@@ -63,7 +63,7 @@ def test_the_stream_of_a_round_is_declared_with_its_topics_options_and_sink() ->
     """Guards against a judge that looks at another topic or sink than the run writes."""
     stream = STREAM.declared()
     assert (stream.source_topics, stream.topics, stream.sink_id) == (("in-1-abc",), ("lab-2-def-out",), "lab-2-def")
-    assert stream.options == {"sink.producer": "librdkafka"} and stream.spec.job == "lab_stream"
+    assert stream.options == {"sink.guarantee": "exactly_once"} and stream.spec.job == "lab_stream"
     partitions = [replace(STREAM, state=state).declared().state_partitions for state in ("", *STORES)]
     assert partitions == [None, None, dagster_location.STATE_PARTITIONS]
     assert stream.others() == ()
