@@ -18,6 +18,9 @@ _RAISED = re.compile(
     re.MULTILINE,
 )
 
+#: Spark writes it behind the message of an exception, on the same line.
+_SQLSTATE = re.compile(r"(?: SQLSTATE: \w{5})+$")
+
 #: Between an exception and the one that it caused, which is the one that was raised in the end.
 _THEN = ("direct cause of the following exception", "another exception occurred")
 
@@ -322,7 +325,7 @@ def _raised(text: str) -> re.Match[str] | None:
 def sentence_in(text: str) -> str | None:
     """Return the full message ``EO-...: what. safe. What to do: way out.`` in ``text``, or None."""
     found = _raised(text)
-    return text[found.start("code") :].splitlines()[0].strip() if found else None
+    return _SQLSTATE.sub("", text[found.start("code") :].splitlines()[0].strip()) if found else None
 
 
 def way_out_in(sentence: str) -> str:

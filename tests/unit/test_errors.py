@@ -136,7 +136,7 @@ STAGE = (
 )
 def test_an_error_of_the_java_side_is_found_with_its_sentence(before: str) -> None:
     """Guards against a bad record that is restarted for ever, since nobody knows what failed."""
-    text = f"{before}{RECORD}\n\tat exactlyonce.PartWriter.write(PartWriter.java:7)\nDriver stacktrace:"
+    text = f"{before}{RECORD} SQLSTATE: XXKST\n\tat exactlyonce.PartWriter.write(PartWriter.java:7)\nDriver stacktrace:"
     assert code_in(text) == "EO-RECORD" and sentence_in(text) == str(RECORD)
 
 

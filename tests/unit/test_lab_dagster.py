@@ -50,7 +50,7 @@ def test_a_round_under_dagster_keeps_the_settings_of_its_seed_as_far_as_it_has_t
         settings = under_dagster(drawn)
         assert (settings.operator, settings.guarantee) == (DAGSTER, "exactly_once")
         assert not (settings.executors or settings.machines)
-        same = ("producer", "nodes", "timeout_ms", "parts", "rate", "origin", "state", "outputs")
+        same = ("nodes", "timeout_ms", "parts", "rate", "origin", "state", "outputs")
         assert all(getattr(settings, name) == getattr(drawn, name) for name in same)
 
 
