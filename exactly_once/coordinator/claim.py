@@ -261,7 +261,8 @@ def make_claim(
     state: LogState, query_id: str | None, now_ms: int, purpose: str, checkpoint: str = "", operator: str = ""
 ) -> Claim:
     """The claim that follows ``state``, for the process on this machine that lives as long as the owner: the driver's
-    JVM, whose workers come and go, or a recovery's own. ``operator`` says who operates it.
+    JVM where it has started this process, or else the driver's Python, or a recovery's own. ``operator`` says who
+    operates it.
     """
     process = psutil.Process()
     if purpose != "recovery":

@@ -176,9 +176,8 @@ class Coordinators:
         try:
             with run.lock:
                 run.coordinator.abort(asked.get("batch") or 0, _parts(run.coordinator.ticket, asked))
-        except ExactlyOnceError as e:  # raised, Spark would say "Writing job failed", and not why the batch did
-            sink_id = run.coordinator.options.sink_id
-            log.warning("sink %s: what the failed batch left open is for the next start to end: %s", sink_id, e)
+        except Exception as e:  # raised, Spark would say "Writing job failed", and not why the batch did
+            _leave(run, e)
         if run.writes_once:
             self._close(asked)
 
@@ -331,9 +330,18 @@ def _handle(said: Mapping[str, Any]) -> PreparedTransaction:
 
 def _end(run: _Run) -> None:
     """Close the coordinator, with what its last execution left open; an error leaves that for the next start."""
-    sink_id = run.coordinator.options.sink_id
     try:
         with run.lock:
             run.coordinator.close()
-    except ExactlyOnceError as e:
-        log.warning("sink %s: what is open is left for the next start to end: %s", sink_id, e)
+    except Exception as e:
+        _leave(run, e)
+
+
+def _leave(run: _Run, error: Exception) -> None:
+    """Say in the log that something may be open, and why; with a traceback where that is no error of the engine."""
+    log.warning(
+        "sink %s: what is open is left for the next start to end: %s",
+        run.coordinator.options.sink_id,
+        error,
+        exc_info=not isinstance(error, ExactlyOnceError),
+    )

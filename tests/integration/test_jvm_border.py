@@ -5,8 +5,6 @@ this process prepares.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -280,27 +278,3 @@ def test_a_batch_write_is_decided_once_whatever_its_tries(connection: Connection
         assert ticket["plan"] == plan
         java.ask("commit", parts=[java.part(ticket)])
     assert java.visible() == ["b0-p0"] and not border._runs
-
-
-def test_a_child_process_answers_by_number_and_ends_with_its_input(connection: Connection) -> None:
-    """Guards against answers that a library's output cuts in two, and against a child that outlives its JVM."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "exactly_once.spark.serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdin is not None and child.stdout is not None
-    try:
-        good = {**connection.spark(), "sink.id": "s", "topic": "t", "checkpointLocation": "/c"}
-        for number, options in ((7, good), (8, {})):
-            child.stdin.write(f"{number} {json.dumps({'call': 'check', 'options': options, 'batch': False})}\n")
-        child.stdin.flush()
-        answers = dict(child.stdout.readline().split(" ", 1) for _ in range(2))
-        assert json.loads(answers["7"]) == {"ok": None}
-        assert json.loads(answers["8"])["error"]["code"] == "EO-OPTION"
-        child.stdin.close()
-        assert child.wait(20) == 0
-    finally:
-        child.kill()
-        child.wait()
