@@ -63,21 +63,27 @@ def jar() -> str:
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("kafka_exactly_once")`` with ``spark``, and abort undecided transactions of ended queries.
+    """Let ``format("kafka_exactly_once")`` of ``spark`` claim, decide and commit in this process; call it once for each
+    session that is new.
+
+    Without it the JVM starts a Python process of its own for that, as it does on Spark Connect, where this does
+    nothing but check.
 
     Raises
     ------
     UnsupportedMode
         With spark.speculation: each copy of a task would hold a transaction open.
+    SessionWithoutJar
+        Without the jar of the sink.
     """
     from exactly_once.spark.connector import warn_without_connector
-    from exactly_once.spark.endings import listen
     from exactly_once.spark.modes import check_session
-    from exactly_once.spark.registration import register_format
 
     check_session(spark)
-    register_format(spark)
-    listen(spark)
+    if hasattr(spark, "_jsparkSession"):  # not on Spark Connect, whose JVM is not this process's
+        from exactly_once.spark.jvm import connect
+
+        connect(spark)
     warn_without_connector(spark)
 
 

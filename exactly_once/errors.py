@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import re
 
-#: An exception of this project's, as Python prints it in a traceback, and as Spark repeats it. A quotation is none.
+#: An exception of this project's: as Python prints it in a traceback, and as Spark repeats it; of its Java, behind the
+#: task that it failed, or as a cause; and as PySpark raises one of the driver's Java. A quotation is none.
 _RAISED = re.compile(
-    r"(?:\A|terminated with exception: |data source perform \w+: |\b(?:dagster_)?exactly_once(?:\.\w+)+: )"
-    r"(?P<code>EO-[A-Z][A-Z-]*[A-Z]): "
+    r"(?:\A|terminated with exception: |\b(?:dagster_)?exactly_once(?:\.\w+)+: "
+    r"|(?:^[ \t:]*|^Caused by: |\([^()\n]* executor [^()\n]*\): )exactlyonce\.SinkException: "
+    r"|^\(exactlyonce\.SinkException\) |^pyspark\.errors(?:\.\w+)+\.IllegalArgumentException: )"
+    r"(?P<code>EO-[A-Z][A-Z-]*[A-Z]): ",
+    re.MULTILINE,
 )
+
+#: Spark writes it behind the message of an exception, on the same line.
+_SQLSTATE = re.compile(r"(?: SQLSTATE: \w{5})+$")
 
 #: Between an exception and the one that it caused, which is the one that was raised in the end.
 _THEN = ("direct cause of the following exception", "another exception occurred")
@@ -331,7 +338,7 @@ def _raised(text: str) -> re.Match[str] | None:
 def sentence_in(text: str) -> str | None:
     """Return the full message ``EO-...: what. safe. What to do: way out.`` in ``text``, or None."""
     found = _raised(text)
-    return text[found.start("code") :].splitlines()[0].strip() if found else None
+    return _SQLSTATE.sub("", text[found.start("code") :].splitlines()[0].strip()) if found else None
 
 
 def way_out_in(sentence: str) -> str:

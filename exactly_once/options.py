@@ -9,6 +9,7 @@ from enum import Enum
 
 from exactly_once.errors import CheckpointUnusable, InvalidOption, InvalidTransactionTimeout
 from exactly_once.kafka import connection as kafka_connection
+from exactly_once.kafka import producer_options
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.schema_options import Registry
 from exactly_once.protocol.names import check_operator, check_sink_id
@@ -69,7 +70,7 @@ _PRODUCER = {  # Kafka's name -> librdkafka's
     "client.id": "client.id",
 }
 _TEXT = frozenset({"compression.type", "client.id"})
-_WITHOUT_EFFECT = frozenset(  # settings of the Java client alone: they change no record and no guarantee
+_WITHOUT_EFFECT = frozenset(  # settings that librdkafka has not: they change no record and no guarantee
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
 #: What Kafka's clients have and the sink cannot honour. Here only so that none is taken for a misspelt other one.
@@ -108,9 +109,6 @@ _ADOPTED = re.compile(r"[0-9a-fA-F-]{36}(/\d+)?")
 #: Matches the batch or the write, and when it was decided, in ms.
 _DECIDED = re.compile(r".+@\d+")
 
-#: Values of ``sink.producer``, the default first.
-PRODUCERS = ("arrow", "librdkafka")
-
 _SINK = frozenset(
     {
         "sink.id",
@@ -119,7 +117,6 @@ _SINK = frozenset(
         "sink.takeover",
         "sink.accept.lost",
         "sink.input.offsets",
-        "sink.producer",
         "sink.operator",
         "sink.topics.allowed",
     }
@@ -155,14 +152,16 @@ class SinkOptions:
         Names a batch write; "" for a stream.
     timeout_ms : int or None
         transaction.timeout.ms as the user set it; None: chosen at the claim.
+    client : dict
+        The user's settings of Java's producer, without those of the connection and those that the sink fixes.
     producer : dict
-        librdkafka settings.
+        The same for librdkafka, as far as it has them.
     adopt, takeover, accept_lost
         A person's consents for one start; each names what it accepts (:mod:`exactly_once.coordinator.consent`).
     guarantee : Guarantee
         How often a row is in the output, whatever fails.
     librdkafka : bool
-        Tasks send through librdkafka; else record batches are made from Arrow's columns.
+        True: Python tasks send through librdkafka.
     registry : Registry or None
         The schema registry that gives the ids before keys and values; None: the sink writes them without ids.
     operator : str
@@ -177,6 +176,7 @@ class SinkOptions:
     checkpoint: str
     timeout_ms: int | None = None
     producer: dict[str, str] = field(default_factory=dict)
+    client: dict[str, str] = field(default_factory=dict, repr=False)
     adopt: tuple[str, ...] = ()
     takeover: str | None = None
     accept_lost: str | None = None
@@ -184,7 +184,7 @@ class SinkOptions:
     write_id: str = ""
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     registry: Registry | None = None
-    librdkafka: bool = False
+    librdkafka: bool = True
     operator: str = ""
     topics: TopicRule = ANY_TOPIC
 
@@ -197,6 +197,38 @@ class SinkOptions:
     def delivery_timeout_s(self) -> float:
         """The user's delivery.timeout.ms, in seconds."""
         return int(self.producer.get("delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)) / 1000
+
+    def java(self) -> dict[str, str]:
+        """Return all settings of Java's producer, those of the connection among them, but for those that the sink
+        fixes; holds secrets.
+
+        Raises
+        ------
+        InvalidOption
+            For a setting that Java's producer has not.
+        """
+        if foreign := sorted(self.client.keys() - producer_options.JAVA):
+            raise InvalidOption(
+                f"kafka.{foreign[0]} is a setting of librdkafka, but Java's producer, which sends the records, has "
+                "none of this name",
+                "Remove the option; buffer.memory limits what waits in memory, batch.size and linger.ms make batches",
+            )
+        return {**self.connection.java(), **self.client}
+
+    def check_librdkafka(self) -> None:
+        """Refuse a setting that only Java's producer has, where Python tasks send through librdkafka.
+
+        Raises
+        ------
+        InvalidOption
+        """
+        known = {*_PRODUCER, *_WITHOUT_EFFECT, "buffer.memory"}
+        if foreign := sorted(n for n in self.client.keys() - known if not n.startswith("metrics.")):
+            raise InvalidOption(
+                f"kafka.{foreign[0]} is a setting of Java's producer, but foreach_batch sends through librdkafka, "
+                "which has none of this name",
+                'Remove the option, or write with format("kafka_exactly_once")',
+            )
 
     @classmethod
     def parse(cls, options: Mapping[str, str], batch: bool = False) -> SinkOptions:
@@ -225,7 +257,8 @@ class SinkOptions:
                 "the session-wide spark.sql.streaming.checkpointLocation",
             )
         connection = Connection.from_options(o)
-        timeout, producer = _producer_settings(o)
+        client = _client_settings(o)
+        timeout = _timeout(o)
         topics = TopicRule.parse(o.get("sink.topics.allowed", ""))
         return cls(
             check_sink_id(o["sink.id"]),
@@ -233,7 +266,8 @@ class SinkOptions:
             _topic(o.get("topic") or None, topics),
             "" if batch else o["checkpointlocation"],
             timeout,
-            producer,
+            _librdkafka(client),
+            client,
             _adopt(o.get("sink.adopt", "")),
             o.get("sink.takeover") or None,
             _accept_lost(o.get("sink.accept.lost") or None),
@@ -241,7 +275,6 @@ class SinkOptions:
             o.get("write.id", ""),
             _guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch),
             registry=Registry.parse(o, o.get("topic") or None),
-            librdkafka=_producer(o.get("sink.producer", PRODUCERS[0])) == PRODUCERS[1],
             operator=check_operator(o.get("sink.operator", "")),
             topics=topics,
         )
@@ -293,12 +326,6 @@ def _guarantee(value: str, batch: bool) -> Guarantee:
     return guarantee
 
 
-def _producer(value: str) -> str:
-    if value.lower() not in PRODUCERS:
-        raise InvalidOption(f"sink.producer={value!r} is not a producer", f"Use one of {', '.join(PRODUCERS)}")
-    return value.lower()
-
-
 def _adopt(value: str) -> tuple[str, ...]:
     words = tuple(w.strip() for w in value.split(",") if w.strip())
     if wrong := [w for w in words if not _ADOPTED.fullmatch(w)]:
@@ -328,47 +355,54 @@ def _check_write(options: Mapping[str, str]) -> None:
         )
 
 
-def _producer_settings(options: Mapping[str, str]) -> tuple[int | None, dict[str, str]]:
-    """Return transaction.timeout.ms (or None) and the librdkafka settings."""
-    timeout: int | None = None
-    settings: dict[str, str] = {"message.max.bytes": "1048576"}  # Kafka's Java default of max.request.size
-    level = f"compression.{options.get('kafka.compression.type', 'none')}.level"
-    for name, value in options.items():
-        if not name.startswith("kafka."):
-            continue
-        name = name[6:]
-        if name == "transaction.timeout.ms":
-            timeout = _number("kafka.transaction.timeout.ms", value)
-        elif name == "buffer.memory":
-            settings["queue.buffering.max.kbytes"] = str(max(1, _number("kafka.buffer.memory", value) // 1024))
-        elif name in _PRODUCER:
-            if _PRODUCER[name] == "compression.level" and name != level:
-                _number(f"kafka.{name}", value)  # of another codec, as in a template for all of them
-                continue
-            settings[_PRODUCER[name]] = value if name in _TEXT else str(_number(f"kafka.{name}", value))
-        elif not _is_harmless(name, value):
-            shown = f"={value}" if name in ("acks", "enable.idempotence") else ""  # any other value may be a secret
-            raise InvalidOption(f"this sink cannot honour kafka.{name}{shown}", _way_out(name))
-    largest = -(-int(settings["message.max.bytes"]) // 1024)  # the buffer holds the largest record that may be sent
-    settings.setdefault("queue.buffering.max.kbytes", str(max(DEFAULT_BUFFER_KBYTES, largest)))
-    if timeout is not None and timeout < SHORTEST_TRANSACTION_TIMEOUT_MS:
+def _timeout(options: Mapping[str, str]) -> int | None:
+    """Return transaction.timeout.ms as the user set it."""
+    if "kafka.transaction.timeout.ms" not in options:
+        return None
+    timeout = _number("kafka.transaction.timeout.ms", options["kafka.transaction.timeout.ms"])
+    if timeout < SHORTEST_TRANSACTION_TIMEOUT_MS:
         raise InvalidTransactionTimeout(
             f"kafka.transaction.timeout.ms={timeout} is below what a batch needs to be flushed, decided and completed",
             f"Set kafka.transaction.timeout.ms to at least {SHORTEST_TRANSACTION_TIMEOUT_MS}, or remove the option: "
             f"the default is {DEFAULT_TRANSACTION_TIMEOUT_MS}",
         )
-    return timeout, settings
+    return timeout
 
 
-def _is_harmless(name: str, value: str) -> bool:
-    return (
-        name in kafka_connection.OPTIONS
-        or name in _WITHOUT_EFFECT
-        or name.startswith("metrics.")
-        or (name == "acks" and value in ("all", "-1"))
-        or (name == "enable.idempotence" and value.lower() == "true")
-        or (name == "allow.auto.create.topics" and value.lower() == "false")
-    )
+def _client_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the producer, as given; refuses those that neither client has, and those that the sink
+    fixes.
+    """
+    known = (producer_options.JAVA - producer_options.FOREIGN_LOGIN) | set(_PRODUCER)
+    client: dict[str, str] = {}
+    for option, value in options.items():
+        name = option.removeprefix("kafka.")
+        if name == option or name in kafka_connection.OPTIONS or name == "transaction.timeout.ms":
+            continue
+        allowed = producer_options.FIXED.get(name)
+        if allowed is not None and value.lower() in allowed:
+            continue
+        if allowed is not None or name not in known:
+            shown = f"={value}" if name in ("acks", "enable.idempotence") else ""  # any other value may be a secret
+            raise InvalidOption(f"this sink cannot honour kafka.{name}{shown}", _way_out(name))
+        if (name in _PRODUCER or name == "buffer.memory") and name not in _TEXT:
+            _number(option, value)
+        client[name] = value
+    return client
+
+
+def _librdkafka(client: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of librdkafka for those of Java's producer."""
+    settings: dict[str, str] = {"message.max.bytes": "1048576"}  # Kafka's Java default of max.request.size
+    level = f"compression.{client.get('compression.type', 'none')}.level"
+    for name, value in client.items():
+        if name == "buffer.memory":
+            settings["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
+        elif name in _PRODUCER and (_PRODUCER[name] != "compression.level" or name == level):  # else of another codec
+            settings[_PRODUCER[name]] = value if name in _TEXT else str(int(value))
+    largest = -(-int(settings["message.max.bytes"]) // 1024)  # the buffer holds the largest record that may be sent
+    settings.setdefault("queue.buffering.max.kbytes", str(max(DEFAULT_BUFFER_KBYTES, largest)))
+    return settings
 
 
 def _way_out(name: str) -> str:
@@ -376,6 +410,11 @@ def _way_out(name: str) -> str:
         return "Remove the option: the sink sets what exactly-once needs"
     if name == "allow.auto.create.topics":
         return "Remove the option: the sink creates no output topic; create it with the number of partitions you want"
+    if name in producer_options.FOREIGN_LOGIN:
+        return (
+            "Remove the option: the driver connects too, and its clients are not Java's; docs/reference.md lists the "
+            "options of the connection"
+        )
     if name in ("key.serializer", "value.serializer"):
         return "Remove the option: the sink writes keys and values as the columns hold them, as Spark's sink does"
     return f"{'Remove the option' if name in _REFUSED else 'Correct its name, or remove the option'}. {_LISTED}"

@@ -28,9 +28,8 @@ VERSIONS = ("3.11", "3.12", "3.13")
 #: What each extra promises, as a script; the empty name is the wheel without one.
 PROMISES = {
     "": """
-import exactly_once, exactly_once.spark.data_source, exactly_once.spark.foreach_batch, exactly_once.ops.cli.commands
+import exactly_once, exactly_once.spark.jvm, exactly_once.spark.foreach_batch, exactly_once.ops.cli.commands
 import exactly_once.coordinator.micro_batch, exactly_once.kafka.produce.transaction, exactly_once.local.embedded_broker
-import pyspark_kafka_exactly_once
 from exactly_once.local.jars import pinned
 assert pinned()
 from importlib.util import find_spec

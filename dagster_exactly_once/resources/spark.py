@@ -21,7 +21,6 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.jars import connector_jars
 from exactly_once.local.java import find_java
-from exactly_once.local.spark_home import fast_spark_home
 from exactly_once.spark.session import with_jar
 
 if TYPE_CHECKING:
@@ -31,13 +30,6 @@ if TYPE_CHECKING:
 TUNED: Mapping[str, str] = {
     # 10-20 % more records per second than G1: batches make short-lived garbage, and single pauses do not matter.
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
-    # Rows go to and from the Python workers over a socket file instead of TCP on the loopback device.
-    "spark.python.unix.domain.socket.enabled": "true",
-    # With a limit in bytes (64 MiB by default) Spark measures an Arrow batch at each row: 9 us more for each row
-    # with a nested column (headers). A limit of rows alone, far below the default of 10,000, bounds memory as
-    # well: 250 rows of the largest size that brokers take by default are 250 MB.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "250",
     # Copies of a slow task would each hold a transaction open; the sink refuses to start with it.
     "spark.speculation": "false",
     # Times in records must not depend on the machine that formats them.
@@ -89,9 +81,6 @@ TUNED_SOURCE: Mapping[str, str] = {
     # Deleted input is an error, not a gap to skip silently.
     "failOnDataLoss": "true",
 }
-
-#: Unix domain sockets have a path limit of 104 bytes on macOS, 108 on Linux; Spark adds a name of some 45 characters.
-LONGEST_SOCKET_FOLDER = 58
 
 
 class SessionExists(ExactlyOnceError):
@@ -185,8 +174,6 @@ class SparkSessionResource(ConfigurableResource):
             "spark.sql.warehouse.dir": str(work / "warehouse"),
             "spark.local.dir": str(work / "local"),
         }
-        if len(str(work / "tmp")) > LONGEST_SOCKET_FOLDER:
-            settings["spark.python.unix.domain.socket.enabled"] = "false"
         if self.ui:
             settings["spark.ui.enabled"] = "true"
         settings |= self.conf
@@ -211,9 +198,6 @@ class SparkSessionResource(ConfigurableResource):
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         if self.master.startswith("local"):  # else it looks the host name up, and warns that it is a loopback address
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # YARN needs the zipped PySpark that the fast home lacks
-        if not self.master.startswith("yarn") and "SPARK_HOME" not in os.environ:
-            os.environ["SPARK_HOME"] = str(fast_spark_home())
         for folder in ("tmp", "local"):
             (Path(self.work_dir).absolute() / folder).mkdir(parents=True, exist_ok=True)
 

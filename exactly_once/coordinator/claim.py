@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import psutil
 
@@ -23,7 +22,6 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.groups import published_batches
 from exactly_once.kafka.log_search import SEARCH_BUDGET_S, Holder, holder_of
 from exactly_once.options import SinkOptions
-from exactly_once.participant import Participant
 from exactly_once.participants.kafka_checks import check_cluster, check_topics, warn_of_elections
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
@@ -50,9 +48,7 @@ CLAIM_BUDGET_S = 60.0
 GROUP_BUDGET_S = 5.0
 
 
-def claim_for_stream(
-    options: SinkOptions, batch: Batch, others: Iterable[Participant[Any]] = (), adopts_all: bool = False
-) -> DriverState:
+def claim_for_stream(session: Session, options: SinkOptions, batch: Batch, adopts_all: bool = False) -> DriverState:
     """Claim the sink for a query, before its first batch.
 
     Every refusal comes before the first write, and before another driver is disturbed. The batch in flight writes its
@@ -62,7 +58,7 @@ def claim_for_stream(
     Returns
     -------
     DriverState
-        To run under, until something fails.
+        To run under, until something fails. ``session`` has written the claim, and goes on to write as its owner.
     """
 
     consent = Consent.of(options, adopts_all)
@@ -70,7 +66,7 @@ def claim_for_stream(
     def check(state: LogState, forgotten: int | None) -> None:
         check_stream(options, batch, state, consent, forgotten, lambda query_id: _holder(options, query_id))
 
-    return _claim(options, "stream", batch, check, others, consent)
+    return _claim(session, options, "stream", batch, check, consent)
 
 
 def _holder(options: SinkOptions, query_id: str) -> Holder | None:
@@ -133,7 +129,7 @@ def _check_history(
     check_published(options.sink_id, batch, last, published, lambda: consent.adopts_history(batch, bound))
 
 
-def claim_for_write(options: SinkOptions) -> DriverState:
+def claim_for_write(session: Session, options: SinkOptions) -> DriverState:
     """Claim the sink for one batch write; see :func:`claim_for_stream`.
 
     Returns
@@ -143,20 +139,20 @@ def claim_for_write(options: SinkOptions) -> DriverState:
     """
 
     batch = Batch(f"{WRITE}{options.write_id}", 0, "")
-    return _claim(options, "write", batch, lambda state, _: check_write(options, state), (), Consent.of(options))
+    return _claim(session, options, "write", batch, lambda state, _: check_write(options, state), Consent.of(options))
 
 
 def _claim(
+    session: Session,
     options: SinkOptions,
     purpose: str,
     batch: Batch,
     check: Callable[[LogState, int | None], None],
-    others: Iterable[Participant[Any]],
     consent: Consent,
 ) -> DriverState:
     deadline = Deadline(CLAIM_BUDGET_S)
-    with Session.of(options, others, deadline) as session:
-        version, timeout_ms = check_cluster(options, session.kafka.admin())
+    with session.within(deadline):
+        version, timeout_ms, longest_ms = check_cluster(options, session.kafka.admin())
 
         def forgotten(state: LogState) -> int | None:
             return _forgotten(options, batch, session, state, deadline)
@@ -178,21 +174,19 @@ def _claim(
         found = resolve(session, claim.token, consent, deadline)
         _raise_own(options, batch, found)
         after = session.log.own(claim.token, deadline)
-        last = after.last_decision(batch.query_id)
         state = DriverState(
             claim.token,
             batch.query_id,
             version,
             timeout_ms,
             ahead,
-            last.batch_id if last else -1,
-            last.offsets_digest if last else "",
+            after.last_decision(batch.query_id),
             # swept_ms 0: the first batch sweeps again: a task of the driver before may have outlived it by seconds
             replay=_replay(options, batch, found.losses),
             incarnation=session.incarnation(),
             log_end=session.log.high_watermark,
             too_long=times_too_long(after, batch),
-            operator=options.operator,
+            longest_ms=longest_ms,
         )
         written = topics or (known.topics if known else ())
         warn_of_elections(options.sink_id, session.kafka.admin(), {session.log.topic, *written})
@@ -283,7 +277,8 @@ def make_claim(
     state: LogState, query_id: str | None, now_ms: int, purpose: str, checkpoint: str = "", operator: str = ""
 ) -> Claim:
     """The claim that follows ``state``, for the process on this machine that lives as long as the owner: the driver's
-    JVM, whose workers come and go, or a recovery's own. ``operator`` says who operates it.
+    JVM where it has started this process, or else the driver's Python, or a recovery's own. ``operator`` says who
+    operates it.
     """
     process = psutil.Process()
     if purpose != "recovery":

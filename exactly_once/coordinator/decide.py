@@ -127,7 +127,6 @@ def _left_s(decision: Decision, state: DriverState) -> float:
 
 def _write(session: Session, decision: Decision, state: DriverState, amended: Decision | None) -> None:
     """Write the decision to the commit log."""
-    ends = {t: {int(p): o for p, o in offsets.items()} for t, offsets in state.input_offsets.items()}
 
     def check(log_state: LogState) -> None:
         check_undecided(session.sink_id, decision, log_state, amended)
@@ -135,7 +134,7 @@ def _write(session: Session, decision: Decision, state: DriverState, amended: De
     try:
         # half of what is left: a decision that is written late must still leave time to complete it
         budget_s = min(DECIDE_BUDGET_S, _left_s(decision, state) / 2)
-        session.log.append(decision, Deadline(budget_s), ends, check)
+        session.log.append(decision, Deadline(budget_s), state.input_offsets, check)
     except BrokerUnreachable as e:
         raise BrokerUnreachable(e.what, e.way_out, safe=_PERHAPS_DECIDED) from e
 

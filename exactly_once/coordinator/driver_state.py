@@ -1,26 +1,15 @@
-"""The driver's state about its claim, shared by the short-lived Python processes that Spark starts for it.
-
-Spark plans a write and commits it in two different worker processes, and ends idle ones after a minute. Both see
-``SPARK_LOCAL_DIRS``, a folder that belongs to one Spark application and goes with it: so a file there lives exactly as
-long as the driver. It says which claim is ours and whether the last batch went through; when it is missing, or the
-last batch did not, or its query has ended, the next one begins with a new claim. Losing the file costs a claim, never
-correctness: the commit log decides.
+"""What a driver knows of its claim and of the batch in flight: one value, a field of the coordinator, which takes a new
+one at each step.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
-from exactly_once.errors import ProtocolViolation
-from exactly_once.protocol.planning import Batch
-from exactly_once.protocol.records import Aborted
+from exactly_once.protocol.planning import Batch, Plan
+from exactly_once.protocol.records import Aborted, Decision
 from exactly_once.protocol.replay import Replay
+from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms
 
 
@@ -39,10 +28,8 @@ class DriverState:
         transaction.timeout.ms of every part.
     clock_ahead_ms : int
         Brokers' clock minus this machine's, as the commit log's time stamps show it.
-    last_batch : int
-        The last batch that is decided, -1 for none.
-    last_digest : str
-        Its offsets digest.
+    last : Decision or None
+        The last decision of the query.
     execution : str
         The execution that was planned last: one run of one batch's tasks.
     batch_id, digest
@@ -54,7 +41,7 @@ class DriverState:
     swept_ms : int
         When open transactions were last looked for.
     input_offsets : dict
-        Topic -> partition (as text) -> where the input of the batch in flight ends.
+        Topic -> partition -> where the input of the batch in flight ends.
     replay : Replay
         What the batch in flight must write again, and nothing else of it.
     incarnation : str
@@ -65,10 +52,8 @@ class DriverState:
         How many executions of the batch in flight, one after the other, were too long before this one.
     offsets : str
         The text of its ``offsets/N``, for its decision to keep; "" when that is too long.
-    operator : str
-        Who operates the driver, as the claim says.
-    committer : str
-        The process that committed the last batch. Spark takes any idle one, so the streams of a driver share them.
+    longest_ms : int or None
+        The brokers' transaction.max.timeout.ms.
     """
 
     token: int
@@ -76,12 +61,11 @@ class DriverState:
     end_txn_version: int
     timeout_ms: int
     clock_ahead_ms: int
-    last_batch: int = -1
-    last_digest: str = ""
+    last: Decision | None = None
     execution: str = ""
     finished: bool = True
     swept_ms: int = 0
-    input_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
+    input_offsets: dict[str, dict[int, int]] = field(default_factory=dict)
     replay: Replay = field(default_factory=dict)
     incarnation: str = ""
     batch_id: int = -1
@@ -90,14 +74,12 @@ class DriverState:
     log_end: int = 0
     too_long: int = 0
     offsets: str = ""
-    operator: str = ""
-    committer: str = ""
+    longest_ms: int | None = None
 
     def planned(
         self, execution: str, batch: Batch, planned_ms: int, input_offsets: dict[str, dict[int, int]]
     ) -> DriverState:
         """The state while ``execution`` of ``batch`` is under way, whose input ends at ``input_offsets``."""
-        ends = {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in input_offsets.items()}
         return replace(
             self,
             execution=execution,
@@ -105,7 +87,7 @@ class DriverState:
             digest=batch.offsets_digest,
             planned_ms=planned_ms,
             finished=False,
-            input_offsets=ends,
+            input_offsets=input_offsets,
             offsets=batch.offsets,
         )
 
@@ -114,10 +96,27 @@ class DriverState:
         """The batch that was planned last."""
         return Batch(self.query_id, self.batch_id, self.digest)
 
+    def ticket(self, plan: Plan) -> Ticket:
+        """The instructions for the tasks of the execution that was planned last."""
+        return Ticket(
+            self.batch,
+            plan,
+            self.token,
+            self.execution,
+            self.timeout_ms,
+            replay=self.replay,
+            incarnation=self.incarnation,
+            log_end=self.log_end,
+            too_long=self.too_long,
+            end_txn_version=self.end_txn_version,
+        )
+
     @property
     def drains(self) -> bool:
         """Return whether that batch was decided before, so that none of it may be written."""
-        return (self.batch_id, self.digest) == (self.last_batch, self.last_digest) and not self.replay
+        last = self.last
+        decided = last is not None and (self.batch_id, self.digest) == (last.batch_id, last.offsets_digest)
+        return decided and not self.replay
 
     def aborted(self, aborted_ms: int) -> Aborted:
         """The commit-log record for the execution that was planned last: it ends without a decision."""
@@ -134,98 +133,3 @@ class DriverState:
             limit,
             too_long,
         )
-
-
-class Store(Protocol):
-    """The place where a driver keeps its state."""
-
-    def load(self) -> DriverState | None:
-        """The state, or None; None also when the query of its execution has ended."""
-
-    def save(self, state: DriverState) -> None:
-        """Replace the state."""
-
-    def retire(self, execution: str) -> None:
-        """Say that the query which ran ``execution`` last has ended: its claim is not for the next one, since somebody
-        may have taken the sink in between. Changes nothing for a query that has planned something since.
-        """
-
-
-@dataclass(frozen=True)
-class FileStore:
-    """For a driver whose Python processes come and go: a file that lives as long as the Spark application.
-
-    ``folder`` is the application's; the Python processes that Spark starts know it from their environment.
-    """
-
-    sink_id: str
-    checkpoint: str
-    folder: str = ""
-
-    def load(self) -> DriverState | None:
-        """The state of this driver for this sink and checkpoint, or None."""
-        return load(self.sink_id, self.checkpoint, self.folder)
-
-    def save(self, state: DriverState) -> None:
-        """Replace the state."""
-        save(self.sink_id, self.checkpoint, state, self.folder)
-
-    def retire(self, execution: str) -> None:
-        """See :class:`Store`; a file of its own, since a query that begins meanwhile writes the other one."""
-        _replace(_path(self.sink_id, self.checkpoint, self.folder).with_suffix(".ended"), execution)
-
-
-@dataclass
-class MemoryStore:
-    """For a driver that is one Python process."""
-
-    state: DriverState | None = None
-
-    def load(self) -> DriverState | None:
-        """The state, or None."""
-        return self.state
-
-    def save(self, state: DriverState) -> None:
-        """Replace the state."""
-        self.state = state
-
-    def retire(self, execution: str) -> None:
-        """See :class:`Store`."""
-        if self.state is not None and self.state.execution == execution:
-            self.state = None
-
-
-def load(sink_id: str, checkpoint: str, folder: str = "") -> DriverState | None:
-    """The state of this driver for this sink and checkpoint; None without one, or when its query has ended."""
-    path = _path(sink_id, checkpoint, folder)
-    try:
-        state = DriverState(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-    with suppress(OSError, ValueError):
-        if path.with_suffix(".ended").read_text(encoding="utf-8") == state.execution:
-            return None
-    return state
-
-
-def save(sink_id: str, checkpoint: str, state: DriverState, folder: str = "") -> None:
-    """Replace the state."""
-    _replace(_path(sink_id, checkpoint, folder), json.dumps(asdict(state)))
-
-
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(f"{path.suffix}.{os.getpid()}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
-
-
-def _path(sink_id: str, checkpoint: str, folder: str) -> Path:
-    folder = folder or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    if not folder:  # any other folder might outlive the driver, and a later one would take over its claim unseen
-        raise ProtocolViolation(
-            "Spark gave the driver's Python process no local directory (SPARK_LOCAL_DIRS)",
-            "Use Spark 4.2 or 4.3, which set SPARK_LOCAL_DIRS; if one of these fails, report it with the exact version",
-        )
-    name = hashlib.sha256(f"{sink_id}\n{checkpoint}".encode()).hexdigest()[:24]
-    return Path(folder) / f"exactly-once-{name}.json"

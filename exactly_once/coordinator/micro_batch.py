@@ -1,8 +1,4 @@
-"""The driver's side of a micro-batch: plan it, decide and complete it, or abort it.
-
-Planning and committing run in different processes: :func:`plan` where Spark plans a write, :class:`Committer` where
-Spark commits it. What they share lies in :mod:`exactly_once.coordinator.driver_state` and in the commit log.
-"""
+"""The driver's side of a micro-batch: plan it, decide and complete it, or abort it."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from exactly_once.coordinator.abort import abort_execution, own_scope
 from exactly_once.coordinator.claim import claim_for_stream
 from exactly_once.coordinator.complete import COMMITTED, decided_error
 from exactly_once.coordinator.decide import DECIDE_BUDGET_S, decide_and_complete, mark
-from exactly_once.coordinator.driver_state import DriverState, Store
+from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, ProtocolViolation, UnsupportedMode
@@ -26,7 +22,7 @@ from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.protocol.loss import in_doubt, other_rows
 from exactly_once.protocol.part import Part
-from exactly_once.protocol.planning import Plan, plan_batch
+from exactly_once.protocol.planning import Batch, Plan, plan_batch
 from exactly_once.protocol.records import KAFKA, Completed, Decision, in_order
 from exactly_once.protocol.replay import Match, lost_handles, match
 from exactly_once.protocol.ticket import Ticket
@@ -37,54 +33,62 @@ log = logging.getLogger(__name__)
 SWEEP_EVERY_MS = 30_000
 
 
-def plan(options: SinkOptions, store: Store, others: Iterable[Participant[Any]] = ()) -> Ticket:
-    """Plan the batch in flight; claim the sink first if this driver is not yet the owner.
+class Coordinator:
+    """The driver's side of one query that runs: made when it starts, closed when it ends.
 
-    Runs once for each execution of a batch, before its tasks. ``others`` are the participants other than Kafka.
+    It claims the sink for the query's first batch, and keeps its connections. One call at a time; each may come from
+    another thread.
 
-    Raises
-    ------
-    ExactlyOnceError
-        Whatever has to be refused; nothing is written then.
+    Parameters
+    ----------
+    others
+        The participants other than Kafka.
+
+    Attributes
+    ----------
+    options : SinkOptions
+    ticket : Ticket or None
+        Of the execution that was planned last.
     """
-    batch = batch_in_flight(options.checkpoint, options.sink_id)
-    state = store.load()
-    wanted_ms = options.timeout_ms or (state.timeout_ms if state else None)
-    # token 0: it ran under a weaker guarantee until now
-    if (
-        state is None
-        or not state.finished
-        or not state.token
-        # another operator: a run in the same application, which must not be taken for the one before
-        or (state.query_id, state.timeout_ms, state.operator) != (batch.query_id, wanted_ms, options.operator)
-    ):
-        state = claim_for_stream(options, batch, others)
-    last = _last_decision(state)
-    may = plan_batch(options.sink_id, batch, last, adopt=True)  # the claim has asked for consent where it is needed
-    ticket = Ticket(
-        replace(batch, sources=(), offsets=""),  # of no use to a task
-        Plan.REPLAY if may is Plan.DRAIN and state.replay else may,
-        state.token,
-        uuid.uuid4().hex,
-        state.timeout_ms,
-        state.replay,
-        state.incarnation,
-        state.log_end,
-        state.too_long,
-        state.end_txn_version,
-    )
-    ends = kafka_offsets(batch.sources) if options.input_offsets else {}
-    store.save(state.planned(ticket.execution, batch, now_ms(), ends))
-    return ticket
 
+    def __init__(self, options: SinkOptions, others: Iterable[Participant[Any]] = ()):
+        self.options = options
+        self.ticket: Ticket | None = None
+        self._session = Session.of(options, others)
+        self._state: DriverState | None = None
 
-class Committer:
-    """Decides, completes and aborts batches of one sink; keeps its session for the life of the process."""
+    def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
+        """Plan the batch in flight; claim the sink first, if this is the query's first batch.
 
-    def __init__(self, session: Session, store: Store):
-        self._session = session
-        self._store = store
-        self._name = uuid.uuid4().hex
+        Runs once for each execution of a batch, before its tasks. After an execution that did not finish, it claims
+        the sink again: tasks of that one may still be alive.
+
+        Parameters
+        ----------
+        check
+            May raise to refuse the batch that the checkpoint names, before another driver is disturbed.
+
+        Raises
+        ------
+        ExactlyOnceError
+            Whatever has to be refused; nothing is written then.
+        """
+        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id)
+        if check is not None:
+            check(batch)
+        state = self._state
+        if state is None or not state.finished:
+            state = claim_for_stream(self._session, self.options, batch)
+        may = plan_batch(self.options.sink_id, batch, state.last, adopt=True)  # where needed, the claim asked for it
+        ends = kafka_offsets(batch.sources) if self.options.input_offsets else {}
+        self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), ends)
+        self.ticket = state.ticket(Plan.REPLAY if may is Plan.DRAIN and state.replay else may)
+        return self.ticket
+
+    @property
+    def longest_ms(self) -> int | None:
+        """The brokers' transaction.max.timeout.ms, since the claim."""
+        return self._state.longest_ms if self._state else None
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> Decision | None:
         """Commit a batch.
@@ -104,7 +108,7 @@ class Committer:
         ------
         Fenced, Expiring, BatchTooLong, Expired, Lost, Unfinished, UnsupportedMode, ProtocolViolation
         """
-        state = self._state()
+        state = self._planned()
         done = self._check(parts, batch_id, state)
         decision = None
         if done[0].plan is Plan.DRAIN:
@@ -113,22 +117,17 @@ class Committer:
             decision, completed = self._decide(done, state)
             state = replace(
                 state,
-                last_batch=decision.batch_id,
-                last_digest=decision.offsets_digest,
+                last=decision,
                 replay={},
                 too_long=0,
                 swept_ms=self._housekeeping(done, state, decision, completed),
                 clock_ahead_ms=self._session.log.clock_ahead_ms,
             )
-        now = self._store.load()
-        if now is not None and now.execution == state.execution:  # else a newer run has begun in this driver
-            self._store.save(
-                replace(state, finished=True, log_end=self._session.log.high_watermark, committer=self._name)
-            )
+        self._state = replace(state, finished=True, log_end=self._session.log.high_watermark)
         return decision
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
-        """Roll back the open parts of this driver's last execution, unless its batch is decided.
+        """Roll back the open parts of the last execution, unless its batch is decided.
 
         Spark calls this also after a failed commit. The log is initialised and read first: that settles a decision
         which may still be under way. Then the log is told, for tasks that are still alive.
@@ -143,17 +142,31 @@ class Committer:
         dict of str to list of str
             By participant, the names of what was rolled back.
         """
-        state = self._store.load()
+        state = self._state
         done = [p for p in parts if p is not None]
         if state is None or any(p.execution != state.execution for p in done):
-            return {}  # stopped before the claim, when no task has begun; or a newer run began, and its claim swept
-        self._take_turn(state)
+            return {}  # stopped before the claim, when no task has begun; or parts of an execution before the last
         handles = [h for p in done for h in p.handles]
         return abort_execution(self._session, state, batch_id, handles, bool(parts) and len(done) == len(parts))
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._session.close()
+    def close(self) -> dict[str, list[str]]:
+        """Roll back what an execution that did not finish has left open, and close the connections.
+
+        Spark's own call of :meth:`abort` may not have come through: ``query.stop()`` interrupts the thread that makes
+        it. And its tasks may have outlived that call by seconds.
+
+        Returns
+        -------
+        dict of str to list of str
+            By participant, the names of what was rolled back.
+        """
+        state, self._state = self._state, None
+        try:
+            if state is None or state.finished:
+                return {}
+            return abort_execution(self._session, state, state.batch_id, (), reported=False)
+        finally:
+            self._session.close()
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -220,46 +233,10 @@ class Committer:
             log.warning("sink %s: %s", session.sink_id, e)
         return swept_ms
 
-    # -- plumbing -------------------------------------------------------------------------------------------------
-
-    def _state(self) -> DriverState:
-        state = self._store.load()
-        if state is None:
+    def _planned(self) -> DriverState:
+        if self._state is None:
             raise ProtocolViolation("this driver has no claim on the sink", "Start the stream again")
-        self._take_turn(state)
-        return state
-
-    def _take_turn(self, state: DriverState) -> None:
-        if state.committer != self._name:
-            self._session.log.lapse()
-
-
-def settle(options: SinkOptions, store: Store, runs: Callable[[], bool]) -> dict[str, list[str]]:
-    """Roll back the open parts of the last execution of an ended query, if Spark's own call of ``abort`` did not; and
-    retire its state, so that the next query claims the sink anew.
-
-    The state is loaded first and ``runs`` asked then: a run that begins later claims the sink anew if this execution is
-    not finished, and that fences what is done here.
-
-    Parameters
-    ----------
-    runs
-        Whether a query of this checkpoint runs in this driver again.
-
-    Returns
-    -------
-    dict of str to list of str
-        By participant, the names of what was rolled back.
-    """
-    state = store.load()
-    if state is None or runs():
-        return {}
-    ended: dict[str, list[str]] = {}
-    if not state.finished:
-        with Session.of(options) as session:
-            ended = abort_execution(session, state, state.batch_id, (), reported=False)
-    store.retire(state.execution)
-    return ended
+        return self._state
 
 
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
@@ -302,9 +279,3 @@ def earlier_decision(
         raise in_doubt(name, decision, handles, why)
     log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(handles), decision.batch_id)
     return decision
-
-
-def _last_decision(state: DriverState) -> Decision | None:
-    if state.last_batch < 0:
-        return None
-    return Decision(state.query_id, state.last_batch, state.token, (), state.last_digest, state.end_txn_version, 0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -38,11 +39,9 @@ class Session:
         self.checkpoint = checkpoint
 
     @classmethod
-    def of(
-        cls, options: SinkOptions, others: Iterable[Participant[Any]] = (), deadline: Deadline | None = None
-    ) -> Self:
-        """For a driver. ``deadline`` is that of everything together."""
-        kafka = KafkaParticipant(options.connection, options.sink_id, options, deadline=deadline)
+    def of(cls, options: SinkOptions, others: Iterable[Participant[Any]] = ()) -> Self:
+        """For a driver."""
+        kafka = KafkaParticipant(options.connection, options.sink_id, options)
         return cls(CommitLog(options.connection, options.sink_id), kafka, others, options.checkpoint)
 
     @classmethod
@@ -51,6 +50,15 @@ class Session:
     ) -> Self:
         """For a recovery."""
         return cls(CommitLog(connection, sink_id), KafkaParticipant(connection, sink_id, deadline=deadline), others)
+
+    @contextmanager
+    def within(self, deadline: Deadline) -> Iterator[None]:
+        """Give everything that is asked of Kafka inside this block one deadline together."""
+        self.kafka.deadline = deadline
+        try:
+            yield
+        finally:
+            self.kafka.deadline = None
 
     def __enter__(self) -> Self:
         return self

@@ -7,17 +7,20 @@ guarantee claims the sink once if it has a commit log, so nothing decided is los
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.coordinator.claim import CLAIM_BUDGET_S, claim_for_stream
-from exactly_once.coordinator.driver_state import DriverState, Store
+from exactly_once.coordinator.driver_state import DriverState
+from exactly_once.coordinator.micro_batch import Coordinator
+from exactly_once.coordinator.session import Session
 from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
-from exactly_once.options import SinkOptions
+from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.participant import Participant
 from exactly_once.participants.kafka import CONTACT_BUDGET_S
 from exactly_once.participants.kafka_checks import check_cluster
 from exactly_once.protocol.part import Part
@@ -25,54 +28,36 @@ from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.ticket import Ticket
 
 
-def plan_delivery(options: SinkOptions, store: Store) -> Ticket:
-    """Plan the batch in flight under a weaker guarantee.
+class DeliveryCoordinator:
+    """The driver's side of one query whose batches need no decision.
 
-    A batch that was decided under exactly_once is drained.
-
-    Raises
-    ------
-    Lost
-        When parts of a decided batch are lost, which only exactly_once can make good.
-    ExactlyOnceError
-        Whatever has to be refused at start; nothing is written then.
-    """
-    batch = batch_in_flight(options.checkpoint, options.sink_id)
-    state = store.load()
-    ours = batch.query_id, options.operator
-    if state is None or not state.finished or (state.query_id, state.operator) != ours:
-        state = _settled(options, batch)
-    decided = (state.last_batch, state.last_digest) == (batch.batch_id, batch.offsets_digest)
-    execution = uuid.uuid4().hex
-    store.save(state.planned(execution, batch, now_ms(), {}))
-    plan = Plan.DRAIN if decided else Plan.WRITE
-    return Ticket(replace(batch, sources=(), offsets=""), plan, state.token, execution, state.timeout_ms)
-
-
-def _settled(options: SinkOptions, batch: Batch) -> DriverState:
-    """Return the state of a driver whose earlier decisions are all completed."""
-    if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
-        with Admin(options.connection, CONTACT_BUDGET_S) as admin:
-            version, timeout_ms = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
-        return DriverState(0, batch.query_id, version, timeout_ms, 0, operator=options.operator)
-    state = claim_for_stream(options, batch, adopts_all=True)
-    if state.replay:
-        raise Lost(
-            f"batch {batch.batch_id} of sink {options.sink_id!r} is decided, but some of its parts are lost",
-            "Start the stream once with sink.guarantee=exactly_once, which writes exactly these parts again; then "
-            f"change the guarantee to {options.guarantee.value}",
-        )
-    return state
-
-
-class DeliveryCommitter:
-    """The driver's side of a batch that needs no decision.
-
-    As :class:`exactly_once.coordinator.micro_batch.Committer`.
+    As :class:`exactly_once.coordinator.micro_batch.Coordinator`.
     """
 
-    def __init__(self, store: Store):
-        self._store = store
+    longest_ms: int | None = None
+
+    def __init__(self, options: SinkOptions):
+        self.options = options
+        self.ticket: Ticket | None = None
+        self._state: DriverState | None = None
+
+    def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
+        """Plan the batch in flight. A batch that was decided under exactly_once is drained.
+
+        Raises
+        ------
+        Lost
+            When parts of a decided batch are lost, which only exactly_once can make good.
+        ExactlyOnceError
+            Whatever has to be refused at start; nothing is written then.
+        """
+        batch = batch_in_flight(self.options.checkpoint, self.options.sink_id)
+        if check is not None:
+            check(batch)
+        state = self._state or _settled(self.options, batch)
+        self._state = state = state.planned(uuid.uuid4().hex, batch, now_ms(), {})
+        self.ticket = state.ticket(Plan.DRAIN if state.drains else Plan.WRITE)
+        return self.ticket
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> None:
         """Do nothing but check: the tasks have already sent everything that the guarantee requires.
@@ -87,13 +72,37 @@ class DeliveryCommitter:
                 "Spark asked to commit a batch without results from its tasks, as it does in continuous mode",
                 "Use trigger(processingTime=...) or trigger(availableNow=True)",
             )
-        state = self._store.load()
-        if state is None:
+        if self._state is None:
             raise ProtocolViolation("this driver has planned no batch", "Start the stream again")
-        self._store.save(replace(state, finished=True))
 
-    def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> None:
+    def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
         """Do nothing: sent records cannot be rolled back."""
+        return {}
 
-    def close(self) -> None:
-        """Do nothing: it has no connections."""
+    def close(self) -> dict[str, list[str]]:
+        """Do nothing: it has no connections, and leaves nothing open."""
+        return {}
+
+
+def coordinator_of(options: SinkOptions, others: Iterable[Participant[Any]] = ()) -> Coordinator | DeliveryCoordinator:
+    """Return the coordinator of a query, by its guarantee."""
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        return Coordinator(options, others)
+    return DeliveryCoordinator(options)
+
+
+def _settled(options: SinkOptions, batch: Batch) -> DriverState:
+    """Return the state of a driver whose earlier decisions are all completed."""
+    if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
+        with Admin(options.connection, CONTACT_BUDGET_S) as admin:
+            version, timeout_ms, _ = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
+        return DriverState(0, batch.query_id, version, timeout_ms, 0)
+    with Session.of(options) as session:
+        state = claim_for_stream(session, options, batch, adopts_all=True)
+    if state.replay:
+        raise Lost(
+            f"batch {batch.batch_id} of sink {options.sink_id!r} is decided, but some of its parts are lost",
+            "Start the stream once with sink.guarantee=exactly_once, which writes exactly these parts again; then "
+            f"change the guarantee to {options.guarantee.value}",
+        )
+    return state

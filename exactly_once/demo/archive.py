@@ -9,6 +9,7 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 from exactly_once.demo.feed import Feed, make_topics
@@ -17,7 +18,6 @@ from exactly_once.demo.supervisor import Driver
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.local.jars import cache_folder, session_jars
 from exactly_once.local.java import find_java
-from exactly_once.local.spark_home import fast_spark_home
 
 #: Enough that each part of a batch has records.
 FLIGHTS = 400
@@ -54,7 +54,7 @@ def prepare(say: Callable[[str], None]) -> str:
 def _place() -> Path:
     """Of the archive for this Java, this PySpark and these jars."""
     java = Path(find_java().executable).resolve()
-    what = (java, java.stat().st_mtime_ns, fast_spark_home(), session_jars())
+    what = (java, java.stat().st_mtime_ns, version("pyspark"), session_jars())
     return cache_folder() / f"spark-classes-{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}.jsa"
 
 

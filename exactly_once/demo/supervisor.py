@@ -16,7 +16,6 @@ from exactly_once.demo.moment import last_batch
 from exactly_once.demo.sinks import FINISH, SINKS, DuelFailed, Sink
 from exactly_once.local.java import find_java
 from exactly_once.local.run_folder import checkout
-from exactly_once.local.spark_home import fast_spark_home
 
 #: Of the log of a driver that failed.
 TAIL_LINES = 15
@@ -146,7 +145,6 @@ def environment() -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"},
         **({"JAVA_HOME": java.home} if java.home else {}),
         **({"PYTHONPATH": path} if path else {}),
-        "SPARK_HOME": str(fast_spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

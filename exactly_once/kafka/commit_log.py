@@ -271,17 +271,6 @@ class CommitLog:
             )
         return self._state
 
-    def lapse(self) -> None:
-        """Take it that another process of the same driver has written since: the next write initialises first.
-
-        Without it, that write fails as fenced before it does so. What is known of the log stays; only what came behind
-        it is read.
-        """
-        if self._producer is not None:
-            known = self._state, self._state.end
-            self._discard()
-            self._known = known
-
     @property
     def high_watermark(self) -> int:
         """Of the log behind this owner's last write, its end marker included; 0 when the log is not at hand."""

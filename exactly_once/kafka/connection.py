@@ -244,6 +244,24 @@ class Connection:
             c["ssl.endpoint.identification.algorithm"] = ""
         return {f"kafka.{k}": v for k, v in c.items()}
 
+    def java(self) -> dict[str, str]:
+        """The connection for Kafka's Java clients.
+
+        Raises
+        ------
+        InvalidOption
+            When tokens come from a Python function, which Java cannot call.
+        """
+        c = {option.removeprefix("kafka."): value for option, value in self.spark().items()}
+        if c.pop(oauthbearer.PROVIDER, None) and oauthbearer.HANDLER not in c:
+            raise InvalidOption(
+                f"kafka.{oauthbearer.PROVIDER} names a Python function, which Java's producers in the executors cannot "
+                "call",
+                f"Set kafka.{oauthbearer.HANDLER} to a Java class that gets tokens from the same source, as for "
+                "Spark's own Kafka source",
+            )
+        return c
+
 
 def environment_options() -> dict[str, str]:
     """Return the options of a connection that environment variables set: ``KAFKA_BOOTSTRAP_SERVERS`` and, with

@@ -15,8 +15,8 @@ an abort also initialises the ids that it finds so, and what was initialised bef
 (:mod:`exactly_once.coordinator.abort`).
 
 All of this needs somebody who writes. Where Spark's own call of ``abort`` does not come through, the driver aborts when
-the query has ended (:mod:`exactly_once.spark.endings`). When the whole driver dies, what is open waits for the next
-start, a recovery, or its timeout.
+the query has ended (:meth:`exactly_once.coordinator.micro_batch.Coordinator.close`). When the whole driver dies, what
+is open waits for the next start, a recovery, or its timeout.
 """
 
 from __future__ import annotations

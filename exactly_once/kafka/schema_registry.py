@@ -1,19 +1,15 @@
 """Confluent Schema Registry: which schema id stands before each key and value.
 
-The registry is asked on the driver alone, once for each driver, before any task of a batch that writes begins, and
-after the claim: a registry that is down refuses new rows, and never holds up the commit of decided ones. Tasks, commit
-and recovery get the ids and know no registry.
+The registry is asked on the driver alone, once for each start of a query, before any task of a batch that writes
+begins, and after the claim: a registry that is down refuses new rows, and never holds up the commit of decided ones.
+Tasks, commit and recovery get the ids and know no registry.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import os
 import ssl
-from dataclasses import astuple, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
@@ -36,7 +32,7 @@ _PASSING = frozenset({408, 425, 429})
 class Framing:
     """What stands before every key and value: magic byte, schema id and, for Protobuf, which message. Empty: nothing.
 
-    Travels to the tasks inside the pickled writer.
+    Travels to the tasks with their instructions.
     """
 
     key: bytes = b""
@@ -45,6 +41,10 @@ class Framing:
 
 def resolve(registry: Registry) -> Framing:
     """Ask the registry for the ids.
+
+    Without a schema's text, the next start takes the version that is the latest by then, also for a batch that this
+    one did not decide: nothing of it was visible. A lost part of a decided batch is never written under another id; its
+    digest tells.
 
     Raises
     ------
@@ -61,36 +61,6 @@ def resolve(registry: Registry) -> Framing:
         return Framing(**{side.column: _prefix_of(client, registry, side) for side in registry.sides})
     finally:
         client.close()
-
-
-def resolve_once(registry: Registry, sink_id: str, checkpoint: str) -> Framing:
-    """The ids of this driver (Spark application): asked for once, then kept for its life.
-
-    So a batch that this driver runs again is framed as before, whatever the subject's latest version is by then, and
-    a registry that dies does not stop a stream. Other options ask anew.
-
-    Without a schema's text, the next driver takes the version that is the latest by then, also for a batch that this
-    one did not decide: nothing of it was visible. A lost part of a decided batch is never written under another id; its
-    digest tells.
-
-    Raises
-    ------
-    RegistryUnreachable, InvalidSchema, NotAuthorized, InvalidOption
-    """
-    path = _kept_at(registry, sink_id, checkpoint)
-    if path is not None:
-        try:
-            kept = json.loads(path.read_text(encoding="ascii"))
-            return Framing(bytes.fromhex(kept["key"]), bytes.fromhex(kept["value"]))
-        except (OSError, ValueError, TypeError, KeyError):
-            pass
-    framing = resolve(registry)
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(f".{os.getpid()}.new")
-        new.write_text(json.dumps({"key": framing.key.hex(), "value": framing.value.hex()}), encoding="ascii")
-        new.replace(path)
-    return framing
 
 
 def prefix(schema_id: int, schema_type: str, indexes: tuple[int, ...] = (0,)) -> bytes:
@@ -240,12 +210,3 @@ def _without_secret(registry: Registry, text: str) -> str:
     for secret in (registry.user_info, registry.user_info.split(":", 1)[1]):
         text = text.replace(secret, "***") if secret else text
     return text
-
-
-def _kept_at(registry: Registry, sink_id: str, checkpoint: str) -> Path | None:
-    """A file that lives as long as this driver; None where Spark names no folder of its own."""
-    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    if not folder:
-        return None
-    asked = json.dumps([sink_id, checkpoint, registry.url, [astuple(s) for s in registry.sides]])
-    return Path(folder) / f"exactly-once-{hashlib.sha256(asked.encode()).hexdigest()[:24]}.schemas.json"

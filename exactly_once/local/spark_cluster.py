@@ -12,6 +12,7 @@ import re
 import time
 import urllib.request
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +20,6 @@ from typing import Any
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.local.guard import Guarded, end_all
 from exactly_once.local.java import find_java
-from exactly_once.local.spark_home import fast_spark_home
 
 HOST = "127.0.0.1"
 #: A JVM starts within seconds; two cores may be busy with other ones.
@@ -136,7 +136,7 @@ class SparkCluster:
 
     def _launch(self, name: str, main: str, *arguments: str, **variables: str) -> Guarded:
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
-        home = fast_spark_home()
+        home = spark_home()
         java = [find_java().executable, "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
         java += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-cp", f"{home / 'jars'}/*", main]
         with self._log(name).open("w") as log:
@@ -154,6 +154,13 @@ class SparkCluster:
         tail = "\n".join(self._log(name).read_text(errors="replace").splitlines()[-10:])
         how = "did not start in time" if process.running else "ended at its start"
         raise ClusterFailed(f"Spark's {name} {how}: {tail}", f"The whole log is {self._log(name)}")
+
+
+def spark_home() -> Path:
+    """Return the folder of the installed PySpark, which is a whole Spark."""
+    spec = find_spec("pyspark")  # not an import, which would take seconds
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def _environment(folder: Path, home: Path) -> Mapping[str, str]:

@@ -67,7 +67,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         self._options = options
         self._rows = rows
         self._ticket = ticket
-        self._deadline = deadline
+        self.deadline = deadline
         self._admin: Admin | None = None
         self._warned = False
 
@@ -83,12 +83,12 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         """The connection, with this much time, or what is left until the deadline."""
         budget_s = self._within(budget_s)
         if self._admin is None:
-            contact_s = CONTACT_BUDGET_S if self._deadline else ALIVE_BUDGET_S
+            contact_s = CONTACT_BUDGET_S if self.deadline else ALIVE_BUDGET_S
             self._admin = Admin(self._connection, min(budget_s, contact_s))
         return self._admin.renew(budget_s)
 
     def _within(self, budget_s: float) -> float:
-        return budget_s if self._deadline is None else min(budget_s, max(1.0, self._deadline.left))
+        return budget_s if self.deadline is None else min(budget_s, max(1.0, self.deadline.left))
 
     def close(self) -> None:
         """Close the connection."""

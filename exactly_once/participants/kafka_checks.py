@@ -17,13 +17,14 @@ from exactly_once.protocol.records import Decision
 log = logging.getLogger(__name__)
 
 
-def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int]:
+def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
     """Check what the cluster must offer: the topic, recent enough brokers, room for the timeout.
 
     Returns
     -------
-    (int, int)
-        The EndTxn version, and transaction.timeout.ms: the user's, or the default within the brokers' maximum.
+    (int, int, int)
+        The EndTxn version; transaction.timeout.ms: the user's, or the default within the brokers' maximum; and this
+        maximum.
 
     Raises
     ------
@@ -41,8 +42,7 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int]:
             f"Lower kafka.transaction.timeout.ms to {longest}, or raise transaction.max.timeout.ms on the brokers",
         )
     timeout_ms = wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
-    check_producer(options, timeout_ms)
-    return version, timeout_ms
+    return version, timeout_ms, longest
 
 
 def check_topics(

@@ -15,20 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from exactly_once.coordinator import start
-from exactly_once.coordinator.driver_state import MemoryStore
-from exactly_once.coordinator.micro_batch import Committer, plan
-from exactly_once.coordinator.session import Session
-from exactly_once.coordinator.weaker import DeliveryCommitter, plan_delivery
+from exactly_once.coordinator.micro_batch import Coordinator
+from exactly_once.coordinator.weaker import DeliveryCoordinator, coordinator_of
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
 from exactly_once.kafka.schema_registry import Framing, resolve
-from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.participant import Participant
+from exactly_once.participants.kafka_checks import check_producer
 from exactly_once.protocol.part import Part, empty_part
-from exactly_once.protocol.planning import Plan
+from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns
-from exactly_once.spark.heap import freeze
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.start import check_participants
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
@@ -66,8 +64,9 @@ class ForeachBatch:
                 f"the participants' names {', '.join(names)} are not unique, or one of them is {KAFKA!r}",
                 "Give each participant a name of its own that stays the same across restarts",
             )
+        self._options.check_librdkafka()
+        check_producer(self._options, self._options.timeout_ms or DEFAULT_TRANSACTION_TIMEOUT_MS)
         self._others = participants
-        self._store = MemoryStore()
         self._strict = self._options.guarantee is Guarantee.EXACTLY_ONCE
         if participants and not self._strict:
             raise InvalidOption(
@@ -76,11 +75,8 @@ class ForeachBatch:
                 "Remove sink.guarantee: several outputs of one batch need exactly_once, with its one decision",
             )
         start.check(options)
-        self._committer: Committer | DeliveryCommitter = (
-            Committer(Session.of(self._options, participants), self._store)
-            if self._strict
-            else DeliveryCommitter(self._store)
-        )
+        self._run: str | None = None
+        self._coordinator: Coordinator | DeliveryCoordinator | None = None
         self._framing: Framing | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -90,33 +86,39 @@ class ForeachBatch:
         ------
         ExactlyOnceError
         """
-        columns = self._check(df)
-        ticket = self._plan()
-        if ticket.batch.batch_id != batch_id:
-            raise ProtocolViolation(
-                f"Spark runs batch {batch_id}, but the checkpoint {self._options.checkpoint} names batch "
-                f"{ticket.batch.batch_id}",
-                "Give the query the same checkpointLocation as the sink's options",
-            )
+        coordinator = self._coordinator_of(df)
+        columns = self._columns(df)
+        ticket = coordinator.plan(lambda batch: self._check_number(batch, batch_id))
         parts: list[Part] = []
         try:
             write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket), self._strict)
             parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
-            self._committer.commit(parts, batch_id)
+            coordinator.commit(parts, batch_id)
         except BaseException:
-            self._abort(batch_id, parts)
+            self._abort(coordinator, batch_id, parts)
             raise
 
-    def _plan(self) -> Ticket:
-        if self._strict:
-            return plan(self._options, self._store, self._others)
-        return plan_delivery(self._options, self._store)
-
-    def _check(self, df: DataFrame) -> Columns | None:
-        """Refuse rows that do not fit a participant; return Kafka's columns, None without Kafka."""
-        if self._store.state is None:
+    def _coordinator_of(self, df: DataFrame) -> Coordinator | DeliveryCoordinator:
+        """Return the coordinator of the run that asks; a new one for each start of the query."""
+        run = _run_of(df)
+        if self._coordinator is None or run != self._run:
             check_session(df.sparkSession)
             check_participants(df, self._options, self._others)
+            if self._coordinator is not None:
+                self._coordinator.close()
+            self._run, self._coordinator, self._framing = run, coordinator_of(self._options, self._others), None
+        return self._coordinator
+
+    def _check_number(self, batch: Batch, batch_id: int) -> None:
+        if batch.batch_id != batch_id:
+            raise ProtocolViolation(
+                f"Spark runs batch {batch_id}, but the checkpoint {self._options.checkpoint} names batch "
+                f"{batch.batch_id}",
+                "Give the query the same checkpointLocation as the sink's options",
+            )
+
+    def _columns(self, df: DataFrame) -> Columns | None:
+        """Return Kafka's columns, None without Kafka."""
         if self._options.topic is None and "topic" not in df.columns:
             return None
         options = self._options
@@ -132,9 +134,9 @@ class ForeachBatch:
             columns = columns.framed(self._framing)
         return [kafka_output(replace(self._options, registry=None), columns, ticket), *self._others]
 
-    def _abort(self, batch_id: int, parts: list[Part]) -> None:
+    def _abort(self, coordinator: Coordinator | DeliveryCoordinator, batch_id: int, parts: list[Part]) -> None:
         try:
-            self._committer.abort(batch_id, parts)
+            coordinator.abort(batch_id, parts)
         except ExactlyOnceError as e:  # the next start sweeps; the first error is the one to report
             log.warning(
                 "sink %s: could not abort batch %d; the next start does: %s", self._options.sink_id, batch_id, e
@@ -153,5 +155,13 @@ class _Write:
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_batch(self._ticket, self._strict)
         part = write_part(self._sink_id, self._ticket, self._outputs, rows)
-        freeze()
         yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
+
+
+def _run_of(df: DataFrame) -> str | None:
+    """Return the id of the query's run, which is the group of its jobs; None on Spark Connect, where each start of a
+    query has a process of its own.
+    """
+    if not hasattr(df.sparkSession, "_jsparkSession"):
+        return None
+    return df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")

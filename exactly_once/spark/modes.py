@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from exactly_once.errors import UnsupportedMode
+from exactly_once.errors import PrepareFailed, ProtocolViolation, UnsupportedMode
+from exactly_once.protocol.planning import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +20,7 @@ def check_session(spark: SparkSession) -> None:
     UnsupportedMode
         With spark.speculation: each copy of a task would hold a transaction open.
     """
-    _check_speculation(spark.conf.get("spark.speculation", None))
+    check_speculation(spark.conf.get("spark.speculation", None))
 
 
 def check_task(setting: Callable[[str], str | None]) -> None:
@@ -37,7 +38,7 @@ def check_task(setting: Callable[[str], str | None]) -> None:
         after which stop() returns while the stopped run still commits or aborts: the sink would confuse that run with
         one that starts meanwhile.
     """
-    _check_speculation(setting("spark.speculation"))
+    check_speculation(setting("spark.speculation"))
     stop_timeout = setting("spark.sql.streaming.stopTimeout")
     if stop_timeout is not None and not _is_zero(stop_timeout):
         raise UnsupportedMode(
@@ -48,7 +49,45 @@ def check_task(setting: Callable[[str], str | None]) -> None:
         )
 
 
-def _check_speculation(value: str | None) -> None:
+def check_planned(batch: Batch, query_id: str, batch_id: int | None = None) -> None:
+    """Make sure that Spark runs ``batch``, which the checkpoint in the sink's options names.
+
+    Parameters
+    ----------
+    batch_id
+        As Spark says; None or -1 where it does not.
+
+    Raises
+    ------
+    ProtocolViolation
+    PrepareFailed
+        When another driver has written to the checkpoint since this one read it.
+    """
+    if query_id != batch.query_id:
+        raise ProtocolViolation(
+            f"Spark runs query {query_id}, but the checkpoint in the sink's options is of query {batch.query_id}",
+            "Give the query the same checkpointLocation as the sink's options",
+        )
+    if batch_id in (None, -1, batch.batch_id):
+        return
+    differs = f"Spark runs batch {batch_id}, but the checkpoint names batch {batch.batch_id}"
+    if batch_id is not None and batch_id < batch.batch_id:
+        raise PrepareFailed(
+            f"{differs}: another driver has written to it since this one read it",
+            "Start the stream again: it goes on behind that driver's batches. If the error repeats, stop that driver",
+        )
+    raise ProtocolViolation(
+        differs, "Use trigger(processingTime=...) or trigger(availableNow=True); other modes are not supported"
+    )
+
+
+def check_speculation(value: str | None) -> None:
+    """Refuse copies of tasks; ``value`` is that of spark.speculation.
+
+    Raises
+    ------
+    UnsupportedMode
+    """
     if str(value).lower() == "true":
         raise UnsupportedMode(
             "spark.speculation=true runs copies of a task, and each copy would write a transaction of its own",

@@ -21,7 +21,6 @@ from exactly_once.protocol.replay import stands_for_lost
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import Columns
 from exactly_once.spark.gather import together
-from exactly_once.spark.heap import freeze
 from exactly_once.spark.modes import check_task
 
 log = logging.getLogger(__name__)
@@ -69,9 +68,7 @@ def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Part
 
 def write_kafka_part(options: SinkOptions, columns: Columns, ticket: Ticket, rows: Iterator[pa.RecordBatch]) -> Part:
     """Write one part to Kafka alone; see :func:`write_part`."""
-    part = write_part(options.sink_id, ticket, [kafka_output(options, columns, ticket)], rows)
-    freeze()
-    return part
+    return write_part(options.sink_id, ticket, [kafka_output(options, columns, ticket)], rows)
 
 
 def write_part(

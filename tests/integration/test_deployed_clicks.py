@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.jars import session_jars
-from exactly_once.local.spark_home import fast_spark_home
+from exactly_once.local.spark_cluster import spark_home
 from tests.support import broker as brokers
 from tests.support import oracle, processes
 from tests.support.processes import until
@@ -28,7 +28,7 @@ ROWS = 100
 @contextmanager
 def application(connection: Connection, source: str, output: str, folder: Path) -> Iterator[None]:
     """The application, until the block ends: then kill -9 for all of it."""
-    submit = [str(fast_spark_home() / "bin/spark-submit"), "--master", "local[2]", "--driver-memory", "512m"]
+    submit = [str(spark_home() / "bin/spark-submit"), "--master", "local[2]", "--driver-memory", "512m"]
     submit += ["--jars", ",".join(session_jars()), "--conf", "spark.ui.enabled=false"]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
@@ -43,7 +43,7 @@ def application(connection: Connection, source: str, output: str, folder: Path) 
             cwd=folder,
             env={
                 **os.environ,
-                "SPARK_HOME": str(fast_spark_home()),
+                "SPARK_HOME": str(spark_home()),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": str(ROOT),

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from exactly_once.coordinator.claim import claim_for_write
+from exactly_once.coordinator.batch_write import WriteCoordinator
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import list_transactions
@@ -103,7 +103,7 @@ def test_a_start_names_the_topic_that_may_lose_what_is_committed(
         topic = brokers.create_topic(connection.bootstrap_servers, config=config)
         sink = {"sink.id": brokers.fresh_name("sink"), "topic": topic, "write.id": "w"}
         with caplog.at_level(logging.WARNING):
-            claim_for_write(SinkOptions.parse({**connection.spark(), **sink}, batch=True))
+            WriteCoordinator(SinkOptions.parse({**connection.spark(), **sink}, batch=True)).plan()
         assert caplog.text.count("EO-WARN-UNCLEAN") == said and (topic in caplog.text) is bool(said)
         caplog.clear()
 

@@ -11,15 +11,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from exactly_once.coordinator import batch_write as batch_writes
 from exactly_once.coordinator import micro_batch as sink
-from exactly_once.coordinator.driver_state import MemoryStore
-from exactly_once.coordinator.micro_batch import Committer, plan
+from exactly_once.coordinator.batch_write import WriteCoordinator
+from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.recover import recover
-from exactly_once.coordinator.session import Session
 from exactly_once.errors import BatchTooLong, ExactlyOnceError, Expiring, Fenced, PrepareFailed
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.transaction import PartTransaction
@@ -46,18 +43,17 @@ class Stream:
         self.connection = connection
         self.sink_id = fresh_name("sink")
         self.topic = create_topic(connection.bootstrap_servers, partitions=4)
-        self.store = MemoryStore()
         self.options = SinkOptions.parse(
             {**connection.spark(), "sink.id": self.sink_id, "topic": self.topic, "checkpointLocation": "/data/c"}
         )
-        self.committer = Committer(Session.of(self.options), self.store)
+        self.coordinator = Coordinator(self.options)
         self.batch = Batch("q", 0, "digest of 0")
         monkeypatch.setattr(sink, "batch_in_flight", lambda checkpoint, sink_id: self.batch)
 
     def plan(self, batch_id: int = 0) -> Ticket:
         """Where Spark plans an execution of a batch."""
         self.batch = Batch("q", batch_id, f"digest of {batch_id}")
-        return plan(self.options, self.store)
+        return self.coordinator.plan()
 
     def begin(self, ticket: Ticket, part: int = 0, attempt: str = "0.0") -> KafkaPart:
         """A task that has sent its first row."""
@@ -78,7 +74,7 @@ class Stream:
         return Part(*told, batch.offsets_digest, (handle,))
 
     def commit(self, ticket: Ticket, *parts: Part) -> None:
-        self.committer.commit(parts, ticket.batch.batch_id)
+        self.coordinator.commit(parts, ticket.batch.batch_id)
 
     def open_parts(self) -> int:
         return oracle.open_parts(self.connection, self.sink_id)
@@ -92,30 +88,13 @@ def stream(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Stream:
     return Stream(connection, monkeypatch)
 
 
-def test_processes_that_commit_in_turn_do_not_fence_each_other(
-    stream: Stream, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The streams of a driver share Spark's idle processes: each turn would begin with a write that the broker refuses,
-    a pause, and librdkafka's word FATAL in the log of a healthy stream.
-    """
-    other = Committer(Session.of(stream.options), stream.store)
-    for batch in range(6):
-        ticket = stream.plan(batch)
-        turn = stream.committer if batch % 3 else other
-        turn.commit([stream.part(ticket)], batch)
-    assert not [r for r in caplog.records if "fenced" in r.getMessage().lower()]
-    assert stream.visible() == [f"b{batch}-p0" for batch in range(6)]
-    log = read_log(stream.connection, stream.sink_id)
-    assert log.owner is not None and log.owner.token == 1 and max(d.batch_id for d in log.decisions) == 5
-
-
 @pytest.mark.parametrize("ends", ["abort", "commit", "claim"])
 def test_a_task_that_begins_after_its_execution_has_ended_opens_no_transaction(ends: str, stream: Stream) -> None:
     """Guards against readers that wait for a transaction which was opened after the last sweep."""
     ticket = stream.plan()
     part = stream.part(ticket)
     if ends == "abort":
-        stream.committer.abort(0, [part, None])
+        stream.coordinator.abort(0, [part, None])
     elif ends == "commit":
         stream.commit(ticket, part)
     else:
@@ -137,7 +116,7 @@ def test_a_task_that_prepares_after_its_execution_has_ended_aborts_its_transacti
         recover(stream.connection, stream.sink_id)
     else:
         # as of a task that asked the log just before: it does not know yet what stands there when it begins
-        stream.committer.abort(0, [part, None]) if ends == "abort" else stream.commit(ticket, part)
+        stream.coordinator.abort(0, [part, None]) if ends == "abort" else stream.commit(ticket, part)
         late = stream.begin(replace(ticket, log_end=10**9), part=1)
         late._transaction.open._late._ticket = ticket  # type: ignore[union-attr]
     with pytest.raises((Fenced, PrepareFailed)) as refused:
@@ -156,7 +135,7 @@ def test_a_task_that_may_be_killed_before_it_looks_again_can_begin_nothing_after
         name = part_id(stream.sink_id, ticket.token, 1, "0.0")
         late = LateCheck(stream.connection, stream.sink_id, ticket)
         transaction = PartTransaction(stream.connection, {}, name, ticket.timeout_ms, admin, late)
-        stream.committer.abort(0, [stream.part(ticket), None])
+        stream.coordinator.abort(0, [stream.part(ticket), None])
         transaction.send(stream.topic, None, "never")
         with pytest.raises(PrepareFailed):
             transaction.flush(20.0)
@@ -169,7 +148,7 @@ def test_a_task_that_may_be_killed_before_it_looks_again_can_begin_nothing_after
 def test_what_somebody_else_writes_to_the_log_stops_no_task(stream: Stream) -> None:
     """Guards against a healthy batch that fails because the tally, or an older execution, moved the log's end."""
     stream.plan()
-    stream.committer.abort(0, [None])
+    stream.coordinator.abort(0, [None])
     ticket = stream.plan()
     part = stream.part(replace(ticket, log_end=0))
     stream.commit(ticket, part)
@@ -189,7 +168,7 @@ def test_the_tasks_of_a_running_stream_need_not_read_the_log(stream: Stream, mon
             assert admin.renew(10.0).high_watermark(log, 0) == ticket.log_end
         part = stream.part(ticket)
         if n == 2:
-            stream.committer.abort(batch_id, [part])
+            stream.coordinator.abort(batch_id, [part])
         else:
             stream.commit(ticket, part)
     assert stream.visible() == ["b0-p0", "b1-p0", "b2-p0"]
@@ -213,13 +192,13 @@ def test_a_batch_that_is_too_long_is_a_persons_affair_the_second_time(stream: St
     the first time, from a task the second time; a batch that is in time again is written.
     """
     stream.options = replace(stream.options, timeout_ms=5_000)
-    stream.committer = Committer(Session.of(stream.options), stream.store)
+    stream.coordinator = Coordinator(stream.options)
     ticket = stream.plan()
     prepared = stream.part(ticket)
     wait(4.0)
     with pytest.raises(Expiring, match=r"raise kafka\.transaction\.timeout\.ms to"):
         stream.commit(ticket, prepared)
-    stream.committer.abort(0, [prepared])
+    stream.coordinator.abort(0, [prepared])
 
     ticket = stream.plan()
     writer = stream.begin(ticket)
@@ -228,7 +207,7 @@ def test_a_batch_that_is_too_long_is_a_persons_affair_the_second_time(stream: St
         writer.write(pa.RecordBatch.from_pydict({"value": ["never"]}))
     writer.abort()
     assert f"checkpoint repair /data/c --sink {stream.sink_id}" in stopped.value.way_out
-    stream.committer.abort(0, [None])
+    stream.coordinator.abort(0, [None])
     assert stream.open_parts() == 0 and stream.visible() == []
 
     ticket = stream.plan()
@@ -243,11 +222,12 @@ def test_a_write_that_is_aborted_tells_its_late_tasks(connection: Connection) ->
     topic, sink_id = create_topic(connection.bootstrap_servers), fresh_name("sink")
     given = {**connection.spark(), "sink.id": sink_id, "topic": topic, "write.id": "day-1"}
     options = SinkOptions.parse(given, batch=True)
-    write = batch_writes.plan_write(options)
-    batch_writes.abort_write(options, write, [None])
-    name = PartName(sink_id, write.ticket.token, 0, 0, "0.0")
+    write = WriteCoordinator(options)
+    ticket = write.plan()
+    write.abort(0, [None])
+    name = PartName(sink_id, ticket.token, 0, 0, "0.0")
     with pytest.raises(ExactlyOnceError, match="too late"):
-        KafkaParticipant.of(options, Columns.of(SCHEMA, topic), write.ticket).begin(name).write(
+        KafkaParticipant.of(options, Columns.of(SCHEMA, topic), ticket).begin(name).write(
             pa.RecordBatch.from_pydict({"value": ["never"]})
         )
     assert oracle.open_parts(connection, sink_id) == 0

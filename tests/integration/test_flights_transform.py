@@ -9,7 +9,6 @@ from itertools import islice
 import pytest
 
 from exactly_once.demo.departures import airline_names, airport_names, events
-from exactly_once.local.spark_home import fast_spark_home
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
 from platform_assets.flights.by_hour import delay_by_hour
 from platform_assets.flights.expected import expected_delays, expected_hours
@@ -36,7 +35,6 @@ VALID = {
 def spark(tmp_path_factory):
     """A session of this module; no other test may find it."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_HOME", str(fast_spark_home()))
     from pyspark.sql import SparkSession
 
     handler = signal.getsignal(signal.SIGINT)

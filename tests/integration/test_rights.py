@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from exactly_once.coordinator.batch_write import Write, commit_write, plan_write, written
+from exactly_once.coordinator.batch_write import WriteCoordinator, written
 from exactly_once.coordinator.recover import recover, verify
 from exactly_once.coordinator.start import check
 from exactly_once.errors import NotAuthorized, way_out_in
@@ -37,6 +37,7 @@ from exactly_once.ops.verify.origins import Question
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.part import Part, empty_part
+from exactly_once.protocol.ticket import Ticket
 from tests.support import broker as brokers
 from tests.support import oracle
 from tests.support.authorizing import (
@@ -209,31 +210,29 @@ class Scene:
         own = {"sink.id": self.sink_id, "topic": self.output, "write.id": "day"}
         return SinkOptions.parse({**connection.spark(), **own}, batch=True)
 
-    def task(self, connection: Connection, write: Write, librdkafka: bool = False) -> Part:
+    def task(self, connection: Connection, ticket: Ticket, librdkafka: bool = False) -> Part:
         """What the task of part 0 does: open, write, prepare."""
-        late = LateCheck(connection, self.sink_id, write.ticket)
+        late = LateCheck(connection, self.sink_id, ticket)
         if librdkafka:
             with Admin(connection) as admin:
                 part = PartTransaction(
-                    connection, {}, part_id(self.sink_id, write.ticket.token, 0, "0.0"), 60_000, admin, late
+                    connection, {}, part_id(self.sink_id, ticket.token, 0, "0.0"), 60_000, admin, late
                 )
                 part.send(self.output, None, b"row")
                 handle = part.prepare(0, 30)
-            return replace(empty_part(write.ticket), handles=(handle,))
+            return replace(empty_part(ticket), handles=(handle,))
         with Admin(connection) as admin:
-            opening = Opening(admin, part_id(self.sink_id, write.ticket.token, 0, "0.0"), 60_000, late)
-            version = write.ticket.end_txn_version
-            transaction = ArrowTransaction(
-                Routes(admin), Settings.of({}, 60), opening, version, write.ticket.implicit, late
-            )
+            opening = Opening(admin, part_id(self.sink_id, ticket.token, 0, "0.0"), 60_000, late)
+            version = ticket.end_txn_version
+            transaction = ArrowTransaction(Routes(admin), Settings.of({}, 60), opening, version, ticket.implicit, late)
             transaction.send_columns(self.output, Records(None, pa.array([b"row"], pa.binary())))
             handle = transaction.prepare(0, 30)
-        made = empty_part(write.ticket)
+        made = empty_part(ticket)
         return replace(made, handles=(handle,))
 
-    def moved_on(self, write: Write) -> Write:
+    def moved_on(self, ticket: Ticket) -> Ticket:
         """The log has a record behind what the driver knew: the task has to read it."""
-        return replace(write, ticket=replace(write.ticket, log_end=0))
+        return replace(ticket, log_end=0)
 
     def dead(self) -> DeadSink:
         """A driver that died with a decided part and an open one."""
@@ -264,14 +263,15 @@ class Role:
 class Tasks(Role):
     def __init__(self, scene: Scene):
         super().__init__(scene)
-        self.write = plan_write(scene.options(scene.boss))
+        self.write = WriteCoordinator(scene.options(scene.boss))
+        self.ticket = self.write.plan()
 
     librdkafka = False
 
     def work(self) -> None:
         scene = self.scene
-        part = scene.task(scene.user, scene.moved_on(self.write), self.librdkafka)
-        assert commit_write(scene.options(scene.boss), self.write, [part]) is not None
+        part = scene.task(scene.user, scene.moved_on(self.ticket), self.librdkafka)
+        assert self.write.commit([part]) is not None
         assert scene.rows() == 1
 
 
@@ -282,9 +282,9 @@ class TasksWithLibrdkafka(Tasks):
 class Driver(Role):
     def work(self) -> None:
         scene = self.scene
-        write = plan_write(scene.options(scene.user))
-        part = scene.task(scene.boss, write)
-        assert commit_write(scene.options(scene.user), write, [part]) is not None
+        write = WriteCoordinator(scene.options(scene.user))
+        part = scene.task(scene.boss, write.plan())
+        assert write.commit([part]) is not None
         assert scene.rows() == 1
         assert not read_log(scene.boss, scene.sink_id).open_decisions
 

@@ -17,8 +17,7 @@ import pytest
 
 from exactly_once.local.guard import Guarded, end_all
 from exactly_once.local.java import find_java
-from exactly_once.local.spark_cluster import ClusterFailed, SparkCluster
-from exactly_once.local.spark_home import fast_spark_home
+from exactly_once.local.spark_cluster import ClusterFailed, SparkCluster, spark_home
 from platform_assets.local.cluster import build_wheel, node_environment
 from tests.support import processes
 from tests.support.fixtures import Bench, StartDriver
@@ -70,7 +69,7 @@ def test_the_environment_of_the_nodes_has_the_wheel_and_nothing_of_the_checkout(
     def run(code: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([python, "-c", code], capture_output=True, text=True, env=env, cwd="/")
 
-    found = run("import exactly_once, pyspark_kafka_exactly_once; print(exactly_once.__file__)")
+    found = run("import exactly_once; print(exactly_once.__file__)")
     assert found.stdout.startswith(str(Path(python).parents[1])), found
     assert "ModuleNotFoundError" in run("import platform_assets").stderr
 
@@ -174,7 +173,7 @@ def test_the_image_starts_an_executor_that_writes_for_a_driver_elsewhere(
     port = free_port()
     told = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "SPARK_HOME": str(fast_spark_home()),
+        "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_DIRS": str(tmp_path),
         "SPARK_JAVA_OPT_0": f"-Dspark.driver.port={port}",
         # of those that Spark itself adds, what Arrow and Spark's serializer need of Java 17

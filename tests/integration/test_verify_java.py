@@ -5,6 +5,7 @@ nor its checker is made.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -60,11 +61,11 @@ class Written:
             "sink.id": self.sink.sink_id,
             "topic": self.sink.topic,
             "checkpointLocation": "/none",
-            "sink.producer": producer,
             "kafka.compression.type": codec,
             "kafka.batch.size": "500",  # so that a transaction has several batches in a partition
         }
-        participant = KafkaParticipant.of(SinkOptions.parse(options), Columns.of(TYPES, self.sink.topic))
+        given = replace(SinkOptions.parse(options), librdkafka=producer == "librdkafka")
+        participant = KafkaParticipant.of(given, Columns.of(TYPES, self.sink.topic))
         begun = participant.begin(PartName(self.sink.sink_id, self.sink.token, batch, part, "0.0", LOG))
         made = [
             {

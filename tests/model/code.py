@@ -8,8 +8,8 @@ from __future__ import annotations
 #: Transition -> functions.
 TRANSITIONS: dict[str, tuple[str, ...]] = {
     "start": (
-        "coordinator.micro_batch.plan",
-        "coordinator.batch_write.plan_write",
+        "coordinator.micro_batch.Coordinator.plan",
+        "coordinator.batch_write.WriteCoordinator.plan",
         "coordinator.recover.claim_sink",
         "coordinator.claim.claim_for_stream",
         "coordinator.claim.claim_for_write",
@@ -25,27 +25,30 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "sweep": (
         "coordinator.resolve.sweep_undecided",
         "participants.kafka_transactions.open_transactions",
-        "coordinator.micro_batch.Committer._housekeeping",
+        "coordinator.micro_batch.Coordinator._housekeeping",
     ),
     "abort": ("participants.kafka_transactions.sweep", "kafka.transactions.end_all"),
-    "plan": ("coordinator.claim._replay", "protocol.planning.plan_batch", "coordinator.micro_batch.plan"),
+    "plan": ("coordinator.claim._replay", "protocol.planning.plan_batch", "coordinator.micro_batch.Coordinator.plan"),
     "rest": ("coordinator.recover.recover", "coordinator.recover.sweep_undecided"),
     "task asks": ("kafka.late.LateCheck",),
     "init": ("kafka.produce.transaction.ArrowTransaction", "kafka.transaction.PartTransaction"),
     "begin": ("kafka.produce.transaction.ArrowTransaction", "participants.kafka_part.KafkaPart._begin"),
     "prepare": ("kafka.produce.transaction.ArrowTransaction.prepare", "participants.kafka_part.KafkaPart.pre_commit"),
-    "task fails": ("spark.writers.Writer.abort",),
+    "task fails": ("spark.jvm.Coordinators._abort",),
     "task retried": ("protocol.names.attempt_of",),
     "look": ("participants.kafka_transactions.confirm", "kafka.commit_log.CommitLog.own"),
     "decide": ("coordinator.decide.decide_and_complete", "kafka.commit_log.CommitLog.append"),
     "complete": ("coordinator.complete.complete", "participants.kafka_transactions.commit_transactions"),
     "fenced": ("kafka.commit_log.CommitLog.own", "errors.Fenced"),
-    "commits/N": ("coordinator.micro_batch.Committer.commit", "coordinator.driver_state.DriverState.planned"),
-    "stop": ("spark.writers.Writer.abort", "spark.endings.Endings", "spark.foreach_batch.ForeachBatch._abort"),
+    "commits/N": ("coordinator.micro_batch.Coordinator.commit", "coordinator.driver_state.DriverState.planned"),
+    "stop": (
+        "spark.jvm.Coordinators._abort",
+        "coordinator.micro_batch.Coordinator.close",
+        "spark.foreach_batch.ForeachBatch._abort",
+    ),
     "abort batch": (
-        "coordinator.micro_batch.Committer.abort",
+        "coordinator.micro_batch.Coordinator.abort",
         "coordinator.abort.abort_execution",
-        "coordinator.batch_write.abort_write",
     ),
     "disown": ("protocol.records.Aborted", "coordinator.abort._mark_aborted"),
     "fence": ("participants.kafka_transactions.fence_idle", "kafka.transactions.initialise"),
@@ -100,7 +103,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "replays_lost": (
         "what was decided and lost is written again",
-        ("coordinator.claim._replay", "coordinator.micro_batch.plan"),
+        ("coordinator.claim._replay", "coordinator.micro_batch.Coordinator.plan"),
     ),
     "replays_only_lost": ("and nothing else of its batch", ("spark.tasks._writes",)),
     "amends": ("the decision of a batch names all of its parts, also after a replay", ("coordinator.decide.amend",)),
@@ -108,17 +111,17 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "a leader that knows no such transaction, or another one than its task wrote, forbids the decision",
         ("kafka.leaders.mismatches", "protocol.checksum.mismatch"),
     ),
-    "abort_reads_log": ("abort() leaves alone what is decided", ("coordinator.micro_batch.Committer.abort",)),
+    "abort_reads_log": ("abort() leaves alone what is decided", ("coordinator.micro_batch.Coordinator.abort",)),
     "abort_inits_first": (
         "abort() settles a decision that is under way before it looks",
-        ("coordinator.micro_batch.Committer.abort", "kafka.commit_log.CommitLog.own"),
+        ("coordinator.micro_batch.Coordinator.abort", "kafka.commit_log.CommitLog.own"),
     ),
     "abandons": ("a superseded driver ends what it prepared", ("coordinator.abort.abandon",)),
     "abandon_spares_decided": ("but not what it has decided", ("coordinator.abort.abandon",)),
     "abandon_sweeps_slot": ("and what its tasks did not report", ("coordinator.abort.abandon",)),
     "claims_after_failure": (
         "a run that follows a failed one has a claim of its own",
-        ("coordinator.micro_batch.plan", "coordinator.driver_state.DriverState"),
+        ("coordinator.micro_batch.Coordinator.plan", "coordinator.driver_state.DriverState"),
     ),
     "late_task_asks": (
         "a task asks the log whether it is too late, before it begins and when it has prepared",
@@ -138,7 +141,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "sweeps_after_batch": (
         "a batch that went through leaves no attempt open",
-        ("coordinator.micro_batch.Committer._housekeeping",),
+        ("coordinator.micro_batch.Coordinator._housekeeping",),
     ),
     "leaves_others_losses": (
         "a loss of one batch write holds up no other",

@@ -11,12 +11,12 @@ import hashlib
 import os
 import tempfile
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.jars import cache_folder
 from exactly_once.local.java import find_java
-from exactly_once.local.spark_home import fast_spark_home
 from tests.support.broker import running_broker
 from tests.support.fixtures import make_bench
 from tests.support.stream import SparkDriver
@@ -31,7 +31,7 @@ LIMIT_S = 300.0
 def class_archive() -> Path:
     """Where it is, or would be, for this Java and this PySpark."""
     java = Path(find_java().executable).resolve()
-    what = (java, java.stat().st_mtime_ns, fast_spark_home())
+    what = (java, java.stat().st_mtime_ns, version("pyspark"))
     return cache_folder() / f"test-classes-{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}.jsa"
 
 

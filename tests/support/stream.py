@@ -16,7 +16,6 @@ from typing import Any
 
 from exactly_once.errors import code_in, sentence_in
 from exactly_once.local.jars import session_jars
-from exactly_once.local.spark_home import fast_spark_home
 from tests.support import processes
 from tests.support.processes import Timeout, until
 
@@ -264,7 +263,6 @@ class SparkDriver:
                 env={
                     **{k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_DIRS"},
                     "PYTHONPATH": str(ROOT),
-                    "SPARK_HOME": str(fast_spark_home()),
                     "PYSPARK_PYTHON": sys.executable,
                     "PYSPARK_DRIVER_PYTHON": sys.executable,
                     "EXACTLY_ONCE_FAILPOINTS": str(self.failpoints),

@@ -11,6 +11,7 @@ from exactly_once.errors import (
     ExactlyOnceError,
     Fenced,
     InvalidOption,
+    InvalidRecord,
     PrepareFailed,
     all_errors,
     code_in,
@@ -114,9 +115,39 @@ def test_the_code_and_the_sentence_are_found_in_sparks_text(kind: type[ExactlyOn
     assert sentence_in(text) == str(e)
 
 
+RECORD = InvalidRecord("a row has no topic", "Fill the column 'topic'")
+STAGE = (
+    "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage "
+    "3.0 (TID 7) (10.0.0.7 executor 2): "
+)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: ",
+        f"org.apache.spark.SparkException: {STAGE}exactlyonce.SinkException: ",
+        f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {STAGE}exactlyonce.SinkException: ",
+        "org.apache.spark.SparkException: Writing job aborted\n\tat a.B.c(B.scala:1)\nCaused by: "
+        "exactlyonce.SinkException: ",
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o7.save.\n: exactlyonce.SinkException: ",
+        "Traceback (most recent call last):\n  x\npyspark.errors.exceptions.captured.IllegalArgumentException: ",
+        "Traceback (most recent call last):\n  x\npyspark.errors.exceptions.connect.IllegalArgumentException: ",
+        "(exactlyonce.SinkException) ",
+    ],
+)
+def test_an_error_of_the_java_side_is_found_with_its_sentence(before: str) -> None:
+    """Guards against a bad record that is restarted for ever, since nobody knows what failed."""
+    text = f"{before}{RECORD} SQLSTATE: XXKST\n\tat exactlyonce.PartWriter.write(PartWriter.java:7)\nDriver stacktrace:"
+    assert code_in(text) == "EO-RECORD" and sentence_in(text) == str(RECORD)
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "java.lang.RuntimeException: cannot parse 'exactlyonce.SinkException: EO-PREPARE: no broker'",
+        "ValueError: exactlyonce.SinkException: EO-PREPARE: no broker",
+        "PythonException: ValueError: (exactlyonce.SinkException) EO-PREPARE: no broker",
         *("", "no code", "EO-", "EO-WARN-TIMEOUT the batch", "EO-NONSENSE: x", "VIDEO-TOPIC: x", "eo-topic: x"),
         "PythonException: ValueError: cannot parse record b'EO-UNREACHABLE: no broker'",
         "ValueError: bad row\nEO-UNREACHABLE: no broker answered",

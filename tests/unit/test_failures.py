@@ -12,15 +12,13 @@ S3A = "getFileStatus on s3a://b/c/commits: software.amazon.awssdk.core.exception
 
 
 class StreamingQueryException(Exception):
-    """As PySpark raises it: the sink's exception is a traceback inside the message."""
+    """As PySpark raises it: the sink's sentence is inside the message."""
 
 
-def as_spark_says(error, during="commit"):
+def as_spark_says(error):
     return StreamingQueryException(
         "[STREAM_FAILED] Query [id = d849c511, runId = c5e28c04] terminated with exception: "
-        f"[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform {during}: "
-        'Traceback (most recent call last):\n  File "sink.py", line 9, in commit\n    raise\n'
-        f"exactly_once.errors.{type(error).__name__}: {error}\n SQLSTATE: 38000 SQLSTATE: XXKST\n"
+        f"{error} SQLSTATE: XXKST\n"
         "=== Streaming Query ===\nIdentifier: flight_delays"
     )
 
@@ -123,10 +121,10 @@ class Captured(Exception):
 
 
 def test_the_cause_is_found_behind_an_abort_that_failed():
-    """When the Python worker of an abort dies, Spark says "Writing job failed." and keeps why the batch did: a run that
-    a restart heals would stay down as UNCLASSIFIED.
+    """When an abort fails, Spark says "Writing job failed." and keeps why the batch did: a run that a restart heals
+    would stay down as UNCLASSIFIED.
     """
-    commit = Captured("Failed when Python streaming data source perform commit: EO-FENCED: another driver runs.")
+    commit = Captured("EO-FENCED: another driver runs.")
     found = diagnose(Captured("Writing job failed.", Captured("SparkException: Writing job failed.", commit)))
     assert found.code == "EO-FENCED"
 

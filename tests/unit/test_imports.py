@@ -1,4 +1,4 @@
-"""What each kind of process imports: the first batch waits for three of them, one after the other."""
+"""What each kind of process imports: the first batch waits for it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import pytest
 @pytest.mark.parametrize(
     ("module", "unused"),
     [
-        ("pyspark_kafka_exactly_once", ("kafka", "confluent_kafka", "pyarrow", "numpy")),
-        ("exactly_once.spark.driver", ("pyarrow", "numpy", "pandas")),
         ("exactly_once.spark.tasks", ("psutil", "exactly_once.coordinator.claim", "pandas")),
     ],
-    ids=["the class of the data source", "the process that commits", "a task"],
+    ids=["a task"],
 )
 def test_a_process_does_not_import_what_it_does_not_use(module: str, unused: tuple[str, ...]) -> None:
     """Guards against a first batch that takes a second longer: 0.2 to 0.6 s of processor time for each of them."""

@@ -193,11 +193,11 @@ MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, st
         "kafka.value.serializer",
         "as Spark's sink does",
     ),
-    "a partitioner": (
-        {"kafka.partitioner.class": "x.Y"},
+    "a way to log in that is Java's alone": (
+        {"kafka.sasl.login.class": "x.Y"},
         InvalidOption,
-        "kafka.partitioner.class",
-        "docs/reference.md",
+        "kafka.sasl.login.class",
+        "the driver connects too",
     ),
     "a misspelt kafka option": (
         {"kafka.compresion.type": "lz4"},
@@ -406,3 +406,45 @@ def test_a_batch_write_has_an_operator_too() -> None:
     """Its claim fences a driver as a stream's does."""
     write = {"sink.id": "s", "write.id": "w", "kafka.bootstrap.servers": "h:1", "sink.operator": "dagster/prod/0a1b"}
     assert SinkOptions.parse(write, batch=True).operator == "dagster/prod/0a1b"
+
+
+def test_javas_producer_gets_what_the_user_gave_it_and_nothing_that_the_sink_fixes() -> None:
+    """Guards against a stream whose settings change with the sink, and against two words on one setting."""
+    given = {
+        "kafka.acks": "all",
+        "kafka.linger.ms": "7",
+        "kafka.partitioner.class": "x.Y",
+        "kafka.interceptor.classes": "x.Z",
+        "kafka.transaction.timeout.ms": "60000",
+        "kafka.enable.idempotence": "true",
+    }
+    java = parse({**SASL, **given}).java()
+    assert java == {
+        "bootstrap.servers": "localhost:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="u" password="hunter2";',
+        "linger.ms": "7",
+        "partitioner.class": "x.Y",
+        "interceptor.classes": "x.Z",
+    }
+
+
+def test_each_producer_is_told_only_what_it_knows() -> None:
+    """Guards against a setting that a user believes in and nobody follows."""
+    with pytest.raises(InvalidOption, match=r"kafka\.queue\.buffering\.max\.messages is a setting of librdkafka"):
+        parse({"kafka.queue.buffering.max.messages": "5"}).java()
+    parse({"kafka.queue.buffering.max.messages": "5", "kafka.metrics.num.samples": "3"}).check_librdkafka()
+    with pytest.raises(InvalidOption, match=r"kafka\.partitioner\.class is a setting of Java's producer"):
+        parse({"kafka.partitioner.class": "x.Y"}).check_librdkafka()
+
+
+def test_tokens_from_a_python_function_need_a_java_class_in_the_executors() -> None:
+    """Guards against a claim that is followed by tasks which cannot log in."""
+    oauth = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+    function = {**oauth, "kafka.sasl.oauthbearer.token.provider": "json:loads"}
+    with pytest.raises(InvalidOption, match=r"sasl\.login\.callback\.handler\.class"):
+        parse(function).java()
+    java = parse({**function, "kafka.sasl.login.callback.handler.class": "x.Y"}).java()
+    assert java["sasl.login.callback.handler.class"] == "x.Y" and not any("token.provider" in name for name in java)

@@ -26,9 +26,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from exactly_once.errors import InvalidOption, InvalidSchema, NotAuthorized, RegistryUnreachable
 from exactly_once.kafka import schema_registry
+from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.schema_options import Registry, Side
-from exactly_once.kafka.schema_registry import Framing, prefix, resolve, resolve_once
+from exactly_once.kafka.schema_registry import Framing, prefix, resolve
 from exactly_once.options import SinkOptions
+from exactly_once.protocol.planning import Plan
+from exactly_once.spark.jvm import _Run
 from tests.support.registry import message_type
 
 URL = "http://registry:8081"
@@ -338,40 +341,20 @@ def test_a_certificate_is_checked_against_the_users_own_authority(server: Server
 # -- the driver's life ----------------------------------------------------------------------------------------------
 
 
-def test_a_driver_asks_once_and_keeps_what_it_was_told(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards against a batch that this driver runs again under another id, and a stream that dies with the registry."""
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'local'},/other")
-    registry = registry_at(server.url)
-    first = resolve_once(registry, "s", "/c")
+class _Planned:
+    """A coordinator, as far as a run asks it about the registry."""
+
+    def __init__(self, registry: Registry | None):
+        self.options = SinkOptions("s", Connection("h:1"), "t", "/c", registry=registry)
+
+
+def test_a_run_asks_once_and_keeps_what_it_was_told(server: Server) -> None:
+    """Guards against a batch that a query runs again under another id, and a stream that dies with the registry."""
+    run = _Run(_Planned(registry_at(server.url)))  # type: ignore[arg-type]
+    assert run.framing(Plan.DRAIN) == Framing() and server.asked == 0, "nothing is written"
+    first = run.framing(Plan.WRITE)
     server.body = json.dumps({**LATEST, "id": 12}).encode()
-    assert resolve_once(registry, "s", "/c") == first == Framing(value=prefix(11, "AVRO"))
+    assert run.framing(Plan.REPLAY) == first == Framing(value=prefix(11, "AVRO"))
     assert server.asked == 1
-    assert all(SECRET not in path.read_text() for path in (tmp_path / "local").iterdir())
-
-
-def test_other_options_another_sink_and_another_driver_ask_anew(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards against a query that is started with another schema, and framed with the id of the one before."""
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "a"))
-    registry = registry_at(server.url)
-    resolve_once(registry, "s", "/c")
-    resolve_once(registry_at(server.url, value_schema_subject="other"), "s", "/c")
-    resolve_once(registry, "s2", "/c")
-    resolve_once(registry, "s", "/c2")
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "b"))
-    resolve_once(registry, "s", "/c")
-    assert server.asked == 5
-
-
-def test_a_damaged_note_is_asked_for_again(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk must not stop the stream for good."""
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    registry = registry_at(server.url)
-    expected = resolve_once(registry, "s", "/c")
-    (note,) = tmp_path.iterdir()
-    note.write_text("{")
-    assert resolve_once(registry, "s", "/c") == expected
-    assert server.asked == 2
+    again = _Run(_Planned(registry_at(server.url)))  # type: ignore[arg-type]
+    assert again.framing(Plan.WRITE) == Framing(value=prefix(12, "AVRO")), "the next start asks anew"

@@ -45,7 +45,7 @@ def installed(wheel: zipfile.ZipFile) -> list[str]:
 def test_the_wheel_installs_its_two_packages_and_what_spark_looks_for(wheel: zipfile.ZipFile) -> None:
     """Guards against a wheel that takes a name as common as ``resources`` in the site-packages of its users."""
     tops = {name.partition("/")[0] for name in installed(wheel)}
-    assert tops == {"exactly_once", "dagster_exactly_once", "pyspark_kafka_exactly_once.py"}
+    assert tops == {"exactly_once", "dagster_exactly_once"}
 
 
 def test_beside_code_the_wheel_has_the_jar_the_pinned_jars_and_the_markers_of_its_types(wheel: zipfile.ZipFile) -> None:

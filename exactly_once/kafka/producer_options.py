@@ -1,0 +1,67 @@
+"""The settings of Java's producer, by name: what a user may give it behind ``kafka.``, and what the sink fixes."""
+
+from __future__ import annotations
+
+#: ``ProducerConfig.configNames()`` of kafka-clients 3.4.1, 3.9.2, 4.0.2, 4.3.1 and 4.4.0 together. A release that lacks
+#: one of them ignores it, with a warning.
+JAVA = frozenset(
+    """
+    acks auto.include.jmx.reporter batch.size bootstrap.resolve.timeout.ms bootstrap.servers buffer.memory
+    buffer.memory.allocation.strategy client.dns.lookup client.id client.rack compression.gzip.level
+    compression.lz4.level compression.type compression.zstd.level config.providers connections.max.idle.ms
+    delivery.timeout.ms enable.idempotence enable.metrics.push interceptor.classes key.serializer linger.ms
+    max.block.ms max.in.flight.requests.per.connection max.request.size metadata.cluster.check.enable
+    metadata.max.age.ms metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
+    metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
+    partitioner.ignore.keys partitioner.rack.aware receive.buffer.bytes reconnect.backoff.max.ms
+    reconnect.backoff.ms request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
+    sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+    sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
+    sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
+    sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
+    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
+    sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+    sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+    sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+    sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+    sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+    sasl.oauthbearer.token.endpoint.url security.protocol security.providers send.buffer.bytes
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.cipher.suites
+    ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+    ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+    ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
+    ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+    ssl.truststore.type transaction.timeout.ms transaction.two.phase.commit.enable transactional.id value.serializer
+    """.split()  # noqa: SIM905
+)
+
+#: Those that the sink sets itself, with the values that a user may give all the same; none: it may not be set at all.
+FIXED: dict[str, frozenset[str]] = {
+    "acks": frozenset({"all", "-1"}),
+    "enable.idempotence": frozenset({"true"}),
+    "transactional.id": frozenset(),
+    "transaction.two.phase.commit.enable": frozenset({"false"}),
+    "key.serializer": frozenset(),
+    "value.serializer": frozenset(),
+    # not the producer's: Spark users know it from the source
+    "allow.auto.create.topics": frozenset({"false"}),
+}
+
+#: How Java's producer would log in, or whom it would trust, in ways that the driver's own clients cannot follow.
+FOREIGN_LOGIN = frozenset(
+    name
+    for name in JAVA
+    if name.startswith(("sasl.kerberos.", "sasl.oauthbearer.client.credentials.", "sasl.oauthbearer.assertion."))
+    or name in ("sasl.client.callback.handler.class", "sasl.login.class", "sasl.oauthbearer.jwt.retriever.class")
+    or name in ("ssl.engine.factory.class", "ssl.keystore.certificate.chain", "ssl.keystore.key")
+    or name in ("ssl.keystore.password", "ssl.truststore.certificates", "ssl.truststore.password")
+)

@@ -1,0 +1,336 @@
+"""What Spark's JVM asks of the coordinators: ``format("kafka_exactly_once")`` is a data source in Java, which moves the
+records; each query's claim, plan, decision and completion are here.
+
+One object, :class:`Coordinators`, answers for all queries of a driver. Java reaches it through py4j's callback server
+(:func:`connect`), as it does the function of a ``foreachBatch``; or through the pipe of a child process
+(:mod:`exactly_once.spark.serve`), where the driver has no Python. Requests and answers are JSON. An error is an answer
+with a code: raised, it would reach the user as a Java exception around a Python traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from exactly_once.coordinator import start
+from exactly_once.coordinator.batch_write import WriteCoordinator
+from exactly_once.coordinator.micro_batch import Coordinator
+from exactly_once.coordinator.weaker import DeliveryCoordinator, coordinator_of
+from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, ProtocolViolation, UnsupportedMode
+from exactly_once.failpoints import reach
+from exactly_once.kafka.schema_registry import Framing, resolve
+from exactly_once.options import Guarantee, SinkOptions
+from exactly_once.protocol.names import commit_log_topic, namespace, slot_of
+from exactly_once.protocol.part import Part
+from exactly_once.protocol.planning import Batch, Plan
+from exactly_once.protocol.records import KAFKA, Extent, Place, PreparedTransaction
+from exactly_once.protocol.ticket import Ticket
+from exactly_once.protocol.too_long import limit_ms, too_long_error
+from exactly_once.spark.columns import Columns
+from exactly_once.spark.modes import check_planned, check_speculation, check_task
+from exactly_once.spark.session import check_jar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+#: Ended queries whose error is kept for callers in the driver's Python.
+_REMEMBERED = 64
+
+
+class _Run:
+    """One run of a query, or one try of a batch write: its coordinator, and what the schema registry said for it.
+
+    A batch that the query runs again is framed as before, whatever the subject's latest version is by then, and a
+    registry that dies does not stop a query that runs.
+    """
+
+    def __init__(self, coordinator: Coordinator | DeliveryCoordinator):
+        self.coordinator = coordinator
+        self.lock = threading.Lock()  # of two calls for one run, the later one waits
+        self._framing: Framing | None = None
+
+    @property
+    def writes_once(self) -> bool:
+        """Whether this is a batch write: it is over when it is committed or aborted."""
+        return isinstance(self.coordinator, WriteCoordinator)
+
+    def framing(self, plan: Plan) -> Framing:
+        """Return what stands before keys and values. Asks the registry once, behind the claim: one that is down must
+        not delay the commit of decided batches; and not if nothing will be written.
+        """
+        registry = self.coordinator.options.registry
+        if registry is None or plan is Plan.DRAIN:
+            return Framing()
+        self._framing = self._framing or resolve(registry)
+        return self._framing
+
+
+class Coordinators:
+    """The coordinators of a driver's queries, by run id. Calls for different runs go on beside each other."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._lock = threading.Lock()
+        self._failures: OrderedDict[str, BaseException] = OrderedDict()
+
+    def call(self, request: str) -> str:
+        """Answer one request of Java's; never raises.
+
+        Returns
+        -------
+        str
+            ``{"ok": value}``, or ``{"error": {"code": ..., "text": ...}}``, where the text begins with the code.
+        """
+        run = ""
+        try:
+            asked = json.loads(request)
+            run = asked.get("run", "")
+            return json.dumps({"ok": _CALLS[asked["call"]](self, asked)})
+        except ExactlyOnceError as e:
+            error = e
+            self._remember(run, e)
+        except BaseException as e:  # of a library, or a mistake here
+            log.exception("a request of the JVM failed")
+            self._remember(run, e)
+            error = ExactlyOnceError(
+                f"{type(e).__name__}: {e}",
+                "Start the query again; if the error repeats, report it with the traceback from the driver's log",
+                "Whatever is decided stays decided, and nothing else is visible to a read_committed reader",
+            )
+        return json.dumps({"error": {"code": error.code, "text": str(error)}})
+
+    def failure(self, run: str) -> BaseException | None:
+        """The last error of a run, as it was raised; None when there was none, or when it was long ago."""
+        return self._failures.get(run)
+
+    class Java:
+        """The interface that py4j gives this class in the JVM."""
+
+        implements = ("exactlyonce.Coordinator",)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def _check(self, asked: Mapping[str, Any]) -> None:
+        batch = bool(asked.get("batch"))
+        SinkOptions.parse(asked["options"], batch=batch).java()
+        with suppress(BrokerUnreachable):  # the first batch waits for brokers that restart
+            start.check(asked["options"], batch=batch)
+
+    def _plan(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return self._plan_write(asked) if asked.get("write") else self._plan_batch(asked)
+
+    def _plan_batch(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        if asked.get("overwrite"):
+            raise start.complete_refused()
+        with self._lock:
+            run = self._runs.get(asked["run"])
+            if run is None:
+                run = self._runs[asked["run"]] = _Run(coordinator_of(SinkOptions.parse(asked["options"])))
+        options = run.coordinator.options
+        if options.guarantee is Guarantee.EXACTLY_ONCE:
+            check_task(asked.get("settings", {}).get)
+        with run.lock:
+            return _answer(run, asked["schema"], lambda b: check_planned(b, asked["query"], asked.get("batch")))
+
+    def _plan_write(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        if asked.get("overwrite"):
+            raise UnsupportedMode(
+                "mode Overwrite would have to replace earlier records, but a log cannot", "Use mode('append')"
+            )
+        check_speculation(asked.get("settings", {}).get("spark.speculation"))
+        run = _Run(WriteCoordinator(SinkOptions.parse(asked["options"], batch=True)))
+        try:
+            ticket = _answer(run, asked["schema"])
+        except BaseException:
+            _end(run)
+            raise
+        with self._lock:
+            self._runs[asked["run"]] = run
+        return ticket
+
+    def _commit(self, asked: Mapping[str, Any]) -> None:
+        run = self._runs.get(asked["run"])
+        if run is None or run.coordinator.ticket is None:
+            raise ProtocolViolation(
+                f"the JVM asked to commit a batch of run {asked['run']}, which has planned none",
+                "Start the stream again; if the error repeats, report it with this message",
+            )
+        with run.lock:
+            run.coordinator.commit(_parts(run.coordinator.ticket, asked), asked.get("batch") or 0)
+        if run.writes_once:
+            self._close(asked)
+
+    def _abort(self, asked: Mapping[str, Any]) -> None:
+        reach("aborting")
+        run = self._runs.get(asked["run"])
+        if run is None or run.coordinator.ticket is None:
+            return
+        try:
+            with run.lock:
+                run.coordinator.abort(asked.get("batch") or 0, _parts(run.coordinator.ticket, asked))
+        except Exception as e:  # raised, Spark would say "Writing job failed", and not why the batch did
+            _leave(run, e)
+        if run.writes_once:
+            self._close(asked)
+
+    def _close(self, asked: Mapping[str, Any]) -> None:
+        with self._lock:
+            run = self._runs.pop(asked["run"], None)
+        if run is not None:
+            _end(run)
+
+    def _remember(self, run: str, error: BaseException) -> None:
+        with self._lock:
+            self._failures[run] = error
+            while len(self._failures) > _REMEMBERED:
+                self._failures.popitem(last=False)
+
+
+_CALLS: dict[str, Callable[[Coordinators, Mapping[str, Any]], Any]] = {
+    "check": Coordinators._check,
+    "plan": Coordinators._plan,
+    "commit": Coordinators._commit,
+    "abort": Coordinators._abort,
+    "close": Coordinators._close,
+}
+
+
+@cache
+def coordinators() -> Coordinators:
+    """The object of this process."""
+    return Coordinators()
+
+
+def connect(spark: SparkSession) -> None:
+    """Let the JVM of ``spark`` reach the coordinators of this process; a second call changes nothing.
+
+    Raises
+    ------
+    SessionWithoutJar
+    """
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    check_jar(spark)
+    context = spark.sparkContext
+    assert context._jvm is not None and context._gateway is not None
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
+    context._jvm.exactlyonce.Bridge.connect(coordinators())
+
+
+# -- to and from JSON -------------------------------------------------------------------------------------------------
+
+
+def _answer(run: _Run, schema: str, check: Callable[[Batch], None] | None = None) -> dict[str, Any]:
+    """Check the columns, plan, and return the ticket for Java's tasks."""
+    options = run.coordinator.options
+    settings, types = options.java(), StructType.fromJson(json.loads(schema))
+    columns = Columns.of(types, options.topic, options.registry, options.topics)
+    ticket = run.coordinator.plan(check)
+    framing = run.framing(ticket.plan)
+    exactly_once = options.guarantee is Guarantee.EXACTLY_ONCE
+    # the option topic goes before the column
+    read = columns.names - {"topic"} if options.topic is not None else columns.names
+    return {
+        "plan": ticket.plan.value,
+        "execution": ticket.execution,
+        "batch": ticket.batch.batch_id,
+        "query": "" if run.writes_once else ticket.batch.query_id,
+        "guarantee": options.guarantee.value,
+        "sink": options.sink_id,
+        "ids": f"{namespace(options.sink_id)}{slot_of(ticket.token)}:",
+        "log": commit_log_topic(options.sink_id),
+        "log_end": ticket.log_end,
+        "timeout_ms": ticket.timeout_ms,
+        "limit_ms": limit_ms(ticket.timeout_ms) if exactly_once else 0,
+        "too_long": _too_long(run, ticket) if exactly_once else "",
+        "topic": options.topic,
+        "columns": {name: i for i, name in enumerate(types.fieldNames()) if name in read},
+        "key_prefix": framing.key.hex(),
+        "value_prefix": framing.value.hex(),
+        "allowed": list(options.topics.allowed),
+        "lost": list(ticket.replay.get(KAFKA, {}).values()),
+        "client": settings,
+    }
+
+
+def _too_long(run: _Run, ticket: Ticket) -> str:
+    """The error of a task that has been writing for too long, with places for its part and the time."""
+    options, took_ms = run.coordinator.options, limit_ms(ticket.timeout_ms)
+    return str(
+        too_long_error(
+            options.sink_id,
+            options.checkpoint,
+            ticket.batch,
+            "its part {part} has been writing for {took_s} s",
+            took_ms,
+            ticket.timeout_ms,
+            ticket.too_long,
+            run.coordinator.longest_ms,
+        )
+    )
+
+
+def _parts(ticket: Ticket, asked: Mapping[str, Any]) -> list[Part | None]:
+    return [None if p is None else _part(ticket, asked["run"], p) for p in asked["parts"]]
+
+
+def _part(ticket: Ticket, run: str, said: Mapping[str, Any]) -> Part:
+    batch = ticket.batch
+    return Part(
+        said["execution"],
+        ticket.token,
+        batch.batch_id,
+        batch.query_id,
+        run,
+        said["part"],
+        said["attempt"],
+        Plan(said["plan"]),
+        batch.offsets_digest,
+        (_handle(said),) if "id" in said else (),
+    )
+
+
+def _handle(said: Mapping[str, Any]) -> PreparedTransaction:
+    written = {(topic, partition): Extent(first, records) for topic, partition, first, records in said["written"]}
+    place = min((Place(*p, e.first_offset) for p, e in written.items() if e.first_offset >= 0), default=None)
+    return PreparedTransaction(
+        said["id"],
+        said["producer"],
+        said["epoch"],
+        said["part"],
+        said["records"],
+        said["bytes"],
+        said["digest"],
+        place,
+        written,
+        form=said["form"],
+    )
+
+
+def _end(run: _Run) -> None:
+    """Close the coordinator, with what its last execution left open; an error leaves that for the next start."""
+    try:
+        with run.lock:
+            run.coordinator.close()
+    except Exception as e:
+        _leave(run, e)
+
+
+def _leave(run: _Run, error: Exception) -> None:
+    """Say in the log that something may be open, and why; with a traceback where that is no error of the engine."""
+    log.warning(
+        "sink %s: what is open is left for the next start to end: %s",
+        run.coordinator.options.sink_id,
+        error,
+        exc_info=not isinstance(error, ExactlyOnceError),
+    )
