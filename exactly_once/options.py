@@ -74,32 +74,9 @@ _WITHOUT_EFFECT = frozenset(  # settings that librdkafka has not: they change no
     {"max.block.ms", "client.dns.lookup", "metric.reporters", "enable.metrics.push", "auto.include.jmx.reporter"}
 )
 #: What Kafka's clients have and the sink cannot honour. Here only so that none is taken for a misspelt other one.
-_REFUSED = frozenset(
-    {
-        "acks",
-        "allow.auto.create.topics",
-        "enable.idempotence",
-        "group.id",
-        "interceptor.classes",
-        "isolation.level",
-        "key.serializer",
-        "partitioner.class",
-        "partitioner.ignore.keys",
-        "sasl.kerberos.service.name",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.password",
-        "ssl.protocol",
-        "ssl.provider",
-        "ssl.truststore.certificates",
-        "ssl.truststore.password",
-        "transaction.two.phase.commit.enable",
-        "transactional.id",
-        "value.serializer",
-    }
-)
+_REFUSED = producer_options.FOREIGN_LOGIN | producer_options.FIXED.keys() | {"group.id", "isolation.level"}
 #: What the sink follows, or takes as without effect.
-_KAFKA = frozenset({"transaction.timeout.ms", "buffer.memory", *_PRODUCER}) | kafka_connection.OPTIONS | _WITHOUT_EFFECT
+_KAFKA = producer_options.JAVA | kafka_connection.OPTIONS | _PRODUCER.keys()
 
 _LISTED = "docs/reference.md lists the options that the sink supports"
 
