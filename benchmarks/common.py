@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 OURS, SPARKS = "exactly once", "Spark's own sink"
 SINKS = (SPARKS, OURS)
-#: For comparison with ourselves: the weaker guarantee, and the way through librdkafka.
-AT_LEAST_ONCE, LIBRDKAFKA = "at least once", "exactly once by librdkafka"
+#: For comparison with ourselves: the weaker guarantee.
+AT_LEAST_ONCE = "at least once"
 
 #: As a user would set them for throughput, the same for both sinks.
 PRODUCER = {"kafka.linger.ms": "20", "kafka.compression.type": "lz4", "kafka.batch.size": "262144"}
@@ -64,9 +64,7 @@ class Bench:
         if sink == SPARKS:
             return writer.format("kafka")
         writer = writer.format("kafka_exactly_once").option("sink.id", f"bench-{run}")
-        if sink == AT_LEAST_ONCE:
-            return writer.option("sink.guarantee", "at_least_once")
-        return writer.option("sink.producer", "librdkafka" if sink == LIBRDKAFKA else "arrow")
+        return writer.option("sink.guarantee", "at_least_once" if sink == AT_LEAST_ONCE else "exactly_once")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import asdict, astuple, fields
 from pathlib import Path
 
 from benchmarks import commit, endurance, latency, limits, streams, throughput
-from benchmarks.common import AT_LEAST_ONCE, LIBRDKAFKA, OURS, SINKS, SPARKS, Bench, bench, median, ratio
+from benchmarks.common import AT_LEAST_ONCE, OURS, SINKS, SPARKS, Bench, bench, median, ratio
 
 #: Asked for one at a time, with ``--only``.
 PARTS = ("throughput", "latency", "failover", "endurance", "ticks", "streams", "limits")
@@ -38,7 +38,7 @@ def main(args: argparse.Namespace) -> None:
         if part == "limits":
             _report_limits(b, args.what, args.sizes, raw)
         if part == "throughput":
-            sinks = (*SINKS, AT_LEAST_ONCE, LIBRDKAFKA) if args.all_sinks else SINKS
+            sinks = (*SINKS, AT_LEAST_ONCE) if args.all_sinks else SINKS
             runs = throughput.measure(b, args.records or 4_000_000, args.rounds, sinks)
             _report_throughput(runs, raw)
             _guard(runs, args.at_most)
@@ -135,7 +135,7 @@ def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> No
         print(f"  {name}: {median(r.rate for r in some):,.0f} / {median(r.steady_rate for r in some):,.0f}")
         print(f"    microseconds: {', '.join(f'{group} {us:.2f}' for group, us in spent.items())}")
         print(f"    where a batch's time goes (ms): {some[-1].steps_ms}")
-    for ours, theirs in ((OURS, SPARKS), (OURS, AT_LEAST_ONCE), (OURS, LIBRDKAFKA)):
+    for ours, theirs in ((OURS, SPARKS), (OURS, AT_LEAST_ONCE)):
         if ours in by and theirs in by:
             pair = by[ours], by[theirs]
             print(

@@ -74,9 +74,6 @@ _ADOPTED = re.compile(r"[0-9a-fA-F-]{36}(/\d+)?")
 #: Matches the batch or the write, and when it was decided, in ms.
 _DECIDED = re.compile(r".+@\d+")
 
-#: Values of ``sink.producer``, the default first.
-PRODUCERS = ("arrow", "librdkafka")
-
 _SINK = frozenset(
     {
         "sink.id",
@@ -85,7 +82,6 @@ _SINK = frozenset(
         "sink.takeover",
         "sink.accept.lost",
         "sink.input.offsets",
-        "sink.producer",
         "sink.operator",
         "sink.topics.allowed",
     }
@@ -127,8 +123,6 @@ class SinkOptions:
         A person's consents for one start; each names what it accepts (:mod:`exactly_once.coordinator.consent`).
     guarantee : Guarantee
         How often a row is in the output, whatever fails.
-    librdkafka : bool
-        Tasks send through librdkafka; else record batches are made from Arrow's columns.
     registry : Registry or None
         The schema registry that gives the ids before keys and values; None: the sink writes them without ids.
     operator : str
@@ -150,7 +144,6 @@ class SinkOptions:
     write_id: str = ""
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     registry: Registry | None = None
-    librdkafka: bool = False
     operator: str = ""
     topics: TopicRule = ANY_TOPIC
 
@@ -208,7 +201,6 @@ class SinkOptions:
             o.get("write.id", ""),
             _guarantee(o.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value), batch),
             registry=Registry.parse(o, o.get("topic") or None),
-            librdkafka=_producer(o.get("sink.producer", PRODUCERS[0])) == PRODUCERS[1],
             operator=check_operator(o.get("sink.operator", "")),
             topics=topics,
         )
@@ -231,12 +223,6 @@ def _guarantee(value: str, batch: bool) -> Guarantee:
             "Remove sink.guarantee",
         )
     return guarantee
-
-
-def _producer(value: str) -> str:
-    if value.lower() not in PRODUCERS:
-        raise InvalidOption(f"sink.producer={value!r} is not a producer", f"Use one of {', '.join(PRODUCERS)}")
-    return value.lower()
 
 
 def _adopt(value: str) -> tuple[str, ...]:

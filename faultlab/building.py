@@ -67,7 +67,7 @@ class _Site(NamedTuple):
     @property
     def options(self) -> dict[str, str]:
         """Of the sink."""
-        options = {"sink.producer": self.settings.producer, "sink.guarantee": self.settings.guarantee}
+        options = {"sink.guarantee": self.settings.guarantee}
         if self.settings.guarantee == Guarantee.EXACTLY_ONCE.value:
             options["kafka.transaction.timeout.ms"] = str(self.settings.timeout_ms)
         return options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from exactly_once.options import PRODUCERS, Guarantee
+from exactly_once.options import Guarantee
 from faultlab.file_stores import DISK
 from faultlab.state import STORES
 
@@ -22,8 +22,8 @@ class Settings:
 
     Attributes
     ----------
-    producer, guarantee : str
-        ``sink.producer`` and ``sink.guarantee``.
+    guarantee : str
+        ``sink.guarantee``.
     nodes : int
         Brokers: 1 or 3.
     executors : bool
@@ -50,7 +50,6 @@ class Settings:
         What the checkpoint is on: one of :data:`faultlab.file_stores.PLACES`. No seed draws it.
     """
 
-    producer: str = PRODUCERS[0]
     guarantee: str = Guarantee.EXACTLY_ONCE.value
     nodes: int = 1
     executors: bool = False
@@ -72,10 +71,9 @@ def under_dagster(drawn: Settings) -> Settings:
 
 
 def draw_settings(seed: int) -> Settings:
-    """Settings for a seed: mostly exactly_once with the default producer on one broker, and all the others too."""
+    """Settings for a seed: mostly exactly_once on one broker, and all the others too."""
     random = Random(f"settings/{seed}")
     drawn = Settings(
-        producer=random.choice((PRODUCERS[0], PRODUCERS[0], PRODUCERS[1])),
         guarantee=random.choice((*["exactly_once"] * 8, "at_least_once", "none")),
         nodes=random.choice((1, 1, 3)),
         executors=random.random() < 0.25,

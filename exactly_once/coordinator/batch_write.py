@@ -79,7 +79,6 @@ def plan_write(options: SinkOptions) -> Write:
         state.replay,
         log_end=state.log_end,
         too_long=state.too_long,
-        end_txn_version=state.end_txn_version,
     )
     return Write(ticket, state.planned(execution, batch, now_ms(), {}))
 

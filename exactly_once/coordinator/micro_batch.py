@@ -71,7 +71,6 @@ def plan(options: SinkOptions, store: Store, others: Iterable[Participant[Any]] 
         state.incarnation,
         state.log_end,
         state.too_long,
-        state.end_txn_version,
     )
     ends = kafka_offsets(batch.sources) if options.input_offsets else {}
     store.save(state.planned(ticket.execution, batch, now_ms(), ends))

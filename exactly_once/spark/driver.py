@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from exactly_once.coordinator.batch_write import Write
-    from exactly_once.spark.columns import Columns
+    from exactly_once.kafka.rows import Columns
 
 
 def plan_stream(options: SinkOptions, schema: StructType) -> tuple[Columns, Ticket]:
@@ -64,9 +64,9 @@ def _new(options: SinkOptions) -> Committer | DeliveryCommitter:
 
 
 def _columns(options: SinkOptions, schema: StructType) -> Columns:
-    from exactly_once.spark.columns import Columns  # here: a process that commits has no rows
+    from exactly_once.spark.columns import columns_of  # here: a process that commits has no rows
 
-    return Columns.of(schema, options.topic, options.registry, options.topics)
+    return columns_of(schema, options.topic, options.registry, options.topics)
 
 
 def _framed(columns: Columns, options: SinkOptions, ticket: Ticket) -> Columns:

@@ -21,6 +21,7 @@ from exactly_once.coordinator.micro_batch import Committer, plan
 from exactly_once.coordinator.session import Session
 from exactly_once.coordinator.weaker import DeliveryCommitter, plan_delivery
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
+from exactly_once.kafka.rows import Columns
 from exactly_once.kafka.schema_registry import Framing, resolve
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
@@ -28,8 +29,7 @@ from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark.columns import Columns
-from exactly_once.spark.heap import freeze
+from exactly_once.spark.columns import columns_of
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
 
@@ -122,7 +122,7 @@ class ForeachBatch:
         if self._options.topic is None and "topic" not in df.columns:
             return None
         options = self._options
-        return Columns.of(df.schema, options.topic, options.registry, options.topics)
+        return columns_of(df.schema, options.topic, options.registry, options.topics)
 
     def _outputs(self, columns: Columns | None, ticket: Ticket) -> list[Participant[Any]]:
         """Return every participant. Asks the schema registry once, and not if nothing will be written."""
@@ -155,5 +155,4 @@ class _Write:
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_batch(self._ticket, self._strict)
         part = write_part(self._sink_id, self._ticket, self._outputs, rows)
-        freeze()
         yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})

@@ -11,6 +11,7 @@ from pyspark import TaskContext
 
 from exactly_once.errors import PrepareFailed, ProtocolViolation
 from exactly_once.failpoints import reach
+from exactly_once.kafka.rows import Columns
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter
 from exactly_once.participants.kafka import KafkaParticipant
@@ -19,9 +20,7 @@ from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.replay import stands_for_lost
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark.columns import Columns
 from exactly_once.spark.gather import together
-from exactly_once.spark.heap import freeze
 from exactly_once.spark.modes import check_task
 
 log = logging.getLogger(__name__)
@@ -69,9 +68,7 @@ def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Part
 
 def write_kafka_part(options: SinkOptions, columns: Columns, ticket: Ticket, rows: Iterator[pa.RecordBatch]) -> Part:
     """Write one part to Kafka alone; see :func:`write_part`."""
-    part = write_part(options.sink_id, ticket, [kafka_output(options, columns, ticket)], rows)
-    freeze()
-    return part
+    return write_part(options.sink_id, ticket, [kafka_output(options, columns, ticket)], rows)
 
 
 def write_part(

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from exactly_once.coordinator.batch_write import Write
+    from exactly_once.kafka.rows import Columns
     from exactly_once.protocol.ticket import Ticket
-    from exactly_once.spark.columns import Columns
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pytest
 
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.embedded_broker import EmbeddedBroker
-from tests.support.fixtures import Bench, make_bench, skip_unless_reached
+from tests.support.fixtures import Bench, make_bench
 from tests.support.stream import Job, SparkDriver
 
 
@@ -95,7 +95,6 @@ def test_a_worker_process_that_dies_costs_one_more_attempt_and_no_row(
     """Guards against what a dead worker leaves: an open transaction with rows (readers stand still until it is swept),
     and a handle of a part that another attempt has written too.
     """
-    skip_unless_reached(point)
     bench.input.add()
     run = retrying.start(replace(bench.job.until_stopped(), register=False))
     run.await_commit(0)

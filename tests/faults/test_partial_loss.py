@@ -21,14 +21,13 @@ from exactly_once.protocol.outcomes import Outcome
 from tests.faults.test_transaction_versions import finalise
 from tests.support import broker as brokers
 from tests.support.elections import create_topic_on_two, elect_uncleanly, leave_behind
-from tests.support.fixtures import Bench, make_bench, skip_unless_reached
+from tests.support.fixtures import Bench, make_bench
 from tests.support.hanging import mark_aborted
 from tests.support.stream import Job, Run, SparkDriver
 
 
 def one_part(connection: Connection, folder: Path) -> Bench:
     """A sink whose batches have one part, in many small requests."""
-    skip_unless_reached("some-sent")
     bench = make_bench(connection, folder / "bench", parts=1)
     return replace(bench, job=bench.job.having(kafka_batch_size="100"))
 

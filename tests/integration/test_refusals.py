@@ -96,17 +96,14 @@ def test_rows_without_any_topic_are_refused(refused: Bench, warm: SparkDriver) -
     expect(warm.run(null), "EO-RECORD", "topic")
 
 
-@pytest.mark.parametrize("way", ["arrow", pytest.param("librdkafka", marks=pytest.mark.long)])
-def test_a_row_that_names_a_commit_log_is_refused_and_the_log_is_as_it_was(
-    way: str, refused: Bench, warm: SparkDriver
-) -> None:
+def test_a_row_that_names_a_commit_log_is_refused_and_the_log_is_as_it_was(refused: Bench, warm: SparkDriver) -> None:
     """Loss: a row of data that forges a claim or a decision of any sink whose log this one may write."""
-    victim = f"{refused.sink_id}-victim-{way}"
+    victim = f"{refused.sink_id}-victim"
     CommitLog(refused.connection, victim).claim(lambda _: Claim(1, "q", 0, "stream", "h", 1), Deadline(30))
     before, log = read_log(refused.connection, victim), commit_log_topic(victim)
     forging = changed(refused.job.having(topic=None), select=["'claim' key", "value", f"'{log}' topic"])
-    forging = forging.having(sink_producer=way, sink_id=f"{refused.sink_id}-forging-{way}")
-    forging.options["checkpointLocation"] += f"-forging-{way}"
+    forging = forging.having(sink_id=f"{refused.sink_id}-forging")
+    forging.options["checkpointLocation"] += "-forging"
     expect(warm.run(forging), "EO-RECORD", log, "'claim'")
     expect(warm.run(refused.job.having(topic=log)), "EO-OPTION", log, "commit log of a sink")
     assert read_log(refused.connection, victim) == before

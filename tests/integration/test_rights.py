@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dagster as dg
-import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -22,10 +21,6 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.leaders import abort_hanging, find_hanging
-from exactly_once.kafka.open_transaction import Opening
-from exactly_once.kafka.produce.records import Records
-from exactly_once.kafka.produce.sender import Routes, Settings
-from exactly_once.kafka.produce.transaction import ArrowTransaction
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.metrics import instruments
@@ -185,27 +180,15 @@ class Scene:
         own = {"sink.id": self.sink_id, "topic": self.output, "write.id": "day"}
         return SinkOptions.parse({**connection.spark(), **own}, batch=True)
 
-    def task(self, connection: Connection, write: Write, librdkafka: bool = False) -> Part:
+    def task(self, connection: Connection, write: Write) -> Part:
         """What the task of part 0 does: open, write, prepare."""
         late = LateCheck(connection, self.sink_id, write.ticket)
-        if librdkafka:
-            with Admin(connection) as admin:
-                part = PartTransaction(
-                    connection, {}, part_id(self.sink_id, write.ticket.token, 0, "0.0"), 60_000, admin, late
-                )
-                part.send(self.output, None, b"row")
-                handle = part.prepare(0, 30)
-            return replace(empty_part(write.ticket), handles=(handle,))
+        name = part_id(self.sink_id, write.ticket.token, 0, "0.0")
         with Admin(connection) as admin:
-            opening = Opening(admin, part_id(self.sink_id, write.ticket.token, 0, "0.0"), 60_000, late)
-            version = write.ticket.end_txn_version
-            transaction = ArrowTransaction(
-                Routes(admin), Settings.of({}, 60), opening, version, write.ticket.implicit, late
-            )
-            transaction.send_columns(self.output, Records(None, pa.array([b"row"], pa.binary())))
-            handle = transaction.prepare(0, 30)
-        made = empty_part(write.ticket)
-        return replace(made, handles=(handle,))
+            part = PartTransaction(connection, {}, name, 60_000, admin, late)
+            part.send(self.output, None, b"row")
+            handle = part.prepare(0, 30)
+        return replace(empty_part(write.ticket), handles=(handle,))
 
     def moved_on(self, write: Write) -> Write:
         """The log has a record behind what the driver knew: the task has to read it."""
@@ -242,17 +225,11 @@ class Tasks(Role):
         super().__init__(scene)
         self.write = plan_write(scene.options(scene.boss))
 
-    librdkafka = False
-
     def work(self) -> None:
         scene = self.scene
-        part = scene.task(scene.user, scene.moved_on(self.write), self.librdkafka)
+        part = scene.task(scene.user, scene.moved_on(self.write))
         assert commit_write(scene.options(scene.boss), self.write, [part]) is not None
         assert scene.rows() == 1
-
-
-class TasksWithLibrdkafka(Tasks):
-    librdkafka = True
 
 
 class Driver(Role):
@@ -376,7 +353,6 @@ class Reader(Role):
 
 ROLES: dict[str, type[Role]] = {
     "tasks": Tasks,
-    "tasks with librdkafka": TasksWithLibrdkafka,
     "driver": Driver,
     "recovery": Recovery,
     "observer": Observer,

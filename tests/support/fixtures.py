@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import end_one
 from exactly_once.local.jars import connector_jars
-from exactly_once.options import PRODUCERS
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
@@ -153,12 +151,6 @@ class KafkaInput:
         return {"format": "kafka", "options": options}
 
 
-def skip_unless_reached(point: str) -> None:
-    """Skip a test at a point that the producer under test does not have."""
-    if point == "some-sent" and os.environ.get("TEST_PRODUCER") == PRODUCERS[1]:
-        pytest.skip("librdkafka sends by itself: nothing is between two of its Produce requests")
-
-
 def make_bench(connection: Connection, folder: Path, **input_size: int) -> Bench:
     """A bench on the cluster of ``connection``."""
     sink_id = brokers.fresh_name("sink")
@@ -167,7 +159,6 @@ def make_bench(connection: Connection, folder: Path, **input_size: int) -> Bench
     options = {
         **connection.spark(),
         "sink.id": sink_id,
-        "sink.producer": os.environ.get("TEST_PRODUCER", PRODUCERS[0]),
         "topic": topic,
         "checkpointLocation": str(folder / "checkpoint"),
     }

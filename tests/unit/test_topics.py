@@ -10,7 +10,7 @@ from exactly_once.errors import InvalidOption, InvalidRecord
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.topics import TopicRule
-from exactly_once.spark.columns import Columns
+from exactly_once.spark.columns import columns_of
 from tests.unit.test_columns import schema, send
 
 OPTIONS = {"sink.id": "s", "kafka.bootstrap.servers": "h:1", "checkpointLocation": "/c"}
@@ -68,7 +68,7 @@ def test_a_pattern_that_matches_no_topic_is_refused_at_start(allowed: str) -> No
 
 def test_the_row_that_names_a_refused_topic_is_named_and_nothing_is_sent_before() -> None:
     """One row among millions: without its key nobody finds it; with at_least_once what is sent before stays."""
-    columns = Columns.of(schema(value=StringType(), key=BinaryType(), topic=StringType()), None)
+    columns = columns_of(schema(value=StringType(), key=BinaryType(), topic=StringType()), None)
     rows = {
         "value": pa.array(["a", "b", "c"]),
         "key": pa.array([b"k1", b"k2", b"k3"]),
@@ -77,7 +77,7 @@ def test_the_row_that_names_a_refused_topic_is_named_and_nothing_is_sent_before(
     sent: list[object] = []
 
     class Refusing:
-        def send_columns(self, topic: str, records: object) -> None:
+        def send(self, topic: str, *row: object) -> None:
             sent.append(topic)
 
     with pytest.raises(InvalidRecord, match=r"key b'k3'.*eo\.victim\.commit-log.*commit log of a sink"):
@@ -87,6 +87,6 @@ def test_the_row_that_names_a_refused_topic_is_named_and_nothing_is_sent_before(
 
 def test_a_topic_that_is_not_utf_8_is_a_refused_row_and_no_crash() -> None:
     raw = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
-    columns = Columns.of(schema(value=StringType(), topic=StringType()), None)
+    columns = columns_of(schema(value=StringType(), topic=StringType()), None)
     with pytest.raises(InvalidRecord, match="not a name that Kafka allows"):
         send(columns, value=pa.array(["v"]), topic=raw)
