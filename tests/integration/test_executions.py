@@ -157,7 +157,7 @@ def test_a_task_that_may_be_killed_before_it_looks_again_can_begin_nothing_after
         late = LateCheck(stream.connection, stream.sink_id, ticket)
         transaction = PartTransaction(stream.connection, {}, name, ticket.timeout_ms, admin, late)
         stream.committer.abort(0, [stream.part(ticket), None])
-        transaction.send(stream.topic, None, "never")
+        transaction.send(stream.topic, None, b"never")
         with pytest.raises(PrepareFailed):
             transaction.flush(20.0)
     assert stream.open_parts() == 0
