@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.common import median
@@ -21,10 +20,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import mismatches
-from exactly_once.kafka.open_transaction import Opening
-from exactly_once.kafka.produce.records import Records
-from exactly_once.kafka.produce.sender import Routes, Settings
-from exactly_once.kafka.produce.transaction import ArrowTransaction
+from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import describe, end_txn_version
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.participants.kafka import KafkaParticipant
@@ -77,17 +73,17 @@ def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> 
 
     with Admin(connection) as admin, Admin(connection) as of_tasks:
         version = end_txn_version(admin)
-        log, routes = CommitLog(connection, sink_id), Routes(of_tasks)
+        log = CommitLog(connection, sink_id)
         session = Session(log, KafkaParticipant(connection, sink_id))
         _, claim = log.claim(lambda _: Claim(1, "bench", now_ms(), "stream", "bench", 0), Deadline(30))
         for batch in range(repeats):
             handles = []
             for part in range(parts):
                 start = time.perf_counter()
-                opening = Opening(of_tasks, part_id(sink_id, claim.token, part, "0.0"), TIMEOUT_MS, None)
-                transaction = ArrowTransaction(routes, Settings.of({}, 60), opening, version, version >= 5)
+                name = part_id(sink_id, claim.token, part, "0.0")
+                transaction = PartTransaction(connection, {}, name, TIMEOUT_MS, of_tasks)
                 timed("open", start)
-                transaction.send_columns(topic, Records(pa.array([b"key-%d" % part]), pa.array([b"value"])))
+                transaction.send(topic, b"key-%d" % part, b"value")
                 handles.append(transaction.prepare(part, 10))
             t = time.perf_counter()
             described = describe(admin.renew(30), (h.transactional_id for h in handles))

@@ -1,7 +1,7 @@
 """How fast a verification by origin reads, and in how much memory: ``python -m benchmarks.origins --records 20000000``.
 
 The input's records are empty; those of the output have a key, 20 bytes and their origin in a header, in the order in
-which a stream of micro-batches writes them. Both are written without a producer's checks: that part is not measured.
+which a stream of micro-batches writes them.
 """
 
 from __future__ import annotations
@@ -14,26 +14,15 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.errors import check
-from exactly_once.kafka.produce.compression import Codec
-from exactly_once.kafka.produce.record_batches import encode, seal
-from exactly_once.kafka.produce.records import Records
-from exactly_once.kafka.produce.requests import Producer, produce_request
+from exactly_once.kafka.sender import AcknowledgedSender
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops.verify.expected import Expected
 from exactly_once.ops.verify.origin import Origin
 from exactly_once.ops.verify.origins import Question, compare_origins
 
 INPUT, OUTPUT, PARTITIONS = "origins-in", "origins-out", 4
-
-#: Of one partition, in a request: as a producer fills its batches.
-BATCH = 8_000
 
 #: Keys in the output.
 KEYS = 100_000
@@ -65,49 +54,16 @@ def fill(connection: Connection, each: int) -> None:
     with Admin(connection, 60) as admin:
         for topic in (INPUT, OUTPUT):
             admin.create_topic(topic, PARTITIONS, 1, {"retention.ms": "-1"})
-        for start in range(0, each, BATCH):
-            count = min(BATCH, each - start)
-            empty = seal(
-                encode(Records(None, pa.array([b""] * count, pa.binary())), 1, Codec("none")), -1, -1, -1, False
-            )
-            _send(admin, {(INPUT, p): empty for p in range(PARTITIONS)})
-        for start in range(0, each, MICRO_BATCH):
-            _micro_batch(admin, np.arange(start, min(start + MICRO_BATCH, each)))
-
-
-def _micro_batch(admin: Admin, offsets: np.ndarray) -> None:
-    for source in range(PARTITIONS):
-        keys = (offsets * 13 + source) % KEYS
-        for partition in range(PARTITIONS):
-            mine = keys % PARTITIONS == partition
-            rows = offsets[mine]
-            for first in range(0, len(rows), BATCH):
-                some = rows[first : first + BATCH]
-                _send(admin, {(OUTPUT, partition): _encoded(source, some, keys[mine][first : first + BATCH])})
-
-
-def _encoded(source: int, offsets: np.ndarray, keys: np.ndarray) -> bytes:
-    count = len(offsets)
-    names = pa.array(["src"] * count)
-    values = pc.binary_join_element_wise(f"{INPUT}-{source}", pa.array(offsets).cast(pa.string()), "-")
-    headers = pa.ListArray.from_arrays(
-        pa.array(np.arange(count + 1, dtype=np.int32)),
-        pa.StructArray.from_arrays([names, values.cast(pa.binary())], ["key", "value"]),
-    )
-    key = pc.binary_join_element_wise("key", pa.array(keys).cast(pa.string()), "-").cast(pa.binary())
-    records = Records(key, pa.array([b"x" * 20] * count, pa.binary()), headers)
-    return seal(encode(records, 1, Codec("none")), -1, -1, -1, False)
-
-
-def _send(admin: Admin, batches: dict[tuple[str, int], bytes]) -> None:
-    async def question() -> None:
-        request = produce_request(Producer(None, -1, -1), batches, 30_000)
-        answer = await admin.send(request, await admin.leader(next(iter(batches))))
-        for topic in answer.responses:
-            for p in topic.partition_responses:
-                check(p.error_code, "Produce")
-
-    admin.renew(60).ask(question)
+    sender = AcknowledgedSender(connection, {}, "the benchmark's input")
+    for start in range(0, each, MICRO_BATCH):
+        offsets = range(start, min(start + MICRO_BATCH, each))
+        for source in range(PARTITIONS):
+            for offset in offsets:
+                sender.send(INPUT, None, b"", source)
+                key = (offset * 13 + source) % KEYS
+                origin = [("src", b"%s-%d-%d" % (INPUT.encode(), source, offset))]
+                sender.send(OUTPUT, b"key-%d" % key, b"x" * 20, key % PARTITIONS, origin)
+    sender.flush(300)
 
 
 def measure(connection: Connection, records: int) -> None:

@@ -22,10 +22,6 @@ _MASK = (1 << 64) - 1
 _NULL_CELL = b"\xffexactly-once null"
 _NULL = xxh3_64_intdigest(_NULL_CELL)
 
-#: Rows whose cells are Python objects at the same time. With all rows of a batch, their memory leaves the processor's
-#: cache and goes back to the system each time: half as slow again.
-_ROWS_AT_ONCE = 2_000
-
 Cell = bytes | None
 
 
@@ -62,26 +58,6 @@ class RowDigest:
         except TypeError:
             self._sum += sum(map(_pair, keys, values))
 
-    def add_columns(self, keys: pa.Array | None, values: pa.Array) -> None:
-        """Add the rows of two (large) binary columns, as :meth:`add_pairs` does; no keys are as many nulls."""
-        for start in range(0, len(values), _ROWS_AT_ONCE):
-            some = values.slice(start, _ROWS_AT_ONCE).to_pylist()
-            self.add_pairs(
-                keys.slice(start, _ROWS_AT_ONCE).to_pylist() if keys is not None else [None] * len(some), some
-            )
-
-    def add_rows(self, topic: bytes, keys: pa.Array | None, values: pa.Array, places: Iterable[bytes]) -> None:
-        """Add rows of one topic, as :meth:`add` does with topic, key, value and place."""
-        remaining = iter(places)
-        for start in range(0, len(values), _ROWS_AT_ONCE):
-            some = values.slice(start, _ROWS_AT_ONCE)
-            seeds: Iterable[int] = repeat(xxh3_64_intdigest(topic))
-            if keys is not None:
-                seeds = _seeded(keys.slice(start, _ROWS_AT_ONCE), seeds)
-            else:
-                seeds = (_hash(None, seed) for seed in islice(seeds, len(some)))
-            self._sum += sum(map(xxh3_64_intdigest, islice(remaining, len(some)), _seeded(some, seeds)))
-
     def add_batch(self, rows: pa.RecordBatch) -> None:
         """Add the rows of an Arrow batch, every column of them, in the order of the columns."""
         if not rows.num_columns:
@@ -95,13 +71,6 @@ class RowDigest:
 def _pair(key: Cell, value: Cell) -> int:
     seed = xxh3_64_intdigest(key) if key is not None else _NULL
     return xxh3_64_intdigest(value, seed) if value is not None else seed ^ _NULL
-
-
-def _seeded(column: pa.Array, seeds: Iterable[int]) -> Iterable[int]:
-    """The hash of each cell, as a seed for the next cell of its row."""
-    if not column.null_count:
-        return map(xxh3_64_intdigest, column.to_pylist(), seeds)
-    return map(_hash, column.to_pylist(), seeds)
 
 
 def _hash(cell: Cell, seed: int) -> int:

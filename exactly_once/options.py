@@ -137,8 +137,6 @@ class SinkOptions:
         A person's consents for one start; each names what it accepts (:mod:`exactly_once.coordinator.consent`).
     guarantee : Guarantee
         How often a row is in the output, whatever fails.
-    librdkafka : bool
-        True: Python tasks send through librdkafka.
     registry : Registry or None
         The schema registry that gives the ids before keys and values; None: the sink writes them without ids.
     operator : str
@@ -161,7 +159,6 @@ class SinkOptions:
     write_id: str = ""
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     registry: Registry | None = None
-    librdkafka: bool = True
     operator: str = ""
     topics: TopicRule = ANY_TOPIC
 

@@ -29,7 +29,7 @@ VERSIONS = ("3.11", "3.12", "3.13")
 PROMISES = {
     "": """
 import exactly_once, exactly_once.spark.jvm, exactly_once.spark.foreach_batch, exactly_once.ops.cli.commands
-import exactly_once.coordinator.micro_batch, exactly_once.kafka.produce.transaction, exactly_once.local.embedded_broker
+import exactly_once.coordinator.micro_batch, exactly_once.kafka.transaction, exactly_once.local.embedded_broker
 from exactly_once.local.jars import pinned
 assert pinned()
 from importlib.util import find_spec

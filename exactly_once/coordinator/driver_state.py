@@ -108,7 +108,6 @@ class DriverState:
             incarnation=self.incarnation,
             log_end=self.log_end,
             too_long=self.too_long,
-            end_txn_version=self.end_txn_version,
         )
 
     @property

@@ -1,3 +1,3 @@
-"""Everything that talks to Kafka: records by kafka-python's connection or librdkafka, as ``sink.producer`` says; the
-commit log by librdkafka; the control plane by kafka-python.
+"""Everything that talks to Kafka: the records of Python tasks and the commit log by librdkafka; the control plane by
+kafka-python.
 """

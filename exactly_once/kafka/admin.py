@@ -191,11 +191,6 @@ class Admin:
         """Send a request to a broker, to any when ``node`` is None; returns what its answer can be awaited from."""
         return self.client._manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
 
-    def pause(self, seconds: float) -> Awaitable[None]:
-        """Wait that long."""
-        waited: Awaitable[None] = self.client._net.sleep(seconds)
-        return waited
-
     def api_version(self, request: Any) -> int:
         """The highest version of a request that client and brokers know; -1 when they have none in common."""
         try:

@@ -252,11 +252,10 @@ def of_sender(
     name: str,
     topic: str = "",
     key: object = None,
-    value: bytes | str | None = None,
-    alone: bool = True,
+    value: bytes | None = None,
 ) -> ExactlyOnceError:
-    """What it is called when the producer ``name`` fails; with a topic, over a record that it did not take, ``alone``
-    or with others of its batch.
+    """What it is called when the producer ``name`` fails; with a topic, over a record that it did not take, or over the
+    batch that begins with it: librdkafka does not tell which record of a batch the brokers refuse.
     """
     error: KafkaError = e.args[0]
     match cause_of(error):
@@ -290,10 +289,8 @@ def of_sender(
                 else _let_in(error.str()),
             )
         case Cause.RECORD:
-            what = "a record" if alone else "a batch"
             return InvalidRecord(
-                f"the brokers refuse {what} of this part (topic {topic!r}, "
-                f"{'' if alone else 'first '}key {shown(key)}): {_said(error)}",
+                f"the brokers refuse a batch of this part (topic {topic!r}, first key {shown(key)}): {_said(error)}",
                 _RECORD_WAY_OUT.get(error.code(), "Correct the row, or the setting of the topic that refuses it"),
             )
         case Cause.REFUSED:
@@ -319,18 +316,16 @@ def _said(error: KafkaError) -> str:
     return f"{error.str()} ({error.name()})"
 
 
-def of_delivery(
-    error: KafkaError, name: str, where: str, key: object, size: int, alone: bool = True
-) -> ExactlyOnceError:
+def of_delivery(error: KafkaError, name: str, where: str, key: object, size: int) -> ExactlyOnceError:
     """What it is called when the brokers did not take a record for ``where`` (topic-partition) from producer ``name``;
-    ``size`` is its value's. Not ``alone``: the client does not tell which record of the batch they refuse.
+    ``size`` is its value's.
     """
     topic = where.rpartition("-")[0]
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return lacking(["WRITE"], topic, f"{name}: ")
     if cause_of(error) is not Cause.TOO_LARGE:
         of_record = cause_of(error) is Cause.RECORD
-        return of_sender(KafkaException(error), name, topic if of_record else where, key, alone=alone)
+        return of_sender(KafkaException(error), name, topic if of_record else where, key)
     limit = "max.message.bytes" if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else "segment.bytes"
     return InvalidRecord(
         f"the brokers refuse a request of this part because it exceeds {limit} of topic {topic!r}; its largest record "

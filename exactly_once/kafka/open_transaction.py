@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 
-from kafka.errors import KafkaError
-
 from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.transactions import Description, describe, describe_beside, initialisation, initialise
+from exactly_once.kafka.transactions import Description, describe, describe_beside
 from exactly_once.protocol.checksum import mismatch, not_whole
 from exactly_once.protocol.records import Place, PreparedTransaction, Written
 
@@ -19,44 +17,6 @@ OPEN_BUDGET_S = 30.0
 
 #: Of one question.
 _ASK_BUDGET_S = 10.0
-
-
-class Opening:
-    """A transactional id that is being initialised. The commit log is
-    asked behind that: see :mod:`exactly_once.kafka.late`.
-    """
-
-    def __init__(self, admin: Admin, transactional_id: str, timeout_ms: int, late: LateCheck | None):
-        self.transactional_id = transactional_id
-        self._admin = admin
-        self._timeout_ms = timeout_ms
-        self._late = late
-        initialised = initialisation(admin, transactional_id, timeout_ms)
-
-        async def question() -> tuple[tuple[int, int], int]:
-            identity = await initialised()
-            return identity, await admin.end_of((late.topic, 0)) if late is not None else 0
-
-        self._asked = admin.begin(question)
-
-    def wait(self, budget_s: float) -> tuple[int, int]:
-        """Return the producer id and the epoch.
-
-        Raises
-        ------
-        BrokerUnreachable, BrokerRefused, NotAuthorized
-        Fenced, PrepareFailed
-            When the task is too late.
-        """
-        admin = self._admin.renew(budget_s)
-        try:
-            identity, high = admin.run(lambda: self._asked)
-        except KafkaError:  # what may pass, perhaps: once more, as often as the budget allows
-            identity = initialise(admin, self.transactional_id, self._timeout_ms)
-            high = admin.high_watermark(self._late.topic, 0) if self._late is not None else 0
-        if self._late is not None:
-            self._late.judge(high)
-        return identity
 
 
 class OpenTransaction:

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption, PrepareFailed
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+from exactly_once.kafka.digest_scope import CHOOSE, NOW, Headers
 from exactly_once.kafka.errors import of_delivery, of_sender
-from exactly_once.kafka.produce.records import Headers, Records, choices_of
 
 log = logging.getLogger(__name__)
 
@@ -82,13 +82,13 @@ class Sender:
     def send(
         self,
         topic: str,
-        key: bytes | str | None,
-        value: bytes | str | None,
-        partition: int = -1,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int = CHOOSE,
         headers: Headers = None,
-        timestamp_ms: int = 0,
+        timestamp_ms: int = NOW,
     ) -> None:
-        """Queue one record. ``partition`` -1 leaves the choice to the partitioner, ``timestamp_ms`` 0 is now.
+        """Queue one record. :data:`CHOOSE` leaves the partition to the partitioner, :data:`NOW` is the time of sending.
 
         Raises
         ------
@@ -104,11 +104,11 @@ class Sender:
     def _send_slowly(
         self,
         topic: str,
-        key: bytes | str | None,
-        value: bytes | str | None,
-        partition: int = -1,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int = CHOOSE,
         headers: Headers = None,
-        timestamp_ms: int = 0,
+        timestamp_ms: int = NOW,
     ) -> None:
         producer = self._producer
         assert producer is not None
@@ -128,16 +128,6 @@ class Sender:
                     ) from None
             except KafkaException as e:
                 raise of_sender(e, self.name, topic, key, value) from e
-
-    def send_columns(self, topic: str, rows: Records) -> None:
-        """See :class:`~exactly_once.kafka.produce.records.ColumnSender`."""
-        keys = rows.keys.to_pylist() if rows.keys is not None else [None] * len(rows)
-        values = rows.values.to_pylist()
-        if rows.plain:
-            self.send_many(topic, keys, values, rows.bytes)
-            return
-        for key, value, choice in zip(keys, values, choices_of(rows), strict=True):
-            self.send(topic, key, value, *choice)
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
         """Queue many records for one topic; ``size`` is the bytes of all keys and values. The plain case, kept free of
@@ -181,8 +171,7 @@ class Sender:
 
     def _raise_failure(self) -> None:
         if self._failed:
-            # librdkafka fails a whole batch for one record, and does not tell which
-            raise of_delivery(self._failed[0].error, self.name, *self._failed[0][1:], alone=False)
+            raise of_delivery(self._failed[0].error, self.name, *self._failed[0][1:])
 
 
 class AcknowledgedSender(Sender):

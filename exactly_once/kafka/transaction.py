@@ -12,13 +12,13 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from exactly_once.digest import RowDigest
+from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.digest_scope import CHOOSE, MIXED, NOW, PLAIN, Headers, form_of, place_of
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.open_transaction import OPEN_BUDGET_S, OpenTransaction
-from exactly_once.kafka.produce.forms import form_of, joined
-from exactly_once.kafka.produce.records import Headers, Records, place_of
 from exactly_once.kafka.refusal import reason_of
 from exactly_once.kafka.sender import Sender
 from exactly_once.protocol.records import Extent, PreparedTransaction
@@ -66,7 +66,7 @@ class PartTransaction(Sender):
         late: LateCheck | None = None,
     ):
         self._admin = admin
-        self._digest, self._form = RowDigest(), ""
+        self._digest, self._forms = RowDigest(), set[str]()
         self._first_offsets: dict[tuple[str, int], int] = {}
         self._acknowledged: dict[tuple[str, int], int] = {}
         super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
@@ -80,28 +80,25 @@ class PartTransaction(Sender):
         except KafkaException as e:
             raise of_sender(reason_of(e, connection), self.name) from e
 
-    def send_columns(self, topic: str, rows: Records) -> None:
-        """As :meth:`Sender.send_columns`; the handle says what the digest covers."""
-        super().send_columns(topic, rows)
-        self._form = joined(self._form, form_of(rows))
-
     def send(
         self,
         topic: str,
-        key: bytes | str | None,
-        value: bytes | str | None,
-        partition: int = -1,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int = CHOOSE,
         headers: Headers = None,
-        timestamp_ms: int = 0,
+        timestamp_ms: int = NOW,
     ) -> None:
         """As :meth:`Sender.send`; the digest counts all that the row chose."""
         super().send(topic, key, value, partition, headers, timestamp_ms)
-        self._digest.add(topic.encode(), _bytes(key), _bytes(value), place_of(partition, headers, timestamp_ms))
+        self._digest.add(topic.encode(), key, value, place_of(partition, headers, timestamp_ms))
+        self._forms.add(form_of(partition, timestamp_ms))
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
         """As :meth:`Sender.send_many`; the digest counts keys and values."""
         super().send_many(topic, keys, values, size)
         self._digest.add_pairs(keys, values)
+        self._forms.add(PLAIN)
 
     def flush(self, timeout_s: float) -> None:
         """As :meth:`Sender.flush`, also when another producer has initialised the id again meanwhile."""
@@ -126,7 +123,8 @@ class PartTransaction(Sender):
         """
         self.flush(timeout_s)
         written = {p: Extent(max(-1, first), self._acknowledged[p]) for p, first in self._first_offsets.items()}
-        handle = self.open.prepared(part, self.records, self.bytes, self._digest.text, self._form, written)
+        form = MIXED if len(self._forms) > 1 else next(iter(self._forms), "")
+        handle = self.open.prepared(part, self.records, self.bytes, self._digest.text, form, written)
         self._producer = None
         return handle
 
@@ -136,7 +134,9 @@ class PartTransaction(Sender):
             super()._on_delivery(error, message)
             return
         where = message.topic() or "", message.partition() or 0
-        self._first_offsets.setdefault(where, message.offset() or 0)
+        if where not in self._first_offsets:
+            self._first_offsets[where] = message.offset() or 0
+            reach("some-sent")
         self._acknowledged[where] = self._acknowledged.get(where, 0) + 1
 
     def _raise_failure(self) -> None:
@@ -153,7 +153,3 @@ class PartTransaction(Sender):
                 producer.abort_transaction(5.0)
         except KafkaException:  # the sweep finds what is left
             pass
-
-
-def _bytes(cell: bytes | str | None) -> bytes | None:
-    return cell.encode() if isinstance(cell, str) else cell

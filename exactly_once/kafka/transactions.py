@@ -7,7 +7,7 @@ Sources: KIP-98 and KIP-890 (EndTxn), KIP-664 (List- and DescribeTransactions), 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -211,14 +211,12 @@ def _description(admin: Admin, node: int, t: Any) -> Description:
 # -- end --------------------------------------------------------------------------------------------------------------
 
 
-def initialise(admin: Admin, transactional_id: str | None, timeout_ms: int) -> tuple[int, int]:
+def initialise(admin: Admin, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
     """Initialise an id: no producer that was initialised with it before can begin a transaction any more, and what one
     of them has begun is aborted.
 
     Parameters
     ----------
-    transactional_id : str or None
-        None: a producer without transactions, from any broker.
     timeout_ms : int
         transaction.timeout.ms of what is begun with it.
 
@@ -227,13 +225,6 @@ def initialise(admin: Admin, transactional_id: str | None, timeout_ms: int) -> t
     (int, int)
         The producer id and the epoch.
     """
-    return admin.ask(initialisation(admin, transactional_id, timeout_ms))
-
-
-def initialisation(
-    admin: Admin, transactional_id: str | None, timeout_ms: int
-) -> Callable[[], Awaitable[tuple[int, int]]]:
-    """The question that :func:`initialise` asks."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
@@ -243,17 +234,16 @@ def initialisation(
     )
 
     async def question() -> tuple[int, int]:
-        node = (await admin.coordinators([transactional_id]))[transactional_id] if transactional_id else None
+        node = (await admin.coordinators([transactional_id]))[transactional_id]
         try:
             answer = await admin.send(request, node)
             check(answer.error_code, f"InitProducerId of {transactional_id}")
         except KafkaError:
-            if transactional_id:
-                admin.forget_coordinator(transactional_id)
+            admin.forget_coordinator(transactional_id)
             raise
         return answer.producer_id, answer.producer_epoch
 
-    return question
+    return admin.ask(question)
 
 
 def end_one(admin: Admin, transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Outcome:

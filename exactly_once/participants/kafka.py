@@ -26,7 +26,8 @@ from exactly_once.protocol.records import KAFKA, Decision, PreparedTransaction
 from exactly_once.protocol.ticket import Ticket
 
 if TYPE_CHECKING:
-    from exactly_once.participants.kafka_part import KafkaPart, Rows
+    from exactly_once.kafka.rows import Columns
+    from exactly_once.participants.kafka_part import KafkaPart
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     Parameters
     ----------
-    options, rows, ticket
+    options, columns, ticket
         For tasks, which begin parts; a recovery has none of them.
     deadline : Deadline or None
         Of everything together; None: each call has a budget of its own.
@@ -58,23 +59,23 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         connection: Connection,
         sink_id: str,
         options: SinkOptions | None = None,
-        rows: Rows | None = None,
+        columns: Columns | None = None,
         ticket: Ticket | None = None,
         deadline: Deadline | None = None,
     ):
         self._connection = connection
         self._sink_id = sink_id
         self._options = options
-        self._rows = rows
+        self._columns = columns
         self._ticket = ticket
         self.deadline = deadline
         self._admin: Admin | None = None
         self._warned = False
 
     @classmethod
-    def of(cls, options: SinkOptions, rows: Rows | None = None, ticket: Ticket | None = None) -> Self:
+    def of(cls, options: SinkOptions, columns: Columns | None = None, ticket: Ticket | None = None) -> Self:
         """Kafka under the options of a sink."""
-        return cls(options.connection, options.sink_id, options, rows, ticket)
+        return cls(options.connection, options.sink_id, options, columns, ticket)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_admin": None}  # connections stay where they were opened
@@ -98,11 +99,11 @@ class KafkaParticipant(Participant[PreparedTransaction]):
 
     def begin(self, part: PartName) -> KafkaPart:
         """Begin with the first row: a transaction without records cannot be committed."""
-        # for tasks alone: the other processes of a driver need no encoder of records, nor Arrow
+        # for tasks alone: no process of a driver needs Arrow
         from exactly_once.participants.kafka_part import KafkaPart
 
-        assert self._options is not None and self._rows is not None
-        return KafkaPart(self._options, self._rows, self._ticket, part)
+        assert self._options is not None and self._columns is not None
+        return KafkaPart(self._options, self._columns, self._ticket, part)
 
     def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         """Return the handles whose transactions are no longer open, according to their coordinators."""

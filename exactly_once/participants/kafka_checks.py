@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from exactly_once.errors import ExactlyOnceError, InvalidOption, InvalidTransactionTimeout, TopicRecreated
+from exactly_once.errors import ExactlyOnceError, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.survey import UNCLEAN_ELECTION, may_elect_uncleanly
 from exactly_once.kafka.transactions import end_txn_version
@@ -103,24 +103,14 @@ def check_producer(options: SinkOptions, timeout_ms: int) -> None:
     InvalidOption
     """
     # the producers are for tasks, and with them comes Arrow: a process that commits does without both
-    from exactly_once.kafka.produce.sender import Settings
     from exactly_once.kafka.sender import ACKNOWLEDGED, UNACKNOWLEDGED, check_settings
     from exactly_once.kafka.transaction import fixed_settings
     from exactly_once.participants.kafka_part import within
 
-    if not options.librdkafka and options.guarantee is not Guarantee.NONE:
-        try:
-            Settings.of(options.producer, options.delivery_timeout_s)
-        except ValueError as e:
-            raise InvalidOption(
-                f"the options kafka.compression.* do not fit together: {e}", "Correct the option, or remove it"
-            ) from e
     settings, fixed = options.producer, ACKNOWLEDGED
     if options.guarantee is Guarantee.EXACTLY_ONCE:
         settings = within(options, timeout_ms)
         fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
     elif options.guarantee is Guarantee.NONE:
         fixed = UNACKNOWLEDGED
-    if not options.librdkafka:
-        settings = {k: v for k, v in settings.items() if k != "compression.level"}  # its range is not Kafka's
     check_settings(options.connection, settings, fixed)

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from exactly_once.kafka.produce.sender import ArrowSender, Settings, acknowledged
+from exactly_once.kafka.rows import Columns
 from exactly_once.kafka.sender import AcknowledgedSender, UnacknowledgedSender
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter, Scope
-from exactly_once.participants.kafka_part import Rows, routes
 from exactly_once.protocol.records import KAFKA, PreparedTransaction
 
 
@@ -19,13 +18,13 @@ class KafkaDelivery(Participant[PreparedTransaction]):
 
     name = KAFKA
 
-    def __init__(self, options: SinkOptions, rows: Rows):
+    def __init__(self, options: SinkOptions, columns: Columns):
         self._options = options
-        self._rows = rows
+        self._columns = columns
 
     def begin(self, part: PartName) -> PartWriter[PreparedTransaction]:
         """Begin to send."""
-        return _DeliveredPart(self._options, self._rows, f"sink {part.sink_id!r}, part {part.part}")
+        return _DeliveredPart(self._options, self._columns, f"sink {part.sink_id!r}, part {part.part}")
 
     def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
         """There are no handles."""
@@ -40,14 +39,14 @@ class KafkaDelivery(Participant[PreparedTransaction]):
 
 
 class _DeliveredPart(PartWriter[PreparedTransaction]):
-    def __init__(self, options: SinkOptions, rows: Rows, name: str):
+    def __init__(self, options: SinkOptions, columns: Columns, name: str):
         self._options = options
-        self._rows = rows
+        self._columns = columns
         waits = options.guarantee is Guarantee.AT_LEAST_ONCE
-        self._sender = _acknowledged(options, name) if waits else _lasting(options)
+        self._sender = AcknowledgedSender(options.connection, options.producer, name) if waits else _lasting(options)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        self._rows.send(rows, self._sender)
+        self._columns.send(rows, self._sender)
 
     def pre_commit(self) -> None:
         if isinstance(self._sender, UnacknowledgedSender):
@@ -57,12 +56,6 @@ class _DeliveredPart(PartWriter[PreparedTransaction]):
 
     def abort(self) -> None:
         pass
-
-
-def _acknowledged(options: SinkOptions, name: str) -> AcknowledgedSender | ArrowSender:
-    if options.librdkafka:
-        return AcknowledgedSender(options.connection, options.producer, name)
-    return acknowledged(routes(options.connection), Settings.of(options.producer, options.delivery_timeout_s), name)
 
 
 _unacknowledged: dict[str, UnacknowledgedSender] = {}

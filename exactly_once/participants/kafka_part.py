@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -13,10 +12,7 @@ from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.open_transaction import Opening
-from exactly_once.kafka.produce.records import ColumnSender
-from exactly_once.kafka.produce.sender import Routes, Settings
-from exactly_once.kafka.produce.transaction import ArrowTransaction
+from exactly_once.kafka.rows import Columns
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.participant import PartName, PartWriter
@@ -26,23 +22,16 @@ from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
 
 
-class Rows(Protocol):
-    """Rows as records (:class:`exactly_once.spark.columns.Columns`)."""
-
-    def send(self, batch: pa.RecordBatch, sender: ColumnSender) -> None:
-        """Send every row of ``batch``."""
-
-
 class KafkaPart(PartWriter[PreparedTransaction]):
     """With a ``ticket``, a part that is too late or too slow for its batch gives up."""
 
-    def __init__(self, options: SinkOptions, rows: Rows, ticket: Ticket | None, part: PartName):
+    def __init__(self, options: SinkOptions, columns: Columns, ticket: Ticket | None, part: PartName):
         self._options = options
-        self._rows = rows
+        self._columns = columns
         self._ticket = ticket
         self._timeout_ms = ticket.timeout_ms if ticket else DEFAULT_TRANSACTION_TIMEOUT_MS
         self._part = part
-        self._transaction: PartTransaction | ArrowTransaction | None = None
+        self._transaction: PartTransaction | None = None
         self._late = LateCheck(options.connection, part.sink_id, ticket) if ticket else None
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -50,7 +39,7 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         if rows.num_rows:
             transaction = self._transaction = self._transaction or self._begin()
             with self._in_time(transaction):
-                self._rows.send(rows, transaction)
+                self._columns.send(rows, transaction)
 
     def pre_commit(self) -> PreparedTransaction | None:
         """Flush, verify every delivery, and leave the transaction open for the driver."""
@@ -64,23 +53,15 @@ class KafkaPart(PartWriter[PreparedTransaction]):
         if self._transaction is not None:
             self._transaction.abort()
 
-    def _begin(self) -> PartTransaction | ArrowTransaction:
-        options, ticket, connections = self._options, self._ticket, routes(self._options.connection)
-        if options.librdkafka:
-            settings, name = within(options, self._timeout_ms), _id_of(self._part)
-            return PartTransaction(options.connection, settings, name, self._timeout_ms, connections.admin, self._late)
-        return ArrowTransaction(
-            connections,
-            Settings.of(options.producer, options.delivery_timeout_s),
-            # not before the first row: it is a write of its coordinator, and most parts of a shuffle may be empty
-            Opening(connections.admin, _id_of(self._part), self._timeout_ms, self._late),
-            ticket.end_txn_version if ticket else 0,
-            ticket is not None and ticket.implicit,
-            self._late,
+    def _begin(self) -> PartTransaction:
+        """Not before the first row: it is a write of its coordinator, and most parts of a shuffle may be empty."""
+        connection, settings = self._options.connection, within(self._options, self._timeout_ms)
+        return PartTransaction(
+            connection, settings, _id_of(self._part), self._timeout_ms, _admin(connection), self._late
         )
 
     @contextmanager
-    def _in_time(self, transaction: PartTransaction | ArrowTransaction) -> Iterator[None]:
+    def _in_time(self, transaction: PartTransaction) -> Iterator[None]:
         """Give up a transaction that has become too old to be decided, and say that this is why a step in it failed."""
         if (error := self._too_long(transaction)) is not None:
             raise error
@@ -91,7 +72,7 @@ class KafkaPart(PartWriter[PreparedTransaction]):
                 raise error from e
             raise
 
-    def _too_long(self, transaction: PartTransaction | ArrowTransaction) -> ExactlyOnceError | None:
+    def _too_long(self, transaction: PartTransaction) -> ExactlyOnceError | None:
         ticket, took_ms = self._ticket, transaction.open.age_ms
         if ticket is None or took_ms <= limit_ms(ticket.timeout_ms):
             return None
@@ -122,6 +103,6 @@ def _id_of(part: PartName) -> str:
 
 
 @lru_cache(maxsize=4)
-def routes(connection: Connection) -> Routes:
-    """The connections of this worker process, kept over batches, and the leaders that they found."""
-    return Routes(Admin(connection))
+def _admin(connection: Connection) -> Admin:
+    """The connections of this worker process, kept over batches."""
+    return Admin(connection)

@@ -32,8 +32,6 @@ class Ticket:
         The high watermark of the commit log when the tasks were sent out: they know no record from there on.
     too_long : int
         How many executions of this very batch in a row, before this one, were too long.
-    end_txn_version : int
-        Of the decisions of this claim; 0 where there is none to make.
     """
 
     batch: Batch
@@ -45,14 +43,6 @@ class Ticket:
     incarnation: str = ""
     log_end: int = 0
     too_long: int = 0
-    end_txn_version: int = 0
-
-    @property
-    def implicit(self) -> bool:
-        """Whether Produce adds partitions to a transaction itself: where EndTxn 5 ends it (KIP-890). The decision that
-        a replay amends may be of an older version.
-        """
-        return self.end_txn_version >= 5 and self.plan is not Plan.REPLAY
 
 
 def too_late(sink_id: str, ticket: Ticket, state: LogState) -> ExactlyOnceError | None:

@@ -18,6 +18,7 @@ from exactly_once.coordinator import start
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.weaker import DeliveryCoordinator, coordinator_of
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
+from exactly_once.kafka.rows import Columns
 from exactly_once.kafka.schema_registry import Framing, resolve
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.participant import Participant
@@ -26,7 +27,7 @@ from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark.columns import Columns
+from exactly_once.spark.columns import columns_of
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.start import check_participants
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
@@ -122,7 +123,7 @@ class ForeachBatch:
         if self._options.topic is None and "topic" not in df.columns:
             return None
         options = self._options
-        return Columns.of(df.schema, options.topic, options.registry, options.topics)
+        return columns_of(df.schema, options.topic, options.registry, options.topics)
 
     def _outputs(self, columns: Columns | None, ticket: Ticket) -> list[Participant[Any]]:
         """Return every participant. Asks the schema registry once, and not if nothing will be written."""

@@ -32,9 +32,9 @@ from exactly_once.protocol.names import commit_log_topic, namespace, slot_of
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA, Extent, Place, PreparedTransaction
+from exactly_once.protocol.row_schema import check_columns
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
-from exactly_once.spark.columns import Columns
 from exactly_once.spark.modes import check_planned, check_speculation, check_task
 from exactly_once.spark.session import check_jar
 
@@ -234,12 +234,12 @@ def _answer(run: _Run, schema: str, check: Callable[[Batch], None] | None = None
     """Check the columns, plan, and return the ticket for Java's tasks."""
     options = run.coordinator.options
     settings, types = options.java(), StructType.fromJson(json.loads(schema))
-    columns = Columns.of(types, options.topic, options.registry, options.topics)
+    keyed = options.registry is not None and options.registry.frames("key")
+    names = check_columns(((f.name, f.dataType.simpleString()) for f in types.fields), options.topic, keyed)
     ticket = run.coordinator.plan(check)
     framing = run.framing(ticket.plan)
     exactly_once = options.guarantee is Guarantee.EXACTLY_ONCE
-    # the option topic goes before the column
-    read = columns.names - {"topic"} if options.topic is not None else columns.names
+    read = names - {"topic"} if options.topic is not None else names  # the option topic goes before the column
     return {
         "plan": ticket.plan.value,
         "execution": ticket.execution,

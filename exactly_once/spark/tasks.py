@@ -11,6 +11,7 @@ from pyspark import TaskContext
 
 from exactly_once.errors import PrepareFailed, ProtocolViolation
 from exactly_once.failpoints import reach
+from exactly_once.kafka.rows import Columns
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter
 from exactly_once.participants.kafka import KafkaParticipant
@@ -19,7 +20,6 @@ from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.replay import stands_for_lost
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark.columns import Columns
 from exactly_once.spark.gather import together
 from exactly_once.spark.modes import check_task
 

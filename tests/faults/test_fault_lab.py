@@ -114,11 +114,11 @@ def test_each_fault_of_executors_leaves_every_record_there_once(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("seed", "settings"),
     [
-        (1, Settings(producer="librdkafka", timeout_ms=5_000)),
+        (1, Settings(timeout_ms=5_000)),
         (2, Settings(guarantee="at_least_once", origin=True)),
         (3, Settings(guarantee="none", origin=True)),
         (4, Settings(nodes=3, timeout_ms=5_000)),
-        (5, Settings(executors=True, producer="librdkafka", origin=True)),
+        (5, Settings(executors=True, origin=True)),
         (6, Settings(state="HDFSBackedStateStore")),
         (7, Settings(state="RocksDBStateStore", executors=True)),
     ],

@@ -209,8 +209,8 @@ def decide_elsewhere(bench: Bench, batch_id: int) -> None:
     assert claim is not None and claim.query_id is not None
     with Admin(bench.connection) as admin:
         part = PartTransaction(bench.connection, {}, part_id(bench.sink_id, claim.token, 0, "9.0"), 60_000, admin)
-        for key, value in bench.input.expected(slice(batch_id, batch_id + 1)):
-            part.send(bench.topic, key, value)
+        for row in bench.input.expected(slice(batch_id, batch_id + 1)):
+            part.send(bench.topic, *(cell.encode() if cell is not None else None for cell in row))
         handle = part.prepare(0, 30)
         version = end_txn_version(admin)
     digest = batch_in_flight(str(bench.checkpoint)).offsets_digest

@@ -25,6 +25,9 @@ from tests.support.fixtures import Bench, make_bench
 from tests.support.hanging import mark_aborted
 from tests.support.stream import Job, Run, SparkDriver
 
+#: As in test_sender.py, where the test itself flushes between two sends.
+between_requests = pytest.mark.skip(reason="librdkafka sends by itself: nothing is between two of its Produce requests")
+
 
 def one_part(connection: Connection, folder: Path) -> Bench:
     """A sink whose batches have one part, in many small requests."""
@@ -48,6 +51,7 @@ def assert_refused_and_then_written_once(bench: Bench, driver: SparkDriver, run:
     bench.assert_exactly_once()
 
 
+@between_requests
 def test_an_abort_marker_on_one_partition_of_a_part_that_is_being_written(
     connection: Connection, tmp_path: Path, warm: SparkDriver
 ) -> None:
@@ -63,6 +67,7 @@ def test_an_abort_marker_on_one_partition_of_a_part_that_is_being_written(
     assert_refused_and_then_written_once(bench, warm, run, says)
 
 
+@between_requests
 @pytest.mark.long
 def test_a_transaction_that_somebody_ended_between_two_requests_of_its_task(
     own_broker: Callable[..., EmbeddedBroker], tmp_path: Path, warm: SparkDriver
@@ -87,6 +92,7 @@ def test_a_transaction_that_somebody_ended_between_two_requests_of_its_task(
     assert_refused_and_then_written_once(bench, warm, run, says)
 
 
+@between_requests
 @pytest.mark.long
 def test_an_unclean_election_that_loses_the_tail_of_a_prepared_part(
     own_broker: Callable[..., EmbeddedBroker], tmp_path: Path, warm: SparkDriver

@@ -6,6 +6,7 @@ And an open transaction holds back all readers of its partitions, so each part h
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ from exactly_once.participants.kafka import KafkaParticipant
 from exactly_once.protocol.names import attempt_of, part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import PreparedTransaction
-from exactly_once.spark.columns import Columns
+from exactly_once.spark.columns import columns_of
 from tests.support import oracle
 from tests.support.broker import create_topic, fresh_name
 from tests.support.processes import until
@@ -74,7 +75,7 @@ class TestKafka(ParticipantConformance):
             "topic": self.topic,
             "checkpointLocation": "/none",
         }
-        participant = Named.of(SinkOptions.parse(options), Columns.of(types, self.topic))
+        participant = Named.of(SinkOptions.parse(options), columns_of(types, self.topic))
         participant.names = self.names
         return participant
 
@@ -93,7 +94,7 @@ class TestKafka(ParticipantConformance):
         digest = RowDigest()
         for row in (row for batch in rows for row in batch.to_pylist()):
             value = row["value"].encode() if row["value"] is not None else None
-            place = repr((row["partition"], None, 0)).encode()
+            place = struct.pack(">iq", row["partition"], 0)
             digest.add(self.topic.encode(), row["key"].encode(), value, place)
         return digest.text
 

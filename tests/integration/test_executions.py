@@ -28,7 +28,7 @@ from exactly_once.protocol.names import commit_log_topic, part_id
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark.columns import Columns
+from exactly_once.spark.columns import columns_of
 from tests.support import oracle
 from tests.support.broker import create_topic, fresh_name
 from tests.support.processes import until
@@ -58,7 +58,7 @@ class Stream:
     def begin(self, ticket: Ticket, part: int = 0, attempt: str = "0.0") -> KafkaPart:
         """A task that has sent its first row."""
         name = PartName(self.sink_id, ticket.token, ticket.batch.batch_id, part, attempt)
-        writer = KafkaParticipant.of(self.options, Columns.of(SCHEMA, self.topic), ticket).begin(name)
+        writer = KafkaParticipant.of(self.options, columns_of(SCHEMA, self.topic), ticket).begin(name)
         writer.write(pa.RecordBatch.from_pydict({"value": [f"b{ticket.batch.batch_id}-p{part}"]}))
         return writer
 
@@ -136,7 +136,7 @@ def test_a_task_that_may_be_killed_before_it_looks_again_can_begin_nothing_after
         late = LateCheck(stream.connection, stream.sink_id, ticket)
         transaction = PartTransaction(stream.connection, {}, name, ticket.timeout_ms, admin, late)
         stream.coordinator.abort(0, [stream.part(ticket), None])
-        transaction.send(stream.topic, None, "never")
+        transaction.send(stream.topic, None, b"never")
         with pytest.raises(PrepareFailed):
             transaction.flush(20.0)
     assert stream.open_parts() == 0
@@ -227,7 +227,7 @@ def test_a_write_that_is_aborted_tells_its_late_tasks(connection: Connection) ->
     write.abort(0, [None])
     name = PartName(sink_id, ticket.token, 0, 0, "0.0")
     with pytest.raises(ExactlyOnceError, match="too late"):
-        KafkaParticipant.of(options, Columns.of(SCHEMA, topic), ticket).begin(name).write(
+        KafkaParticipant.of(options, columns_of(SCHEMA, topic), ticket).begin(name).write(
             pa.RecordBatch.from_pydict({"value": ["never"]})
         )
     assert oracle.open_parts(connection, sink_id) == 0

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pyspark
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -18,10 +17,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, NotAuthorized
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog, read_log
-from exactly_once.kafka.open_transaction import Opening
-from exactly_once.kafka.produce.records import Records
-from exactly_once.kafka.produce.sender import Routes, Settings
-from exactly_once.kafka.produce.transaction import ArrowTransaction
+from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import end_one
 from exactly_once.local.jars import connector_jars
 from exactly_once.local.java import find_java
@@ -53,12 +49,11 @@ def test_each_client_writes_and_reads_a_record(broker: TokenBroker, endpoint: To
     producer.produce(topic, b"by librdkafka")
     assert producer.flush(20) == 0
     with Admin(connection) as admin:
-        opening = Opening(admin, f"eo:{fresh_name()}:1:0:0.0", 60_000, None)
-        transaction = ArrowTransaction(Routes(admin), Settings.of({}, 60), opening, 5, True)
-        transaction.send_columns(topic, Records(None, pa.array([b"by the sink's own producer"], pa.binary())))
+        transaction = PartTransaction(connection, {}, f"eo:{fresh_name()}:1:0:0.0", 60_000, admin)
+        transaction.send(topic, None, b"by a task")
         handle = transaction.prepare(0, 60)
         assert end_one(admin, handle.transactional_id, handle.producer_id, handle.epoch, True, 5) is Outcome.DONE
-    written = ["by librdkafka", "by the sink's own producer"]
+    written = ["by librdkafka", "by a task"]
     assert [m.value for m in oracle.read(connection, [topic])] == written
     settings = {"group.id": fresh_name(), "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer({**connection.librdkafka(), **settings})

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dagster as dg
-import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -23,10 +22,6 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
 from exactly_once.kafka.leaders import abort_hanging, find_hanging
-from exactly_once.kafka.open_transaction import Opening
-from exactly_once.kafka.produce.records import Records
-from exactly_once.kafka.produce.sender import Routes, Settings
-from exactly_once.kafka.produce.transaction import ArrowTransaction
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.metrics import instruments
@@ -210,25 +205,15 @@ class Scene:
         own = {"sink.id": self.sink_id, "topic": self.output, "write.id": "day"}
         return SinkOptions.parse({**connection.spark(), **own}, batch=True)
 
-    def task(self, connection: Connection, ticket: Ticket, librdkafka: bool = False) -> Part:
+    def task(self, connection: Connection, ticket: Ticket) -> Part:
         """What the task of part 0 does: open, write, prepare."""
         late = LateCheck(connection, self.sink_id, ticket)
-        if librdkafka:
-            with Admin(connection) as admin:
-                part = PartTransaction(
-                    connection, {}, part_id(self.sink_id, ticket.token, 0, "0.0"), 60_000, admin, late
-                )
-                part.send(self.output, None, b"row")
-                handle = part.prepare(0, 30)
-            return replace(empty_part(ticket), handles=(handle,))
+        name = part_id(self.sink_id, ticket.token, 0, "0.0")
         with Admin(connection) as admin:
-            opening = Opening(admin, part_id(self.sink_id, ticket.token, 0, "0.0"), 60_000, late)
-            version = ticket.end_txn_version
-            transaction = ArrowTransaction(Routes(admin), Settings.of({}, 60), opening, version, ticket.implicit, late)
-            transaction.send_columns(self.output, Records(None, pa.array([b"row"], pa.binary())))
-            handle = transaction.prepare(0, 30)
-        made = empty_part(ticket)
-        return replace(made, handles=(handle,))
+            part = PartTransaction(connection, {}, name, 60_000, admin, late)
+            part.send(self.output, None, b"row")
+            handle = part.prepare(0, 30)
+        return replace(empty_part(ticket), handles=(handle,))
 
     def moved_on(self, ticket: Ticket) -> Ticket:
         """The log has a record behind what the driver knew: the task has to read it."""
@@ -266,17 +251,11 @@ class Tasks(Role):
         self.write = WriteCoordinator(scene.options(scene.boss))
         self.ticket = self.write.plan()
 
-    librdkafka = False
-
     def work(self) -> None:
         scene = self.scene
-        part = scene.task(scene.user, scene.moved_on(self.ticket), self.librdkafka)
+        part = scene.task(scene.user, scene.moved_on(self.ticket))
         assert self.write.commit([part]) is not None
         assert scene.rows() == 1
-
-
-class TasksWithLibrdkafka(Tasks):
-    librdkafka = True
 
 
 class Driver(Role):
@@ -400,7 +379,6 @@ class Reader(Role):
 
 ROLES: dict[str, type[Role]] = {
     "tasks": Tasks,
-    "tasks with librdkafka": TasksWithLibrdkafka,
     "driver": Driver,
     "recovery": Recovery,
     "observer": Observer,

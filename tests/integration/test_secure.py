@@ -6,17 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from exactly_once.errors import BrokerUnreachable, NotAuthorized
 from exactly_once.kafka import transaction as kafka_transaction
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.open_transaction import Opening
-from exactly_once.kafka.produce.records import Records
-from exactly_once.kafka.produce.sender import Routes, Settings
-from exactly_once.kafka.produce.transaction import ArrowTransaction
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import end_one
 from exactly_once.protocol.outcomes import Outcome
@@ -41,14 +36,13 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_record_batches_pass_through_tls_whole(secure: SecureBroker, way: str) -> None:
+def test_records_pass_through_tls_whole(secure: SecureBroker, way: str) -> None:
     """Guards against a data path that works on open listeners only: megabytes in one request, cut where TLS cuts."""
     connection, topic = secure.connection(way), create_topic(secure.bootstrap_servers, partitions=3)
     values = [b"%06d" % n + b"x" * SIZE for n in range(ROWS)]
     with Admin(connection) as admin:
-        opening = Opening(admin, f"eo:{fresh_name()}:1:0:0.0", 60_000, None)
-        transaction = ArrowTransaction(Routes(admin), Settings.of({}, 60), opening, 5, True)
-        transaction.send_columns(topic, Records(None, pa.array(values, pa.binary())))
+        transaction = PartTransaction(connection, {}, f"eo:{fresh_name()}:1:0:0.0", 60_000, admin)
+        transaction.send_many(topic, [None] * len(values), values, 0)
         handle = transaction.prepare(0, 60)
         outcome = end_one(admin, handle.transactional_id, handle.producer_id, handle.epoch, True, 5)
     assert outcome is Outcome.DONE
@@ -84,7 +78,7 @@ def test_a_password_that_was_changed_is_named_by_the_task_that_comes_in_with_the
 def test_a_stream_is_written_exactly_once_through_tls(
     secure: SecureBroker, way: str, warm: SparkDriver, tmp_path: Path
 ) -> None:
-    """All clients at once: kafka-python in tasks and on the driver, librdkafka for the commit log."""
+    """All clients at once: librdkafka in tasks and for the commit log, kafka-python in tasks and on the driver."""
     connection = secure.connection(way)
     plain = make_bench(Connection(secure.bootstrap_servers), tmp_path)
     job = replace(plain.job, options={**plain.job.options, **connection.spark()})

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from exactly_once.local.jars import connector_jars
-from exactly_once.local.spark_home import fast_spark_home
+from exactly_once.local.spark_cluster import spark_home
 
 _DRIVER = """
 import json, sys
@@ -37,7 +37,7 @@ spark.stop()
 
 def driver(how: str) -> tuple[dict[str, object], str]:
     """What a driver whose user has the connector as files finds, and what it logs."""
-    environment = {**os.environ, "SPARK_HOME": str(fast_spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", _DRIVER, how, ",".join(connector_jars())]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr[-3000:]

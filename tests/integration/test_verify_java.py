@@ -5,7 +5,6 @@ nor its checker is made.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from exactly_once.participants.kafka import KafkaParticipant
 from exactly_once.participants.kafka_part import KafkaPart
 from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedTransaction
-from exactly_once.spark.columns import Columns
+from exactly_once.spark.columns import columns_of
 from tests.support import broker as brokers
 from tests.support import oracle
 from tests.support.java import Record, read_with_java, running_java
@@ -47,14 +46,14 @@ def jvm() -> Iterator[Any]:
 
 
 class Written:
-    """A sink whose parts its own tasks' code writes, by each producer and codec, and a test decides and ends."""
+    """A sink whose parts its own tasks' code writes, by each codec, and a test decides and ends."""
 
     def __init__(self, connection: Connection):
         topic = brokers.create_topic(connection.bootstrap_servers, partitions=PARTITIONS)
         self.sink = MadeSink(connection, topic)
         self.sink.claim()
 
-    def begin(self, batch: int, part: int, producer: str, codec: str) -> KafkaPart:
+    def begin(self, batch: int, part: int, codec: str) -> KafkaPart:
         """A part with its first rows; an empty key, an empty value and none are among them."""
         options = {
             **self.sink.connection.spark(),
@@ -64,8 +63,7 @@ class Written:
             "kafka.compression.type": codec,
             "kafka.batch.size": "500",  # so that a transaction has several batches in a partition
         }
-        given = replace(SinkOptions.parse(options), librdkafka=producer == "librdkafka")
-        participant = KafkaParticipant.of(given, Columns.of(TYPES, self.sink.topic))
+        participant = KafkaParticipant.of(SinkOptions.parse(options), columns_of(TYPES, self.sink.topic))
         begun = participant.begin(PartName(self.sink.sink_id, self.sink.token, batch, part, "0.0", LOG))
         made = [
             {
@@ -116,15 +114,12 @@ def readers_of(sink: MadeSink, partitions_held: int) -> None:
 def test_verify_and_the_oracle_see_record_by_record_what_javas_consumer_reads(
     jvm: Any, connection: Connection, codecs: tuple[str, ...]
 ) -> None:
-    """A common mistake of writer and checker: the sink's default producer speaks to the brokers by the same library as
-    the checker, so a wrong notion of what is committed, aborted, open or packed in a batch could pass in both.
-    """
+    """A mistake of the checker: a wrong notion of what is committed, aborted, open or packed in a batch."""
     written = Written(connection)
     sink, servers = written.sink, connection.bootstrap_servers
     committed = 0
-    for batch, codec in enumerate(codecs):  # aborted and committed transactions that overlap, of both producers
-        ways = ("arrow", "librdkafka", "arrow", "librdkafka")
-        parts = [written.begin(batch, n, way, codec) for n, way in enumerate(ways)]
+    for batch, codec in enumerate(codecs):  # aborted and committed transactions that overlap
+        parts = [written.begin(batch, n, codec) for n in range(4)]
         handles = [prepared(part) for part in parts]
         first, last, *kept = handles[batch % 4 :] + handles[: batch % 4]  # whose id was aborted commits later on
         sink.end([first], commit=False)
@@ -133,7 +128,7 @@ def test_verify_and_the_oracle_see_record_by_record_what_javas_consumer_reads(
         sink.end([last], commit=False)
         sink.complete(batch)
         committed += sum(h.records for h in kept)
-    under_way = prepared(written.begin(len(codecs), 0, "arrow", "none"))
+    under_way = prepared(written.begin(len(codecs), 0, "none"))
     other = Producer({**connection.librdkafka(), "transactional.id": brokers.fresh_name("other")})
     other.init_transactions(30)
     other.begin_transaction()

@@ -1,6 +1,6 @@
 """The judge: what a reader of the output sees, read with kafka-python's consumer, which the sink does not use.
 
-The connection under it is also that of the sink's default producer, so test_verify_java.py holds it to Java's consumer.
+The connection under it is also that of the sink's control plane, so test_verify_java.py holds it to Java's consumer.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from exactly_once.digest import RowDigest
-from exactly_once.kafka.produce.forms import PLAIN, add_read
+from exactly_once.kafka.digest_scope import PLAIN, add_read
 from exactly_once.kafka.scan import Batch
 from exactly_once.ops.verify.ledger import Ledger, Writer, forms_to_try
 from exactly_once.protocol.log_state import LogState

@@ -23,11 +23,10 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
-from exactly_once.kafka.produce.records import Records
+from exactly_once.kafka.rows import Columns
 from exactly_once.kafka.schema_options import Registry, Side
 from exactly_once.kafka.schema_registry import Framing
-from exactly_once.kafka.sender import Sender
-from exactly_once.spark.columns import Columns
+from exactly_once.spark.columns import columns_of
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -58,9 +57,6 @@ class Producing:
         self.ways.add("general")
         self.sent.append(Sent(topic, key, value, partition, headers, timestamp_ms))
         self.bytes += len(key or b"") + len(value or b"")
-
-    def send_columns(self, topic: str, rows: Records) -> None:
-        Sender.send_columns(self, topic, rows)  # type: ignore[arg-type]
 
     def send_many(self, topic: str, keys: list[Any], values: list[Any], size: int) -> None:
         self.ways.add("fast")
@@ -104,7 +100,7 @@ VALUE = {"value": StringType()}
 )
 def test_a_dataframe_that_sparks_sink_takes_is_taken(types: dict[str, DataType], topic: str | None) -> None:
     """A drop-in: other columns, such as those of Spark's Kafka source, are ignored."""
-    Columns.of(schema(**types), topic)
+    columns_of(schema(**types), topic)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +137,7 @@ def test_a_wrong_schema_is_refused_naming_column_type_and_need(
 ) -> None:
     """Before anything is written, and not by a task on some executor."""
     with pytest.raises(InvalidSchema) as refusal:
-        Columns.of(schema(**types), topic)
+        columns_of(schema(**types), topic)
     assert str(refusal.value).startswith("EO-SCHEMA: ")
     assert what in refusal.value.what
 
@@ -162,48 +158,48 @@ AS_BYTES = [b"a", None, "ä€".encode()]
 @pytest.mark.parametrize("keys", BYTES.values(), ids=BYTES)
 def test_strings_and_bytes_are_written_as_the_same_bytes(keys: pa.Array, values: pa.Array) -> None:
     """UTF-8, as Spark's sink; a null value is a tombstone, a null key no key, and neither is an empty one."""
-    producing = send(Columns.of(schema(value=BinaryType(), key=BinaryType()), "t"), value=values, key=keys)
+    producing = send(columns_of(schema(value=BinaryType(), key=BinaryType()), "t"), value=values, key=keys)
     assert producing.sent == [Sent("t", b, b) for b in AS_BYTES]
     assert producing.bytes == 2 * sum(len(b or b"") for b in AS_BYTES)
 
 
 def test_empty_is_not_null() -> None:
     """A tombstone deletes a key from a compacted topic; an empty value does not."""
-    producing = send(Columns.of(schema(**VALUE), "t"), value=pa.array(["", None]))
+    producing = send(columns_of(schema(**VALUE), "t"), value=pa.array(["", None]))
     assert producing.sent == [Sent("t", None, b""), Sent("t", None, None)]
 
 
 def test_a_batch_of_nulls_only_is_written() -> None:
     """Spark hands over such columns; their size is none."""
-    producing = send(Columns.of(schema(**VALUE), "t"), value=pa.array([None, None], pa.string()))
+    producing = send(columns_of(schema(**VALUE), "t"), value=pa.array([None, None], pa.string()))
     assert (len(producing.sent), producing.bytes) == (2, 0)
 
 
 def test_a_slice_of_a_batch_is_written_as_that_slice() -> None:
     """Arrow buffers are shared: reading one from its beginning would write rows of another batch."""
     values = pa.array(["x", "a", None, "b", "y"]).slice(1, 3)
-    producing = send(Columns.of(schema(**VALUE), "t"), value=values)
+    producing = send(columns_of(schema(**VALUE), "t"), value=values)
     assert [s.value for s in producing.sent] == [b"a", None, b"b"]
     assert producing.bytes == 2
 
 
 def test_the_topic_option_goes_before_the_column() -> None:
     """As with Spark's sink."""
-    columns = Columns.of(schema(value=StringType(), topic=StringType()), "t")
+    columns = columns_of(schema(value=StringType(), topic=StringType()), "t")
     producing = send(columns, value=pa.array(["a"]), topic=pa.array(["other"]))
     assert [s.topic for s in producing.sent] == ["t"]
 
 
 def test_the_topic_column_says_where_each_row_goes() -> None:
     """Guards against rows in a topic that they did not choose."""
-    columns = Columns.of(schema(value=StringType(), topic=StringType()), None)
+    columns = columns_of(schema(value=StringType(), topic=StringType()), None)
     producing = send(columns, value=pa.array(["1", "2", "3"]), topic=pa.array(["a", "b", "a"]))
-    assert [(s.topic, s.value) for s in producing.sent] == [("a", b"1"), ("a", b"3"), ("b", b"2")]
+    assert [(s.topic, s.value) for s in producing.sent] == [("a", b"1"), ("b", b"2"), ("a", b"3")]
 
 
 def test_a_row_without_topic_is_refused_and_nothing_of_its_batch_is_sent() -> None:
     """A row that went nowhere would be lost without a word."""
-    columns = Columns.of(schema(value=StringType(), topic=StringType()), None)
+    columns = columns_of(schema(value=StringType(), topic=StringType()), None)
     producing = Producing()
     batch = pa.record_batch({"value": pa.array(["1", "2"]), "topic": pa.array(["a", None])})
     with pytest.raises(InvalidRecord, match=r"EO-RECORD: a row has no topic .*'topic' is null"):
@@ -213,7 +209,7 @@ def test_a_row_without_topic_is_refused_and_nothing_of_its_batch_is_sent() -> No
 
 def test_a_partition_is_taken_and_null_leaves_the_choice_to_the_key() -> None:
     """The same key must go where Spark's sink puts it: order per key."""
-    columns = Columns.of(schema(value=StringType(), partition=IntegerType()), "t")
+    columns = columns_of(schema(value=StringType(), partition=IntegerType()), "t")
     producing = send(columns, value=pa.array(["a", "b", "c"]), partition=pa.array([3, None, 0], pa.int32()))
     assert [s.partition for s in producing.sent] == [3, -1, 0]
 
@@ -221,13 +217,13 @@ def test_a_partition_is_taken_and_null_leaves_the_choice_to_the_key() -> None:
 @pytest.mark.parametrize("partition", [-1, -7])
 def test_a_negative_partition_is_refused_as_by_the_java_client(partition: int) -> None:
     """It is a bug in the job; -1 would be taken for "any", and the rows spread over partitions nobody expects."""
-    columns = Columns.of(schema(value=StringType(), partition=IntegerType()), "t")
+    columns = columns_of(schema(value=StringType(), partition=IntegerType()), "t")
     with pytest.raises(InvalidRecord, match="partition"):
         send(columns, value=pa.array(["a"]), partition=pa.array([partition], pa.int32()))
 
 
 def headers(*rows: Any) -> list[Any]:
-    columns = Columns.of(schema(value=StringType(), headers=HEADERS), "t")
+    columns = columns_of(schema(value=StringType(), headers=HEADERS), "t")
     producing = send(columns, value=pa.array(["v"] * len(rows)), headers=pa.array(rows, ARROW_HEADERS))
     return [s.headers for s in producing.sent]
 
@@ -256,14 +252,14 @@ def test_a_timestamp_is_milliseconds_since_the_epoch_whatever_the_session_zone(z
     """Spark hands over microseconds in the session's zone; an hour's error moves a record into another window
     downstream."""
     moment = dt.datetime(2013, 1, 1, 10, 0, 0, 123_000, tzinfo=UTC)
-    columns = Columns.of(schema(value=StringType(), timestamp=TimestampType()), "t")
+    columns = columns_of(schema(value=StringType(), timestamp=TimestampType()), "t")
     producing = send(columns, value=pa.array(["a", "b"]), timestamp=pa.array([moment, None], pa.timestamp(unit, zone)))
     assert [s.timestamp_ms for s in producing.sent] == [1_357_034_400_123, 0], "0 is the time of sending"
 
 
 def test_a_timestamp_between_two_milliseconds_is_cut_not_refused() -> None:
     """Spark's clock has microseconds, Kafka's has none: an ordinary current_timestamp() must not fail."""
-    columns = Columns.of(schema(value=StringType(), timestamp=TimestampType()), "t")
+    columns = columns_of(schema(value=StringType(), timestamp=TimestampType()), "t")
     stamps = pa.array([1_357_034_400_123_999], pa.timestamp("us", "UTC"))
     producing = send(columns, value=pa.array(["a"]), timestamp=stamps)
     assert producing.sent[0].timestamp_ms == 1_357_034_400_123
@@ -271,7 +267,7 @@ def test_a_timestamp_between_two_milliseconds_is_cut_not_refused() -> None:
 
 def test_a_time_before_1970_is_refused_as_by_the_java_client() -> None:
     """Brokers take it, and a topic that deletes by time deletes the record at once."""
-    columns = Columns.of(schema(value=StringType(), timestamp=TimestampType()), "t")
+    columns = columns_of(schema(value=StringType(), timestamp=TimestampType()), "t")
     with pytest.raises(InvalidRecord, match="timestamp"):
         send(columns, value=pa.array(["a"]), timestamp=pa.array([-5_000], pa.timestamp("us", "UTC")))
 
@@ -280,7 +276,7 @@ def test_columns_may_come_in_any_order_among_others() -> None:
     """They are taken by name."""
     types = {"x": LongType(), "value": StringType(), "partition": IntegerType(), "key": StringType()}
     producing = send(
-        Columns.of(schema(**types), "t"),
+        columns_of(schema(**types), "t"),
         x=pa.array([1]),
         value=pa.array(["v"]),
         partition=pa.array([2], pa.int32()),
@@ -300,11 +296,11 @@ def test_the_fast_path_and_the_general_one_give_the_same_records(values: pa.Arra
     arrays = {"value": values}
     if with_key:
         types["key"], arrays["key"] = StringType(), pa.array(["k1", None, "k3"])
-    fast = send(Columns.of(schema(**types), "t"), **arrays)
+    fast = send(columns_of(schema(**types), "t"), **arrays)
     nothing = {"partition": pa.nulls(3, pa.int32()), "headers": pa.nulls(3, ARROW_HEADERS)}
-    general_columns = Columns.of(schema(**types, partition=IntegerType(), headers=HEADERS), "t")
+    general_columns = columns_of(schema(**types, partition=IntegerType(), headers=HEADERS), "t")
     general = send(general_columns, **arrays, **nothing)
-    by_topic = send(Columns.of(schema(**types, topic=StringType()), None), **arrays, topic=pa.array(["t"] * 3))
+    by_topic = send(columns_of(schema(**types, topic=StringType()), None), **arrays, topic=pa.array(["t"] * 3))
     assert (fast.ways, general.ways, by_topic.ways) == ({"fast"}, {"general"}, {"general"})
     assert fast.sent == general.sent == by_topic.sent
     assert fast.bytes == general.bytes == by_topic.bytes
@@ -326,7 +322,7 @@ def test_only_keys_and_values_to_one_topic_take_the_fast_path(
     more: dict[str, tuple[DataType, pa.Array]], topic: str | None, way: str
 ) -> None:
     """On it partition, headers and time would be dropped without a word."""
-    columns = Columns.of(schema(**VALUE, **{name: t for name, (t, _) in more.items()}), topic)
+    columns = columns_of(schema(**VALUE, **{name: t for name, (t, _) in more.items()}), topic)
     producing = send(columns, value=pa.array(["v"]), **{name: array for name, (_, array) in more.items()})
     assert producing.ways == {way}
 
@@ -344,7 +340,7 @@ def test_the_schema_id_stands_before_every_key_and_value_and_null_stays_null(val
     arrays = {"value": values, "key": values.take(pa.array([2, 1, 0]))}
     if not plain:
         types["partition"], arrays["partition"] = IntegerType(), pa.nulls(3, pa.int32())
-    producing = send(Columns.of(schema(**types), "t").framed(FRAMING), **arrays)
+    producing = send(columns_of(schema(**types), "t").framed(FRAMING), **arrays)
     assert producing.ways == {"fast" if plain else "general"}
     umlaut = "ä€".encode()
     assert producing.sent == [
@@ -357,7 +353,7 @@ def test_the_schema_id_stands_before_every_key_and_value_and_null_stays_null(val
 
 def test_an_empty_value_is_framed_it_is_a_message() -> None:
     """A Protobuf message of defaults has no bytes; without its id it would be read as damaged."""
-    columns = Columns.of(schema(**VALUE), "t").framed(Framing(value=FRAMING.value))
+    columns = columns_of(schema(**VALUE), "t").framed(Framing(value=FRAMING.value))
     producing = send(columns, value=pa.array(["", None]))
     assert [s.value for s in producing.sent] == [FRAMING.value, None]
 
@@ -365,21 +361,21 @@ def test_an_empty_value_is_framed_it_is_a_message() -> None:
 def test_a_slice_is_framed_as_that_slice_and_the_users_batch_is_left_alone() -> None:
     """Arrow buffers are shared, with the rows beside the slice and with whoever handed them over."""
     values = pa.array([b"x", b"a", None, b"y"]).slice(1, 2)
-    producing = send(Columns.of(schema(**VALUE), "t").framed(FRAMING), value=values)
+    producing = send(columns_of(schema(**VALUE), "t").framed(FRAMING), value=values)
     assert [s.value for s in producing.sent] == [FRAMING.value + b"a", None]
     assert values.to_pylist() == [b"a", None]
 
 
 def test_keys_alone_are_framed_when_only_they_have_a_schema() -> None:
     """Each side has its own switch."""
-    columns = Columns.of(schema(value=StringType(), key=StringType()), "t").framed(Framing(key=FRAMING.key))
+    columns = columns_of(schema(value=StringType(), key=StringType()), "t").framed(Framing(key=FRAMING.key))
     producing = send(columns, value=pa.array(["v"]), key=pa.array(["k"]))
     assert producing.sent == [Sent("t", FRAMING.key + b"k", b"v")]
 
 
 def test_nothing_is_sent_before_the_registry_was_asked() -> None:
     """Guards against an adapter that forgets to: its records would have no id, and no reader."""
-    columns = Columns.of(schema(**VALUE), "t", Registry("http://r", sides=(Side("value", "t-value"),)))
+    columns = columns_of(schema(**VALUE), "t", Registry("http://r", sides=(Side("value", "t-value"),)))
     with pytest.raises(AssertionError, match="registry was not asked"):
         send(columns, value=pa.array(["a"]))
     send(columns.framed(FRAMING), value=pa.array(["a"]))
@@ -388,6 +384,6 @@ def test_nothing_is_sent_before_the_registry_was_asked() -> None:
 def test_a_schema_for_keys_that_are_not_there_is_refused() -> None:
     """The user believes that his keys are written."""
     registry = Registry("http://r", sides=(Side("key", "t-key"), Side("value", "t-value")))
-    Columns.of(schema(value=StringType(), key=StringType()), "t", registry)
+    columns_of(schema(value=StringType(), key=StringType()), "t", registry)
     with pytest.raises(InvalidSchema, match="no column 'key'"):
-        Columns.of(schema(**VALUE), "t", registry)
+        columns_of(schema(**VALUE), "t", registry)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from exactly_once.digest import RowDigest
-from exactly_once.kafka.produce.records import CHOOSE, NOW, Records, digest_columns
+from exactly_once.kafka.digest_scope import CHOOSE, NOW, PLAIN, add_read, form_of, place_of
 from exactly_once.kafka.transaction import PartTransaction
-from tests.support.record_rows import HEADERS
+from tests.support.stream import ROOT
 
 ROWS = [(f"k{n % 7}".encode(), f"v{n}".encode()) for n in range(100)]
 
@@ -85,53 +86,86 @@ def test_an_arrow_batch_counts_every_column() -> None:
     assert batch(1) != batch(2)
 
 
-def cells(seed: int, count: int, nulls: float) -> list[bytes | None]:
-    rng = random.Random(seed)
-    return [None if rng.random() < nulls else rng.randbytes(rng.randint(0, 300)) for _ in range(count)]
+# -- the forms of a part's digest -------------------------------------------------------------------------------------
+
+VECTORS = json.loads((ROOT / "tests" / "data" / "digests.json").read_text())
 
 
-@pytest.mark.parametrize("nulls", [0, 0.1, 1])
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
-def test_columns_have_the_digest_of_their_rows(nulls: float, kind: pa.DataType) -> None:
-    """Guards against a replay that is refused because it took another way to the producer than the lost part."""
-    for count in (0, 1, 5_000):
-        keys, values = cells(1, count, nulls), cells(2, count, nulls / 2)
-        pairs, columns = RowDigest(), RowDigest()
-        pairs.add_pairs(keys, values)
-        columns.add_columns(pa.array([b"x", *keys], kind).slice(1), pa.array(values, kind))
-        assert columns.text == pairs.text
-    pairs, columns = RowDigest(), RowDigest()
-    pairs.add_pairs([None] * len(values), values)
-    columns.add_columns(None, pa.array(values, kind))
-    assert columns.text == pairs.text
+def parse(cell: str | None) -> bytes | None:
+    return None if cell is None else bytes.fromhex(cell)
 
 
-@pytest.mark.parametrize("nulls", [0, 0.1, 1])
-def test_rows_with_places_have_the_digest_of_one_by_one(nulls: float) -> None:
-    """Guards against the same, for rows with headers, partitions or timestamps."""
-    keys, values = cells(3, 4_500, nulls), cells(4, 4_500, nulls / 2)
-    places = [repr((n % 5 - 1, [("k", b"v")] if n % 3 else None, n)).encode() for n in range(4_500)]
-    for absent in (False, True):
-        slow, fast = RowDigest(), RowDigest()
-        for key, value, place in zip(keys, values, places, strict=True):
-            slow.add(b"topic", None if absent else key, value, place)
-        fast.add_rows(b"topic", None if absent else pa.array(keys), pa.array(values), places)
-        assert fast.text == slow.text
+def headers_of(row: dict[str, Any]) -> list[tuple[str, bytes | None]]:
+    return [(key, parse(value)) for key, value in row["headers"]]
 
 
-def test_rows_sent_as_columns_have_the_digest_of_rows_sent_one_by_one() -> None:
-    """Guards against a lost part that is refused as different because it is written again by the other producer."""
-    headers = pa.array([[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], [], None], HEADERS)
-    keys, values = pa.array([b"k", None, b""]), pa.array([b"v", b"", None])
-    for rows in (
-        Records(keys, values, headers, np.array([5, NOW, NOW]), np.array([3, CHOOSE, 0])),
-        Records(None, values, None, None, np.array([CHOOSE, CHOOSE, 1])),
-        Records(keys, values),
-    ):
-        columns, librdkafka = RowDigest(), object.__new__(PartTransaction)
-        digest_columns(columns, "t", rows)
-        librdkafka._digest, librdkafka.records, librdkafka.bytes = RowDigest(), 0, 0
-        librdkafka._form = ""
-        librdkafka._producer = SimpleNamespace(produce=lambda *_, **__: None)  # type: ignore[assignment]
-        librdkafka.send_columns("t", rows)
-        assert columns.text == librdkafka._digest.text
+@pytest.mark.parametrize("vector", VECTORS, ids=[v["name"] for v in VECTORS])
+def test_a_part_has_the_form_and_the_sum_that_every_kind_of_task_gives_it(vector: dict[str, Any]) -> None:
+    """Guards against a part that a Java task wrote, and a Python task, or verify, takes for other rows."""
+    sent: list[Any] = []
+    transaction = object.__new__(PartTransaction)
+    transaction._digest, transaction._forms, transaction.records, transaction.bytes = RowDigest(), set(), 0, 0
+    transaction._producer = SimpleNamespace(produce=lambda *row, **_: sent.append(row))  # type: ignore[assignment]
+    rows = vector["rows"]
+    if vector["form"] == PLAIN:
+        transaction.send_many("t", [parse(r["key"]) for r in rows], [parse(r["value"]) for r in rows], 0)
+    for r in rows if vector["form"] != PLAIN else ():
+        key, value = parse(r["key"]), parse(r["value"])
+        transaction.send(r["topic"], key, value, r["partition"], headers_of(r), r["timestamp_ms"])
+    assert len(sent) == len(rows)
+    assert (transaction._forms, transaction._digest.text) == ({vector["form"]}, vector["digest"])
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=[v["name"] for v in VECTORS])
+def test_what_a_reader_gets_has_the_sum_of_the_rows(vector: dict[str, Any]) -> None:
+    """Guards against a verification that calls a part corrupt: a reader always gets a partition and a timestamp."""
+    digest = RowDigest()
+    for r in vector["rows"]:
+        read = SimpleNamespace(
+            key=parse(r["key"]), value=parse(r["value"]), headers=headers_of(r), timestamp=r["timestamp_ms"] or 77
+        )
+        add_read(digest, vector["form"], r["topic"], r["partition"] if r["partition"] >= 0 else 5, [read])
+    assert digest.text == vector["digest"]
+
+
+#: Of an older version: topic "t", key "k", value "v", one header.
+OF_BEFORE = {
+    "topic": "68e712cefe4ad48f",
+    "topic+partition": "0c54269f246b5ea8",
+    "topic+timestamp": "6d30703a7a1abb51",
+    "topic+partition+timestamp": "d5c71acac6e6f399",
+}
+
+
+@pytest.mark.parametrize("form", OF_BEFORE)
+def test_a_decision_of_before_is_still_verified(form: str) -> None:
+    """Guards against an upgrade after which verify calls every kept part of such a stream corrupt."""
+    digest = RowDigest()
+    read = SimpleNamespace(key=b"k", value=b"v", headers=[("h", None)], timestamp=1_700_000_000_000)
+    add_read(digest, form, "t", 3, [read])
+    assert digest.text == OF_BEFORE[form]
+
+
+def test_rows_of_which_only_some_chose_have_no_form_that_a_reader_could_compute() -> None:
+    """Guards against a part that is called corrupt because a reader cannot know which row chose its partition."""
+    assert {form_of(CHOOSE, NOW), form_of(3, NOW), form_of(CHOOSE, 1), form_of(3, 1)} == {
+        "row",
+        "row+partition",
+        "row+timestamp",
+        "row+partition+timestamp",
+    }
+
+
+def test_places_are_kept_apart() -> None:
+    """Guards against a header that is taken for a part of another, and a null value for an empty one."""
+    places = [
+        [("a", b"b")],
+        [("ab", b"")],
+        [("ab", None)],
+        [("", b"ab")],
+        [("a", None), ("b", None)],
+        [("a", b""), ("b", b"")],
+        None,
+    ]
+    assert len({place_of(CHOOSE, headers, NOW) for headers in places}) == len(places)
+    assert place_of(3, [("\u00e4", None)], 1) == bytes.fromhex("00000003000000000000000100000002c3a4ffffffff")

@@ -86,7 +86,7 @@ def test_a_refused_record_is_named_with_the_broker_s_own_sentence() -> None:
     said = "Compacted topic cannot accept message without key in topic partition orders-0."
     error = of_delivery(KafkaError(KafkaError.INVALID_RECORD, said), "part", "orders-0", b"k-17", 9)
     assert isinstance(error, InvalidRecord) and not error.restart_heals
-    assert "topic 'orders', key b'k-17'" in error.what and said.rstrip(".") in error.what
+    assert "topic 'orders', first key b'k-17'" in error.what and said.rstrip(".") in error.what
 
 
 #: What a broker in Java says of a client's certificate that has run out, as Python shows it.

@@ -41,13 +41,6 @@ def test_what_a_transaction_forbids_is_refused_at_the_start(changes: dict[str, s
         check(**changes, sink_guarantee=guarantee)
 
 
-def test_a_level_that_the_codec_does_not_have_is_refused_at_the_start() -> None:
-    """Guards against an error without a code, in every task."""
-    check(kafka_compression_type="zstd", kafka_compression_zstd_level="12")
-    with pytest.raises(InvalidOption, match=r"compression\.level"):
-        check(kafka_compression_type="zstd", kafka_compression_zstd_level="99")
-
-
 def test_the_level_of_another_codec_has_no_effect() -> None:
     """Guards against gzip's level for lz4, which has others."""
     options = SinkOptions.parse({**GOOD, "kafka.compression.type": "lz4", "kafka.compression.gzip.level": "9"})

@@ -11,7 +11,7 @@ from exactly_once.errors import InvalidOption, InvalidRecord
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.topics import TopicRule
-from exactly_once.spark.columns import Columns
+from exactly_once.spark.columns import columns_of
 from tests.unit.test_columns import schema, send
 
 OPTIONS = {"sink.id": "s", "kafka.bootstrap.servers": "h:1", "checkpointLocation": "/c"}
@@ -69,7 +69,7 @@ def test_a_pattern_that_matches_no_topic_is_refused_at_start(allowed: str) -> No
 
 def test_the_row_that_names_a_refused_topic_is_named_and_nothing_is_sent_before() -> None:
     """One row among millions: without its key nobody finds it; with at_least_once what is sent before stays."""
-    columns = Columns.of(schema(value=StringType(), key=BinaryType(), topic=StringType()), None)
+    columns = columns_of(schema(value=StringType(), key=BinaryType(), topic=StringType()), None)
     rows = {
         "value": pa.array(["a", "b", "c"]),
         "key": pa.array([b"k1", b"k2", b"k3"]),
@@ -78,7 +78,7 @@ def test_the_row_that_names_a_refused_topic_is_named_and_nothing_is_sent_before(
     sent: list[object] = []
 
     class Refusing:
-        def send_columns(self, topic: str, records: object) -> None:
+        def send(self, topic: str, *row: object) -> None:
             sent.append(topic)
 
     with pytest.raises(InvalidRecord, match=r"key b'k3'.*eo\.victim\.commit-log.*commit log of a sink"):
@@ -91,6 +91,6 @@ def test_a_topic_that_kafka_does_not_allow_is_a_refused_row_with_its_key_and_no_
     """Wedge: a UnicodeDecodeError, or a refusal of the broker that names no row."""
     lengths = np.array([0, 1, 1 + len(topic)], np.int32)
     raw = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(lengths), pa.py_buffer(b"t" + topic)])
-    columns = Columns.of(schema(value=StringType(), key=BinaryType(), topic=StringType()), None)
+    columns = columns_of(schema(value=StringType(), key=BinaryType(), topic=StringType()), None)
     with pytest.raises(InvalidRecord, match=r"a row \(key b'k2'\) names the topic .* not a name that Kafka allows"):
         send(columns, value=pa.array(["a", "b"]), key=pa.array([b"k1", b"k2"]), topic=raw)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from exactly_once.kafka.produce.forms import MIXED
+from exactly_once.kafka.digest_scope import MIXED
 from exactly_once.ops.verify import judge
 from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.ops.verify.judge import Verdict, judge_decisions, latest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exactly_once.kafka.produce.forms import FORMS, MIXED
+from exactly_once.kafka.digest_scope import FORMS, MIXED
 from exactly_once.ops.verify.ledger import Ledger, digest_of, forms_to_try
 from tests.support.read_back import TOPIC, ReadBack
 
@@ -112,9 +112,9 @@ def test_a_marker_without_records_is_of_no_transaction() -> None:
 
 def test_digests_are_computed_only_in_the_forms_that_count() -> None:
     """A check that takes five times as long; a decided part that is compared in no form."""
-    forms_of = forms_to_try({OURS: "topic", (2, 0): "", (3, 0): "plain"}, frozenset({1, 2, 3, 4}))
-    assert forms_of(OURS) == ("topic",) and forms_of((2, 0)) == FORMS and forms_of((4, 0)) == ("plain", "topic")
-    assert forms_of(AGAIN) == ("plain", "topic") and forms_of(THEIRS) is None
+    forms_of = forms_to_try({OURS: "row", (2, 0): "", (3, 0): "plain"}, frozenset({1, 2, 3, 4}))
+    assert forms_of(OURS) == ("row",) and forms_of((2, 0)) == FORMS and forms_of((4, 0)) == ("plain", "row")
+    assert forms_of(AGAIN) == ("plain", "row") and forms_of(THEIRS) is None
     assert forms_to_try({}, frozenset({4}))((4, 0)) == FORMS
     out = ReadBack()
     out.write(OURS, ["a"])

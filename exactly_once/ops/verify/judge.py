@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from exactly_once.kafka.admin import Partition
-from exactly_once.kafka.produce.forms import FORMS, MIXED, TIMESTAMP
+from exactly_once.kafka.digest_scope import FORMS, MIXED, TIMESTAMP
 from exactly_once.ops.findings import batch_name
 from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
 from exactly_once.ops.verify.ledger import Ledger, Span, digest_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Partition
-from exactly_once.kafka.produce.forms import FORMS, MIXED, add_read
+from exactly_once.kafka.digest_scope import FORMS, MIXED, add_read
 from exactly_once.kafka.scan import Batch
 
 #: Producer id and epoch.

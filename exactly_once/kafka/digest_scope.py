@@ -1,0 +1,67 @@
+"""What a part's digest covers, so that it can be computed again from the records that a reader gets.
+
+The digest is over the rows as the query made them. A record shows its partition and its timestamp whether its row chose
+them or not, so the handle names the form of its digest, which says which. Java tasks compute the same
+(``tests/data/digests.json``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from exactly_once.digest import RowDigest
+
+Headers = Sequence[tuple[str, bytes | None]] | None
+
+#: A row's partition when the partitioner chooses, and its timestamp when that is the time of sending.
+CHOOSE, NOW = -1, 0
+
+#: Keys and values alone.
+PLAIN = "plain"
+
+#: Also the topic and the place; and, with these words behind it, the partition, the timestamp.
+ROW, PARTITION, TIMESTAMP = "row", "+partition", "+timestamp"
+
+#: The same of older versions, whose places were text: kept decisions have it.
+TOPIC = "topic"
+
+#: Some rows of the part chose their partition (or timestamp) and others did not: a reader cannot tell which.
+MIXED = "mixed"
+
+#: What to try for a handle that does not say: its version is older still.
+FORMS = (PLAIN, TOPIC, TOPIC + PARTITION, TOPIC + TIMESTAMP, TOPIC + PARTITION + TIMESTAMP)
+
+
+def form_of(partition: int, timestamp_ms: int) -> str:
+    """Return the form of the digest of a row with a place."""
+    return f"{ROW}{PARTITION if partition != CHOOSE else ''}{TIMESTAMP if timestamp_ms != NOW else ''}"
+
+
+def place_of(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
+    """What a row chose beside its topic, key and value: big-endian, a length before each text, -1 for a null value."""
+    place = struct.pack(">iq", partition, timestamp_ms)
+    for name, value in headers or ():
+        key = name.encode()
+        place += struct.pack(">i", len(key)) + key + struct.pack(">i", -1 if value is None else len(value))
+        place += value or b""
+    return place
+
+
+def add_read(digest: RowDigest, form: str, topic: str, partition: int, records: Iterable[Any]) -> None:
+    """Add records as kafka-python reads them (``key``, ``value``, ``headers``, ``timestamp``) to the digest, as their
+    rows were.
+    """
+    if form == PLAIN:
+        pairs = [(r.key, r.value) for r in records]
+        digest.add_pairs([key for key, _ in pairs], [value for _, value in pairs])
+        return
+    name, chosen = topic.encode(), partition if PARTITION in form else CHOOSE
+    place: Callable[[int, Headers, int], bytes] = _repr_of_place if form.startswith(TOPIC) else place_of
+    for r in records:
+        digest.add(name, r.key, r.value, place(chosen, r.headers, r.timestamp if TIMESTAMP in form else NOW))
+
+
+def _repr_of_place(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
+    return repr((partition, headers or None, timestamp_ms)).encode()
