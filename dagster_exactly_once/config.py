@@ -1,14 +1,20 @@
 """The configuration of ops: typed, checked before a run starts, explained in the launchpad."""
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, create_model
 
 from dagster_exactly_once.names import UNDER_WAY_POLICY_S
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.verify.run import BATCHES, SETTLE_S
 from exactly_once.options import SECRET_OPTIONS
+from exactly_once.protocol.names import check_sink_id
+
+#: In place of a stream's name, which has no dash: the sink of a stream that was renamed, or that nothing here declares.
+ANOTHER_SINK = "another-sink"
 
 
 class Mode(Enum):
@@ -177,7 +183,7 @@ class BackfillConfig(dg.Config):
 class RecoveryConfig(dg.Config):
     """What a recovery works on."""
 
-    sink_id: str = Field(description="The sink to bring to rest.")
+    stream: Enum = Field(description="The stream whose sink to bring to rest.")
     take_over: bool = Field(
         default=False,
         description="Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost.",
@@ -195,12 +201,13 @@ class RecoveryConfig(dg.Config):
         default=False,
         description="Start the stream again: the sensor exactly_once_liveness does so when this run has succeeded.",
     )
+    sink_id: str = Field(default="", description=f"For stream: {ANOTHER_SINK}, the sink that no stream here declares.")
 
 
 class HangingConfig(dg.Config):
     """What ``end_hanging`` works on."""
 
-    sink_id: str = Field(description="The sink whose readers wait.")
+    stream: Enum = Field(description="The stream whose readers wait.")
     transaction: str = Field(
         default="",
         description="The hanging transaction to end, as the dry run and the sensor name it: topic-partition@offset.",
@@ -213,12 +220,13 @@ class HangingConfig(dg.Config):
         description="What ending the transaction does, typed out as the dry run prints it; empty where it prints none.",
     )
     reason: str = Field(default="", description="Why, for the audit trail.")
+    sink_id: str = Field(default="", description=f"For stream: {ANOTHER_SINK}, the sink that no stream here declares.")
 
 
 class RepairConfig(dg.Config):
     """What ``checkpoint_repair`` works on."""
 
-    sink_id: str = Field(description="The sink of the stream.")
+    stream: Enum = Field(description="The stream whose checkpoint to repair.")
     checkpoint: str = Field(
         default="", description="Checkpoint location; empty: the location for which the sink was last claimed."
     )
@@ -245,3 +253,32 @@ class RepairConfig(dg.Config):
         description="Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",
     )
     reason: str = Field(default="", description="Why, for the audit trail.")
+    sink_id: str = Field(default="", description=f"For stream: {ANOTHER_SINK}, the sink that no stream here declares.")
+
+
+def with_streams(config: type[dg.Config], sink_ids: Mapping[str, str]) -> type[dg.Config]:
+    """Return ``config`` with the streams of a code location, by name, as the choice of its field ``stream``."""
+    streams = Enum("ExactlyOnceStream", {**sink_ids, ANOTHER_SINK: ""})  # type: ignore[misc]
+    # Dagster's refusal of a wrong value does not say which ones it takes
+    said = f"{config.model_fields['stream'].description} One of {', '.join(member.name for member in streams)}."
+    own: Any = {"stream": (streams, Field(description=said))}
+    return create_model(config.__name__, __base__=config, __doc__=config.__doc__, **own)
+
+
+def sink_of(config: RecoveryConfig | RepairConfig | HangingConfig) -> str:
+    """Return the id of the sink that a person chose, by the stream's name or else by itself.
+
+    Raises
+    ------
+    InvalidOption
+        ``sink_id`` contradicts the chosen stream, or is no id of a sink.
+    """
+    if config.stream.name == ANOTHER_SINK:
+        return check_sink_id(config.sink_id)
+    chosen = str(config.stream.value)
+    if config.sink_id not in ("", chosen):
+        raise InvalidOption(
+            f"stream is {config.stream.name}, whose sink is {chosen}, and sink_id is {config.sink_id}",
+            f"Leave sink_id empty; for the sink {config.sink_id}, choose stream: {ANOTHER_SINK}",
+        )
+    return chosen

@@ -174,7 +174,7 @@ def test_failures_of_two_streams_are_recovered_in_one_tick(instance):
     failed = {s.sink_id: new(instance, s, S.FAILURE) for s in BOTH}
     requests = tick(instance, "exactly_once_run_failure").run_requests
     assert {r.tags[TAG_RECOVERS]: r.tags[TAG_RESTART_OF] for r in requests} == failed
-    assert {r.run_config["ops"][RECOVERY_OP]["config"]["sink_id"] for r in requests} == {"orders", "clicks"}
+    assert {r.run_config["ops"][RECOVERY_OP]["config"]["stream"] for r in requests} == {s.name for s in BOTH}
     assert {r.job_name for r in requests} == {RECOVERY_JOB} and len({r.run_key for r in requests}) == 2
 
 
