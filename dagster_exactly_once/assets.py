@@ -74,17 +74,19 @@ def completed_asset(stream: Stream) -> dg.AssetSpec:
     """Make the asset of the windows of event time that the stream has completed; the stream's runs materialize them."""
     assert stream.complete is not None
     first = stream.outputs[0]
-    kind = dg.HourlyPartitionsDefinition if stream.complete.every == "hour" else dg.DailyPartitionsDefinition
-    start = f"{stream.complete.start}-00:00" if stream.complete.every == "hour" else stream.complete.start
+    windows = stream.complete
+    kind = dg.HourlyPartitionsDefinition if windows.every == "hour" else dg.DailyPartitionsDefinition
+    start = f"{windows.start}-00:00" if windows.every == "hour" else windows.start
+    end = windows.until.strftime(windows.format) if windows.until is not None else None
     return dg.AssetSpec(
         stream.completed,
         deps=[spec.key for spec in stream.outputs],
         group_name=first.group_name,
         owners=first.owners,
         kinds={"kafka"},
-        partitions_def=kind(start_date=start),
+        partitions_def=kind(start_date=start, end_date=end),
         description=(
-            f"The {stream.complete.every}s (UTC) of event time whose records are completely in "
+            f"The {windows.every}s (UTC) of event time whose records are completely in "
             f"{', '.join(stream.topics)}: the stream materializes each when the watermark has passed it and the batch "
             "is committed. Build on this asset what needs complete data."
         ),

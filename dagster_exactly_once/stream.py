@@ -26,7 +26,7 @@ from dagster_exactly_once.errors import BadDeclaration, check_day
 from dagster_exactly_once.function import Transform, config_of
 from dagster_exactly_once.inputs import KafkaTopic, Source, check_parameters, sources_of
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
-from dagster_exactly_once.outputs import check_keys, outputs_of, topic_of
+from dagster_exactly_once.outputs import Outputs, check_keys, outputs_of, topic_of
 from dagster_exactly_once.private import is_valid_cron_schedule
 from dagster_exactly_once.sensors.stream import StreamSpec
 from dagster_exactly_once.streaming.complete import Complete
@@ -239,7 +239,7 @@ class Stream:
 def exactly_once_stream(
     *,
     source: Source,
-    outputs: Sequence[dg.AssetSpec | str],
+    outputs: Outputs,
     name: str | None = None,
     sink_id: str | None = None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
@@ -268,9 +268,10 @@ def exactly_once_stream(
     source : KafkaTopic, str, or a sequence or mapping of them
         The input topic; a name alone begins at ``earliest``. Several: a sequence, and each parameter of the function is
         called what its topic is; or a mapping from parameter to topic.
-    outputs : sequence of AssetSpec or str
-        The topics to write, each an asset; a string is its key, like ``orders_clean`` or ``shop/orders_clean``. The
-        topic is the last part of the key, unless the metadata ``exactly_once/topic`` names another one.
+    outputs : AssetSpec, str, or a sequence of them
+        The topic to write, or several, each an asset; a string is its key, like ``orders_clean`` or
+        ``shop/orders_clean``. The topic is the last part of the key, unless the metadata ``exactly_once/topic`` names
+        another one.
     name : str, optional
         Names the job ``<name>_stream``, the op ``stream_<name>`` and the asset ``<name>_transactions``; the function's
         own name by default.
@@ -352,7 +353,7 @@ def observed_stream(
     name: str,
     *,
     source: Source,
-    outputs: Sequence[dg.AssetSpec | str],
+    outputs: Outputs,
     sink_id: str | None = None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
     participants: Participants | None = None,

@@ -76,6 +76,14 @@ def test_the_smallest_declaration_is_complete():
     }
 
 
+@pytest.mark.parametrize("outputs", ["paid", dg.AssetSpec("paid"), ["paid"]])
+def test_one_output_is_said_like_one_source(outputs):
+    """outputs="paid" declared four topics: p, a, i and d."""
+    stream = exactly_once_stream(source="orders", outputs=outputs, name="s")(lambda events: events)
+    assert stream.topics == ("paid",)
+    assert observed_stream("elsewhere", source="orders", outputs=outputs).topics == ("paid",)
+
+
 def test_everything_that_is_declared_reaches_dagster():
     defs = everything.definitions(resources=RESOURCES)
     graph, repository = defs.resolve_asset_graph(), defs.get_repository_def()
@@ -168,6 +176,10 @@ def test_a_wrong_declaration_is_refused_when_the_code_loads(change, says):
     [
         (lambda: Complete("week", "2026-01-01"), "'week' is no window. Use Complete.hourly"),
         (lambda: Complete.daily("January"), "Complete: 'January' is no day. Write it like 2026-01-31"),
+        (
+            lambda: Complete.hourly("2026-01-31", "2026-01-30"),
+            "2026-01-30 is before the first",
+        ),
         (lambda: Backfill.daily("2026-13-01"), "Backfill: '2026-13-01' is no day"),
         (lambda: Backfill.daily("2026-01-01", "20260131"), "Backfill: '20260131' is no day"),
     ],
