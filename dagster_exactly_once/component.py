@@ -29,6 +29,7 @@ class Source(dg.Model, dg.Resolvable):
     )
     start_from: str = Field(default=EARLIEST, description="earliest, latest, or a date or time.")
     options: dict[str, str] = Field(default={}, description="More options of Spark's Kafka source.")
+    asset: bool = Field(default=True, description="False where this code location declares the topic's asset itself.")
 
 
 class Output(dg.Model, dg.Resolvable):
@@ -95,7 +96,7 @@ class Declared(dg.Model, dg.Resolvable):
         outputs = [Output(topic=o) if isinstance(o, str) else o for o in made]
         return {
             "name": self.name,
-            "source": {s.name or s.topic: KafkaTopic(s.topic, s.start_from, s.options) for s in sources},
+            "source": {s.name or s.topic: KafkaTopic(s.topic, s.start_from, s.options, s.asset) for s in sources},
             "outputs": [_spec(output) for output in outputs],
             "sink_id": self.sink_id,
             "column_schema": self.column_schema,

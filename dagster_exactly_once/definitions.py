@@ -12,6 +12,7 @@ import dagster as dg
 from dagster_exactly_once.assets import (
     backfill_job,
     completed_asset,
+    source_assets,
     stream_asset,
     stream_job,
     streams_asset,
@@ -49,9 +50,10 @@ def exactly_once_definitions(
 ) -> dg.Definitions:
     """Make the assets, jobs, sensors, checks and schedules of ``streams``: call it once for a code location.
 
-    For each stream: its outputs and its transactions as assets, the job ``<name>_stream``, its checks, the job
-    ``<name>_verify`` with its schedule, and what its backfill needs. For all together: the jobs ``recovery``,
-    ``checkpoint_repair``, ``end_hanging`` and ``stream_checks`` with its schedule, and one sensor of each kind.
+    For each stream: its inputs, its outputs and its transactions as assets, the job ``<name>_stream``, its checks, the
+    job ``<name>_verify`` with its schedule, and what its backfill needs. For all together: the jobs
+    ``exactly_once_recovery``, ``exactly_once_checkpoint_repair``, ``exactly_once_end_hanging`` and
+    ``exactly_once_stream_checks`` with its schedule, and one sensor of each kind.
 
     Parameters
     ----------
@@ -83,10 +85,11 @@ def exactly_once_definitions(
     watched = [*specs, *(s.backfill_spec for s in backfills)]
     return dg.Definitions(
         assets=[
+            *source_assets(streams),
             *(stream_asset(s) for s in managed),
             *(spec for s in streams if not s.managed for spec in s.outputs),
             *(transactions_asset(s) for s in streams),
-            streams_asset(streams),
+            streams_asset(),
             *(completed_asset(s) for s in streams if s.complete is not None),
             *(backfill_asset(s) for s in backfills),
         ],

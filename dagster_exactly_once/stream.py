@@ -146,14 +146,29 @@ class Stream:
         return tuple(topic.name for topic in self.sources.values())
 
     @cached_property
-    def source_keys(self) -> tuple[dg.AssetKey, ...]:
-        """The assets of the input topics."""
+    def inputs(self) -> tuple[dg.AssetSpec, ...]:
+        """The assets of the input topics, also of those that somebody else declares."""
         return tuple(
-            self.translator.get_asset_key(
-                StreamTopic(self.name, topic, True, self.bootstrap_servers, dg.AssetSpec(dg.AssetKey([topic])))
+            translated(
+                self.translator,
+                StreamTopic(self.name, topic, True, self.bootstrap_servers, self._input(topic)),
+                (),
             )
             for topic in self.source_topics
         )
+
+    def _input(self, topic: str) -> dg.AssetSpec:
+        return dg.AssetSpec(
+            dg.AssetKey([topic]),
+            group_name=self.group_name,
+            kinds={"kafka"},
+            description=f"A topic that the stream {self.name} reads. Each stream that does reports its lag here.",
+        )
+
+    @cached_property
+    def source_keys(self) -> tuple[dg.AssetKey, ...]:
+        """The keys of the assets of the input topics."""
+        return tuple(spec.key for spec in self.inputs)
 
     @cached_property
     def spec(self) -> StreamSpec:
@@ -166,6 +181,7 @@ class Stream:
             sources=self.source_topics,
             outputs=self.topics,
             asset_keys=tuple(spec.key.to_user_string() for spec in self.outputs),
+            source_keys=tuple(key.to_user_string() for key in self.source_keys),
             asset=f"{self.name}_transactions",
             managed=self.managed,
         )

@@ -58,12 +58,15 @@ class Window:
         Open transactions of the sink, at the end of the window.
     seconds : float
         The length of the window.
+    lags : tuple of int
+        The lag on each input topic.
     """
 
     batches: tuple[Batch, ...]
     lag: int
     open_transactions: int
     seconds: float
+    lags: tuple[int, ...] = ()
 
     @property
     def last_batch(self) -> int | None:
