@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,8 @@ def exactly_once_definitions(
             run_failure_sensor([s.spec for s in managed]),
             liveness_sensor([s.spec for s in managed], stream_jobs),
         ],
-        resources={**(resources or {}), MEMORY: dg.mem_io_manager, NOTIFY: notify or Notifier()},
+        # first of all: a merge with the definitions of other streams stops at it, and says what to call
+        resources={_OncePerLocation(NOTIFY): copy(notify or Notifier()), **(resources or {}), MEMORY: _memory},
     )
 
 
@@ -146,6 +148,21 @@ def exactly_once_resources(
         "restart_policy": RestartPolicy.from_environment("EXACTLY_ONCE_RESTART_"),
         "watch_policy": WatchPolicy.from_environment("EXACTLY_ONCE_WATCH_"),
     }
+
+
+class _OncePerLocation(str):
+    """The key of a resource of all streams, which ``Definitions.merge`` formats into its refusal of a second one."""
+
+    def __format__(self, spec: str) -> str:
+        return (
+            f"{self!s}, which all streams of a code location share: call exactly_once_definitions(first, second, ...) "
+            "once, with all of them"
+        )
+
+
+@dg.io_manager(description="Passes on what the steps of a recovery find, in the memory of its process. Nothing to set.")
+def _memory(context: dg.InitResourceContext) -> dg.InMemoryIOManager:
+    return dg.InMemoryIOManager()  # type: ignore[no-untyped-call]
 
 
 def _local_spark(work_dir: str, checkpoints: str) -> SparkSessionResource:

@@ -15,6 +15,8 @@ from dagster_exactly_once import (
     exactly_once_stream,
     observed_stream,
 )
+from dagster_exactly_once.names import NOTIFY
+from dagster_exactly_once.notify import Notifier, WebhookNotifier
 from exactly_once.errors import ExactlyOnceError, InvalidOption
 from exactly_once.participants.files import FileParticipant
 
@@ -238,6 +240,19 @@ def test_two_streams_cannot_share_a_sink_an_output_or_a_name():
         other = exactly_once_stream(source="raw", **change)(lambda events: events)
         with pytest.raises(BadDeclaration, match=says):
             exactly_once_definitions(clean_orders, other)
+
+
+@pytest.mark.parametrize("shared", [RESOURCES, None])
+@pytest.mark.parametrize("notify", [WebhookNotifier(url=dg.EnvVar("HOOK")), None])
+def test_definitions_of_two_streams_that_are_merged_say_what_to_call(shared, notify):
+    """Merging is Dagster's own way, and its refusal named a resource: "different resources with same key 'kafka'"."""
+    streams = [exactly_once_stream(name=n, source="orders", outputs=f"{n}_out")(lambda events: events) for n in "ab"]
+    each = [stream.definitions(resources=shared, notify=notify) for stream in streams]
+    with pytest.raises(dg.DagsterInvariantViolationError, match=r"call exactly_once_definitions.*with all of them"):
+        dg.Definitions.merge(*each)
+    alone = dg.Definitions.merge(each[0], dg.Definitions(resources=None if shared else RESOURCES))
+    assert alone.resources[NOTIFY] == (notify or Notifier())
+    dg.Definitions.validate_loadable(alone)
 
 
 def test_outputs_beside_kafka_are_made_by_runs_and_recoveries_and_not_when_the_code_loads():
