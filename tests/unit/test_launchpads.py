@@ -2,8 +2,16 @@
 
 import dagster as dg
 import pytest
+import yaml
+from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 
-from dagster_exactly_once import Backfill, exactly_once_definitions, exactly_once_resources, exactly_once_stream
+from dagster_exactly_once import (
+    Backfill,
+    StreamConfig,
+    exactly_once_definitions,
+    exactly_once_resources,
+    exactly_once_stream,
+)
 from dagster_exactly_once.config import ANOTHER_SINK, HangingConfig, RecoveryConfig, RepairConfig, sink_of, with_streams
 from dagster_exactly_once.names import HANGING_JOB, HANGING_OP, RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB, REPAIR_OP
 from exactly_once.errors import InvalidOption
@@ -22,9 +30,8 @@ def clicks(events):
 
 
 KAFKA = {"bootstrap_servers": "broker:9092"}
-DEFS = exactly_once_definitions(
-    clean_orders, clicks, resources=exactly_once_resources(work_dir="spark", checkpoints="s3://bucket", kafka=KAFKA)
-)
+RESOURCES = exactly_once_resources(work_dir="spark", checkpoints="s3://bucket", kafka=KAFKA)
+DEFS = exactly_once_definitions(clean_orders, clicks, resources=RESOURCES)
 
 
 def refused(job, config):
@@ -60,3 +67,47 @@ def test_a_chosen_stream_is_its_sink_and_another_sink_is_named(kind):
         sink_of(config(stream=by_name["clicks"], sink_id="old-name"))
     with pytest.raises(InvalidOption, match="not a valid sink id"):
         sink_of(config(stream=by_name[ANOTHER_SINK]))
+
+
+class Own(StreamConfig):
+    """What a person gives to ``priced``."""
+
+    currency: str = "EUR"
+
+
+@exactly_once_stream(source="orders", outputs="priced_orders")
+def priced(events, config: Own):
+    return events
+
+
+def filled_in(job, op):
+    """What the launchpad of a job shows when it opens."""
+    snapshot = (
+        exactly_once_definitions(clean_orders, priced, resources=RESOURCES).resolve_job_def(job).get_job_snapshot()
+    )
+    schema = snapshot.config_schema_snapshot
+    root = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key)
+    return yaml.safe_load(default_values_yaml_from_type_snap(schema, root))["ops"][op]["config"]
+
+
+def test_the_launchpad_of_a_stream_shows_the_two_fields_that_a_start_needs_and_the_streams_own():
+    """They stood at the third and the ninth place of a dozen; the others are explained beside the editor."""
+    assert list(filled_in("clean_orders_stream", "stream_clean_orders").items()) == [
+        ("mode", "until_stopped"),
+        ("start_from", ""),
+    ]
+    assert set(filled_in("priced_stream", "stream_priced")) == {"currency", "mode", "start_from"}
+
+
+def test_the_launchpads_of_repairs_show_what_a_person_decides_each_time():
+    assert set(filled_in(RECOVERY_JOB, RECOVERY_OP)) == {"dry_run", "reason", "restart"}
+    assert set(filled_in(REPAIR_JOB, REPAIR_OP)) == {"dry_run", "reason"}
+    assert set(filled_in(HANGING_JOB, HANGING_OP)) == {"dry_run", "reason", "transaction"}
+
+
+def test_a_field_that_the_launchpad_leaves_out_has_its_default_and_says_it():
+    """A run must not start with other numbers than those of the version before."""
+    config = StreamConfig()
+    assert (config.trigger_interval_s, config.max_offsets_per_trigger, config.report_interval_s) == (1.0, 100_000, 30.0)
+    assert (config.sink_options, config.once.options(), config.rotate_after_h) == ({}, {}, 0.0)
+    assert "Default: 100,000." in StreamConfig.model_fields["max_offsets_per_trigger"].description
