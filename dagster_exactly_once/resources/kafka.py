@@ -120,8 +120,9 @@ class KafkaTransactionalProducerFactory(KafkaResource):
 
     @dg.op
     def feed(kafka: KafkaTransactionalProducerFactory) -> None:
-        with kafka.producer("orders-feed") as producer, producer.transaction():
-            producer.send("orders", value=b"42", key=b"o-17")
+        with kafka.producer("orders-feed") as producer:
+            with producer.transaction():
+                producer.send("orders", value=b"42", key=b"o-17")
     ```
 
     A ``read_committed`` reader gets all records of a transaction, or none: an exception in its block aborts it.
