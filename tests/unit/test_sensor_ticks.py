@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+from dataclasses import replace
 
 import dagster as dg
 import psutil
@@ -354,6 +355,23 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
 
     again = tick(instance, "exactly_once_checkpoint_progress", streams, result.cursor, lag_limit=1_000)
     assert again.asset_events == []  # nothing has changed
+
+
+def test_a_tick_that_observes_a_stream_observes_the_lag_on_its_inputs_too(instance, monkeypatch):
+    """The topic's page said nothing of a stream that stands: a run alone reports there while it works."""
+    stream = replace(spec("paid", "paid"), sources=("orders", "refunds"), source_keys=("shop/orders", "refunds"))
+    behind = replace(look("paid", lag=7), lags=(4, 3))
+    monkeypatch.setattr(checkpoint_progress, "situations", lambda *args: {"paid": behind})
+    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
+    lags = {
+        e.asset_key.to_user_string(): e.metadata.get("lag_offsets_paid")
+        for e in result.asset_events
+        if not isinstance(e, dg.AssetCheckEvaluation)
+    }
+    found = {key: value.value for key, value in lags.items() if value}
+    assert found == {"shop/orders": 4, "refunds": 3}
+    again = tick(instance, "exactly_once_checkpoint_progress", [stream], result.cursor)
+    assert again.asset_events == []  # no more often than the state itself
 
 
 def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypatch):
