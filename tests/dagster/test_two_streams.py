@@ -164,14 +164,14 @@ def test_both_run_at_once_and_the_one_that_is_killed_comes_back_alone(site):
         dagster.kill_run(second, tree=True)
         until("the restart", lambda: dagster.runs(DELAY_BY_HOUR_JOB)[0]["runId"] != second, BACK_S, every_s=0.5)
         restarted = dagster.runs(DELAY_BY_HOUR_JOB)[0]
-        assert restarted["tags"][TAG_RESTART_OF] == second
+        assert dagster.tags(restarted["runId"])[TAG_RESTART_OF] == second
         dagster.wait_for(restarted["runId"], "STARTED", BACK_S)
         for sink_id in (SINK_ID, DELAY_BY_HOUR_SINK_ID):
             await_batches(site, sink_id, 2)
         feed.pause()
 
         (recovery,) = dagster.runs(RECOVERY_JOB)
-        assert recovery["tags"][TAG_SINK] == DELAY_BY_HOUR_SINK_ID
+        assert dagster.tags(recovery["runId"])[TAG_SINK] == DELAY_BY_HOUR_SINK_ID
         assert [run["runId"] for run in dagster.runs(STREAM_JOB)] == [first]
         assert dagster.status(first) == "STARTED"
         for run in (first, restarted["runId"]):
