@@ -101,6 +101,6 @@ def test_a_run_reports_the_lag_on_its_input_in_every_window():
         log_event = staticmethod(events.append)
 
     stream = declared("paid", "orders", "bookings")
-    Reports(Context(), stream).tell(Window((), 7, 0, 30.0, (7,)))
+    Reports(Context(), stream).tell(Window((), 7, 0, 30.0, lags=(7,)))
     [lag] = [e for e in events if e.asset_key == dg.AssetKey("orders")]
     assert lag.metadata["lag_offsets_paid"].value == 7
