@@ -5,6 +5,8 @@ from dagster_exactly_once.config import StreamConfig
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources
 from dagster_exactly_once.errors import BadDeclaration
 from dagster_exactly_once.inputs import KafkaTopic
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.stream import Backfill, Checks, Stream, exactly_once_stream, observed_stream
 from dagster_exactly_once.streaming.complete import Complete
@@ -26,5 +28,7 @@ __all__ = [
     "Complete",
     "RestartPolicy",
     "WatchPolicy",
+    "KafkaTransactionalProducerFactory",
+    "SparkSessionResource",
     "BadDeclaration",
 ]

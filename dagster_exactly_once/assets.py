@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dagster_exactly_once.names import ALL_STREAMS
+from dagster_exactly_once.names import ALL_STREAMS, MONITORING
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import opener
@@ -37,14 +37,33 @@ def stream_asset(stream: Stream) -> dg.AssetsDefinition:
     return run
 
 
+def source_assets(streams: Sequence[Stream]) -> list[dg.AssetSpec]:
+    """Make the assets of the topics that the streams read and none of them writes, each once."""
+    written = {spec.key for stream in streams for spec in stream.outputs}
+    read = {
+        spec.key: spec
+        for stream in reversed(streams)  # the first one describes it
+        for spec, topic in zip(stream.inputs, stream.sources.values(), strict=True)
+        if topic.asset and spec.key not in written
+    }
+    elsewhere = {
+        key
+        for stream in streams
+        for key, topic in zip(stream.source_keys, stream.sources.values(), strict=True)
+        if not topic.asset
+    }
+    return [spec for key, spec in read.items() if key not in elsewhere]
+
+
 def transactions_asset(stream: Stream) -> dg.AssetSpec:
-    """Make the asset that shows the stream's transactions, and keeps the audit trail of recoveries."""
-    first = stream.outputs[0]
+    """Make the asset that shows the stream's transactions, and keeps the audit trail of recoveries.
+
+    It depends on nothing: it is no data that is made from the outputs.
+    """
     return dg.AssetSpec(
         stream.spec.asset,
-        deps=[spec.key for spec in stream.outputs],
-        group_name=first.group_name,
-        owners=first.owners,
+        group_name=MONITORING,
+        owners=stream.outputs[0].owners,
         kinds={"kafka"},
         description=(
             f"The transactions of the sink {stream.sink_id}. Observed by the sensor exactly_once_checkpoint_progress "
@@ -55,12 +74,11 @@ def transactions_asset(stream: Stream) -> dg.AssetSpec:
     )
 
 
-def streams_asset(streams: Sequence[Stream]) -> dg.AssetSpec:
+def streams_asset() -> dg.AssetSpec:
     """Make the asset that shows all streams of the code location on one page."""
     return dg.AssetSpec(
         ALL_STREAMS,
-        deps=[stream.spec.asset for stream in streams],
-        group_name="exactly_once",  # no stream's: the default group is full of what has none
+        group_name=MONITORING,
         kinds={"kafka"},
         description=(
             "All streams with exactly-once output in one table: state, lag, open transactions and the oldest of them, "
@@ -75,17 +93,19 @@ def completed_asset(stream: Stream) -> dg.AssetSpec:
     """Make the asset of the windows of event time that the stream has completed; the stream's runs materialize them."""
     assert stream.complete is not None
     first = stream.outputs[0]
-    kind = dg.HourlyPartitionsDefinition if stream.complete.every == "hour" else dg.DailyPartitionsDefinition
-    start = f"{stream.complete.start}-00:00" if stream.complete.every == "hour" else stream.complete.start
+    windows = stream.complete
+    kind = dg.HourlyPartitionsDefinition if windows.every == "hour" else dg.DailyPartitionsDefinition
+    start = f"{windows.start}-00:00" if windows.every == "hour" else windows.start
+    end = windows.until.strftime(windows.format) if windows.until is not None else None
     return dg.AssetSpec(
         stream.completed,
         deps=[spec.key for spec in stream.outputs],
         group_name=first.group_name,
         owners=first.owners,
         kinds={"kafka"},
-        partitions_def=kind(start_date=start),
+        partitions_def=kind(start_date=start, end_date=end),
         description=(
-            f"The {stream.complete.every}s (UTC) of event time whose records are completely in "
+            f"The {windows.every}s (UTC) of event time whose records are completely in "
             f"{', '.join(stream.topics)}: the stream materializes each when the watermark has passed it and the batch "
             "is committed. Build on this asset what needs complete data."
         ),

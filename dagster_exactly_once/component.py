@@ -29,6 +29,7 @@ class Source(dg.Model, dg.Resolvable):
     )
     start_from: str = Field(default=EARLIEST, description="earliest, latest, or a date or time.")
     options: dict[str, str] = Field(default={}, description="More options of Spark's Kafka source.")
+    asset: bool = Field(default=True, description="False where this code location declares the topic's asset itself.")
 
 
 class Output(dg.Model, dg.Resolvable):
@@ -65,14 +66,15 @@ class CompleteModel(dg.Model, dg.Resolvable):
 
     every: str = Field(description="hour or day.")
     start: str = Field(description="The first day, like 2026-01-31.")
+    end: str = Field(default="", description="The last day; empty: no end.")
 
 
 class Declared(dg.Model, dg.Resolvable):
     """What every stream has, wherever it runs."""
 
     name: str
-    source: Source | list[Source]
-    outputs: list[Output]
+    source: str | Source | list[str] | list[Source]
+    outputs: str | Output | list[str] | list[Output]
     sink_id: str | None = None
     column_schema: str | dict[str, str] | None = Field(
         default=None, description="DDL of what value holds, like customer STRING, cents INT; or DDL by topic."
@@ -88,11 +90,14 @@ class Declared(dg.Model, dg.Resolvable):
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that both declarations take."""
-        sources = self.source if isinstance(self.source, list) else [self.source]
+        said = self.source if isinstance(self.source, list) else [self.source]
+        sources = [Source(topic=s) if isinstance(s, str) else s for s in said]
+        made = self.outputs if isinstance(self.outputs, list) else [self.outputs]
+        outputs = [Output(topic=o) if isinstance(o, str) else o for o in made]
         return {
             "name": self.name,
-            "source": {s.name or s.topic: KafkaTopic(s.topic, s.start_from, s.options) for s in sources},
-            "outputs": [_spec(output) for output in self.outputs],
+            "source": {s.name or s.topic: KafkaTopic(s.topic, s.start_from, s.options, s.asset) for s in sources},
+            "outputs": [_spec(output) for output in outputs],
             "sink_id": self.sink_id,
             "column_schema": self.column_schema,
             "participants": found(self.participants) if self.participants else None,
@@ -126,7 +131,7 @@ class StreamModel(Declared):
             **self.arguments(),
             options=self.options,
             backfill=Backfill(self.backfill.start, self.backfill.end) if self.backfill else None,
-            complete=Complete(self.complete.every, self.complete.start) if self.complete else None,
+            complete=Complete(self.complete.every, self.complete.start, self.complete.end) if self.complete else None,
             output_partitions=self.output_partitions,
             state_partitions=self.state_partitions,
         )(found(self.transform))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import dagster as dg
 from dagster_exactly_once.assets import (
     backfill_job,
     completed_asset,
+    source_assets,
     stream_asset,
     stream_job,
     streams_asset,
@@ -54,9 +56,10 @@ def exactly_once_definitions(
 ) -> dg.Definitions:
     """Make the assets, jobs, sensors, checks and schedules of ``streams``: call it once for a code location.
 
-    For each stream: its outputs and its transactions as assets, the job ``<name>_stream``, its checks, the job
-    ``<name>_verify`` with its schedule, and what its backfill needs. For all together: the jobs ``recovery``,
-    ``checkpoint_repair``, ``end_hanging`` and ``stream_checks`` with its schedule, and one sensor of each kind.
+    For each stream: its inputs, its outputs and its transactions as assets, the job ``<name>_stream``, its checks, the
+    job ``<name>_verify`` with its schedule, and what its backfill needs. For all together: the jobs
+    ``exactly_once_recovery``, ``exactly_once_checkpoint_repair``, ``exactly_once_end_hanging`` and
+    ``exactly_once_stream_checks`` with its schedule, and one sensor of each kind.
 
     Parameters
     ----------
@@ -91,10 +94,11 @@ def exactly_once_definitions(
     watched = [*specs, *(s.backfill_spec for s in backfills)]
     return dg.Definitions(
         assets=[
+            *source_assets(streams),
             *(stream_asset(s) for s in managed),
             *(spec for s in streams if not s.managed for spec in s.outputs),
             *(transactions_asset(s) for s in streams),
-            streams_asset(streams),
+            streams_asset(),
             *(completed_asset(s) for s in streams if s.complete is not None),
             *(backfill_asset(s) for s in backfills),
         ],
@@ -119,7 +123,8 @@ def exactly_once_definitions(
             run_failure_sensor([s.spec for s in managed]),
             liveness_sensor([s.spec for s in managed], stream_jobs),
         ],
-        resources={**(resources or {}), MEMORY: dg.mem_io_manager, NOTIFY: notify or Notifier()},
+        # first of all: a merge with the definitions of other streams stops at it, and says what to call
+        resources={_OncePerLocation(NOTIFY): copy(notify or Notifier()), **(resources or {}), MEMORY: _memory},
     )
 
 
@@ -151,6 +156,21 @@ def exactly_once_resources(
         "restart_policy": RestartPolicy.from_environment("EXACTLY_ONCE_RESTART_"),
         "watch_policy": WatchPolicy.from_environment("EXACTLY_ONCE_WATCH_"),
     }
+
+
+class _OncePerLocation(str):
+    """The key of a resource of all streams, which ``Definitions.merge`` formats into its refusal of a second one."""
+
+    def __format__(self, spec: str) -> str:
+        return (
+            f"{self!s}, which all streams of a code location share: call exactly_once_definitions(first, second, ...) "
+            "once, with all of them"
+        )
+
+
+@dg.io_manager(description="Passes on what the steps of a recovery find, in the memory of its process. Nothing to set.")
+def _memory(context: dg.InitResourceContext) -> dg.InMemoryIOManager:
+    return dg.InMemoryIOManager()  # type: ignore[no-untyped-call]
 
 
 def _local_spark(work_dir: str, checkpoints: str) -> SparkSessionResource:

@@ -25,11 +25,14 @@ class KafkaTopic:
         otherwise), then at the first record since.
     options : mapping
         More options of Spark's Kafka source; they win over the tuned ones.
+    asset : bool
+        Make an asset of the topic, which shows the lag. False where this code location declares that asset itself.
     """
 
     name: str
     start_from: str = EARLIEST
     options: Mapping[str, str] = field(default_factory=dict)
+    asset: bool = True
 
     def __post_init__(self) -> None:
         check_topic(self.name, "source")

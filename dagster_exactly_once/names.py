@@ -42,3 +42,5 @@ NOTIFY = "exactly_once_notify"
 
 #: The asset that shows all streams of the code location in one table.
 ALL_STREAMS = "exactly_once_streams"
+#: The group of that asset and of the streams' transactions, apart from the data.
+MONITORING = "exactly_once"

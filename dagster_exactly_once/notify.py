@@ -67,7 +67,10 @@ class NotSent(Exception):
 
 
 class Notifier(dg.ConfigurableResource):
-    """Sends nothing: the sensors only record that a person is needed. Subclasses send."""
+    """Whom the sensors tell that a stream needs a person. This one tells nobody: they only record it.
+
+    Give ``exactly_once_definitions(..., notify=...)`` another one.
+    """
 
     def send(self, notice: Notice) -> None:
         """Send one notice.

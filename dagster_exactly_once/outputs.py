@@ -16,12 +16,15 @@ from dagster_exactly_once.private import check_valid_name
 #: On an output's AssetSpec: its topic, where that is not the last part of the asset's key.
 TOPIC = "exactly_once/topic"
 
+#: What a declaration takes: an output, or several.
+Outputs = dg.AssetSpec | str | Sequence[dg.AssetSpec | str]
+
 #: Where Dagster looks for the columns of an asset.
 COLUMNS = "dagster/column_schema"
 
 
 def outputs_of(
-    outputs: Sequence[dg.AssetSpec | str],
+    outputs: Outputs,
     stream: str,
     described: str,
     group_name: str | None,
@@ -36,6 +39,8 @@ def outputs_of(
     BadDeclaration
         No output, a topic that Kafka does not take, one that is named twice, or columns of no output.
     """
+    if isinstance(outputs, dg.AssetSpec | str):  # a string is a sequence too, of letters
+        outputs = [outputs]
     specs = [o if isinstance(o, dg.AssetSpec) else dg.AssetSpec(dg.AssetKey.from_user_string(o)) for o in outputs]
     if not specs:
         raise BadDeclaration(f"{stream}: outputs is empty. Name the topics that the stream writes")

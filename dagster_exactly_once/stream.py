@@ -26,7 +26,7 @@ from dagster_exactly_once.errors import BadDeclaration, check_day
 from dagster_exactly_once.function import Transform, config_of
 from dagster_exactly_once.inputs import KafkaTopic, Source, check_parameters, sources_of
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
-from dagster_exactly_once.outputs import check_keys, outputs_of, topic_of
+from dagster_exactly_once.outputs import Outputs, check_keys, outputs_of, topic_of
 from dagster_exactly_once.private import is_valid_cron_schedule
 from dagster_exactly_once.sensors.stream import StreamSpec
 from dagster_exactly_once.streaming.complete import Complete
@@ -146,14 +146,29 @@ class Stream:
         return tuple(topic.name for topic in self.sources.values())
 
     @cached_property
-    def source_keys(self) -> tuple[dg.AssetKey, ...]:
-        """The assets of the input topics."""
+    def inputs(self) -> tuple[dg.AssetSpec, ...]:
+        """The assets of the input topics, also of those that somebody else declares."""
         return tuple(
-            self.translator.get_asset_key(
-                StreamTopic(self.name, topic, True, self.bootstrap_servers, dg.AssetSpec(dg.AssetKey([topic])))
+            translated(
+                self.translator,
+                StreamTopic(self.name, topic, True, self.bootstrap_servers, self._input(topic)),
+                (),
             )
             for topic in self.source_topics
         )
+
+    def _input(self, topic: str) -> dg.AssetSpec:
+        return dg.AssetSpec(
+            dg.AssetKey([topic]),
+            group_name=self.group_name,
+            kinds={"kafka"},
+            description=f"A topic that the stream {self.name} reads. Each stream that does reports its lag here.",
+        )
+
+    @cached_property
+    def source_keys(self) -> tuple[dg.AssetKey, ...]:
+        """The keys of the assets of the input topics."""
+        return tuple(spec.key for spec in self.inputs)
 
     @cached_property
     def spec(self) -> StreamSpec:
@@ -166,6 +181,7 @@ class Stream:
             sources=self.source_topics,
             outputs=self.topics,
             asset_keys=tuple(spec.key.to_user_string() for spec in self.outputs),
+            source_keys=tuple(key.to_user_string() for key in self.source_keys),
             asset=f"{self.name}_transactions",
             managed=self.managed,
         )
@@ -239,7 +255,7 @@ class Stream:
 def exactly_once_stream(
     *,
     source: Source,
-    outputs: Sequence[dg.AssetSpec | str],
+    outputs: Outputs,
     name: str | None = None,
     sink_id: str | None = None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
@@ -268,9 +284,10 @@ def exactly_once_stream(
     source : KafkaTopic, str, or a sequence or mapping of them
         The input topic; a name alone begins at ``earliest``. Several: a sequence, and each parameter of the function is
         called what its topic is; or a mapping from parameter to topic.
-    outputs : sequence of AssetSpec or str
-        The topics to write, each an asset; a string is its key, like ``orders_clean`` or ``shop/orders_clean``. The
-        topic is the last part of the key, unless the metadata ``exactly_once/topic`` names another one.
+    outputs : AssetSpec, str, or a sequence of them
+        The topic to write, or several, each an asset; a string is its key, like ``orders_clean`` or
+        ``shop/orders_clean``. The topic is the last part of the key, unless the metadata ``exactly_once/topic`` names
+        another one.
     name : str, optional
         Names the job ``<name>_stream``, the op ``stream_<name>`` and the asset ``<name>_transactions``; the function's
         own name by default.
@@ -352,7 +369,7 @@ def observed_stream(
     name: str,
     *,
     source: Source,
-    outputs: Sequence[dg.AssetSpec | str],
+    outputs: Outputs,
     sink_id: str | None = None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
     participants: Participants | None = None,

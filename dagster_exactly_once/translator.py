@@ -24,7 +24,7 @@ class StreamTopic:
     bootstrap_servers : str
         The cluster's brokers, ``host:port`` separated by commas; empty where the code location does not know them yet.
     declared : AssetSpec
-        What the declaration says of it: of an output everything, of a source the key.
+        What the declaration says of it: of a source the key and the stream's group.
     """
 
     stream: str
@@ -37,7 +37,7 @@ class StreamTopic:
 class StreamTranslator:
     """Says which asset a topic is. Override what your code location names or labels in another way.
 
-    Of a source only :meth:`get_asset_key` is asked: whoever makes that topic declares its asset.
+    Of a source with ``asset=False`` only the key counts: whoever makes that topic declares its asset.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class StreamTranslator:
 
 
 def translated(translator: StreamTranslator, topic: StreamTopic, sources: Sequence[dg.AssetKey]) -> dg.AssetSpec:
-    """Return the asset of an output that is made from ``sources``."""
+    """Return the asset of a topic that is made from ``sources``."""
     return topic.declared.replace_attributes(
         key=translator.get_asset_key(topic),
         deps=[*topic.declared.deps, *sources],

@@ -95,8 +95,8 @@ def _items(model: type[BaseModel], prefix: str) -> Iterator[str]:
         if name in inherited:
             continue
         shown = f"{prefix}{name.upper()}" if prefix else name
-        value = _default(field)
         said = " ".join((field.description or "").split()).replace("<", "\\<")  # Markdown would take it for a tag
+        value = "" if " Default: " in said else _default(field)
         yield _item(f"- `{shown}`{f' ({value})' if value else ''}. {said}")
 
 

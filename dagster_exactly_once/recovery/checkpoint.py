@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.classified import classified
-from dagster_exactly_once.config import RepairConfig
+from dagster_exactly_once.config import RepairConfig, sink_of, with_streams
 from dagster_exactly_once.names import MEMORY, REPAIR_JOB, REPAIR_OP
 from dagster_exactly_once.recovery.steps import looked_at, owner_answers, refuse_when_busy, who
 from dagster_exactly_once.recovery.work import Registry
@@ -41,6 +41,7 @@ class Torn:
 
 def examine_op(registry: Registry) -> dg.OpDefinition:
     """Make the first step, which knows the streams of the code location."""
+    config_class = with_streams(RepairConfig, registry.sink_ids())
 
     @dg.op(
         name=REPAIR_OP,
@@ -55,34 +56,45 @@ def examine_op(registry: Registry) -> dg.OpDefinition:
         },
         description=(
             "Finds what is torn in the checkpoint, and what the commit log allows to do about it. Refuses to continue "
-            "while a live process works on the sink, unless take_over is set; a dry run ends here. "
-            f"{registry.sentence()}"
+            "while a live process works on the sink, unless take_over is set; a dry run ends here."
         ),
     )
     def examine(
         context: dg.OpExecutionContext,
-        config: RepairConfig,
+        config: config_class,  # type: ignore[valid-type]
         transactions: TransactionAdmin,
         kafka: KafkaTransactionalProducerFactory,
         checkpoints: CheckpointReader,
     ) -> Iterator[dg.Output[Any]]:
-        tag_run(context.instance, context.run_id, config.sink_id)
-        with classified():
-            found = _examined(context, config, transactions, kafka, checkpoints)
-        by, reason = who(context.run), config.reason or "no reason was given"
-        context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
-        metadata, asset = _metadata(found, config.plan_anew), registry.asset(config.sink_id)
-        _observe(context, found, asset, "dry run" if config.dry_run else "began", by, reason, metadata)
-        yield dg.Output(found.as_json(), "examined", metadata=metadata)
-        if config.dry_run:
-            return
-        with classified():
-            _check(found, config)
-        if found.to_do:
-            torn = Torn(config.sink_id, asset, found.location, config.plan_anew, config.take_over, by, reason)
-            yield dg.Output(torn, "torn")
+        yield from _examine(context, config, transactions, kafka, checkpoints, registry)
 
     return examine
+
+
+def _examine(
+    context: dg.OpExecutionContext,
+    config: RepairConfig,
+    transactions: TransactionAdmin,
+    kafka: KafkaTransactionalProducerFactory,
+    checkpoints: CheckpointReader,
+    registry: Registry,
+) -> Iterator[dg.Output[Any]]:
+    with classified():
+        sink_id = sink_of(config)
+        tag_run(context.instance, context.run_id, sink_id)
+        found = _examined(context, config, transactions, kafka, checkpoints)
+    by, reason = who(context.run), config.reason or "no reason was given"
+    context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
+    metadata, asset = _metadata(found, config.plan_anew), registry.asset(sink_id)
+    _observe(context, found, asset, "dry run" if config.dry_run else "began", by, reason, metadata)
+    yield dg.Output(found.as_json(), "examined", metadata=metadata)
+    if config.dry_run:
+        return
+    with classified():
+        _check(found, config)
+    if found.to_do:
+        torn = Torn(sink_id, asset, found.location, config.plan_anew, config.take_over, by, reason)
+        yield dg.Output(torn, "torn")
 
 
 def _examined(
@@ -92,12 +104,12 @@ def _examined(
     kafka: KafkaTransactionalProducerFactory,
     checkpoints: CheckpointReader,
 ) -> Repair:
-    connection, budget_s = transactions.connection(), transactions.budget_s
+    connection, budget_s, sink_id = transactions.connection(), transactions.budget_s, sink_of(config)
     if not config.dry_run:
-        sink = looked_at(context, transactions, config.sink_id)
-        owner_answers(context, transactions, config.sink_id, sink, config.take_over, config.fence)
-    location = config.checkpoint or checkpoint_of(connection, config.sink_id, kafka, checkpoints)
-    return engine.examine(connection, config.sink_id, location, config.plan_anew, budget_s)
+        sink = looked_at(context, transactions, sink_id)
+        owner_answers(context, transactions, sink_id, sink, config.take_over, config.fence)
+    location = config.checkpoint or checkpoint_of(connection, sink_id, kafka, checkpoints)
+    return engine.examine(connection, sink_id, location, config.plan_anew, budget_s)
 
 
 @dg.op(

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.classified import classified
-from dagster_exactly_once.config import HangingConfig
+from dagster_exactly_once.config import HangingConfig, sink_of, with_streams
 from dagster_exactly_once.names import HANGING_JOB, HANGING_OP, MEMORY
 from dagster_exactly_once.recovery.steps import who
 from dagster_exactly_once.recovery.work import Registry
@@ -18,7 +18,7 @@ from dagster_exactly_once.sensors.settings import WatchPolicy
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.ops import transactions as operations
 from exactly_once.ops.rules import Attributed, Refused, check_hanging, name_of
-from exactly_once.protocol.names import check_sink_id, commit_log_topic
+from exactly_once.protocol.names import commit_log_topic
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Chosen:
 
 def search_op(registry: Registry) -> dg.OpDefinition:
     """Make the first step, which knows the streams of the code location."""
+    config_class = with_streams(HangingConfig, registry.sink_ids())
 
     @dg.op(
         name=HANGING_OP,
@@ -49,42 +50,56 @@ def search_op(registry: Registry) -> dg.OpDefinition:
         },
         description=(
             "Asks the leaders of the sink's topics for transactions that no coordinator will end. Says whose each is, "
-            f"and what ending it does; a dry run ends here. {registry.sentence()}"
+            "and what ending it does; a dry run ends here."
         ),
     )
     def search(
-        context: dg.OpExecutionContext, config: HangingConfig, transactions: TransactionAdmin, watch_policy: WatchPolicy
+        context: dg.OpExecutionContext,
+        config: config_class,  # type: ignore[valid-type]
+        transactions: TransactionAdmin,
+        watch_policy: WatchPolicy,
     ) -> Iterator[dg.Output[Any]]:
-        # without the sink: ending a hanging transaction claims nothing, so a recovery need not wait for this run
-        tag_run(context.instance, context.run_id)
-        with classified():
-            found = _found(transactions, registry, check_sink_id(config.sink_id), watch_policy.hanging_older_than_s)
-        by, reason = who(context.run), config.reason or "no reason was given"
-        context.log.info(f"{_sentence(config.sink_id, found)} Launched by {by}: {reason}")
-        asset = registry.asset(config.sink_id)
-        sentence = _sentence(config.sink_id, found)
-        metadata: dict[str, Any] = {"sentence": sentence, "hanging": _hanging(found)}
-        context.log_event(
-            dg.AssetObservation(
-                asset,
-                description=sentence,
-                metadata={
-                    "end_hanging": "dry run" if config.dry_run else "began",
-                    "hanging_by": by,
-                    "hanging_reason": reason,
-                    **metadata,
-                },
-            )
-        )
-        yield dg.Output([f.hanging.name for f in found], "found", metadata=metadata)
-        if config.dry_run:
-            return
-        with classified():
-            _check_named(config, found)
-        chosen = Chosen(config.sink_id, asset, config.transaction, config.consequence, by, reason)
-        yield dg.Output(chosen, "chosen")
+        yield from _search(context, config, transactions, watch_policy, registry)
 
     return search
+
+
+def _search(
+    context: dg.OpExecutionContext,
+    config: HangingConfig,
+    transactions: TransactionAdmin,
+    watch_policy: WatchPolicy,
+    registry: Registry,
+) -> Iterator[dg.Output[Any]]:
+    # without the sink: ending a hanging transaction claims nothing, so a recovery need not wait for this run
+    tag_run(context.instance, context.run_id)
+    with classified():
+        sink_id = sink_of(config)
+        found = _found(transactions, registry, sink_id, watch_policy.hanging_older_than_s)
+    by, reason = who(context.run), config.reason or "no reason was given"
+    context.log.info(f"{_sentence(sink_id, found)} Launched by {by}: {reason}")
+    asset = registry.asset(sink_id)
+    sentence = _sentence(sink_id, found)
+    metadata: dict[str, Any] = {"sentence": sentence, "hanging": _hanging(found)}
+    context.log_event(
+        dg.AssetObservation(
+            asset,
+            description=sentence,
+            metadata={
+                "end_hanging": "dry run" if config.dry_run else "began",
+                "hanging_by": by,
+                "hanging_reason": reason,
+                **metadata,
+            },
+        )
+    )
+    yield dg.Output([f.hanging.name for f in found], "found", metadata=metadata)
+    if config.dry_run:
+        return
+    with classified():
+        _check_named(config, found)
+    chosen = Chosen(sink_id, asset, config.transaction, config.consequence, by, reason)
+    yield dg.Output(chosen, "chosen")
 
 
 @dg.op(
@@ -183,7 +198,7 @@ def _check_named(config: HangingConfig, found: Sequence[Attributed]) -> None:
         said = f"{config.transaction!r} is none of them" if config.transaction else "the configuration names none"
         listed = ", ".join(names)
         raise Refused(
-            f"{_sentence(config.sink_id, found)} No transaction can be ended: {said}",
+            f"{_sentence(sink_of(config), found)} No transaction can be ended: {said}",
             f"Set transaction to one of: {listed}"
             if names
             else "Nothing needs to be done: it may have ended in the meantime",

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.classified import classified
-from dagster_exactly_once.config import RecoveryConfig
+from dagster_exactly_once.config import RecoveryConfig, sink_of, with_streams
 from dagster_exactly_once.names import MEMORY, RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB
 from dagster_exactly_once.recovery import tables
 from dagster_exactly_once.recovery.work import NotAtRest, Registry, SinkBusy, Work, consented, counts
@@ -29,6 +29,7 @@ LEAVING_S = 15.0
 
 def inspect_op(registry: Registry) -> dg.OpDefinition:
     """Make the first step, which knows the streams of the code location."""
+    config_class = with_streams(RecoveryConfig, registry.sink_ids())
 
     @dg.op(
         name=RECOVERY_OP,
@@ -41,11 +42,13 @@ def inspect_op(registry: Registry) -> dg.OpDefinition:
         description=(
             "Lists what is decided, prepared, undecided or lost, by which owner, since when, and which readers it "
             "blocks. Refuses to continue while a live process works on the sink, unless take_over is set; a dry run "
-            f"ends here. {registry.sentence()}"
+            "ends here."
         ),
     )
     def inspect(
-        context: dg.OpExecutionContext, config: RecoveryConfig, transactions: TransactionAdmin
+        context: dg.OpExecutionContext,
+        config: config_class,  # type: ignore[valid-type]
+        transactions: TransactionAdmin,
     ) -> Iterator[dg.Output[Any]]:
         yield from _inspect(context, config, transactions, registry)
 
@@ -55,19 +58,20 @@ def inspect_op(registry: Registry) -> dg.OpDefinition:
 def _inspect(
     context: dg.OpExecutionContext, config: RecoveryConfig, transactions: TransactionAdmin, registry: Registry
 ) -> Iterator[dg.Output[Any]]:
-    tag_run(context.instance, context.run_id, config.sink_id)
     with classified():
-        found = looked_at(context, transactions, config.sink_id, readers=True)
+        sink_id = sink_of(config)
+        tag_run(context.instance, context.run_id, sink_id)
+        found = looked_at(context, transactions, sink_id, readers=True)
         if not config.dry_run:
-            found = owner_answers(context, transactions, config.sink_id, found, config.take_over, config.fence)
+            found = owner_answers(context, transactions, sink_id, found, config.take_over, config.fence)
     by = who(context.run)
     reason = config.reason or context.run.tags.get(TAG_CAUSE, "") or "no reason was given"
     context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
     before = counts(found)
     context.log_event(
         dg.AssetObservation(
-            registry.asset(config.sink_id),
-            description=f"Recovery of {config.sink_id} by {by}: {'a dry run' if config.dry_run else 'it begins'}.",
+            registry.asset(sink_id),
+            description=f"Recovery of {sink_id} by {by}: {'a dry run' if config.dry_run else 'it begins'}.",
             metadata={
                 "recovery": "dry run" if config.dry_run else "began",
                 "recovery_by": by,
@@ -86,10 +90,10 @@ def _inspect(
     }
     yield dg.Output(found.as_json(), "inspected", metadata=metadata)
     if not config.dry_run:
-        stream, asset = registry.stream(config.sink_id), registry.asset(config.sink_id)
+        stream, asset = registry.stream(sink_id), registry.asset(sink_id)
         yield dg.Output(
             Work(
-                config.sink_id,
+                sink_id,
                 stream,
                 asset,
                 by,
@@ -97,7 +101,7 @@ def _inspect(
                 config.take_over,
                 config.restart,
                 before,
-                others=registry.others(config.sink_id),
+                others=registry.others(sink_id),
             ),
             "work",
         )

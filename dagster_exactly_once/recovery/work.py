@@ -142,10 +142,9 @@ class Registry:
         spec = self._streams.get(sink_id) or self._backfills.get(sink_id)
         return spec.outputs if spec else ()
 
-    def sentence(self) -> str:
-        """The sinks, for the description of a configuration."""
-        known = [*self._streams, *self._backfills]
-        return f"The sinks of this code location: {', '.join(known)}." if known else "No sink is declared here."
+    def sink_ids(self) -> dict[str, str]:
+        """Return the sink id of each stream and backfill, by its name."""
+        return {s.name: s.sink_id for s in (*self._streams.values(), *self._backfills.values())}
 
 
 def counts(found: Inspection) -> dict[str, int]:

@@ -121,13 +121,21 @@ def _field(variable: str) -> str:
 
 
 class KafkaTransactionalProducerFactory(KafkaResource):
-    """Makes transactional producers, one for each ``with`` block.
+    """Makes transactional producers, one for each ``with`` block:
 
-    Examples
-    --------
-    >>> with factory.producer("orders-feed") as producer:  # doctest: +SKIP
-    ...     with producer.transaction():
-    ...         producer.send("orders", value=b"...", key=b"o-17")
+    ```python
+    import dagster as dg
+    from dagster_exactly_once import KafkaTransactionalProducerFactory
+
+
+    @dg.op
+    def feed(kafka: KafkaTransactionalProducerFactory) -> None:
+        with kafka.producer("orders-feed") as producer:
+            with producer.transaction():
+                producer.send("orders", value=b"42", key=b"o-17")
+    ```
+
+    A ``read_committed`` reader gets all records of a transaction, or none: an exception in its block aborts it.
     """
 
     @contextmanager

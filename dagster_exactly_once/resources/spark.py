@@ -9,12 +9,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dagster import ConfigurableResource
-from pydantic import Field
+from dagster import ConfigurableResource, InitResourceContext
+from pydantic import Field, PrivateAttr
 
 import exactly_once
 from exactly_once.errors import ExactlyOnceError
@@ -120,7 +120,19 @@ def use_state_store(spark: SparkSession, partitions: int) -> None:
 
 
 class SparkSessionResource(ConfigurableResource):
-    """Opens a SparkSession for the length of a ``with`` block, by dagster-pyspark, and stops the session it opened.
+    """The SparkSession of an op, opened at its first use and stopped when the op's resources end:
+
+    ```python
+    import dagster as dg
+    from dagster_exactly_once import SparkSessionResource
+
+
+    @dg.op
+    def count(spark: SparkSessionResource) -> int:
+        return spark.spark_session.range(100).count()
+    ```
+
+    ``with spark.session() as session:`` stops it earlier. ``format("kafka_exactly_once")`` is registered.
 
     Only the thread that opens the session should talk to it: Dagster interrupts the main thread of an op, and an
     interrupt in the middle of a call leaves the connection to the JVM out of step (or waiting forever).
@@ -141,6 +153,27 @@ class SparkSessionResource(ConfigurableResource):
     conf: dict[str, str] = Field(
         default={}, description="More Spark settings; they win over all others. The sink's jar is added to spark.jars."
     )
+
+    _open: ExitStack = PrivateAttr(default_factory=ExitStack)
+    _session: Any = PrivateAttr(default=None)
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session, under the name that dagster-pyspark's ``PySparkResource`` gives it; opened at the first use.
+
+        Raises
+        ------
+        SessionExists, JavaUnusable, JarsUnusable
+        """
+        if self._session is None:
+            self._session = self._open.enter_context(self.session())
+        session: SparkSession = self._session
+        return session
+
+    def teardown_after_execution(self, context: InitResourceContext) -> None:
+        """Stop the session that :attr:`spark_session` opened."""
+        self._session = None
+        self._open.close()
 
     @classmethod
     def from_environment(cls, prefix: str = "EXACTLY_ONCE_SPARK_", **fields: Any) -> Self:

@@ -16,7 +16,7 @@ from dagster_exactly_once.sensors.gate import Wish, ask
 from dagster_exactly_once.sensors.health import evaluation, trouble
 from dagster_exactly_once.sensors.history import Histories, History
 from dagster_exactly_once.sensors.incidents import Teller
-from dagster_exactly_once.sensors.observation import StreamRow, all_streams, transactions
+from dagster_exactly_once.sensors.observation import StreamRow, all_streams, input_lags, transactions
 from dagster_exactly_once.sensors.runs import Run
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.situation import Situation, situations, works_for
@@ -312,6 +312,7 @@ def judge(
     events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
     if due:
         events.append(transactions(stream.asset, situation, found.state, message))
+        events += input_lags(stream, situation.lags)
         ended = glance.stream is not None and glance.stream.status == "FAILURE"
         history = histories.whole(stream) if ended else glance  # why it failed takes a look at its events
         memory["code"] = history.stream_failure.code if history.stream_failure else ""

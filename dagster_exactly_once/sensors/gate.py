@@ -104,7 +104,7 @@ def recovery_request(stream: StreamSpec, history: History, wish: Wish) -> dg.Run
     tags = {TAG_CAUSE: wish.cause, TAG_RECOVERS: stream.sink_id}
     if wish.restart_of is not None:
         tags |= {TAG_RESTART_OF: wish.restart_of.run_id, TAG_ATTEMPT: str(wish.attempt)}
-    config = {"sink_id": stream.sink_id, "reason": wish.cause, "restart": wish.restart_of is not None}
+    config = {"stream": stream.name, "reason": wish.cause, "restart": wish.restart_of is not None}
     return dg.RunRequest(
         run_key=f"{stream.sink_id}/{wish.incident}/after {before}",
         job_name=RECOVERY_JOB,

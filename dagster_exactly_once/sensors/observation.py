@@ -47,6 +47,14 @@ def transactions(asset: str, situation: Situation, state: str, sentence: str) ->
     return dg.AssetObservation(asset, description=sentence, metadata=metadata)
 
 
+def input_lags(stream: StreamSpec, lags: Sequence[int]) -> list[dg.AssetObservation]:
+    """Observe each input topic with the stream's lag on it; each stream that reads the topic has a plot of its own."""
+    return [
+        dg.AssetObservation(dg.AssetKey.from_user_string(key), metadata={f"lag_offsets_{stream.name}": behind})
+        for key, behind in zip(stream.source_keys, lags, strict=False)
+    ]
+
+
 @dataclass(frozen=True)
 class StreamRow:
     """One stream in the table of all; ``situation`` is None of one that was never used, or could not be looked at.

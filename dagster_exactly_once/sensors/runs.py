@@ -138,11 +138,11 @@ class Runs:
         if len(self._newest_recoveries) == LOOK_BACK:  # those of other streams may have pushed out this one's
             for tag in (TAG_RECOVERS, TAG_SINK):
                 found += self._read(dg.RunsFilter(job_name=RECOVERY_JOB, tags={tag: stream.sink_id}), LOOK_BACK)
-        return _runs(r for r in found if recovers(r.dagster_run) == stream.sink_id)
+        return _runs(r for r in found if recovers(r.dagster_run, stream))
 
     def recovering(self, stream: StreamSpec) -> tuple[Run, ...]:
         """Return the recoveries of the stream's sink that are in progress, newest first."""
-        return _runs(r for r in self._recovering if recovers(r.dagster_run) == stream.sink_id)
+        return _runs(r for r in self._recovering if recovers(r.dagster_run, stream))
 
     def others(self, stream: StreamSpec) -> tuple[Run, ...]:
         """Return the runs in progress that are neither the stream's nor recoveries, but work on its sink or will."""
@@ -185,10 +185,15 @@ def works_on(run: dg.DagsterRun, stream: StreamSpec) -> bool:
     return said in (None, "", stream.sink_id)
 
 
-def recovers(run: dg.DagsterRun) -> str | None:
-    """Return the sink of a recovery: by the run's own tag, else by its configuration, else by the requesting sensor."""
-    said = own_tag(run, TAG_SINK) or op_config(run.run_config, RECOVERY_OP).get("sink_id")
-    return said if isinstance(said, str) and said else tags_of(run).get(TAG_RECOVERS)
+def recovers(run: dg.DagsterRun, stream: StreamSpec) -> bool:
+    """Return whether a recovery is of the stream: by the run's own tag, else by its configuration, else by the
+    requesting sensor.
+    """
+    config = op_config(run.run_config, RECOVERY_OP)
+    said = own_tag(run, TAG_SINK) or config.get("sink_id")
+    if said is None and "stream" in config:
+        return bool(config["stream"] == stream.name)
+    return stream.sink_id == (said or tags_of(run).get(TAG_RECOVERS))
 
 
 def selects(run: dg.DagsterRun, stream: StreamSpec) -> bool:

@@ -38,12 +38,15 @@ class Situation:
         Its checkpoint, compared with the commit log.
     lag : int
         Offsets of the input that Spark has not committed.
+    lags : tuple of int
+        The same, of each input topic.
     """
 
     inspection: Inspection
     checkpoint: Checkpoint
     standing: Standing
     lag: int
+    lags: tuple[int, ...] = ()
 
     @property
     def last_progress(self) -> float:
@@ -139,13 +142,14 @@ def _ends(
 def _situation(
     stream: StreamSpec, look: _Look, ends: Mapping[str, Ends | ExactlyOnceError]
 ) -> Situation | ExactlyOnceError:
-    behind = 0
+    lags = list[int]()
     for topic in stream.sources:
         end = ends[topic]
         if isinstance(end, ExactlyOnceError):
             return end
-        behind += lag(look.committed, topic, end)
-    return Situation(look.inspection, look.checkpoint, compare(look.checkpoint, look.inspection.log), behind)
+        lags.append(lag(look.committed, topic, end))
+    standing = compare(look.checkpoint, look.inspection.log)
+    return Situation(look.inspection, look.checkpoint, standing, sum(lags), tuple(lags))
 
 
 def works_for(claim: Claim, run: Run) -> bool | None:

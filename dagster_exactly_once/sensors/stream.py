@@ -50,6 +50,8 @@ class StreamSpec:
         The identity of its sink on the cluster.
     sources : tuple of str
         The topics of the input, for the lag.
+    source_keys : tuple of str
+        The keys of their assets, in the same order.
     outputs : tuple of str
         The topics that the sink writes.
     asset_keys : tuple of str
@@ -67,5 +69,6 @@ class StreamSpec:
     sources: tuple[str, ...]
     outputs: tuple[str, ...]
     asset_keys: tuple[str, ...] = ()
+    source_keys: tuple[str, ...] = ()
     asset: str
     managed: bool = True

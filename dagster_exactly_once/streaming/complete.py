@@ -27,6 +27,8 @@ class Complete:
         ``hour`` or ``day``, in UTC.
     start : str
         The first day of the windows, like 2026-01-31.
+    end : str
+        The last one, for input that ends; "": none. Windows after it are not reported.
 
     Raises
     ------
@@ -35,16 +37,19 @@ class Complete:
 
     every: str
     start: str
+    end: str = ""
 
     @classmethod
-    def hourly(cls, start: str) -> Complete:
-        """Return windows of an hour, from the beginning of a day on."""
-        return cls("hour", start)
+    def hourly(cls, start: str, end: str = "") -> Complete:
+        """Return windows of an hour, from the beginning of a day on: 8,760 partitions a year, of the 100,000 at most
+        that Dagster advises for an asset.
+        """
+        return cls("hour", start, end)
 
     @classmethod
-    def daily(cls, start: str) -> Complete:
+    def daily(cls, start: str, end: str = "") -> Complete:
         """Return windows of a day."""
-        return cls("day", start)
+        return cls("day", start, end)
 
     def __post_init__(self) -> None:
         if self.every not in _FORMATS:
@@ -53,6 +58,15 @@ class Complete:
                 "every: hour or every: day"
             )
         check_day(self.start, "Complete")
+        if self.end:
+            check_day(self.end, "Complete")
+            if self.end < self.start:
+                raise BadDeclaration(f"Complete: the last day {self.end} is before the first, {self.start}")
+
+    @property
+    def until(self) -> datetime | None:
+        """The end of the last window; None without one."""
+        return _moment(self.end, "day") + timedelta(days=1) if self.end else None
 
     @property
     def format(self) -> str:
@@ -79,6 +93,8 @@ def closed(windows: Complete, reported: Iterable[str], first_ms: int, watermark_
     else:
         window = max(_floor(datetime.fromtimestamp(first_ms / 1000, UTC), windows.every), _moment(windows.start, "day"))
     watermark, found = datetime.fromtimestamp(watermark_ms / 1000, UTC), list[str]()
+    if windows.until is not None:
+        watermark = min(watermark, windows.until)
     while window + length <= watermark and len(found) < most:
         found.append(window.strftime(windows.format))
         window += length

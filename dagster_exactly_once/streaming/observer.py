@@ -78,13 +78,13 @@ class StreamObserver:
         batches = committed_batches(decisions, marked, self._progress)
         with Admin(self._connection, LOOK_BUDGET_S) as admin:
             committed = self._checkpoints.committed_offsets(self._checkpoint)
-            behind = sum(lag(committed, topic, admin.watermarks(topic)) for topic in self._sources)
+            lags = tuple(lag(committed, topic, admin.watermarks(topic)) for topic in self._sources)
             under_way = list_transactions(admin, namespace(self._sink_id), UNDER_WAY)
         now = time.monotonic()
         newest = max(marked, default=self._reported)
         counted = _counted(log, query_id, newest)
         self._looked = (newest, now, counted)
-        return Window(batches, behind, len(under_way), now - self._window_began, self._before, counted)
+        return Window(batches, sum(lags), len(under_way), now - self._window_began, self._before, counted, lags)
 
     def told(self) -> None:
         """Note that the window of the last :meth:`look` has reached Dagster; the next one begins where it ended."""

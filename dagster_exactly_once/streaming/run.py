@@ -18,6 +18,7 @@ from dagster_exactly_once.resources.operator import alive_of, is_foreign, operat
 from dagster_exactly_once.resources.run_process import tag_driver
 from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, driver_pid
 from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.sensors.observation import input_lags
 from dagster_exactly_once.sensors.stream import TAG_ROTATED
 from dagster_exactly_once.stream import Stream
 from dagster_exactly_once.streaming.complete import closed
@@ -279,6 +280,8 @@ class Reports:
         else:
             first = self._stream.outputs[0].key
             self._context.log_event(dg.AssetObservation(first, metadata=_idle(self._stream, window)))
+        for observed in input_lags(self._stream.spec, window.lags):
+            self._context.log_event(observed)
         self.complete(window)
 
     def complete(self, window: Window) -> None:

@@ -59,6 +59,8 @@ class Window:
         The length of the window.
     before, counted : Count or None
         What the stream had committed when the window began and ended; None before its first batch.
+    lags : tuple of int
+        The lag on each input topic.
     """
 
     batches: tuple[Batch, ...]
@@ -67,6 +69,7 @@ class Window:
     seconds: float
     before: Count | None = None
     counted: Count | None = None
+    lags: tuple[int, ...] = ()
 
     @property
     def last_batch(self) -> int | None:

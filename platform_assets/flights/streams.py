@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from dagster_exactly_once import Backfill, Checks, Complete, StreamConfig, exactly_once_stream
+from dagster_exactly_once import Backfill, Checks, Complete, KafkaTopic, StreamConfig, exactly_once_stream
 from exactly_once.demo.departures import airline_names, airport_names
 from platform_assets.constants import (
     DELAY_BY_HOUR,
@@ -25,6 +25,7 @@ from platform_assets.flights.origin import origin
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_FLIGHTS = KafkaTopic(FLIGHTS, asset=False)  # its feed declares the asset
 _REJECTED = dg.AssetSpec(
     FLIGHT_DELAYS_REJECTED,
     description="Events that could not be parsed, byte for byte, with the reason and their origin in headers.",
@@ -32,7 +33,7 @@ _REJECTED = dg.AssetSpec(
 
 
 @exactly_once_stream(
-    source=FLIGHTS,
+    source=_FLIGHTS,
     outputs=[FLIGHT_DELAYS, _REJECTED],
     checks=Checks(origin=origin),
     # in UTC, New York's last evening of 2013 is the first of January
@@ -64,9 +65,9 @@ class DelayByHourConfig(StreamConfig):
 
 
 @exactly_once_stream(
-    source=FLIGHTS,
+    source=_FLIGHTS,
     outputs=[DELAY_BY_HOUR],
-    complete=Complete.hourly("2013-01-01"),
+    complete=Complete.hourly("2013-01-01", "2014-01-01"),  # as the backfill above: 8,784 hours, not all since 2013
     output_partitions=PARTITIONS,
     state_partitions=STATE_PARTITIONS,
     group_name=GROUP,

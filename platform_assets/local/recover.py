@@ -6,11 +6,12 @@ import dagster as dg
 from rich.console import Console
 
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
-from platform_assets.flights.names import SINK_ID, TRANSACTIONS
+from platform_assets.flights.names import TRANSACTIONS
+from platform_assets.flights.streams import flight_delays
 from platform_assets.local.environment import Environment
 from platform_assets.local.job_process import running, why_failed
 
-_CONFIG = {"ops": {RECOVERY_OP: {"config": {"sink_id": SINK_ID, "reason": "requested in a terminal"}}}}
+_CONFIG = {"ops": {RECOVERY_OP: {"config": {"stream": flight_delays.name, "reason": "requested in a terminal"}}}}
 
 
 def run_recovery(environment: Environment, console: Console) -> int:

@@ -9,6 +9,7 @@ import sys
 import dagster as dg
 import pytest
 
+from dagster_exactly_once.config import ANOTHER_SINK
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from tests.dagster.conftest import ROOT
@@ -73,7 +74,7 @@ def test_the_recovery_job_commits_the_batch_of_a_killed_driver_in_kafka_and_in_t
     assert in_files(site) == []
 
     recovery = definitions(site.folder).resolve_job_def(RECOVERY_JOB)
-    config = {"ops": {RECOVERY_OP: {"config": {"sink_id": archived.sink_id}}}}
+    config = {"ops": {RECOVERY_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": archived.sink_id}}}}
     assert recovery.execute_in_process(config, instance=dg.DagsterInstance.ephemeral()).success
     assert in_kafka(site) == in_files(site) == sorted(first)
 

@@ -8,6 +8,7 @@ import psutil
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
+from dagster_exactly_once.config import ANOTHER_SINK
 from dagster_exactly_once.names import REPAIR_OP
 from dagster_exactly_once.recovery import steps
 from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
@@ -75,7 +76,7 @@ def torn(connection, tmp_path):
 def repair(instance, sink_id, **config):
     return defs.resolve_job_def("exactly_once_checkpoint_repair").execute_in_process(
         instance=instance,
-        run_config={"ops": {REPAIR_OP: {"config": {"sink_id": sink_id, **config}}}},
+        run_config={"ops": {REPAIR_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": sink_id, **config}}}},
         raise_on_error=False,
     )
 

@@ -5,6 +5,7 @@ import socket
 import dagster as dg
 import pytest
 
+from dagster_exactly_once.config import ANOTHER_SINK
 from dagster_exactly_once.names import HANGING_JOB, HANGING_OP
 from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
 from dagster_exactly_once.sensors.history import classify
@@ -37,7 +38,7 @@ def unverified(own_broker, monkeypatch):
 def run(instance, sink_id, **config):
     return defs.resolve_job_def(HANGING_JOB).execute_in_process(
         instance=instance,
-        run_config={"ops": {HANGING_OP: {"config": {"sink_id": sink_id, **config}}}},
+        run_config={"ops": {HANGING_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": sink_id, **config}}}},
         raise_on_error=False,
     )
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from dagster._core.test_utils import create_run_for_test
 
+from dagster_exactly_once.config import ANOTHER_SINK
 from dagster_exactly_once.names import MEMORY, RECOVERY_OP
 from dagster_exactly_once.recovery import steps
 from dagster_exactly_once.recovery.job import recovery_job
@@ -58,7 +59,7 @@ def dead(connection, topic):
 def recover(instance, sink_id, tags=None, job=None, **config):
     return (job or defs.resolve_job_def("exactly_once_recovery")).execute_in_process(
         instance=instance,
-        run_config={"ops": {RECOVERY_OP: {"config": {"sink_id": sink_id, **config}}}},
+        run_config={"ops": {RECOVERY_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": sink_id, **config}}}},
         tags=tags,
         raise_on_error=False,
     )
@@ -247,7 +248,7 @@ def test_two_recoveries_at_once_bring_the_sink_to_rest(instance, dead, connectio
     """Two daemons by mistake, or a person beside a sensor: the later claim goes on, the earlier one steps back."""
     dead.decide(dead.open_part(0), dead.open_part(1))
     dead.open_part(2)
-    config = json.dumps({"ops": {RECOVERY_OP: {"config": {"sink_id": dead.sink_id}}}})
+    config = json.dumps({"ops": {RECOVERY_OP: {"config": {"stream": ANOTHER_SINK, "sink_id": dead.sink_id}}}})
     command = [sys.executable, "-m", "platform_assets.launch", "exactly_once_recovery", "--config", config]
     both = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) for _ in range(2)]  # in DAGSTER_HOME of the test
     try:

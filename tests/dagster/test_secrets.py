@@ -11,6 +11,7 @@ from exactly_once.kafka.commit_log import read_log
 from exactly_once.protocol.names import commit_log_topic
 from platform_assets.constants import FLIGHTS
 from platform_assets.flights.names import SINK_ID
+from platform_assets.flights.streams import flight_delays
 from tests.dagster.conftest import Site
 from tests.support import oracle
 from tests.support.planted import WEBHOOK, WRONG, CommandLines, planted_below, planted_in
@@ -56,7 +57,7 @@ def test_no_secret_is_in_what_dagster_keeps_of_its_runs(secure, tmp_path):
     stream = {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}}
     with CommandLines() as commands:
         site.run("flight_delays_stream", stream)
-        site.run("exactly_once_recovery", {"ops": {RECOVERY_OP: {"config": {"sink_id": SINK_ID}}}})
+        site.run("exactly_once_recovery", {"ops": {RECOVERY_OP: {"config": {"stream": flight_delays.name}}}})
         refused = site.start("flight_delays_stream", stream, log=folder / "refused.log", **environment(secure, WRONG))
         try:
             assert refused.wait(180) != 0

@@ -99,7 +99,7 @@ def test_a_failure_is_recovered_on_the_sink_of_its_own_stream(instance, daemon):
     failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
     (request,) = daemon.tick("exactly_once_run_failure").run_requests
     assert request.tags[TAG_RESTART_OF] == failed and request.tags[TAG_RECOVERS] == DELAY_BY_HOUR_SINK_ID
-    assert request.run_config["ops"][RECOVERY_OP]["config"]["sink_id"] == DELAY_BY_HOUR_SINK_ID
+    assert request.run_config["ops"][RECOVERY_OP]["config"]["stream"] == delay_by_hour.name
 
     (recovery,) = instance.get_runs(dg.RunsFilter(job_name=RECOVERY_JOB))
     instance.report_run_failed(recovery)  # any end: whose recovery it was is what is looked at
@@ -135,7 +135,7 @@ def test_a_recovery_keeps_the_audit_trail_of_its_sink_and_names_its_stream(insta
     """The person who looks at a stream's transactions must find who touched them, and what to launch."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", bootstrap_servers)
     failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
-    config = {"sink_id": DELAY_BY_HOUR_SINK_ID, "restart": True}
+    config = {"stream": delay_by_hour.name, "restart": True}
     result = defs.resolve_job_def(RECOVERY_JOB).execute_in_process(
         instance=instance, run_config={"ops": {RECOVERY_OP: {"config": config}}}
     )
@@ -164,14 +164,14 @@ def test_both_run_at_once_and_the_one_that_is_killed_comes_back_alone(site):
         dagster.kill_run(second, tree=True)
         until("the restart", lambda: dagster.runs(DELAY_BY_HOUR_JOB)[0]["runId"] != second, BACK_S, every_s=0.5)
         restarted = dagster.runs(DELAY_BY_HOUR_JOB)[0]
-        assert restarted["tags"][TAG_RESTART_OF] == second
+        assert dagster.tags(restarted["runId"])[TAG_RESTART_OF] == second
         dagster.wait_for(restarted["runId"], "STARTED", BACK_S)
         for sink_id in (SINK_ID, DELAY_BY_HOUR_SINK_ID):
             await_batches(site, sink_id, 2)
         feed.pause()
 
         (recovery,) = dagster.runs(RECOVERY_JOB)
-        assert recovery["tags"][TAG_SINK] == DELAY_BY_HOUR_SINK_ID
+        assert dagster.tags(recovery["runId"])[TAG_SINK] == DELAY_BY_HOUR_SINK_ID
         assert [run["runId"] for run in dagster.runs(STREAM_JOB)] == [first]
         assert dagster.status(first) == "STARTED"
         for run in (first, restarted["runId"]):

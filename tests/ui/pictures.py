@@ -42,7 +42,7 @@ PICTURES: dict[str, tuple[str, ...]] = {
     "asset": (FLIGHT_DELAYS, "commit_duration_ms"),
     "run": (STREAM_JOB, "records committed in"),
     "runs": (STREAM_JOB, "Canceled", "Failure"),
-    "lineage": (FLIGHTS, FLIGHT_DELAYS, TRANSACTIONS, ALL_STREAMS),
+    "lineage": (FLIGHTS, FLIGHT_DELAYS),
     "failed-run": (STREAM_JOB, REFUSED),
     "red-check": (FLIGHT_DELAYS, HEALTH, REFUSED),
     "all-streams": (ALL_STREAMS, "flight_delays", "delay_by_hour"),

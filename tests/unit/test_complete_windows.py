@@ -29,6 +29,13 @@ def test_windows_before_the_declared_start_are_left_out():
     assert closed(DAILY, [], 0, TEN, 2) == ["2026-01-01", "2026-01-02"]
 
 
+def test_windows_after_the_declared_end_are_left_out():
+    """Dagster knows no partition after the end: reporting one would fail the run."""
+    ends = Complete.hourly("2026-01-01", "2026-01-31")
+    assert closed(ends, ["2026-01-31-22:00"], TEN, TEN + 100 * HOUR_MS, 10) == ["2026-01-31-23:00"]
+    assert closed(ends, ["2026-01-31-23:00"], TEN, TEN + 100 * HOUR_MS, 10) == []
+
+
 def test_a_replay_reports_some_windows_and_the_next_report_the_others():
     found = closed(HOURLY, [], TEN, TEN + 5 * HOUR_MS, 3)
     assert found == ["2026-01-31-10:00", "2026-01-31-11:00", "2026-01-31-12:00"]

@@ -94,6 +94,17 @@ def test_several_topics_columns_and_a_translator_are_declared_in_yaml_too():
     assert [c.name for c in node.metadata["dagster/column_schema"].columns] == ["customer", "cents"]
 
 
+def test_a_topic_without_more_to_say_is_a_string_in_yaml_too():
+    """source: orders, as in Python, was refused; and a second way to say the same must not know less."""
+    one = {"name": "one", "transform": f"{HERE}.clean", "source": "raw", "outputs": "orders_clean"}
+    two = {"name": "two", "transform": f"{HERE}.booked", "source": ["orders", "refunds"], "outputs": ["a", "b"]}
+    hours = {"every": "hour", "start": "2013-01-01", "end": "2013-01-02"}
+    graph = loaded(streams=[{**one, "complete": hours}, two], **FOLDERS).resolve_asset_graph()
+    assert graph.get(dg.AssetKey("orders_clean")).parent_keys == {dg.AssetKey("raw")}
+    assert graph.get(dg.AssetKey("a")).parent_keys == {dg.AssetKey("orders"), dg.AssetKey("refunds")}
+    assert graph.get(dg.AssetKey("one_complete")).partitions_def.get_num_partitions() == 48
+
+
 def test_a_stream_that_runs_elsewhere_is_declared_in_yaml_too():
     """Guards against a code location that is rewritten in Python when one of its streams moves to a cluster."""
     there = {

@@ -15,6 +15,8 @@ from dagster_exactly_once import (
     exactly_once_stream,
     observed_stream,
 )
+from dagster_exactly_once.names import NOTIFY
+from dagster_exactly_once.notify import Notifier, WebhookNotifier
 from exactly_once.errors import ExactlyOnceError, InvalidOption
 from exactly_once.participants.files import FileParticipant
 
@@ -74,6 +76,14 @@ def test_the_smallest_declaration_is_complete():
         "verified",
         "health",
     }
+
+
+@pytest.mark.parametrize("outputs", ["paid", dg.AssetSpec("paid"), ["paid"]])
+def test_one_output_is_said_like_one_source(outputs):
+    """outputs="paid" declared four topics: p, a, i and d."""
+    stream = exactly_once_stream(source="orders", outputs=outputs, name="s")(lambda events: events)
+    assert stream.topics == ("paid",)
+    assert observed_stream("elsewhere", source="orders", outputs=outputs).topics == ("paid",)
 
 
 def test_everything_that_is_declared_reaches_dagster():
@@ -168,6 +178,10 @@ def test_a_wrong_declaration_is_refused_when_the_code_loads(change, says):
     [
         (lambda: Complete("week", "2026-01-01"), "'week' is no window. Use Complete.hourly"),
         (lambda: Complete.daily("January"), "Complete: 'January' is no day. Write it like 2026-01-31"),
+        (
+            lambda: Complete.hourly("2026-01-31", "2026-01-30"),
+            "2026-01-30 is before the first",
+        ),
         (lambda: Backfill.daily("2026-13-01"), "Backfill: '2026-13-01' is no day"),
         (lambda: Backfill.daily("2026-01-01", "20260131"), "Backfill: '20260131' is no day"),
     ],
@@ -226,6 +240,19 @@ def test_two_streams_cannot_share_a_sink_an_output_or_a_name():
         other = exactly_once_stream(source="raw", **change)(lambda events: events)
         with pytest.raises(BadDeclaration, match=says):
             exactly_once_definitions(clean_orders, other)
+
+
+@pytest.mark.parametrize("shared", [RESOURCES, None])
+@pytest.mark.parametrize("notify", [WebhookNotifier(url=dg.EnvVar("HOOK")), None])
+def test_definitions_of_two_streams_that_are_merged_say_what_to_call(shared, notify):
+    """Merging is Dagster's own way, and its refusal named a resource: "different resources with same key 'kafka'"."""
+    streams = [exactly_once_stream(name=n, source="orders", outputs=f"{n}_out")(lambda events: events) for n in "ab"]
+    each = [stream.definitions(resources=shared, notify=notify) for stream in streams]
+    with pytest.raises(dg.DagsterInvariantViolationError, match=r"call exactly_once_definitions.*with all of them"):
+        dg.Definitions.merge(*each)
+    alone = dg.Definitions.merge(each[0], dg.Definitions(resources=None if shared else RESOURCES))
+    assert alone.resources[NOTIFY] == (notify or Notifier())
+    dg.Definitions.validate_loadable(alone)
 
 
 def test_outputs_beside_kafka_are_made_by_runs_and_recoveries_and_not_when_the_code_loads():

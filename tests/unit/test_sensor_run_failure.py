@@ -209,7 +209,7 @@ def test_a_request_carries_its_cause():
     failed = run("r1", "FAILURE")
     request = recovery_request(STREAM, history(failed), Wish("failure/r1", "it failed", failed, 2))
     assert request.run_config == {
-        "ops": {"inspect": {"config": {"sink_id": "s", "reason": "it failed", "restart": True}}}
+        "ops": {"inspect": {"config": {"stream": "stream", "reason": "it failed", "restart": True}}}
     }
     assert request.tags[TAG_CAUSE] == "it failed"
     assert (request.tags[TAG_RESTART_OF], request.tags[TAG_ATTEMPT]) == ("r1", "2")

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+from dataclasses import replace
 
 import dagster as dg
 import psutil
@@ -181,7 +182,7 @@ def test_failures_of_two_streams_are_recovered_in_one_tick(instance):
     failed = {s.sink_id: new(instance, s, S.FAILURE) for s in BOTH}
     requests = tick(instance, "exactly_once_run_failure").run_requests
     assert {r.tags[TAG_RECOVERS]: r.tags[TAG_RESTART_OF] for r in requests} == failed
-    assert {r.run_config["ops"][RECOVERY_OP]["config"]["sink_id"] for r in requests} == {"orders", "clicks"}
+    assert {r.run_config["ops"][RECOVERY_OP]["config"]["stream"] for r in requests} == {s.name for s in BOTH}
     assert {r.job_name for r in requests} == {RECOVERY_JOB} and len({r.run_key for r in requests}) == 2
 
 
@@ -382,6 +383,23 @@ def test_the_checks_are_evaluated_when_a_stream_begins_to_work_and_when_it_faile
     same = (("healthy", "lagging"), ("idle", "healthy"), ("failed", "failed"))
     for before, now in (*same, ("healthy", "stopped"), ("stopped", "starting")):
         assert asked(before, now) == [], (before, now)
+
+
+def test_a_tick_that_observes_a_stream_observes_the_lag_on_its_inputs_too(instance, monkeypatch):
+    """The topic's page said nothing of a stream that stands: a run alone reports there while it works."""
+    stream = replace(spec("paid", "paid"), sources=("orders", "refunds"), source_keys=("shop/orders", "refunds"))
+    behind = replace(look("paid", lag=7), lags=(4, 3))
+    monkeypatch.setattr(checkpoint_progress, "situations", lambda *args: {"paid": behind})
+    result = tick(instance, "exactly_once_checkpoint_progress", [stream])
+    lags = {
+        e.asset_key.to_user_string(): e.metadata.get("lag_offsets_paid")
+        for e in result.asset_events
+        if not isinstance(e, dg.AssetCheckEvaluation)
+    }
+    found = {key: value.value for key, value in lags.items() if value}
+    assert found == {"shop/orders": 4, "refunds": 3}
+    again = tick(instance, "exactly_once_checkpoint_progress", [stream], result.cursor)
+    assert again.asset_events == []  # no more often than the state itself
 
 
 def test_a_stream_that_fails_before_its_first_batch_turns_red(instance, monkeypatch):

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
-from dagster_exactly_once import exactly_once_definitions, exactly_once_resources
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+import dagster_exactly_once
+from dagster_exactly_once import (
+    KafkaTransactionalProducerFactory,
+    SparkSessionResource,
+    exactly_once_definitions,
+    exactly_once_resources,
+)
 from exactly_once.errors import InvalidOption
+
+PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -38,3 +50,47 @@ def test_an_empty_variable_is_said_by_its_name_when_the_code_location_loads(
     assert "KAFKA_BOOTSTRAP_SERVERS is empty: the resource kafka has no brokers" in caplog.text
     with pytest.raises(InvalidOption, match="KAFKA_BOOTSTRAP_SERVERS is empty in the environment of this Dagster"):
         KafkaTransactionalProducerFactory(bootstrap_servers="").connection()
+
+
+def test_an_op_has_the_session_under_the_name_of_dagster_pyspark_and_it_ends_with_the_op(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``spark.spark_session``, as streams.md says of any Spark resource, was an AttributeError of our own one; a JVM
+    that outlives the op would hold the memory of the next.
+    """
+    seen: list[str] = []
+
+    @contextmanager
+    def session(self: SparkSessionResource) -> Iterator[str]:
+        seen.append("opened")
+        yield "a session"
+        seen.append("stopped")
+
+    monkeypatch.setattr(SparkSessionResource, "session", session)
+
+    @dg.op
+    def twice(spark: SparkSessionResource) -> None:
+        seen.extend([str(spark.spark_session), str(spark.spark_session)])
+
+    @dg.op
+    def without(spark: SparkSessionResource) -> None:
+        seen.append("no use")
+
+    def run(op: dg.OpDefinition) -> bool:
+        job = dg.GraphDefinition(name="job", node_defs=[op]).to_job(
+            resource_defs={"spark": SparkSessionResource(work_dir="/data/spark")}
+        )
+        return job.execute_in_process().success
+
+    assert run(twice) and seen == ["opened", "a session", "a session", "stopped"]
+    seen.clear()
+    assert run(without) and seen == ["no use"]
+
+
+@pytest.mark.parametrize("resource", [KafkaTransactionalProducerFactory, SparkSessionResource])
+def test_a_resource_is_public_and_shows_an_op_that_uses_it(resource: type[dg.ConfigurableResource]) -> None:
+    """It was found by the name of a class on a page of the UI, whose example was squashed into one line of text."""
+    assert resource.__name__ in dagster_exactly_once.__all__
+    [example] = re.findall(r"^```python\n(.*?)^```$", inspect.cleandoc(resource.__doc__ or ""), re.M | re.S)
+    assert example in PAGE, "the page and the UI show the same op"
+    assert ">>>" not in str(resource.__doc__)

@@ -5,6 +5,7 @@ import pytest
 
 from dagster_exactly_once import (
     BadDeclaration,
+    KafkaTopic,
     StreamTranslator,
     exactly_once_definitions,
     exactly_once_resources,
@@ -99,10 +100,11 @@ MORE = {
 
 
 def test_the_input_stays_an_asset_that_somebody_else_declares():
-    """Two streams over one topic, or a code location that has the topic's asset already, would not load."""
+    """A code location that has the topic's asset already would not load."""
+    mine = declared(source=KafkaTopic("raw_orders", asset=False))
     other = declared(name="other", outputs=["others"])
     theirs = dg.Definitions(assets=[dg.AssetSpec("raw_orders", group_name="raw")])
-    defs = dg.Definitions.merge(exactly_once_definitions(declared(), other, resources=RESOURCES), theirs)
+    defs = dg.Definitions.merge(exactly_once_definitions(mine, other, resources=RESOURCES), theirs)
     assert defs.resolve_asset_graph().get(dg.AssetKey("raw_orders")).group_name == "raw"
 
 
