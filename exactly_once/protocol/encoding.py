@@ -16,9 +16,12 @@ from exactly_once.errors import CommitLogDamaged
 from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.names import LONGEST_OPERATOR
 from exactly_once.protocol.records import (
+    ACCEPTED,
+    COMMITTED,
     KAFKA,
     KINDS,
     Claim,
+    Completed,
     Decision,
     Place,
     PreparedPart,
@@ -40,16 +43,15 @@ FORMAT = 6
 #: The headers of a Kafka record, the last one of each name.
 Headers = Mapping[str, bytes | str | None]
 
-#: The fields of a claim that are headers of its Kafka record.
-_IN_HEADERS = ("operator", "machine")
+#: The fields that are headers of the Kafka record; one that has its default value is left out.
+_IN_HEADERS: dict[type, tuple[str, ...]] = {Claim: ("operator", "machine"), Completed: ("how",)}
 
 
 def encode(record: Record) -> bytes:
     """Encode the record as JSON, without what :func:`headers_of` holds."""
     kind = next(k for k, t in KINDS.items() if isinstance(record, t))
     body = asdict(replace(record, handles=()) if isinstance(record, Decision) else record)
-    if isinstance(record, Claim):
-        body = {name: value for name, value in body.items() if name not in _IN_HEADERS}
+    body = {name: value for name, value in body.items() if name not in _IN_HEADERS.get(type(record), ())}
     if isinstance(record, Decision):
         body["handles"] = {name: [_row(h) for h in parts] for name, parts in record.by_participant.items()}
     return json.dumps({"format": FORMAT, "kind": kind, **body}, separators=(",", ":")).encode()
@@ -57,9 +59,8 @@ def encode(record: Record) -> bytes:
 
 def headers_of(record: Record) -> dict[str, str | bytes | None]:
     """Return the headers of the record's Kafka record."""
-    if not isinstance(record, Claim):
-        return {}
-    return {name: text.encode() for name in _IN_HEADERS if (text := getattr(record, name))}
+    texts = {name: getattr(record, name) for name in _IN_HEADERS.get(type(record), ())}
+    return {name: text.encode() for name, text in texts.items() if text not in ("", COMMITTED)}
 
 
 def decode(value: bytes, headers: Headers | None = None) -> Record:
@@ -78,7 +79,7 @@ def decode(value: bytes, headers: Headers | None = None) -> Record:
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as e:
         why = str(e)[: 3 * _SHOWN]
     else:
-        return _with_headers(record, headers or {}) if isinstance(record, Claim) else record
+        return _with_headers(record, headers or {})
     # outside of the handler: the exceptions of a log full of garbage must not keep its text
     raise CommitLogDamaged(
         f"the commit log holds {value[:_SHOWN]!r}, which is not a commit-log record ({why})",
@@ -132,9 +133,14 @@ def _no_number(constant: str) -> None:
     raise ValueError(f"{constant} is no number")
 
 
-def _with_headers(claim: Claim, headers: Headers) -> Claim:
-    texts = {name: _line(v) for name in _IN_HEADERS if isinstance(v := headers.get(name), bytes)}
-    return replace(claim, operator=texts.get("operator", ""), machine=texts.get("machine", ""))
+def _with_headers(record: Record, headers: Headers) -> Record:
+    names = _IN_HEADERS.get(type(record), ())
+    texts = {name: _line(v) for name in names if isinstance(v := headers.get(name), bytes)}
+    if isinstance(record, Claim):
+        return replace(record, operator=texts.get("operator", ""), machine=texts.get("machine", ""))
+    if isinstance(record, Completed):
+        return replace(record, how=ACCEPTED if texts.get("how") == ACCEPTED else COMMITTED)
+    return record
 
 
 def _line(text: bytes) -> str:
