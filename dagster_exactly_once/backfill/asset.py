@@ -1,7 +1,5 @@
 """The outputs of a stream filled for days before the stream began, one exactly-once write for each day."""
 
-import os
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +29,7 @@ from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, ProtocolVi
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.processes import belongs_to, owner_alive
+from exactly_once.ops.processes import Process, is_mine, owner_alive
 from exactly_once.protocol.records import Claim, Decision
 
 
@@ -251,5 +249,4 @@ class _Backfill:
 
     def _is_ours(self, owner: Claim) -> bool:
         """Return whether this run made the claim: its JVM stays until the process ends."""
-        mine = owner.host == socket.gethostname() and belongs_to(owner.pid, os.getpid())
-        return owner.operator == self._operator if owner.operator else bool(mine)
+        return owner.operator == self._operator if owner.operator else is_mine(Process.of(owner))

@@ -12,7 +12,7 @@ from dagster_exactly_once.names import MEMORY, RECOVERY_JOB, RECOVERY_OP, REPAIR
 from dagster_exactly_once.recovery import tables
 from dagster_exactly_once.recovery.work import NotAtRest, Registry, SinkBusy, Work, consented, counts
 from dagster_exactly_once.resources.operator import alive_of, is_ours, operator_of
-from dagster_exactly_once.resources.run_process import RunProcess, runs_on, tag_run, tags_of
+from dagster_exactly_once.resources.run_process import RunProcess, how_to_end, runs_on, tag_run, tags_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.sensors.history import read_history
 from dagster_exactly_once.sensors.observation import owner_sentence
@@ -21,6 +21,7 @@ from exactly_once.coordinator import recover as engine
 from exactly_once.errors import ExactlyOnceError, Fenced
 from exactly_once.ops.findings import Inspection
 from exactly_once.ops.inspection import inspect_sink
+from exactly_once.ops.processes import describe_frozen, end_command
 from exactly_once.protocol.loss import lost_parts
 
 #: A driver that failed ends its JVM within seconds of the end of its run.
@@ -258,6 +259,11 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
 def refuse_when_busy(context: dg.OpExecutionContext, sink_id: str) -> None:
     """Stop while a run other than a recovery is alive. Two recoveries at once are safe: the later one continues."""
     for run in _others(context, sink_id):
+        if run.frozen:
+            raise SinkBusy(
+                f"run {run.run_id} of {run.job} holds sink {sink_id} and is frozen: {describe_frozen(run.frozen)}",
+                how_to_end(run.frozen),
+            )
         raise SinkBusy(
             f"Run {run.run_id} of {run.job} (Python process {run.pid} on {run.host}) works on sink {sink_id}",
             "Terminate that run, or set take_over, which fences it",
@@ -278,6 +284,12 @@ def owner_gone(
     end = time.monotonic() + LEAVING_S
     while found.owner is not None and found.owner.works:
         claim = found.owner.claim
+        if found.owner.frozen:
+            raise SinkBusy(
+                f"the {claim.process}, which is not a Dagster run in progress, owns sink {sink_id} and is frozen: "
+                f"{describe_frozen(found.owner.frozen)}",
+                f"End it with {end_command(found.owner.frozen)}, then run the recovery again",
+            )
         if time.monotonic() >= end:
             raise SinkBusy(
                 f"the {claim.process}, which is alive but is not a Dagster run, owns sink {sink_id}",

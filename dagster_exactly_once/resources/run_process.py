@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
 import psutil
 
-from exactly_once.ops.processes import process_alive
+from exactly_once.ops.processes import Frozen, Process, State, alive, belongs_to, end_command, frozen_among
 
 #: Begins the tags that a person need not see: Dagster finds runs by them, and its UI leaves out ``.dagster/``.
 HIDDEN = ".dagster/exactly_once_"
@@ -23,6 +22,8 @@ TAG_PID = f"{HIDDEN}pid"
 #: Spark's JVM, which the sink's claim names: the process of the run itself is Python.
 TAG_DRIVER = f"{HIDDEN}driver"
 TAG_HOST = f"{HIDDEN}host"
+#: The process table of that host: containers and cloned machines may share a host name.
+TAG_MACHINE = f"{HIDDEN}machine"
 #: The run that these tags were set for: Dagster copies all tags to a re-execution, whose process is another one.
 TAG_SIGNED = f"{HIDDEN}signed"
 
@@ -40,27 +41,46 @@ WORKING = [
 
 @dataclass(frozen=True)
 class RunProcess:
-    """A run that Dagster shows as in progress. ``alive`` is None when its process is on another machine."""
+    """A run that Dagster shows as in progress.
+
+    ``alive`` is None when its process is on another machine. ``frozen`` are those of its processes that are there and
+    do nothing: Python, and the driver's JVM.
+    """
 
     run_id: str
     job: str
     host: str
     pid: int
     alive: bool | None
+    frozen: tuple[Frozen, ...] = ()
 
 
 def tag_run(
     instance: dg.DagsterInstance, run_id: str, sink_id: str | None = None, more: Mapping[str, str] | None = None
 ) -> None:
     """Tag the run with this process, the sink, and ``more``."""
-    started = psutil.Process().create_time()
-    tags = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{started:.2f}", TAG_SIGNED: run_id}
+    tags = {**process_tags(Process.here()), TAG_SIGNED: run_id}
     instance.add_run_tags(run_id, {**tags, **(more or {}), **({TAG_SINK: sink_id} if sink_id else {})})
 
 
+def process_tags(process: Process) -> dict[str, str]:
+    """Return the tags that name the process of a run."""
+    return {TAG_HOST: process.host, TAG_MACHINE: process.machine, TAG_PID: _name(process)}
+
+
+def _name(process: Process) -> str:
+    return f"{process.pid}@{process.started:.2f}"
+
+
 def tag_driver(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
-    """Tag the run with the driver that works for it, as claims and ``exactly-once transactions list`` name it."""
-    instance.add_run_tags(run_id, {TAG_DRIVER: str(pid)})
+    """Tag the run with the driver that works for it, by the id in claims and ``exactly-once transactions list``; with
+    its start where this process has started it. In cluster mode it is on another host.
+    """
+    ours = belongs_to(pid, os.getpid())
+    try:
+        instance.add_run_tags(run_id, {TAG_DRIVER: _name(Process.here(pid)) if ours else str(pid)})
+    except psutil.NoSuchProcess:  # it has ended since: its run is about to say so
+        return
 
 
 def tags_of(run: dg.DagsterRun) -> dict[str, str]:
@@ -93,10 +113,37 @@ def runs_on(instance: dg.DagsterInstance, sink_id: str) -> list[RunProcess]:
 
 def process_of(run: dg.DagsterRun) -> RunProcess:
     """Return the process that the tags of ``run`` name; ``alive`` is also None before a process has tagged it."""
-    pid, _, started = (own_tag(run, TAG_PID) or "-1@0").partition("@")
-    host = own_tag(run, TAG_HOST) or ""
-    alive = None if host != socket.gethostname() else process_alive(int(pid), float(started or 0))
-    return RunProcess(run.run_id, run.job_name, host, int(pid), alive)
+    python, driver = _named(run, TAG_PID), _named(run, TAG_DRIVER)
+    if python is None:
+        return RunProcess(run.run_id, run.job_name, "", -1, None)
+    processes = [p for p in (python, driver) if p is not None and p.started]
+    return RunProcess(run.run_id, run.job_name, python.host, python.pid, alive(python), frozen_among(processes))
+
+
+def _named(run: dg.DagsterRun, tag: str) -> Process | None:
+    """Return the process that a tag of the run's own names; a run that the version before launched names no machine."""
+    pid, _, started = (own_tag(run, tag) or "").partition("@")
+    host, machine = own_tag(run, TAG_HOST) or "", own_tag(run, TAG_MACHINE) or ""
+    return Process(host, machine, int(pid), float(started or 0)) if pid else None
+
+
+def how_to_end(frozen: Sequence[Frozen], canceling: bool = False) -> str:
+    """Say how a person ends a frozen run, as sentences without the last full stop.
+
+    Dagster's Terminate waits for the run's process to take the message, and holds the lock that every start of a run in
+    the code location needs. A process that is killed meanwhile never takes it, so it must first run again.
+    """
+    if not canceling:
+        return (
+            "Do not press Terminate, which would block every start in this code location: end the process with "
+            f"{end_command(frozen)}, and the stream is recovered and started again"
+        )
+    stopped = " ".join(str(f.process.pid) for f in frozen if f.state is State.STOPPED)
+    first = f"let it go on with kill -CONT {stopped}" if stopped else "wait until the kernel lets it go"
+    return (
+        f"Terminate waits for it, and no run of this code location can start meanwhile: {first}. If that does not "
+        f"help, end it with {end_command(frozen)} and restart the server of the code location"
+    )
 
 
 def report_dead(instance: dg.DagsterInstance, run_id: str) -> bool:

@@ -12,6 +12,7 @@ from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import alive_of
+from dagster_exactly_once.resources.run_process import how_to_end
 from dagster_exactly_once.sensors.gate import Wish, ask
 from dagster_exactly_once.sensors.health import evaluation, trouble
 from dagster_exactly_once.sensors.history import Histories, History
@@ -23,6 +24,8 @@ from dagster_exactly_once.sensors.situation import Situation, situations, works_
 from dagster_exactly_once.sensors.stream import StreamSpec
 from dagster_exactly_once.sensors.tick import EVERY_10_S, Judged, Memory, Tick, default_status
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.ops.findings import Owner
+from exactly_once.ops.processes import describe_frozen, end_command
 
 #: The interval between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
 OBSERVE_EVERY_S = 600.0
@@ -39,7 +42,16 @@ STARTING_S = 90.0
 WORKING = ("healthy", "idle", "catching up", "lagging")
 
 #: The states of streams that a person should look at first.
-NEED_ATTENTION = ("failed", "in doubt", "owner lost", "stalled", "slow start", "lagging", "operated by another")
+NEED_ATTENTION = (
+    "failed",
+    "in doubt",
+    "owner lost",
+    "frozen",
+    "stalled",
+    "slow start",
+    "lagging",
+    "operated by another",
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,9 @@ class Facts:
         The process of the latest claim, for people.
     taken : bool
         Whether this instance has run the stream that is now held elsewhere.
+    frozen : str
+        Which process of the run, or of the driver that holds the sink elsewhere, is alive and does nothing, and how to
+        end it, for people; empty without one.
     """
 
     run: str | None = None
@@ -98,6 +113,7 @@ class Facts:
     elsewhere: str = ""
     owner: str = ""
     taken: bool = False
+    frozen: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +135,9 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
             "no run is working on it. Readers may see only part of it",
             f"in-doubt/{f.unproven[0]}",
         )
+    if f.frozen:
+        whose = f"run {f.run}" if f.run else f"the {f.owner}"
+        return Verdict("frozen", f"Frozen: {whose} is alive but does nothing; {_progress(f)}. {f.frozen}")
     if f.run is None and f.elsewhere:
         if f.lag > 0 and f.waited_s > policy.stall_after_s:
             return Verdict(
@@ -221,10 +240,10 @@ def checkpoint_progress_sensor(
         minimum_interval_seconds=interval_s,
         default_status=default_status(),
         description=(
-            "Reports the state of each stream (healthy, idle, catching up, starting, slow start, lagging, stalled, in "
-            "doubt, owner lost, operated by another, stopped), as the check health and as an observation of the "
-            "stream's transactions. Requests a recovery when a batch is in doubt, or a stream has stopped moving, and "
-            "no run is working on the sink. Tells a person of trouble that stays."
+            "Reports the state of each stream (healthy, idle, catching up, starting, slow start, lagging, stalled, "
+            "frozen, in doubt, owner lost, operated by another, stopped), as the check health and as an observation of "
+            "the stream's transactions. Requests a recovery when a batch is in doubt, or a stream has stopped moving, "
+            "and no run is working on the sink. Tells a person of trouble that stays."
         ),
     )
     def checkpoint_progress(
@@ -394,7 +413,18 @@ def facts(stream: StreamSpec, situation: Situation, history: History, last_lag: 
         elsewhere,
         owner.claim.process if owner else "",
         bool(elsewhere) and stream.managed and history.stream is not None,
+        _frozen(run, owner),
     )
+
+
+def _frozen(run: Run | None, owner: Owner | None) -> str:
+    if run is not None and run.frozen:
+        said, how = describe_frozen(run.frozen), how_to_end(run.frozen, run.canceling)
+    elif run is None and owner is not None and owner.frozen:
+        said, how = describe_frozen(owner.frozen), f"End it with {end_command(owner.frozen)}"
+    else:
+        return ""
+    return f"{said[0].upper()}{said[1:]}. {how}"
 
 
 def _claimed(situation: Situation, run: Run) -> bool:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.resources.run_process import how_to_end
 from dagster_exactly_once.sensors.circuit import Circuit, open_circuit
 from dagster_exactly_once.sensors.history import History
 from dagster_exactly_once.sensors.runs import Run
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RECOVERS, TAG_RESTART_OF, StreamSpec
 from exactly_once.ops.findings import Owner
+from exactly_once.ops.processes import describe_frozen, end_command
 
 #: For this long, only the sensor exactly_once_run_failure acts on a failed run; after that the others do, should it be
 #: switched off.
@@ -53,6 +55,11 @@ def refusal(history: History, wish: Wish, circuit: Circuit, owner_works: bool | 
     for run in (*history.recoveries, *history.streams, *history.others):
         if run.waits:
             return f"run {run.name} of {run.job} is {run.status} and will bring the sink to rest when it starts"
+        if run.frozen:
+            return (
+                f"run {run.name} of {run.job} is frozen: {describe_frozen(run.frozen)}. "
+                f"{how_to_end(run.frozen, run.canceling)}"
+            )
         if run.works and run.job == RECOVERY_JOB:
             return f"recovery {run.name} is under way"
         if run.works:
@@ -86,6 +93,11 @@ def ask(
 ) -> tuple[dg.RunRequest | None, str]:
     """Request a recovery if the gate allows one; return the request and what the tick adds to its sentence."""
     refused = refusal(history, wish, policy.circuit(), owner.works if owner else None)
+    if refused is not None and owner is not None and owner.frozen and not any(r.works for r in history.streams):
+        refused = (
+            f"the sink's owner is frozen, and no run in progress: {describe_frozen(owner.frozen)}. "
+            f"End it with {end_command(owner.frozen)}"
+        )
     if refused is None and owner is not None and owner.works is None:
         refused = (
             f"{owner.claim.process} holds the sink, nobody here can tell whether it is alive, and it is left "

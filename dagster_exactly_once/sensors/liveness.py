@@ -1,14 +1,22 @@
-"""``exactly_once_liveness``: runs that Dagster shows as running but whose process is gone; streams that should run."""
+"""``exactly_once_liveness``: runs in progress whose process is gone or frozen; streams that should run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
 
 from dagster_exactly_once.names import LIVENESS_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.private import UnresolvedAssetJobDefinition
-from dagster_exactly_once.resources.run_process import SHOWN, WORKING, is_former, process_of, report_dead, signed
+from dagster_exactly_once.resources.run_process import (
+    SHOWN,
+    WORKING,
+    how_to_end,
+    is_former,
+    process_of,
+    report_dead,
+    signed,
+)
 from dagster_exactly_once.sensors.history import Histories, History
 from dagster_exactly_once.sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
 from dagster_exactly_once.sensors.runs import Run, op_config
@@ -25,7 +33,8 @@ from dagster_exactly_once.sensors.stream import (
     TAG_STREAM,
     StreamSpec,
 )
-from dagster_exactly_once.sensors.tick import EVERY_5_S, Judged, Tick, default_status
+from dagster_exactly_once.sensors.tick import EVERY_5_S, Judged, Memory, Tick, default_status
+from exactly_once.ops.processes import Frozen, describe_frozen, end_command, end_frozen, resume_stopped
 
 #: A run of this project first tags itself with its process; loading the code takes seconds.
 SIGN_IN_S = 120.0
@@ -45,16 +54,25 @@ class Start:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The sentence and the actions of a tick; ``dead`` are the runs to report."""
+    """The sentence and the actions of a tick.
+
+    ``dead`` are the runs to report; of the frozen processes, ``end`` are those to kill, ``resume`` those to let go on.
+    """
 
     message: str
     dead: tuple[str, ...] = ()
     start: Start | None = None
+    end: tuple[Frozen, ...] = ()
+    resume: tuple[Frozen, ...] = ()
 
 
 @dataclass(frozen=True)
 class Working:
-    """A run that Dagster shows as in progress; ``alive`` is None when this host cannot see the run's process."""
+    """A run that Dagster shows as in progress.
+
+    ``alive`` is None when this host cannot see the run's process. ``frozen`` are its processes that are alive and do
+    nothing, and ``frozen_s`` says for how long ticks have seen that.
+    """
 
     run_id: str
     job: str
@@ -63,6 +81,13 @@ class Working:
     alive: bool | None
     signed: bool = True
     age_s: float = 0.0
+    frozen: tuple[Frozen, ...] = ()
+    frozen_s: float = 0.0
+
+    @property
+    def canceling(self) -> bool:
+        """Whether a person has asked the run to end."""
+        return self.status == "CANCELING"
 
     @property
     def name(self) -> str:
@@ -78,15 +103,42 @@ class Facts:
     working: tuple[Working, ...] = field(default=())
 
 
-def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec) -> Verdict:
-    """Decide which runs are dead, and whether to start the stream."""
+def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec, end_frozen_after_s: float = 0.0) -> Verdict:
+    """Decide which runs are dead, what becomes of frozen ones, and whether to start the stream."""
     dead = tuple(w for w in facts.working if _dead(w))
     if dead:
         return Verdict(_reported(dead), tuple(w.run_id for w in dead))
+    frozen = tuple(w for w in facts.working if w.frozen)
+    if frozen:
+        return _of_frozen(frozen, end_frozen_after_s)
     start = _wanted(facts.history, strategy, stream)
     if isinstance(start, Start):
         return Verdict(f"The stream should run but does not: starting it. {start.tags[TAG_CAUSE]}", start=start)
     return Verdict("; ".join([*_alive(facts.working), start]) + ".")
+
+
+def _of_frozen(working: Sequence[Working], end_after_s: float) -> Verdict:
+    """Decide about frozen runs.
+
+    One that a person has asked to end goes on at once, and ends as it was told: until it has taken the message, Dagster
+    starts no other run of the code location, not even if it is killed.
+    """
+    said: list[str] = []
+    end: list[Frozen] = []
+    resume: list[Frozen] = []
+    for w in working:
+        what = f"run {w.name} of {w.job} is frozen: {describe_frozen(w.frozen)}"
+        if w.canceling:
+            resume += w.frozen
+            said.append(f"{what}. This sensor lets it go on, to end as it was asked to. {how_to_end(w.frozen, True)}")
+        elif 0 < end_after_s <= w.frozen_s:
+            end += w.frozen
+            said.append(f"{what} for {w.frozen_s:.0f} s. This sensor ended it ({end_command(w.frozen)})")
+        else:
+            rest = f". This sensor ends it in {end_after_s - w.frozen_s:.0f} s" if end_after_s else ""
+            said.append(f"{what}{rest}. {how_to_end(w.frozen)}")
+    message = ". ".join(s[0].upper() + s[1:] for s in said)
+    return Verdict(f"{message}.", end=tuple(end), resume=tuple(resume))
 
 
 def liveness_sensor(
@@ -117,7 +169,8 @@ def liveness_sensor(
         default_status=default_status(),
         description=(
             "Reports runs whose process is gone while Dagster still shows them as running (their code server died with "
-            "them), and starts a stream again when a recovery of it requests that. Leaves runs on other hosts alone."
+            "them), ends processes of streams that stay frozen, and starts a stream again when a recovery of it "
+            "requests that. Leaves runs on other hosts alone."
         ),
     )
     def liveness(context: dg.SensorEvaluationContext, restart_policy: RestartPolicy) -> dg.SensorResult:
@@ -129,8 +182,10 @@ def liveness_sensor(
                 continue
             glance = glances[stream.sink_id]
             history = histories.whole(stream) if _restarting(glance) else glance
-            found = verdict(Facts(history, working[stream.sink_id]), restart_policy.chosen(), stream)
-            tick.add(stream, _reaction(context.instance, stream, found))
+            its, memory = _timed(working[stream.sink_id], tick.memory(stream), histories.now)
+            facts = Facts(history, its)
+            found = verdict(facts, restart_policy.chosen(), stream, restart_policy.end_frozen_after_s)
+            tick.add(stream, _reaction(context.instance, stream, found, memory))
         return tick.result(_others(context.instance, working[NO_STREAM]))
 
     return liveness
@@ -141,21 +196,40 @@ def _restarting(glance: History) -> bool:
     return glance.stream is not None and any(r.restart_of == glance.stream.run_id for r in glance.recoveries)
 
 
-def _reaction(instance: dg.DagsterInstance, stream: StreamSpec, found: Verdict) -> Judged:
+def _timed(working: Sequence[Working], last: Memory, now: float) -> tuple[tuple[Working, ...], Memory]:
+    """Say for how long ticks have seen each run frozen, and what the next tick should know of that."""
+    before = last.get("frozen", {})
+    since = {w.run_id: before.get(w.run_id, now) for w in working if w.frozen}
+    return tuple(replace(w, frozen_s=max(0.0, now - since.get(w.run_id, now))) for w in working), {"frozen": since}
+
+
+def _reaction(instance: dg.DagsterInstance, stream: StreamSpec, found: Verdict, memory: Memory) -> Judged:
     """Do what a verdict says."""
+    for frozen in found.end:
+        end_frozen(frozen)
+    for frozen in found.resume:
+        resume_stopped(frozen)
     reported = [run_id for run_id in found.dead if report_dead(instance, run_id)]
     if found.dead and not reported:
-        return Judged("A run ended while this tick was checking it.")
+        return Judged("A run ended while this tick was checking it.", memory=memory)
     start = found.start
     request = dg.RunRequest(start.key, start.config, start.tags, stream.job) if start else None
-    return Judged(found.message, bool(found.dead or start), request)
+    attention = bool(found.dead or start or memory["frozen"])
+    return Judged(found.message, attention, request, memory=memory)
 
 
 def _others(instance: dg.DagsterInstance, working: Sequence[Working]) -> list[str]:
-    """Report the dead among the runs of no stream; return what the tick says about these runs."""
+    """Report the dead among the runs of no stream, and let the frozen ones go on that a person has asked to end; return
+    what the tick says about these runs.
+    """
     dead = [w for w in working if _dead(w) and report_dead(instance, w.run_id)]
     if dead:
         return [_reported(dead)]
+    if frozen := [w for w in working if w.frozen]:
+        found = _of_frozen(frozen, 0.0)
+        for process in found.resume:
+            resume_stopped(process)
+        return [found.message]
     return [f"Of no stream: {'; '.join(_alive(working))}."] if working else []
 
 
@@ -188,7 +262,8 @@ def _working(histories: Histories, streams: Sequence[StreamSpec]) -> dict[str, t
             continue  # a foreign run: only its launcher knows whether its process lives
         process = process_of(run)
         age_s = histories.now - (record.start_time or histories.now)
-        w = Working(run.run_id, run.job_name, run.status.value, process.host or "?", process.alive, signed(run), age_s)
+        host, status = process.host or "?", run.status.value
+        w = Working(run.run_id, run.job_name, status, host, process.alive, signed(run), age_s, process.frozen)
         stream = streams[0] if len(streams) == 1 else its
         found[stream.sink_id if stream is not None else NO_STREAM].append(w)
     return {sink_id: tuple(some) for sink_id, some in found.items()}

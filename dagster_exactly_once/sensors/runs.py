@@ -21,6 +21,7 @@ from dagster_exactly_once.resources.run_process import (
     tags_of,
 )
 from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF, TAG_STREAM, StreamSpec
+from exactly_once.ops.processes import Frozen
 
 #: The sensors look at this many finished runs of each kind: far above any limit of attempts.
 LOOK_BACK = 50
@@ -34,6 +35,7 @@ class Run:
     """A run. Times are seconds since the epoch, None before the event; ``status`` is Dagster's name.
 
     ``alive``: whether its process lives; None when the process is on another host, or has not tagged the run yet.
+    ``frozen``: those of its processes that live and do nothing.
     """
 
     run_id: str
@@ -46,6 +48,7 @@ class Run:
     config: Mapping[str, Any] = field(default_factory=dict)
     parent: str | None = None
     alive: bool | None = None
+    frozen: tuple[Frozen, ...] = ()
 
     @property
     def in_progress(self) -> bool:
@@ -61,6 +64,11 @@ class Run:
     def works(self) -> bool:
         """True unless its process is known to be gone."""
         return self.in_progress and not self.waits and self.alive is not False
+
+    @property
+    def canceling(self) -> bool:
+        """True while it has been asked to end, and has not."""
+        return self.status == "CANCELING"
 
     @property
     def by_person(self) -> bool:
@@ -224,6 +232,7 @@ def _runs(records: Iterable[dg.RunRecord]) -> tuple[Run, ...]:
 
 def _run(record: dg.RunRecord) -> Run:
     run = record.dagster_run
+    process = process_of(run) if signed(run) and not run.is_finished else None
     return Run(
         run.run_id,
         run.job_name,
@@ -234,5 +243,6 @@ def _run(record: dg.RunRecord) -> Run:
         tags_of(run),
         run.run_config,
         run.parent_run_id,
-        process_of(run).alive if signed(run) and not run.is_finished else None,
+        process.alive if process else None,
+        process.frozen if process else (),
     )

@@ -61,6 +61,15 @@ class RestartPolicy(_FromEnvironment):
     )
     max_failures: int = Field(default=3, ge=1, description="failure-rate: failures within one interval.")
     interval_s: float = Field(default=300.0, gt=0, description="failure-rate: the interval.")
+    end_frozen_after_s: float = Field(
+        default=120.0,
+        ge=0,
+        description=(
+            "With each strategy: a process of a run, on this host, that is stopped or stuck in the kernel for so long "
+            "is killed, and the run counts as failed; 0: never. A core dump or a snapshot of the machine stops a "
+            "process for seconds to a minute; after 15 min, the brokers abort what the process has open."
+        ),
+    )
 
     def chosen(self) -> RestartStrategy:
         """The strategy."""

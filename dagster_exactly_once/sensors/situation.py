@@ -18,7 +18,7 @@ from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.findings import Inspection
 from exactly_once.ops.inspection import inspect_sink
-from exactly_once.ops.processes import AliveOf, belongs_to
+from exactly_once.ops.processes import AliveOf, Process, alive, belongs_to
 from exactly_once.protocol.records import Claim
 
 #: Of the budget, kept for the ends of the inputs: a few requests for each topic, over one connection.
@@ -159,4 +159,4 @@ def works_for(claim: Claim, run: Run) -> bool | None:
     if claim.operator:
         return claim.operator.rpartition("/")[2] == run.run_id
     told = run.tags.get(TAG_PID, "").partition("@")[0]
-    return belongs_to(claim.pid, int(told)) if told.isdigit() else None
+    return belongs_to(claim.pid, int(told)) if told.isdigit() and alive(Process.of(claim)) is not None else None

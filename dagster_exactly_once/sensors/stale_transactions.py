@@ -217,7 +217,9 @@ def judge(
     if found.incident is not None:
         wish = Wish(found.incident, message)
         history, owner = histories.whole(stream), look.inspection.owner
-        worked_on = any(run.works for run in (*history.recoveries, *history.streams, *history.others))
+        worked_on = any(
+            run.works and not run.frozen for run in (*history.recoveries, *history.streams, *history.others)
+        )
         request, answer = ask(stream, history, wish, policy, owner)
         message += answer
     incident, unsaid = teller.tell(stream, trouble(facts, worked_on), message, last.get("incident", {}), now)

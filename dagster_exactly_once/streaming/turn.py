@@ -10,10 +10,11 @@ import time
 import dagster as dg
 
 from dagster_exactly_once.recovery.work import SinkBusy
-from dagster_exactly_once.resources.run_process import FINISHED, SHOWN, is_former, tag_run, tags_of
+from dagster_exactly_once.resources.run_process import FINISHED, SHOWN, how_to_end, is_former, tag_run, tags_of
 from dagster_exactly_once.sensors.runs import Run, Runs
 from dagster_exactly_once.sensors.stream import TAG_BESIDE, TAG_CONTINUES, TAG_READY, TAG_STREAM, TAG_TURN, StreamSpec
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.ops.processes import describe_frozen
 
 #: A recovery takes seconds, and some minutes with thousands of parts; one whose process died is reported within two. A
 #: long run gives up its rotation before.
@@ -67,10 +68,7 @@ class Turn:
         told = None
         while (other := self._other()) is not None:
             if told != other.run_id:
-                self._log.info(
-                    f"Run {other.name} of {other.job} works on sink {self._sink_id}. This run begins when that run has "
-                    "ended: terminate one of the two."
-                )
+                self._log.info(_awaits(other, self._sink_id))
                 told = other.run_id
             time.sleep(LOOK_S)
         self._take()
@@ -132,3 +130,13 @@ class Turn:
     def _take(self) -> None:
         """Tag the run with the sink: from now on recoveries and other runs leave the sink to it."""
         tag_run(self._instance, self._run.run_id, self._sink_id, {TAG_TURN: self._run.run_id})
+
+
+def _awaits(other: Run, sink_id: str) -> str:
+    if other.frozen:
+        said, how = describe_frozen(other.frozen), how_to_end(other.frozen, other.canceling)
+        return f"Run {other.name} of {other.job} holds sink {sink_id} and is frozen: {said}. {how}."
+    return (
+        f"Run {other.name} of {other.job} works on sink {sink_id}. This run begins when that run has ended: terminate "
+        "one of the two."
+    )

@@ -11,6 +11,7 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired
 from exactly_once.participant import Handle, Scope
+from exactly_once.protocol import records
 from exactly_once.protocol.records import Completed, Decision
 
 log = logging.getLogger(__name__)
@@ -69,13 +70,15 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
                 if lost and not consent.accepts_lost(decision):
                     found.losses.append(Loss(decision, lost))
                     continue
+                how = records.ACCEPTED if lost else records.COMMITTED
             except ExactlyOnceError as e:
                 if not (isinstance(e, Expired) and consent.accepts_lost(decision)):
                     found.failures.append((decision, e))
                     continue
+                how = records.ACCEPTED
                 title = decision.title(session.sink_id)
                 log.warning("%s: continuing past the parts in doubt, as sink.accept.lost asks", title)
-            done = Completed(decision.query_id, decision.batch_id, token, now_ms())
+            done = Completed(decision.query_id, decision.batch_id, token, now_ms(), how=how)
             try:
                 session.log.append(done, deadline)
             except ExactlyOnceError as e:

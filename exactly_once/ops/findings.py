@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from exactly_once.kafka.transactions import Description
+from exactly_once.ops.processes import Frozen
 from exactly_once.protocol.life import Life
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, commit_log_id
@@ -18,10 +19,14 @@ _ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
 
 @dataclass(frozen=True)
 class Owner:
-    """The latest claim of a sink, and whether its process is alive (None: unknown, it is on another machine)."""
+    """The latest claim of a sink, and whether its process is alive (None: unknown, it is on another machine).
+
+    ``frozen`` holds that process if it is alive and does nothing.
+    """
 
     claim: Claim
     alive: bool | None
+    frozen: tuple[Frozen, ...] = ()
 
     @property
     def operator(self) -> str:
@@ -39,7 +44,7 @@ class Owner:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self.claim), "alive": self.alive}
+        return {**asdict(self.claim), "alive": self.alive, "frozen": bool(self.frozen)}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from exactly_once.ops.findings import (
     pending,
     sink_of,
 )
-from exactly_once.ops.processes import AliveOf, owner_alive
+from exactly_once.ops.processes import AliveOf, Process, frozen_among, owner_alive
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Decision
@@ -103,7 +103,10 @@ def owner_of(log: LogState, alive_of: AliveOf | None = None) -> Owner | None:
 
     ``alive_of`` is asked first, with the owner's claim; what it cannot tell (None), this host may be able to see.
     """
-    return Owner(log.owner, owner_alive(log.owner, alive_of)) if log.owner else None
+    if log.owner is None:
+        return None
+    lives = owner_alive(log.owner, alive_of)
+    return Owner(log.owner, lives, frozen_among([Process.of(log.owner)]) if lives else ())
 
 
 def sinks(connection: Connection, budget_s: float = 10.0) -> list[str]:
@@ -146,8 +149,10 @@ def _holders(admin: Admin) -> dict[tuple[str, int], str]:
 
 
 def worked_on(found: Inspection) -> bool:
-    """Return whether a driver that is not known to be dead, or a recovery that has just begun, may be at work."""
-    if found.owner is None:
+    """Return whether a driver that is not known to be dead or frozen, or a recovery that has just begun, may be at
+    work.
+    """
+    if found.owner is None or found.owner.frozen:
         return False
     claim, alive = found.owner.claim, found.owner.alive
     if claim.purpose == "recovery":

@@ -21,7 +21,7 @@ from exactly_once.kafka.transactions import ids_of
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
-from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, Record
+from exactly_once.protocol.records import ACCEPTED, Aborted, Claim, Completed, Decision, Record
 
 #: For looking at the log, and for writing to it.
 BUDGET_S = 30.0
@@ -67,7 +67,8 @@ class Logged:
             case Decision() as d:
                 return f"decision of {f'write {d.write_id}' if d.write_id else f'batch {d.batch_id} of {d.query_id}'}"
             case Completed() as c:
-                return f"completed batch {c.batch_id} of {c.query_id}"
+                given_up = " (lost parts were accepted)" if c.how == ACCEPTED else ""
+                return f"completed batch {c.batch_id} of {c.query_id}{given_up}"
             case Aborted() as a:
                 return f"abort of batch {a.batch_id} of {a.query_id}"
             case None:

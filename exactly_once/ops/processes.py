@@ -1,11 +1,15 @@
-"""Checks, for operators, whether the process of a sink's owner is alive. Safety depends on Kafka's fencing, never on
-these checks.
+"""Checks, for operators, whether a process is alive: the owner of a sink, a run of Dagster. Safety depends on Kafka's
+fencing, never on these checks.
 """
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 import psutil
 
@@ -19,24 +23,154 @@ AliveOf = Callable[[Claim], bool | None]
 #: If the recorded start of a process differs by more than this from that of the process with its id, it is another one.
 _SAME_START_S = 2.0
 
+#: A process in a system call that cannot be interrupted waits for a disk, for milliseconds. One that has not run for as
+#: long as this hangs there.
+_STUCK_AFTER_S = 1.0
+
+
+class State(Enum):
+    """What a process does, in words that follow "is"."""
+
+    RUNS = "running"
+    STOPPED = "stopped by a signal"
+    STUCK = "stuck in the kernel"
+    GONE = "gone"
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the process is there, and nothing that it is told will reach it."""
+        return self in (State.STOPPED, State.STUCK)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, by all that tells it from every other one.
+
+    Attributes
+    ----------
+    host, machine : str
+        The host's name, and its process table (:func:`exactly_once.coordinator.machine.this_machine`); containers may
+        share the first.
+    pid : int
+    started : float
+        Seconds since the epoch: systems reuse ids. 0 when unknown.
+    """
+
+    host: str
+    machine: str
+    pid: int
+    started: float
+
+    @classmethod
+    def here(cls, pid: int | None = None) -> Process:
+        """Return a process of this machine; by default this one.
+
+        Raises
+        ------
+        psutil.NoSuchProcess
+        """
+        found = psutil.Process(pid)
+        return cls(socket.gethostname(), this_machine(), found.pid, found.create_time())
+
+    @classmethod
+    def of(cls, claim: Claim) -> Process:
+        """Return the process that a claim names."""
+        return cls(claim.host, claim.machine, claim.pid, claim.pid_started)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A process that is frozen, and how."""
+
+    process: Process
+    state: State
+
+    def __str__(self) -> str:
+        return f"process {self.process.pid} on {self.process.host} is {self.state.value}"
+
+
+def state_of(process: Process) -> State | None:
+    """Return what a process does; None where this one cannot tell: it is on another machine (a container is a machine
+    of its own), or the record of it does not say when it started.
+    """
+    if (process.host, process.machine) != (socket.gethostname(), this_machine()):
+        return None
+    try:
+        found = psutil.Process(process.pid)
+        if not process.started:
+            return None
+        if abs(found.create_time() - process.started) >= _SAME_START_S:
+            return State.GONE
+        return _state(found)
+    except psutil.NoSuchProcess:
+        return State.GONE
+
+
+def _state(found: psutil.Process) -> State:
+    match found.status():
+        case psutil.STATUS_ZOMBIE | psutil.STATUS_DEAD:
+            return State.GONE
+        case psutil.STATUS_STOPPED:
+            return State.STOPPED
+        case psutil.STATUS_DISK_SLEEP:
+            before = found.num_ctx_switches()
+            time.sleep(_STUCK_AFTER_S)
+            stays = found.status() == psutil.STATUS_DISK_SLEEP and found.num_ctx_switches() == before
+            return State.STUCK if stays else State.RUNS
+        case _:
+            return State.RUNS
+
+
+def alive(process: Process) -> bool | None:
+    """Return whether a process is there, frozen or not; None where this one cannot tell."""
+    state = state_of(process)
+    return None if state is None else state is not State.GONE
+
 
 def owner_alive(claim: Claim, alive_of: AliveOf | None = None) -> bool | None:
     """Return whether the process of ``claim`` still runs; None when this cannot be told.
 
-    ``alive_of`` is asked first. Where it cannot tell, this host looks for the process. That tells nothing when the
-    process is on another machine (a container is a machine of its own), or when an old version wrote the claim without
-    the process's start.
+    ``alive_of`` is asked first. Where it cannot tell, this host looks for the process.
     """
     known = alive_of(claim) if alive_of is not None else None
-    return _seen_from_here(claim) if known is None else known
+    return alive(Process.of(claim)) if known is None else known
 
 
-def _seen_from_here(claim: Claim) -> bool | None:
-    if claim.machine and claim.machine != this_machine():
-        return None
-    if claim.host != socket.gethostname() or (not claim.pid_started and psutil.pid_exists(claim.pid)):
-        return None
-    return process_alive(claim.pid, claim.pid_started)
+def frozen_among(processes: Iterable[Process]) -> tuple[Frozen, ...]:
+    """Return those of the processes that are frozen, as far as this one can tell."""
+    states = {process: state_of(process) for process in processes}
+    return tuple(Frozen(process, state) for process, state in states.items() if state is not None and state.frozen)
+
+
+def describe_frozen(frozen: Sequence[Frozen]) -> str:
+    """Say which processes are frozen, as a clause."""
+    return " and ".join(map(str, frozen))
+
+
+def end_command(frozen: Sequence[Frozen]) -> str:
+    """Return the command that ends frozen processes: no other signal reaches them."""
+    return f"kill -9 {' '.join(str(f.process.pid) for f in frozen)}"
+
+
+def end_frozen(frozen: Frozen) -> bool:
+    """Kill exactly this process (SIGKILL), unless it is gone or runs again; return whether it was killed."""
+    return _signal(frozen, psutil.Process.kill)
+
+
+def resume_stopped(frozen: Frozen) -> bool:
+    """Let exactly this process run again (SIGCONT) if a signal has stopped it; return whether it was."""
+    return frozen.state is State.STOPPED and _signal(frozen, psutil.Process.resume)
+
+
+def _signal(frozen: Frozen, send: Callable[[psutil.Process], None]) -> bool:
+    state = state_of(frozen.process)
+    if state is None or not state.frozen:
+        return False
+    try:
+        send(psutil.Process(frozen.process.pid))
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+    return True
 
 
 def belongs_to(pid: int, ancestor: int) -> bool:
@@ -47,11 +181,6 @@ def belongs_to(pid: int, ancestor: int) -> bool:
         return False
 
 
-def process_alive(pid: int, started: float) -> bool:
-    """Return whether the process with this id started then (seconds since the epoch): systems reuse ids."""
-    try:
-        process = psutil.Process(pid)
-        same = abs(process.create_time() - started) < _SAME_START_S
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+def is_mine(process: Process) -> bool:
+    """Return whether a process is this one, or a descendant of it."""
+    return state_of(process) not in (None, State.GONE) and belongs_to(process.pid, os.getpid())

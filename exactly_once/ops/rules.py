@@ -16,9 +16,10 @@ from exactly_once.kafka.leaders import Hanging
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.findings import Owner, batch_name, naming, sink_of
 from exactly_once.ops.inspection import UNDER_WAY
+from exactly_once.ops.processes import describe_frozen, end_command
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, commit_log_topic
-from exactly_once.protocol.records import KEPT_DECISIONS, Decision, PreparedTransaction
+from exactly_once.protocol.records import ACCEPTED, KEPT_DECISIONS, Decision, PreparedTransaction
 
 
 class Refused(ExactlyOnceError):
@@ -58,15 +59,16 @@ class Attributed:
 
     ``owner`` is ``ours`` (its producer id belongs to a sink of this package), ``foreign`` (it belongs to another
     transactional id) or ``unknown`` (no coordinator knows the producer id). ``decided`` is set when a commit log wants
-    exactly this transaction committed, and ``completed`` when that log also has the mark that this was done. ``told``
-    is False for one of ours when the log may have dropped its decision: it keeps the newest ones.
+    exactly this transaction committed, and ``completed`` says how that log's mark ended the batch: ``committed``, or
+    ``accepted`` when a person gave up parts of it; "" without the mark. ``told`` is False for one of ours when the log
+    may have dropped its decision: it keeps the newest ones.
     """
 
     hanging: Hanging
     owner: str
     sink_id: str | None = None
     decided: Decided | None = None
-    completed: bool = False
+    completed: str = ""
     told: bool = True
 
 
@@ -147,7 +149,13 @@ def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> 
     if owner is None or owner.works is False:
         return
     driver = f"the {owner.claim.process}"
-    if owner.works:
+    way_out = (
+        "Stop the driver first, or run the command on the driver's host; a running driver ends its own transactions"
+    )
+    if owner.frozen:
+        what = f"{driver} owns sink {sink_id!r} and is frozen: {describe_frozen(owner.frozen)}"
+        way_out = f"End the frozen process first: {end_command(owner.frozen)}"
+    elif owner.works:
         what = f"{driver} owns sink {sink_id!r} and is alive"
     else:
         what = f"{driver} owns sink {sink_id!r}, and {socket.gethostname()} cannot tell whether that driver is alive"
@@ -155,7 +163,7 @@ def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> 
         force,
         f"fence {driver}",
         f"{what}; this would take the sink from that driver, which would stop with EO-FENCED",
-        "Stop the driver first, or run the command on the driver's host; a running driver ends its own transactions",
+        way_out,
     )
 
 
@@ -168,8 +176,8 @@ def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
                 if handle.producer_id != hanging.producer_id:
                     continue
                 if handle.epoch == hanging.producer_epoch:
-                    completed = (decision.query_id, decision.batch_id) in log.marks
-                    return Attributed(hanging, "ours", candidate, Decided(decision, handle), completed)
+                    mark = log.marks.get((decision.query_id, decision.batch_id))
+                    return Attributed(hanging, "ours", candidate, Decided(decision, handle), mark.how if mark else "")
                 sink_id = (
                     candidate  # a producer id stays with its transactional id; another epoch is another transaction
                 )
@@ -206,9 +214,12 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
     Raises
     ------
     Refused
-        When it is not known to be ours, when the log cannot tell, or when the log says the opposite of ``commit``.
+        When it is not known to be ours, when the log cannot tell, when a person gave up parts of its batch, or when the
+        log says the opposite of ``commit``.
     """
     h = found.hanging
+    if found.decided is not None and found.completed == ACCEPTED:
+        return _check_given_up(found, found.decided, force, commit)
     if found.decided is not None:
         _check_decided(found, found.decided, commit)
         return True
@@ -266,6 +277,25 @@ def _check_decided(found: Attributed, decided: Decided, commit: bool | None) -> 
             "partition",
             f"Run exactly-once transactions commit --hanging {h.name}",
         )
+
+
+def _check_given_up(found: Attributed, decided: Decided, force: str | None, commit: bool | None) -> bool:
+    """A person may have written the missing rows again: to show these would double them. The mark does not say which
+    parts were given up, so the transaction may also be one that was committed, of which an abort would lose the rest.
+    """
+    h, name = found.hanging, name_of(decided.decision)
+    if commit is not False and force == _showing(h):
+        return True
+    _overruled(
+        force if commit is not True else None,
+        _showing(h) if commit else f"lose up to {_count(h.records)} on {h.topic}-{h.partition}, unless written again",
+        f"a person gave up parts of {name} (sink.accept.lost), and the hanging transaction {h.name} is of that batch: "
+        "its rows may have been written again by hand since, and committing it would then show them twice",
+        "Find out whether the output holds these rows. If it does, or if they are to stay missing, abort it: "
+        f"exactly-once transactions abort --hanging {h.name}. If it does not, exactly-once transactions commit "
+        f'--hanging {h.name}, or end_hanging, shows them with the consequence "{_showing(h)}"',
+    )
+    return False
 
 
 def _showing(h: Hanging) -> str:

@@ -16,9 +16,12 @@ from exactly_once.errors import CommitLogDamaged
 from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.names import LONGEST_OPERATOR
 from exactly_once.protocol.records import (
+    ACCEPTED,
+    COMMITTED,
     KAFKA,
     KINDS,
     Claim,
+    Completed,
     Count,
     Decision,
     Place,
@@ -41,8 +44,8 @@ FORMAT = 6
 #: The headers of a Kafka record, the last one of each name.
 Headers = Mapping[str, bytes | str | None]
 
-#: The fields of a claim that are headers of its Kafka record.
-_IN_HEADERS = ("operator", "machine")
+#: The fields that are headers of the Kafka record; one that has its default value is left out.
+_IN_HEADERS: dict[type, tuple[str, ...]] = {Claim: ("operator", "machine"), Completed: ("how",)}
 #: The field of a decision that is a header, and the most that its reader takes.
 _COUNTED, _LONGEST_COUNT = "counted", 64 * 1024
 
@@ -51,8 +54,7 @@ def encode(record: Record) -> bytes:
     """Encode the record as JSON, without what :func:`headers_of` holds."""
     kind = next(k for k, t in KINDS.items() if isinstance(record, t))
     body = asdict(replace(record, handles=()) if isinstance(record, Decision) else record)
-    if isinstance(record, Claim):
-        body = {name: value for name, value in body.items() if name not in _IN_HEADERS}
+    body = {name: value for name, value in body.items() if name not in _IN_HEADERS.get(type(record), ())}
     if isinstance(record, Decision):
         del body[_COUNTED]
         body["handles"] = {name: [_row(h) for h in parts] for name, parts in record.by_participant.items()}
@@ -63,9 +65,8 @@ def headers_of(record: Record) -> dict[str, str | bytes | None]:
     """Return the headers of the record's Kafka record."""
     if isinstance(record, Decision) and record.counted is not None:
         return {_COUNTED: json.dumps(asdict(record.counted), separators=(",", ":")).encode()}
-    if not isinstance(record, Claim):
-        return {}
-    return {name: text.encode() for name in _IN_HEADERS if (text := getattr(record, name))}
+    texts = {name: getattr(record, name) for name in _IN_HEADERS.get(type(record), ())}
+    return {name: text.encode() for name, text in texts.items() if text not in ("", COMMITTED)}
 
 
 def decode(value: bytes, headers: Headers | None = None) -> Record:
@@ -141,7 +142,13 @@ def _no_number(constant: str) -> None:
 def _with_headers(record: Record, headers: Headers) -> Record:
     if isinstance(record, Decision):
         return replace(record, counted=_count(headers.get(_COUNTED)))
-    return _with_operator(record, headers) if isinstance(record, Claim) else record
+    names = _IN_HEADERS.get(type(record), ())
+    texts = {name: _line(v) for name in names if isinstance(v := headers.get(name), bytes)}
+    if isinstance(record, Claim):
+        return replace(record, operator=texts.get("operator", ""), machine=texts.get("machine", ""))
+    if isinstance(record, Completed):
+        return replace(record, how=ACCEPTED if texts.get("how") == ACCEPTED else COMMITTED)
+    return record
 
 
 def _count(text: bytes | str | None) -> Count | None:
@@ -153,11 +160,6 @@ def _count(text: bytes | str | None) -> Count | None:
     except (RecursionError, ValueError):
         return None
     return Count(**found) if is_count(found) else None
-
-
-def _with_operator(claim: Claim, headers: Headers) -> Claim:
-    texts = {name: _line(v) for name in _IN_HEADERS if isinstance(v := headers.get(name), bytes)}
-    return replace(claim, operator=texts.get("operator", ""), machine=texts.get("machine", ""))
 
 
 def _line(text: bytes) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from exactly_once.protocol.records import (
+    ACCEPTED,
     KAFKA,
     MANY_PARTS,
     WRITE,
@@ -81,8 +82,11 @@ class LogState:
         """Return the decision that ``mark`` completes in the form that the log should keep; None: unchanged.
 
         The log keeps the decision of a batch write forever, so without handles. The decision of a batch with outputs
-        other than Kafka keeps its handles: a superseded driver reads their names before it aborts anything.
+        other than Kafka keeps its handles: a superseded driver reads their names before it aborts anything. So does one
+        of which a person gave up parts: a hanging rest of them must be known for what it is.
         """
+        if mark.how == ACCEPTED:
+            return None
         name = mark.query_id, mark.batch_id
         decision = next((d for d in self.decisions if (d.query_id, d.batch_id) == name), None)
         if decision is None or not decision.handles or set(decision.by_participant) != {KAFKA}:

@@ -18,6 +18,11 @@ MANY_PARTS = 1_000
 #: The name of the participant that every sink has.
 KAFKA = "kafka"
 
+#: How a batch was completed: every part is proven committed, ...
+COMMITTED = "committed"
+#: ... or a person gave up the parts that are lost or in doubt (``sink.accept.lost``).
+ACCEPTED = "accepted"
+
 #: The query id of a batch write's decision begins with this; a Spark query's id is a UUID.
 WRITE = "write:"
 
@@ -274,7 +279,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Every handle of the decision is proven committed.
+    """The decision is brought to its end: ``how`` says whether every handle is proven committed, or a person gave up
+    those that are not (:data:`ACCEPTED`). Versions before it wrote no ``how``, and older ones do not read it.
 
     The durations, in ms, are the decider's: from the start of the first transaction until all parts were found alive,
     to write the decision, and to end the transactions. -1 when another driver or a recovery completed the batch.
@@ -287,6 +293,7 @@ class Completed:
     prepare_ms: int = -1
     decide_ms: int = -1
     complete_ms: int = -1
+    how: str = COMMITTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,7 @@ _FIELDS: dict[type, dict[str, _Check]] = {
         "prepare_ms": _ms,
         "decide_ms": _ms,
         "complete_ms": _ms,
+        "how": _word,
     },
     Aborted: {
         "query_id": _text,

@@ -14,6 +14,7 @@ from dagster_exactly_once.recovery import steps
 from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
 from dagster_exactly_once.resources.run_process import tag_run
 from dagster_exactly_once.sensors.history import classify
+from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.protocol.checkpoint_text import digest_of
@@ -47,7 +48,7 @@ class Torn:
         self.connection, self.root, self.sink_id = connection, root, brokers.fresh_name("sink")
         self.write("metadata", json.dumps({"id": QUERY}))
         log = CommitLog(connection, self.sink_id)
-        claim = Claim(1, QUERY, 0, "stream", socket.gethostname(), pid, str(root), started)
+        claim = Claim(1, QUERY, 0, "stream", socket.gethostname(), pid, str(root), started, machine=this_machine())
         log.claim(lambda state: claim, Deadline(30))
         for n in range(3):
             self.write(f"offsets/{n}", self.offsets(n))

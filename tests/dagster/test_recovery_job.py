@@ -32,6 +32,7 @@ from platform_assets.definitions import defs
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from platform_assets.flights.streams import flight_delays
 from tests.support.dead_sink import DEAD, DeadSink
+from tests.support.processes import until
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = (RECOVERY_OP, "complete", "sweep", "verify", "restart")
@@ -206,6 +207,21 @@ def test_nothing_is_changed_while_an_owner_lives_that_dagster_does_not_know(inst
     assert len(inspect_sink(connection, alive.sink_id).open) == 1
     assert not recover(instance, alive.sink_id, take_over=True).success
     assert recover(instance, alive.sink_id, take_over=True, fence=f"fence the {alive_claim(alive)}").success
+
+
+def test_a_frozen_owner_is_named_with_the_command_that_ends_it(instance, connection, topic):
+    """Mishap: "still alive; waiting for it to end", of a driver that a signal has stopped. Readers wait for it."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as driver:
+        process = psutil.Process(driver.pid)
+        frozen = DeadSink(connection, topic, socket.gethostname(), driver.pid, process.create_time())
+        frozen.open_part(0)
+        process.suspend()
+        until("it is stopped", lambda: process.status() == psutil.STATUS_STOPPED, 10)
+        result = recover(instance, frozen.sink_id)
+        why = classify(instance, result.run_id)
+        assert why.code == "EO-SINK-BUSY" and "is frozen" in why.cause and f"kill -9 {driver.pid}" in why.way_out
+        driver.kill()
+    assert recover(instance, frozen.sink_id).success
 
 
 def alive_claim(sink):

@@ -41,7 +41,8 @@ def test_a_run_that_is_killed_at_its_start_is_recovered_and_started_again_by_the
     tags = dagster.tags(new)
     assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and recovery[:8] in tags[TAG_CAUSE]
     owner = read_log(story.site.connection, SINK_ID).owner
-    assert (tags[TAG_DRIVER], new) == (str(owner.pid), owner.operator.rpartition("/")[2])  # what a claim names is found
+    driver = f"{owner.pid}@{owner.pid_started:.2f}"
+    assert (tags[TAG_DRIVER], new) == (driver, owner.operator.rpartition("/")[2])  # what a claim names is found
     story.assert_one_stream(new)
     ended = dagster.recoveries(TRANSACTIONS)
     assert [o["recovery_by"] for o in ended] == ["sensor exactly_once_run_failure"] and ended[0][

@@ -13,8 +13,9 @@ from dagster_exactly_once.checks.schedule import due
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID
+from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_MACHINE, TAG_PID
 from dagster_exactly_once.sensors.stream import TAG_STREAM
+from exactly_once.coordinator.machine import this_machine
 from platform_assets.definitions import defs
 from platform_assets.flights.names import BACKFILL_JOB, BACKFILL_OP, FLIGHT_DELAYS_BY_DAY, STREAM_JOB, STREAM_OP
 from platform_assets.flights.streams import delay_by_hour, flight_delays
@@ -82,7 +83,7 @@ def test_a_backfill_that_a_person_launched_counts_too(instance):
 
 def test_a_run_whose_process_was_killed_does_not_stop_the_filling(instance):
     """Dagster calls it STARTED forever when its launcher died with it, and it holds the pool."""
-    gone = {TAG_HOST: socket.gethostname(), TAG_PID: "999999999@1.0"}
+    gone = {TAG_HOST: socket.gethostname(), TAG_MACHINE: this_machine(), TAG_PID: "999999999@1.0"}
     run(instance, dg.DagsterRunStatus.STARTED, gone)
     assert isinstance(tick(instance), dg.RunRequest)
     assert [r.status for r in instance.get_runs()] == [dg.DagsterRunStatus.FAILURE]

@@ -18,7 +18,7 @@ from dagster_exactly_once.notify import Notifier, WebhookNotifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.operator import operator_of
-from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
+from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SINK
 from dagster_exactly_once.sensors import checkpoint_progress, incidents
 from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
 from dagster_exactly_once.sensors.history import classify
@@ -27,6 +27,7 @@ from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
 from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, TAG_STREAM, StreamSpec
+from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.transactions import describe
@@ -116,7 +117,12 @@ def to(instance, run_id, status):
 def process(pid=None, started=None, host=None):
     """The tags of a run that this process works on, or another one."""
     started = psutil.Process().create_time() if started is None else started
-    return {TAG_HOST: host or socket.gethostname(), TAG_PID: f"{pid or os.getpid()}@{started:.2f}", TAG_SINK: "s"}
+    return {
+        TAG_HOST: host or socket.gethostname(),
+        TAG_MACHINE: this_machine(),
+        TAG_PID: f"{pid or os.getpid()}@{started:.2f}",
+        TAG_SINK: "s",
+    }
 
 
 def gone():

@@ -18,10 +18,11 @@ from dagster._core.test_utils import create_run_for_test
 from dagster_exactly_once.names import NOTIFY, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
+from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SINK
 from dagster_exactly_once.sensors.history import read_history
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stream import TAG_JOB, TAG_RECOVERS, TAG_RESTART_OF
+from exactly_once.coordinator.machine import this_machine
 from exactly_once.kafka.commit_log import read_log
 from platform_assets.constants import DELAY_BY_HOUR
 from platform_assets.definitions import defs
@@ -82,7 +83,7 @@ def dead():
     """The tags of a run whose process is gone."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return {TAG_HOST: socket.gethostname(), TAG_PID: f"{process.pid}@0"}
+    return {TAG_HOST: socket.gethostname(), TAG_MACHINE: this_machine(), TAG_PID: f"{process.pid}@1"}
 
 
 def test_two_streams_may_run_at_once_and_each_of_them_only_once():
@@ -119,7 +120,11 @@ def test_the_dead_of_both_streams_and_of_none_are_reported_in_one_tick(instance,
 
 def test_a_stream_that_lives_does_not_hold_back_the_other_one(instance, daemon):
     """Both read the same input, and both are restarted by the same machinery."""
-    me = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}"}
+    me = {
+        TAG_HOST: socket.gethostname(),
+        TAG_MACHINE: this_machine(),
+        TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}",
+    }
     new_run(instance, STREAM_JOB, S.STARTED, **me, **{TAG_SINK: SINK_ID})
     failed = new_run(instance, DELAY_BY_HOUR_JOB, S.FAILURE)
     assert daemon.tick("exactly_once_run_failure").run_requests

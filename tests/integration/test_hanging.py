@@ -4,7 +4,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from exactly_once.coordinator import resolve
+from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.recover import recover
+from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka import leaders
@@ -14,10 +17,12 @@ from exactly_once.kafka.leaders import abort_hanging, commit_hanging, find_hangi
 from exactly_once.kafka.transactions import end_one
 from exactly_once.ops.transactions import Refused, end_hanging, list_hanging
 from exactly_once.protocol.names import part_id
+from exactly_once.protocol.records import ACCEPTED, PreparedTransaction
 from tests.support import broker as brokers
 from tests.support import oracle
 from tests.support.dead_sink import DeadSink
 from tests.support.hanging import UNVERIFIED, leave_hanging
+from tests.support.made_sink import MadeSink
 from tests.support.processes import until
 
 
@@ -206,3 +211,33 @@ def test_topics_that_do_not_exist_have_no_hanging_transactions(connection):
 def test_a_silent_cluster_is_said_within_the_budget():
     with pytest.raises(BrokerUnreachable):
         find_hanging(Connection("127.0.0.1:1"), ["t"], budget_s=1.0)
+
+
+def test_nothing_shows_the_hanging_rest_of_what_a_person_gave_up_as_lost(unverified):
+    """Duplicate: after sink.accept.lost a person writes the missing rows by hand. The log said "completed" as of any
+    committed batch, and end_hanging committed the rest that hung on one partition: its rows were there twice.
+    """
+    topic = brokers.create_topic(unverified.bootstrap_servers)
+    sink = MadeSink(unverified, topic)
+    sink.claim()
+    name = part_id(sink.sink_id, sink.token, 0, "0.0")
+    producer_id = leave_hanging(unverified, topic, 0, name)
+    decision = sink.decide(0, [PreparedTransaction(name, producer_id, 0, 0, 1)])
+    sink.claim()
+    with Session.without_driver(unverified, sink.sink_id, (), Deadline(30)) as session:
+        consent = Consent(accept_lost=decision.word)
+        found = resolve.complete_decided(session, sink.token, consent, Deadline(30))
+    assert [d.batch_id for d in found.completed] == [0]
+    assert sink.log.read(Deadline(30)).marks["q", 0].how == ACCEPTED
+
+    [found] = list_hanging(unverified, sink.sink_id, older_than_s=0, budget_s=60)
+    assert found.decided is not None and found.completed == ACCEPTED
+    for commit in (None, True):
+        with pytest.raises(Refused, match="a person gave up parts of batch 0"):
+            end_hanging(unverified, found.hanging.name, None, 0, 60, commit=commit)
+    assert blocked(unverified, topic) == [0]
+    phrase = f"lose up to 1 record on {topic}-0, unless written again"
+    _, committed = end_hanging(unverified, found.hanging.name, phrase, 0, 60)
+    assert not committed
+    wait_until_readable(unverified, topic, 0)
+    assert oracle.read(unverified, [topic]) == []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+
 from confluent_kafka import Producer
 
+from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog, read_log
@@ -34,7 +37,8 @@ class DeadSink:
     ):
         self.connection, self.topic, self.sink_id = connection, topic, brokers.fresh_name("sink")
         self.log = CommitLog(connection, self.sink_id)
-        claim = Claim(1, "q", 0, "stream", host, pid, "/c", started, operator)
+        machine = this_machine() if host == socket.gethostname() else ""
+        claim = Claim(1, "q", 0, "stream", host, pid, "/c", started, operator, machine)
         self.log.claim(lambda state: claim, Deadline(30))
         self.producers: list[Producer] = []
 

@@ -15,6 +15,7 @@ from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.cli.tables import show_list
 from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.findings import Inspection, Owner, PendingDecision, PendingPart, judge
+from exactly_once.ops.processes import Frozen, Process, State
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 
@@ -284,6 +285,25 @@ def test_commands_that_would_fence_a_driver_say_so_and_carry_the_phrase(alive, s
     wait = ["wait"] if alive else []
     assert commands(found) == [f"exactly-once transactions abort {ID}{force}", *wait, f"exactly-once recover s{force}"]
     assert "EO-FENCED" in found.options[-1].effect
+
+
+def test_a_frozen_driver_is_called_that_with_the_command_that_ends_it(capsys):
+    """Mishap: "it is alive and ends its own transactions", of a process that a signal has stopped; readers wait for 15
+    minutes.
+    """
+    found = inspection(True)
+    stopped = (Frozen(Process("host-a", "m", 4711, 1.0), State.STOPPED),)
+    found = replace(found, owner=replace(found.owner, frozen=stopped))
+    explained = explain(described(), found)
+    said = "process 4711 on host-a is stopped by a signal"
+    assert (
+        f"it is frozen: {said}" in explained.owner and "Readers wait until that process is ended" in explained.by_itself
+    )
+    assert "kill -9 4711" in commands(explained) and "wait" not in commands(explained)
+    [wrong] = trouble(found)
+    assert f"its owner is frozen ({said}): run kill -9 4711, then exactly-once recover s" in wrong
+    show_list([found], [], None, [], Console())
+    assert f"frozen ({said})." in " ".join(capsys.readouterr().out.split())
 
 
 def test_tables_and_explanations_name_who_operates_the_owner(capsys):

@@ -162,6 +162,7 @@ def test_an_end_that_nobody_took_is_told_again() -> None:
         ("slow start", 10, "HEALTH-SLOW-START", WARNING),
         ("operated by another", 0, "HEALTH-OPERATED-BY-ANOTHER", WARNING),
         ("stalled", 10, "HEALTH-STALLED", CRITICAL),
+        ("frozen", 0, "HEALTH-FROZEN", CRITICAL),
         ("in doubt", 0, "HEALTH-IN-DOUBT", CRITICAL),
         ("owner lost", 10, "HEALTH-OWNER-LOST", CRITICAL),
     ],

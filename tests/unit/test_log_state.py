@@ -8,6 +8,7 @@ import pytest
 
 from exactly_once.protocol.log_state import LogState, fold
 from exactly_once.protocol.records import (
+    ACCEPTED,
     KEPT_DECISIONS,
     MANY_PARTS,
     WRITE,
@@ -194,6 +195,11 @@ def test_handles_of_other_participants_are_kept() -> None:
     assert (
         kept_after(replace(WRITTEN, handles=(*WRITTEN.handles, PreparedPart("files", "eo:s:1:0:0:0.0", 0, 10)))) is None
     )
+
+
+def test_a_write_whose_lost_parts_a_person_accepted_keeps_its_handles() -> None:
+    """Duplicate: without them, a hanging rest of what was given up looks like any undecided transaction."""
+    assert fold([Entry(WRITTEN, 0, 1_000)]).to_keep(Completed(WRITTEN.query_id, 0, 1, 5, how=ACCEPTED)) is None
 
 
 def test_what_has_nothing_to_lose_is_not_written_again() -> None:

@@ -12,6 +12,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.leaders import Hanging
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.findings import Owner
+from exactly_once.ops.processes import Frozen, Process, State
 from exactly_once.ops.rules import attribute
 from exactly_once.ops.transactions import (
     Refused,
@@ -24,7 +25,7 @@ from exactly_once.ops.transactions import (
     decided_as,
 )
 from exactly_once.protocol.log_state import LogState
-from exactly_once.protocol.records import KEPT_DECISIONS, Claim, Completed, Decision, PreparedTransaction
+from exactly_once.protocol.records import ACCEPTED, KEPT_DECISIONS, Claim, Completed, Decision, PreparedTransaction
 
 ID = "eo:s:3:1:0.0"
 NOBODY = "127.0.0.1:1"
@@ -39,6 +40,7 @@ def log(*handles, query_id="q"):
 
 
 DECIDED = log(PreparedTransaction(ID, 11, 2, 1, 50))
+ACCEPTED_LOSS = replace(DECIDED, marks={("q", 4): Completed("q", 4, 3, 0, how=ACCEPTED)})
 COMPLETED = replace(DECIDED, marks={("q", 4): Completed("q", 4, 3, 0)})
 
 
@@ -117,6 +119,14 @@ def test_an_abort_of_what_is_decided_needs_the_loss_typed_out():
 def test_any_other_phrase_overrules_nothing(typed):
     """Mishap: a phrase copied from another incident."""
     assert refusal(check_abort, transaction(), DECIDED, force=typed).phrase == "lose batch 4, 50 records"
+
+
+def test_a_frozen_owner_is_refused_with_the_command_that_ends_it():
+    """Mishap: "a running driver ends its own transactions", of one that a signal has stopped."""
+    stopped = (Frozen(Process("host-a", "m", 4711, 1.0), State.STOPPED),)
+    refused = refusal(check_owner, "s", replace(owner(True), frozen=stopped))
+    assert "is frozen: process 4711 on host-a is stopped by a signal" in refused.what
+    assert "kill -9 4711" in str(refused) and refused.phrase == "fence the driver 4711 on host-a"
 
 
 def owner(alive, purpose="stream", operator=""):
@@ -219,3 +229,19 @@ def test_whether_a_hanging_transaction_was_decided_is_asked_when_the_log_may_hav
     assert refusal(check_hanging, found, commit=True).phrase == show
     fewer = replace(later, decisions=later.decisions[1:])
     assert check_hanging(attribute(found.hanging, {"s": fewer})) is False, "the log would still name it"
+
+
+def test_what_a_person_gave_up_as_lost_is_neither_shown_nor_aborted_without_a_word():
+    """Duplicate: after sink.accept.lost a person writes the missing rows by hand, and a commit of the hanging rest
+    would show them twice. Loss: the rest may be of a part that was committed.
+    """
+    found = attribute(hanging(), {"s": ACCEPTED_LOSS})
+    show, lose = "show up to 50 records on out-1", "lose up to 50 records on out-1, unless written again"
+    for wanted in (None, False):
+        refused = refusal(check_hanging, found, commit=wanted)
+        assert refused.phrase == lose and "sink.accept.lost" in refused.what
+        assert check_hanging(found, lose, wanted) is False
+    assert refusal(check_hanging, found, commit=True).phrase == show
+    assert refusal(check_hanging, found, lose, commit=True).phrase == show
+    assert refusal(check_hanging, found, show, commit=False).phrase == lose
+    assert check_hanging(found, show) is check_hanging(found, show, commit=True) is True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 import psutil
@@ -12,11 +15,24 @@ import pytest
 from exactly_once.coordinator import machine
 from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.machine import identity, this_machine
+from exactly_once.ops import processes
 from exactly_once.ops.inspection import owner_of
-from exactly_once.ops.processes import owner_alive, process_alive
+from exactly_once.ops.processes import (
+    Frozen,
+    Process,
+    State,
+    alive,
+    end_frozen,
+    frozen_among,
+    owner_alive,
+    resume_stopped,
+    state_of,
+)
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
 from tests.support.processes import until
+
+CLAIM = make_claim(LogState(), None, 0, "stream")
 
 
 def test_a_recoverys_claim_names_its_own_process_and_follows_the_last_one() -> None:
@@ -54,12 +70,15 @@ def test_containers_with_one_host_name_cannot_see_each_others_processes() -> Non
         assert owner_alive(replace(claim, machine="another", pid_started=pid_started)) is None
 
 
-def test_a_machine_without_an_identity_is_told_by_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older version's claim, or a system other than Linux: a driver that died there must still be found gone."""
+def test_a_system_without_machine_identities_tells_machines_by_their_host_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a system other than Linux, a driver that died must still be found gone. Elsewhere a record without an identity
+    may come from any container with this host name: "gone" would let a recovery fence a stream that works.
+    """
     claim = make_claim(LogState(), None, 0, "recovery")
     gone = replace(claim, pid_started=claim.pid_started - 60)
-    assert owner_alive(replace(claim, machine="")) is True
-    assert owner_alive(replace(gone, machine="")) is False
+    assert owner_alive(replace(claim, machine="")) is owner_alive(replace(gone, machine="")) is None
     monkeypatch.setattr(machine, "_BOOT_ID", "/proc/no/such/file")
     assert this_machine() == ""
     assert owner_alive(replace(gone, machine="")) is False
@@ -114,9 +133,68 @@ def test_a_process_id_that_is_used_again_is_not_the_owner() -> None:
 def test_a_process_that_ended_is_dead_also_before_it_is_waited_for() -> None:
     """A zombie does no work."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    started = psutil.Process(child.pid).create_time()
-    assert process_alive(child.pid, started)
+    process = Process.here(child.pid)
+    assert alive(process)
     child.kill()
-    psutil.Process(child.pid).status()
-    until("the process is dead", lambda: not process_alive(child.pid, started), 10)
+    until("the process is dead", lambda: not alive(process), 10)
     child.communicate()
+
+
+# -- frozen ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def child() -> Iterator[Process]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as running:
+        yield Process.here(running.pid)
+        running.kill()
+
+
+def stop(process: Process) -> Frozen:
+    os.kill(process.pid, signal.SIGSTOP)
+    until("it is stopped", lambda: frozen_among([process]), 10)
+    [found] = frozen_among([process])
+    return found
+
+
+def test_a_stopped_process_is_alive_and_frozen(child: Process) -> None:
+    """Mishap: "it is alive and ends its own transactions", while it answers nothing, and readers wait for it."""
+    assert frozen_among([child]) == () and state_of(child) is State.RUNS
+    found = stop(child)
+    assert (found.state, alive(child)) == (State.STOPPED, True)
+    assert str(found) == f"process {child.pid} on {child.host} is stopped by a signal"
+    owner = owner_of(LogState(replace(CLAIM, pid=child.pid, pid_started=child.started)), lambda _: True)
+    assert owner is not None and owner.frozen == (found,)
+    assert resume_stopped(found) and state_of(child) is State.RUNS
+    assert not resume_stopped(found), "it runs already"
+
+
+def test_only_the_very_process_that_is_frozen_is_killed(child: Process) -> None:
+    """Mishap: a healthy process that was given the same id, or that went on meanwhile, is killed."""
+    found = stop(child)
+    for other in (replace(child, started=child.started - 60), replace(child, machine="another")):
+        assert frozen_among([other]) == () and not end_frozen(replace(found, process=other))
+    os.kill(child.pid, signal.SIGCONT)
+    until("it runs", lambda: state_of(child) is State.RUNS, 10)
+    assert not end_frozen(found) and alive(child)
+    assert end_frozen(stop(child))
+    until("it is dead", lambda: alive(child) is False, 10)
+
+
+@pytest.mark.parametrize(
+    ("after", "switches", "state"),
+    [
+        (psutil.STATUS_DISK_SLEEP, (7, 7), State.STUCK),
+        (psutil.STATUS_DISK_SLEEP, (7, 8), State.RUNS),  # it ran in between: it reads a lot
+        (psutil.STATUS_SLEEPING, (7, 7), State.RUNS),
+    ],
+)
+def test_a_process_that_waits_for_a_disk_is_not_stuck(
+    after: str, switches: tuple[int, int], state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mishap: a healthy driver is killed because one look met it in a read."""
+    seen, counted = iter([psutil.STATUS_DISK_SLEEP, after]), iter(switches)
+    monkeypatch.setattr(psutil.Process, "status", lambda self: next(seen))
+    monkeypatch.setattr(psutil.Process, "num_ctx_switches", lambda self: next(counted))
+    monkeypatch.setattr(processes, "_STUCK_AFTER_S", 0.0)
+    assert state_of(Process.here()) is state

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from exactly_once.errors import CommitLogDamaged
-from exactly_once.protocol.encoding import FORMAT, decode, encode, headers_of
+from exactly_once.protocol.encoding import FORMAT, Headers, decode, encode, headers_of
 from exactly_once.protocol.records import (
+    ACCEPTED,
+    COMMITTED,
     KAFKA,
     KEPT_DECISIONS,
     WRITE,
@@ -50,6 +52,7 @@ RECORDS: dict[str, Record] = {
     "decision of a thousand parts": replace(DECISION, handles=HANDLES[:1] * 1000),
     "decision of a batch write": WRITTEN,
     "completed": COMPLETED,
+    "completed without its lost parts": replace(COMPLETED, how=ACCEPTED),
     "completed with its durations": replace(COMPLETED, prepare_ms=300, decide_ms=9, complete_ms=4),
     "decision with its offsets file": replace(DECISION, offsets='v1\n{"batchWatermarkMs":0}\n{"in":{"0":7}}'),
     "decision without its handles": replace(DECISION, handles=(), totals={"kafka": [2, 10_001, 1_234_568]}),
@@ -108,7 +111,13 @@ def test_a_sum_that_is_none_is_no_error(header: bytes | str | None) -> None:
 def test_only_what_is_for_people_is_in_headers() -> None:
     """Guards against decisions that grow by what they do not need."""
     named = [name for name, record in RECORDS.items() if headers_of(record)]
-    assert named == ["claim with its operator", "decision with its sum"]
+    assert sorted(named) == ["claim with its operator", "completed without its lost parts", "decision with its sum"]
+
+
+@pytest.mark.parametrize("headers", [None, {}, {"how": None}, {"how": b"\xff"}, {"how": b"committed"}, {"how": b"x"}])
+def test_a_completed_mark_of_an_older_version_says_that_the_batch_was_committed(headers: Headers | None) -> None:
+    """An upgrade must not turn every batch of the log into one with given-up parts."""
+    assert decode(encode(COMPLETED), headers) == COMPLETED and COMPLETED.how == COMMITTED
 
 
 def test_a_claim_names_its_operator_where_it_has_one() -> None:

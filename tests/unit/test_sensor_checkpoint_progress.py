@@ -13,6 +13,7 @@ from dagster_exactly_once.sensors.situation import Situation
 from dagster_exactly_once.sensors.tick import read_cursor, write_cursor
 from exactly_once.checkpoint import Checkpoint
 from exactly_once.ops.findings import Inspection, Owner
+from exactly_once.ops.processes import Frozen, Process, State
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
 from tests.support.sensor_facts import NOW, STREAM, recovery, run
@@ -40,6 +41,17 @@ TAKEN = {"elsewhere": "driver 7 on laptop holds the sink", "taken": True}
         ({**LIVE, "lag": 1, "idle_s": 9_999.0, "waited_s": 5.0}, "healthy", ""),  # input after a long silence
         ({**LIVE, "lag": 1, "run_alive": False}, "owner lost", "its process is gone"),
         ({**LIVE, "lag": 1, "owner_is_run": False, "owner": "driver 7 on b"}, "owner lost", "driver 7 on b has taken"),
+        (
+            {**LIVE, "lag": 1, "waited_s": 999.0, "frozen": "Process 7 on b is stopped. End it"},
+            "frozen",
+            "Process 7 on b",
+        ),
+        (
+            {**LIVE, "lag": 0, "frozen": "Process 7 on b is stopped. End it"},
+            "frozen",
+            "run r1 is alive but does nothing",
+        ),
+        ({**TAKEN, "owner": "driver 7 on b", "frozen": "Process 7"}, "frozen", "the driver 7 on b is alive but does"),
         ({**LIVE, "lag": 1, "owner_is_run": None}, "healthy", ""),
         ({**LIVE, "lag": 1, "unproven": (7,), "unproven_age_s": 60.0}, "healthy", ""),  # its owner works on it
         ({"lag": 9}, "stopped", "9 offsets of input are waiting"),
@@ -143,3 +155,16 @@ def test_a_stream_whose_next_run_starts_beside_it_is_not_starting() -> None:
     assert (found.run, found.starting, found.owner_is_run) == ("r1", "", True)
     gone = run("r1", at=NOW - 900, alive=False)
     assert starting(claim_by("r1", NOW - 890), new, gone).starting == "run r2 has been starting"
+
+
+def test_a_frozen_process_of_the_run_is_said_with_what_to_do_and_never_to_terminate_it() -> None:
+    """Mishap: "Terminate stops the run gracefully" was the advice, and it blocked every stream of the code location."""
+    stopped = (Frozen(Process("vm", "m", 7982, 1.0), State.STOPPED),)
+    claim, at = claim_by("r1", NOW - 400), NOW - 900
+    found = starting(claim, run("r1", at=at, frozen=stopped))
+    assert found.frozen.startswith("Process 7982 on vm is stopped by a signal. Do not press Terminate")
+    assert "kill -9 7982" in verdict(found, POLICY).message and "gracefully" not in verdict(found, POLICY).message
+    assert "kill -CONT 7982" in starting(claim, run("r1", "CANCELING", at=at, frozen=stopped)).frozen
+    checkpoint = Checkpoint("/c")
+    owned = Situation(Inspection("s", Owner(claim_by(), True, stopped)), checkpoint, compare(checkpoint, LogState()), 9)
+    assert facts(STREAM, owned, History(NOW), None, 0.0).frozen.endswith("End it with kill -9 7982")

@@ -16,6 +16,7 @@ from dagster_exactly_once.sensors.stream import (
     TAG_ROTATES,
     TAG_STREAM,
 )
+from exactly_once.ops.processes import Frozen, Process, State
 from tests.support.sensor_facts import NOW, STREAM, history, recovery, restarted, run
 
 SOON = FixedDelay(3, 1.0)
@@ -47,6 +48,38 @@ def test_a_run_without_its_process_is_reported(status: str):
 )
 def test_other_runs_are_left_alone(w):
     assert judged(None, w).dead == ()
+
+
+def frozen(state=State.STOPPED, pid=7982):
+    return Frozen(Process("vm", "m", pid, 1.0), state)
+
+
+def test_a_frozen_run_is_named_with_the_command_and_ended_after_the_policys_time():
+    """Mishap: a driver that a signal has stopped is called alive, and Terminate of it blocks all of its location."""
+    its = (frozen(), frozen(State.STUCK, 7983))
+    found = verdict(Facts(history(), (working(True, frozen=its, frozen_s=20.0),)), SOON, STREAM, 120.0)
+    assert (found.end, found.resume, found.dead) == ((), (), ())
+    assert "process 7982 on vm is stopped by a signal and process 7983 on vm is stuck in the kernel" in found.message
+    assert "This sensor ends it in 100 s. Do not press Terminate" in found.message
+    assert "kill -9 7982 7983" in found.message
+    found = verdict(Facts(history(), (working(True, frozen=its, frozen_s=120.0),)), SOON, STREAM, 120.0)
+    assert (found.end, found.resume) == (its, ()) and "This sensor ended it (kill -9 7982 7983)" in found.message
+
+
+def test_a_policy_of_zero_ends_no_frozen_process():
+    found = verdict(Facts(history(), (working(True, frozen=(frozen(),), frozen_s=9_999.0),)), SOON, STREAM, 0.0)
+    assert found.end == () and "kill -9 7982" in found.message and "This sensor" not in found.message
+
+
+def test_a_frozen_run_that_a_person_has_asked_to_end_goes_on_at_once():
+    """Mishap: killed instead, it never takes Dagster's message, and no run of the code location starts any more."""
+    found = verdict(
+        Facts(history(), (working(True, "CANCELING", frozen=(frozen(),), frozen_s=999.0),)), SOON, STREAM, 1.0
+    )
+    assert (found.end, found.resume) == ((), (frozen(),))
+    assert "kill -CONT 7982" in found.message and "Do not press Terminate" not in found.message
+    stuck = working(True, "CANCELING", frozen=(frozen(State.STUCK),))
+    assert "wait until the kernel lets it go" in judged(None, stuck).message
 
 
 def test_a_run_on_another_host_is_named():

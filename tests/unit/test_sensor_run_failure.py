@@ -13,8 +13,11 @@ from dagster_exactly_once.sensors.restart import ExponentialDelay, FixedDelay, N
 from dagster_exactly_once.sensors.run_failure import _reaction, verdict
 from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_BESIDE, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.ops.findings import Owner
+from exactly_once.ops.processes import Frozen, Process, State
 from exactly_once.protocol.records import Claim
 from tests.support.sensor_facts import HOPELESS, NOW, STREAM, history, recovery, restarted, run
+
+STOPPED = (Frozen(Process("vm", "m", 7, 1.0), State.STOPPED),)
 
 CIRCUIT = Circuit(3, 900.0, 120.0)
 DEFAULT = ExponentialDelay(1.0, 60.0, 2.0, 0.0, 600.0, 10)
@@ -154,6 +157,9 @@ WISH = Wish("in-doubt/7", "batch 7 is in doubt")
         (history(run("r1", "STARTED")), None, "is working on the sink"),
         (history(run("r1", "STARTED", alive=None)), None, "is working on the sink"),  # on another host
         (history(run("r1", "CANCELING")), None, "is working on the sink"),
+        (history(run("r1", "STARTED", frozen=STOPPED)), None, "run r1 of stream is frozen: process 7 on vm is stopped"),
+        (history(run("r1", "STARTED", frozen=STOPPED)), None, "end the process with kill -9 7"),
+        (history(run("r1", "CANCELING", frozen=STOPPED)), None, "let it go on with kill -CONT 7"),
         (history(recoveries=(recovery("c", "STARTED"),)), None, "recovery c is under way"),
         (history(recoveries=(recovery("c", "NOT_STARTED"),)), None, "NOT_STARTED"),
         (history(others=(run("w", "STARTED", job="write"),)), None, "run w of write is working"),

@@ -11,10 +11,11 @@ import pytest
 from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
-from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SIGNED, TAG_SINK
+from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SIGNED, TAG_SINK
 from dagster_exactly_once.sensors.history import Histories, read_history
 from dagster_exactly_once.sensors.runs import GLANCE, LOOK_BACK
 from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF, TAG_STREAM
+from exactly_once.coordinator.machine import this_machine
 from tests.support.sensor_facts import STREAM, spec
 
 S = dg.DagsterRunStatus
@@ -124,7 +125,7 @@ def test_a_glance_sees_a_wish_for_a_restart_behind_sixty_recoveries(instance):
 
 def test_a_failure_behind_a_run_whose_process_is_gone_is_seen(instance):
     """With the sensor exactly_once_liveness switched off, the dead run is shown as in progress forever."""
-    gone = {TAG_HOST: socket.gethostname(), TAG_PID: "1@1000.00", TAG_STREAM: "stream"}
+    gone = {TAG_HOST: socket.gethostname(), TAG_MACHINE: this_machine(), TAG_PID: "1@1000.00", TAG_STREAM: "stream"}
     dead, failed = new(instance, tags=gone), new(instance, status=S.FAILURE)
     assert ids(glance(instance).streams) == [failed, dead]
 

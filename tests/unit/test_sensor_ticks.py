@@ -18,7 +18,7 @@ from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.private import RUN_FAILURE_REASON_TAG
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, compare
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
+from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SINK
 from dagster_exactly_once.sensors import checkpoint_progress, looking, run_failure, situation, stale_transactions
 from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
 from dagster_exactly_once.sensors.liveness import liveness_sensor
@@ -29,6 +29,7 @@ from dagster_exactly_once.sensors.stale_transactions import LEADERS_AT_ONCE, sta
 from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF, TAG_STREAM
 from dagster_exactly_once.sensors.tick import Judged, Tick, read_cursor
 from exactly_once.checkpoint import Checkpoint
+from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, CommitLogDamaged, InvalidOption
 from exactly_once.ops.findings import Inspection, OpenTransaction, Owner
@@ -39,8 +40,16 @@ from tests.support.sensor_facts import spec
 S = dg.DagsterRunStatus
 ORDERS, CLICKS = spec("orders", "orders"), spec("clicks", "clicks")
 BOTH = (ORDERS, CLICKS)
-MINE = {TAG_HOST: socket.gethostname(), TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}"}
-GONE = {TAG_HOST: socket.gethostname(), TAG_PID: "1@1000.00"}  # another process has that id now
+MINE = {
+    TAG_HOST: socket.gethostname(),
+    TAG_MACHINE: this_machine(),
+    TAG_PID: f"{os.getpid()}@{psutil.Process().create_time():.2f}",
+}
+GONE = {
+    TAG_HOST: socket.gethostname(),
+    TAG_MACHINE: this_machine(),
+    TAG_PID: "1@1000.00",
+}  # another process has that id now
 
 
 def job_of(stream):

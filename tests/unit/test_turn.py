@@ -6,10 +6,12 @@ from dagster._core.test_utils import create_run_for_test
 
 from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.recovery.work import SinkBusy
+from dagster_exactly_once.resources import run_process
 from dagster_exactly_once.resources.run_process import TAG_PID, TAG_SINK, tag_run
 from dagster_exactly_once.sensors.stream import TAG_BESIDE, TAG_CONTINUES, TAG_READY, TAG_STREAM
 from dagster_exactly_once.streaming import turn as module
 from dagster_exactly_once.streaming.turn import Canceled, Turn
+from exactly_once.ops.processes import Frozen, Process, State
 from tests.support.sensor_facts import STREAM
 
 S = dg.DagsterRunStatus
@@ -149,6 +151,17 @@ def test_the_later_of_two_runs_waits_for_the_earlier(instance, no_sleep):
     assert second.tag(TAG_SINK) == "s"
 
 
+def test_a_run_that_waits_for_a_frozen_one_does_not_advise_to_terminate_it(instance, no_sleep, monkeypatch):
+    """Mishap: Terminate of a frozen run blocks every start in the code location."""
+    stopped = (Frozen(Process("vm", "m", 7, 1.0), State.STOPPED),)
+    begun(Op(instance))
+    second = Op(instance)
+    monkeypatch.setattr(run_process, "frozen_among", lambda _: stopped)
+    with pytest.raises(Waited):
+        second.turn.begin()
+    assert "is frozen: process 7 on vm is stopped by a signal. Do not press Terminate" in second.said[0]
+
+
 def test_a_run_that_writes_already_comes_first_however_late_it_was_launched(instance, no_sleep):
     """The queue may start runs in any order: an earlier launch must not fence what works."""
     early, late = Op(instance, S.STARTED), Op(instance, S.STARTED)
@@ -180,7 +193,7 @@ def test_a_re_execution_in_the_queue_blocks_nobody(instance, no_sleep):
 def test_a_run_whose_process_is_gone_is_not_waited_for(instance, no_sleep):
     """Until a sensor reports it, Dagster shows it as running."""
     first = begun(Op(instance))
-    instance.add_run_tags(first.run.run_id, {TAG_PID: "999999999@0"})
+    instance.add_run_tags(first.run.run_id, {TAG_PID: "999999999@1"})
     begun(Op(instance))
 
 

@@ -11,6 +11,7 @@ from exactly_once.kafka.transactions import Description
 from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
 from exactly_once.ops.inspection import UNDER_WAY, unattended, worked_on
+from exactly_once.ops.processes import describe_frozen, end_command
 from exactly_once.ops.rules import Refused, check_owner, name_of
 from exactly_once.protocol.life import Life
 from exactly_once.protocol.names import PartId
@@ -96,7 +97,9 @@ def owner_sentence(found: Inspection) -> str:
         return "None: no stream has ever claimed this sink."
     claim, alive = found.owner.claim, found.owner.alive
     life = (
-        "it is alive"
+        f"it is frozen: {describe_frozen(found.owner.frozen)}"
+        if found.owner.frozen
+        else "it is alive"
         if alive
         else "it is gone"
         if alive is False
@@ -144,6 +147,12 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
         return f"The coordinator is writing its {described.state.removeprefix('Prepare').lower()} markers."
     works = found.owner.works if found.owner else False
     left = duration(max(0.0, transaction.timeout_s - transaction.age_s))
+    if found.owner and found.owner.frozen and works:
+        return (
+            f"Its driver is frozen, and neither commits nor aborts it: {describe_frozen(found.owner.frozen)}. Readers "
+            f"wait until that process is ended and the stream or a recovery starts; in {left} the broker aborts the "
+            "transaction."
+        )
     unseen = "If its driver is dead, " if works is None else ""
     if transaction.verdict == "log":
         return (
@@ -203,7 +212,10 @@ def _options(found: Inspection, transaction: OpenTransaction | None, program: st
                 "No record is lost."
             )
             options.append(Option(f"{program} transactions abort {name}{force}", effect))
-    if found.owner is not None and found.owner.works:
+    if found.owner is not None and found.owner.frozen:
+        effect = "Ends the frozen driver. No record is lost. Then start the stream, or run the recovery."
+        options.append(Option(end_command(found.owner.frozen), effect))
+    elif found.owner is not None and found.owner.works:
         options.append(Option("wait", "The driver is alive and ends its own transactions."))
     if found.owner is not None:
         fences = " Stops the driver with EO-FENCED." if force else ""
@@ -220,9 +232,13 @@ def trouble(found: Inspection) -> list[str]:
     """List the problems of a sink, one sentence each; empty when the sink works or is at rest."""
     sentences: list[str] = []
     if unattended(found):
+        why, first = "no driver or recovery is at work", ""
+        if found.owner is not None and found.owner.frozen:
+            why = f"its owner is frozen ({describe_frozen(found.owner.frozen)})"
+            first = f"{end_command(found.owner.frozen)}, then "
         sentences.append(
             f"{found.sink_id}: {plural(len(found.open), 'transaction')} open and {plural(len(found.decided), 'batch')} "
-            f"decided but not proven, and no driver or recovery is at work: run exactly-once recover {found.sink_id}"
+            f"decided but not proven, and {why}: run {first}exactly-once recover {found.sink_id}"
         )
     for pending in found.decided:
         for state in (Life.LOST, "unknown"):

@@ -17,6 +17,7 @@ from exactly_once.ops.cli.explain import Explanation, owner_sentence
 from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.ops.log_records import Logged
+from exactly_once.ops.processes import describe_frozen
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
 from exactly_once.ops.standing import Offsets, Standing
@@ -80,6 +81,8 @@ def _owner(found: Inspection) -> str:
     if found.owner is None:
         return "Never claimed."
     claim, alive = found.owner.claim, found.owner.alive
+    if found.owner.frozen:
+        return f"Owner: {claim.purpose}, {claim.process}, frozen ({describe_frozen(found.owner.frozen)})."
     life = "alive" if alive else "gone" if alive is False else "state unknown from this host"
     return f"Owner: {claim.purpose}, {claim.process}, {life}."
 
