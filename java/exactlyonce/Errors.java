@@ -13,6 +13,7 @@ import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.errors.AuthenticationException;
 import org.apache.kafka.common.errors.AuthorizationException;
+import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.errors.InvalidTxnTimeoutException;
 import org.apache.kafka.common.errors.RecordBatchTooLargeException;
 import org.apache.kafka.common.errors.RecordTooLargeException;
@@ -62,19 +63,20 @@ final class Errors {
     static SinkException of(Throwable thrown, String name) {
         Throwable e = cause(thrown);
         if (e instanceof SinkException known) return known;
-        if (e instanceof ConfigException)
+        if (e instanceof ConfigException || e instanceof InvalidConfigurationException)
             return new SinkException(
                     "EO-OPTION",
-                    "the Kafka client refuses a setting: " + said(e),
+                    "the Kafka client refuses a setting: " + said(e) + innermost(e),
                     "Nothing was written",
-                    "Correct the kafka.* option of that name",
+                    "Correct the kafka.* option of that name; a private key that Java cannot decrypt (PBES2): encrypt"
+                            + " it by openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES",
                     e);
         if (e instanceof TopicAuthorizationException denied) {
             String topics = String.join(", ", denied.unauthorizedTopics());
             return failed(
                     "EO-DENIED",
-                    name + ": this principal lacks WRITE or DESCRIBE on topic " + topics,
-                    "Grant WRITE and DESCRIBE on the topic " + topics + RIGHTS,
+                    name + ": this principal lacks WRITE on topic " + topics,
+                    "Grant WRITE on the topic " + topics + RIGHTS,
                     e);
         }
         if (e instanceof TransactionalIdAuthorizationException) {
@@ -82,7 +84,7 @@ final class Errors {
             return failed(
                     "EO-DENIED",
                     name + ": " + said(e),
-                    "Grant WRITE and DESCRIBE on the transactional ids with the prefix " + prefix + RIGHTS,
+                    "Grant WRITE on the transactional ids with the prefix " + prefix + RIGHTS,
                     e);
         }
         if (e instanceof AuthorizationException || e instanceof AuthenticationException)
@@ -107,10 +109,10 @@ final class Errors {
         return failed("EO-PREPARE", name + ": " + said(e), HEALTHY, e);
     }
 
-    /** Returns the error of a record for {@code topic} with this key. */
-    static SinkException ofRecord(Throwable thrown, String name, String topic, byte[] key) {
+    /** Returns the error of a record for {@code topic} with this key, and a value of {@code size} bytes. */
+    static SinkException ofRecord(Throwable thrown, String name, String topic, byte[] key, int size) {
         Throwable e = cause(thrown);
-        String record = "(topic '" + topic + "', key " + shown(key) + ")";
+        String record = "(topic '" + topic + "', key " + shown(key) + ", value of " + size + " bytes)";
         if (e instanceof RecordTooLargeException || e instanceof RecordBatchTooLargeException)
             return failed(
                     "EO-RECORD",
@@ -160,6 +162,13 @@ final class Errors {
                         || e instanceof CompletionException
                         || e.getClass() == KafkaException.class)) e = e.getCause();
         return e;
+    }
+
+    /** Returns the first cause of all, in words that follow a sentence; "" when there is no other one. */
+    private static String innermost(Throwable e) {
+        Throwable first = e;
+        while (first.getCause() != null) first = first.getCause();
+        return first == e ? "" : ", since " + first.getMessage();
     }
 
     private static boolean mayPass(Throwable e) {

@@ -28,7 +28,8 @@ final class MicroBatch implements StreamingWrite {
         HashMap<String, Object> request = new HashMap<>(plan);
         request.put("run", run);
         request.put("query", Execution.property(context, Execution.QUERY));
-        request.put("batch", Long.valueOf(Execution.property(context, Execution.BATCH)));
+        String batch = Execution.property(context, Execution.BATCH);
+        request.put("batch", batch.isEmpty() ? null : Long.valueOf(batch)); // continuous mode has none
         request.put("settings", Execution.settings(context));
         Ticket ticket = Ticket.of(Bridge.call(request), schema);
         ProducerSettings.check(ticket);

@@ -57,17 +57,17 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     /** Reports one record; in the producer's own thread. Under the guarantee none, nobody asks what became of it. */
-    private record Sent(PartWriter part, String topic, byte[] key) implements Callback {
+    private record Sent(PartWriter part, String topic, byte[] key, int size) implements Callback {
         @Override
         public void onCompletion(RecordMetadata record, Exception e) {
             if (part.ticket.guarantee() == Ticket.Guarantee.NONE) return;
             if (e == null) part.written.add(record);
-            else if (part.failed == null) part.failed = new Failed(e, topic, key);
+            else if (part.failed == null) part.failed = new Failed(e, topic, key, size);
             Failpoints.reach("some-sent");
         }
     }
 
-    private record Failed(Exception error, String topic, byte[] key) {}
+    private record Failed(Exception error, String topic, byte[] key, int size) {}
 
     private final Ticket ticket;
     private final Rows rows;
@@ -177,10 +177,11 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private void send(ProducerRecord<byte[], byte[]> record) {
+        int size = record.value() == null ? 0 : record.value().length;
         try {
-            producer.send(record, new Sent(this, record.topic(), record.key()));
+            producer.send(record, new Sent(this, record.topic(), record.key(), size));
         } catch (RuntimeException e) {
-            if (failed == null) failed = new Failed(e, record.topic(), record.key());
+            if (failed == null) failed = new Failed(e, record.topic(), record.key(), size);
         }
         if (failed != null) throw failure();
     }
@@ -190,7 +191,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         Failed first = failed;
         checkAge();
         if (Errors.cause(first.error) instanceof TimeoutException) cluster.look(first.topic); // was the topic deleted?
-        return Errors.ofRecord(first.error, name, first.topic, first.key);
+        return Errors.ofRecord(first.error, name, first.topic, first.key, first.size);
     }
 
     private void checkAge() {

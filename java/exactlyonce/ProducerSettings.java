@@ -47,6 +47,7 @@ final class ProducerSettings {
         if (CHECKED.contains(settings)) return;
         try {
             new ProducerConfig(new HashMap<>(settings));
+            Cluster.of(ticket); // reads keys and certificates
             CHECKED.add(settings);
         } catch (ConfigException e) {
             throw Errors.of(e, ticket.sink());

@@ -96,7 +96,7 @@ def test_a_worker_process_that_dies_costs_one_more_attempt_and_no_row(
     and a handle of a part that another attempt has written too.
     """
     bench.input.add()
-    run = retrying.start(replace(bench.job.until_stopped(), register=False))
+    run = retrying.start(replace(bench.job.until_stopped(), participants=[]))
     run.await_commit(0)
     retrying.arm(point, "exit")
     bench.input.add()
@@ -105,24 +105,6 @@ def test_a_worker_process_that_dies_costs_one_more_attempt_and_no_row(
 
     bench.assert_exactly_once()  # while the driver lives: its own sweep has to clear the dead attempt
     run.stop()()
-
-
-@pytest.mark.long
-def test_workers_that_idle_away_come_back_to_the_same_stream(bench: Bench, warm: SparkDriver) -> None:
-    """Guards against what a new process does not know: Spark ends idle Python workers, the committing one too, after a
-    minute; a forgotten claim or a second init must neither fence its own driver nor write a batch again.
-    """
-    bench.input.add()
-    run = warm.start(bench.job.until_stopped())
-    run.await_commit(0)
-    run.await_true("the end of the idle workers", lambda: not warm.workers(), timeout_s=150)
-    claim = bench.log().owner
-    bench.input.add()
-    run.await_commit(1)
-    run.stop()()
-
-    bench.assert_exactly_once()
-    assert bench.log().owner == claim
 
 
 @pytest.mark.long

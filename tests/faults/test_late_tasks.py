@@ -50,7 +50,7 @@ def test_a_query_that_spark_could_not_abort_is_settled_when_it_has_ended(bench: 
     warm.complete(bench.job)
     bench.input.add()
     warm.arm("before-begin", "sleep 1")
-    warm.arm("aborting", "exit")
+    warm.arm("aborting", "raise")
     run = warm.start(bench.job.until_stopped())
     run.await_true("before-begin", lambda: warm.has_reached("before-begin"))
     run.stop()()
@@ -70,7 +70,7 @@ def test_why_a_batch_failed_is_told_although_its_abort_died_too(bench: Bench, wa
     warm.complete(job)
     bench.input.add()
     warm.arm("all-prepared", "sleep 8")  # longer than the transactions live
-    warm.arm("aborting", "exit")
+    warm.arm("aborting", "raise")
     ended = warm.run(job)
     assert warm.has_reached("aborting") and (ended.failure or "").startswith("Writing job failed")
     assert ended.code == "EO-EXPIRING"

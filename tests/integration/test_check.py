@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import exactly_once
 from exactly_once.coordinator.start import check
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
@@ -140,7 +141,7 @@ def test_a_session_is_told_at_its_registration_that_it_cannot_read_kafka(
     bench: Bench, warm: SparkDriver, driver: StartDriver
 ) -> None:
     """Mishap: KAFKA_DATA_SOURCE_NOT_ENABLED, "as per the deployment section of the Guide". A stream of files works."""
-    bare = driver()
+    bare = driver(conf={"spark.jars": exactly_once.jar()})
     assert bare.ask("check", job=vars(bench.job)) < SOON_S
     assert "EO-WARN-CONNECTOR this Spark session has no Kafka connector" in bare.log.read_text()
     assert "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in bare.log.read_text()

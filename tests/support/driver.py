@@ -156,7 +156,8 @@ def main() -> None:
             result = getattr(driver, command["do"])(**command.get("arguments", {}))
             answer({"id": command["id"], "result": result})
         except Exception as e:  # the test decides what an error means
-            answer({"id": command["id"], "error": f"{type(e).__name__}: {e}"})
+            said = str(e) if str(e).startswith("EO-") else f"{type(e).__name__}: {e}"
+            answer({"id": command["id"], "error": said})
 
     driver = Driver(json.loads(sys.stdin.readline()))
     answer({"id": 0, "result": "ready"})

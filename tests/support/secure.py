@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -144,12 +145,11 @@ class Authority:
             key = ec.generate_private_key(ec.SECP256R1())
             subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
             made = self._build(subject, key, authority=False, lasts=lasts or _DAY)
-            lock = (
-                serialization.BestAvailableEncryption(passphrase.encode())
-                if passphrase
-                else serialization.NoEncryption()
-            )
-            private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+            plain = serialization.NoEncryption()
+            private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+            if passphrase:  # in the one way that Java reads, too: not PBES2, which is what cryptography makes
+                command = ["openssl", "pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", "-passout", f"pass:{passphrase}"]
+                private = subprocess.run(command, input=private, capture_output=True, check=True).stdout
             path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
         return path
 
