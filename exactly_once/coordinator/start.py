@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from exactly_once.checkpoint import batch_in_flight, check_whole, read_checkpoint
 from exactly_once.coordinator.claim import check_stream, check_write
 from exactly_once.coordinator.consent import Consent
-from exactly_once.errors import CheckpointAway, CheckpointRewound, CheckpointUnusable, UnknownTopic, UnsupportedMode
+from exactly_once.errors import (
+    CheckpointAway,
+    CheckpointRewound,
+    CheckpointUnusable,
+    NotAuthorized,
+    UnknownTopic,
+    UnsupportedMode,
+)
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.doors import check_doors
@@ -139,7 +146,11 @@ def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], H
 
 def _check_rights(options: SinkOptions, admin: Admin) -> None:
     """Make sure of the rights on the commit log, if it is there, and on the transactional ids."""
-    check_seen(admin, namespace(options.sink_id))
+    try:
+        check_seen(admin, namespace(options.sink_id))
+    except NotAuthorized as e:
+        way_out = f"Grant WRITE on the transactional ids with the prefix {namespace(options.sink_id)}"
+        raise NotAuthorized(e.what, way_out) from e
     log = commit_log_topic(options.sink_id)
     try:
         admin.topic_partitions([log])

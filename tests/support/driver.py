@@ -132,7 +132,8 @@ def told(failure: Any) -> str:
     """What a query ended with, and the causes that Spark keeps below a message that tells nothing."""
     texts = [str(failure)]
     while "EO-" not in texts[-1] and (failure := getattr(failure, "_cause", None)) is not None:
-        texts.append(str(failure))
+        said = str(failure)  # PySpark's own for the cause of a cause, without the name of its class
+        texts.append(f"Caused by: exactlyonce.SinkException: {said}" if said.startswith("EO-") else said)
     return "\n".join(texts)
 
 
