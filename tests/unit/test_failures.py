@@ -45,7 +45,7 @@ def test_a_coordinator_that_is_gone_is_restarted():
     gone = (
         "EO-COORDINATOR: the sink's protocol runs in Python, and `python3 -m exactly_once.spark.serve` has ended. What "
         "is decided will be committed by the next start; nothing else is visible. What to do: Install "
-        "pyspark-kafka-exactly-once for that Python on the driver's host, or set EXACTLY_ONCE_PYTHON to one that has it."
+        "pyspark-kafka-exactly-once for that Python on the driver's host, or set EXACTLY_ONCE_PYTHON."
     )
     found = diagnose(as_spark_says(gone))
     assert (found.code, found.cause, found.restart_heals) == ("EO-COORDINATOR", gone, True)
