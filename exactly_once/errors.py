@@ -122,6 +122,16 @@ class SinkOwned(ExactlyOnceError):
     code = "EO-SINK-OWNED"
 
 
+class CoordinatorGone(ExactlyOnceError):
+    """The Python process that runs the sink's protocol cannot be started, has ended, or does not answer the JVM, which
+    says so itself.
+    """
+
+    code = "EO-COORDINATOR"
+    restart_heals = True
+    default_safe = "What is decided will be committed by the next start; nothing else is visible"
+
+
 class BrokerUnreachable(ExactlyOnceError):
     """No broker answered within the time budget."""
 

@@ -182,9 +182,8 @@ def attempt_of(task_attempt: int, task_attempt_id: int) -> str:
     """Return the attempt part of an id: Spark's attempt number, and a variant from the task attempt's unique id.
 
     When Spark runs a stage again (after a lost shuffle file), attempts count from 0 again while tasks of the first run
-    may still be alive, and Spark does not tell its Python workers which run they belong to. The variant distinguishes
-    most of these attempts. Where it does not, the later InitProducerId fences the other attempt, and the check before
-    the decision finds that.
+    may still be alive. The variant distinguishes most of these attempts. Where it does not, the later InitProducerId
+    fences the other attempt, and the check before the decision finds that.
     """
     return f"{task_attempt}.{task_attempt_id % VARIANTS}"
 

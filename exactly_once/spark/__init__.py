@@ -1,2 +1,2 @@
-"""The Spark adapter: the data source, its columns, its commit messages. The only place in the engine that imports
-pyspark."""
+"""The Spark adapter: what the JVM asks of the coordinators, sessions, and ``foreach_batch``. The only place in the
+engine that imports pyspark."""

@@ -30,11 +30,11 @@ def check_connector(spark: SparkSession, needed: bool = True) -> None:
 
 
 def warn_without_connector(spark: SparkSession) -> None:
-    """Say it when ``spark`` cannot read Kafka: Spark's own error names neither the jar nor its version."""
+    """Say it when ``spark`` cannot read Kafka, nor the sink write: Spark's own error names neither jar nor version."""
     try:
         check_connector(spark)
     except ConnectorUnusable as e:
-        log.warning("EO-WARN-CONNECTOR %s. If the input is Kafka: %s", e.what, e.way_out)
+        log.warning("EO-WARN-CONNECTOR %s. It also brings the Kafka client that the sink needs: %s", e.what, e.way_out)
 
 
 def _jar(spark: SparkSession) -> str | None:

@@ -1,8 +1,7 @@
 """A Spark driver that tests start, command and kill: JSON commands on stdin, JSON answers on stdout.
 
 What takes long runs in a thread of its own, so that ``stop`` can be asked for while ``wait`` waits; all else in the
-main thread, since Spark looks a data source up in the session of the calling thread. When stdin ends (the test is
-gone), everything ends.
+main thread, one command after the other. When stdin ends (the test is gone), everything ends.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from exactly_once.connector import coordinate
 from exactly_once.options import SinkOptions
 
 ROOT = Path(__file__).parents[2]
@@ -45,11 +44,11 @@ def test_the_options_of_the_first_example_are_enough_for_a_start() -> None:
     SinkOptions.parse(dict(re.findall(r'"([\w.]+)": "([^"]+)"', example)))
 
 
-def test_the_first_example_says_how_to_get_the_connector_that_the_tests_use() -> None:
-    """Mishap: KAFKA_DATA_SOURCE_NOT_ENABLED half a minute after the copy, and no page with the jar's name."""
+def test_the_first_example_gives_the_session_what_the_sink_needs() -> None:
+    """Mishap: KAFKA_DATA_SOURCE_NOT_ENABLED, or EO-SESSION-JAR, half a minute after the copy."""
     example = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)[0]
-    pinned = re.search(r'name="spark-sql-kafka-0-10_2.13" rev="([\d.]+)"', (ROOT / "ivy.xml").read_text())
-    assert pinned and coordinate(pinned[1]) in example
+    assert "= exactly_once.configure(SparkSession.builder).getOrCreate()" in example
+    assert "\nexactly_once.register(spark)\n" in example
 
 
 @pytest.mark.parametrize("page", ["reference.md#options", "reference.md#rights", "errors.md"])

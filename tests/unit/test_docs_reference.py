@@ -58,6 +58,8 @@ def variables() -> set[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value):
             places = [node]
         found |= {p.value for p in places if isinstance(p, ast.Constant) and isinstance(p.value, str)}
+    for source in (ROOT / "java" / "exactlyonce").glob("*.java"):
+        found |= set(re.findall(r'"(EXACTLY_ONCE_[A-Z_]+)"', source.read_text(encoding="utf-8")))
     assert set(PREFIXES) < found
     fields = {f"{prefix}{field.upper()}" for prefix, model in PREFIXES.items() for field in model.model_fields}
     return (found | fields) - set(PREFIXES) - NO_VARIABLES

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,7 @@ CODES = {
     "EO-CHECKPOINT": "CheckpointUnusable",
     "EO-REWOUND": "CheckpointRewound",
     "EO-SINK-OWNED": "SinkOwned",
+    "EO-COORDINATOR": "CoordinatorGone",
     "EO-UNREACHABLE": "BrokerUnreachable",
     "EO-BROKER-OLD": "BrokerTooOld",
     "EO-TOPIC": "UnknownTopic",
@@ -55,6 +58,7 @@ CODES = {
 }
 HEALS = {
     "EO-UNREACHABLE",
+    "EO-COORDINATOR",
     "EO-PREPARE",
     "EO-EXPIRING",
     "EO-DECIDED",
@@ -69,6 +73,13 @@ ALL = all_errors()
 def test_the_codes_are_the_contract() -> None:
     """An alert that waits for EO-EXPIRED must not wake nobody because somebody renamed it."""
     assert CODES.items() <= {code: c.__name__ for code, c in ALL.items()}.items()
+
+
+def test_every_code_that_java_raises_is_one_of_them() -> None:
+    """Mishap: a task's failure is UNCLASSIFIED, and nobody restarts what a restart would heal."""
+    sources = (Path(__file__).parents[2] / "java" / "exactlyonce").glob("*.java")
+    raised = {code for source in sources for code in re.findall(r'"(EO-[A-Z-]+)"', source.read_text(encoding="utf-8"))}
+    assert {"EO-COORDINATOR", "EO-PREPARE", "EO-RECORD"} <= raised <= set(ALL)
 
 
 def test_no_two_errors_share_a_code() -> None:

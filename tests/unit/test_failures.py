@@ -40,6 +40,18 @@ def test_a_way_out_of_several_sentences_is_kept_whole(safe):
     assert diagnose(as_spark_says(error)).way_out == f"{way_out}."
 
 
+def test_a_coordinator_that_is_gone_is_restarted():
+    """Mishap: the process that runs the protocol is killed for its memory, and the stream waits for a person."""
+    gone = (
+        "EO-COORDINATOR: the sink's protocol runs in Python, and `python3 -m exactly_once.spark.serve` has ended. What "
+        "is decided will be committed by the next start; nothing else is visible. What to do: Install "
+        "pyspark-kafka-exactly-once for that Python on the driver's host, or set EXACTLY_ONCE_PYTHON."
+    )
+    found = diagnose(as_spark_says(gone))
+    assert (found.code, found.cause, found.restart_heals) == ("EO-COORDINATOR", gone, True)
+    assert found.way_out.startswith("Install pyspark-kafka-exactly-once")
+
+
 def test_an_error_of_the_sink_that_is_still_an_object_keeps_its_words():
     found = diagnose(Fenced("claim 3 is superseded", "Stop this driver"))
     assert (found.code, found.way_out) == ("EO-FENCED", "Stop this driver")

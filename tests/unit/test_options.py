@@ -42,7 +42,7 @@ def test_the_least_that_a_query_needs_is_enough() -> None:
 
 
 def test_names_are_case_insensitive_and_foreign_options_are_ignored() -> None:
-    """Spark lower-cases the names on its way to a Python data source, and adds options of its own."""
+    """Spark lower-cases the names on its way to a sink, and adds options of its own."""
     shouted = {k.upper(): v for k, v in GOOD.items()} | {"PATH": "x", "includeHeaders": "true", "KAFKA.LINGER.MS": "7"}
     o = SinkOptions.parse(shouted)
     assert (o.sink_id, o.checkpoint, o.producer["linger.ms"]) == ("orders", "/data/c", "7")
