@@ -12,7 +12,7 @@ from faultlab.machine import Machine
 
 
 class MachineCluster(SparkCluster):
-    """The cluster of a lab with machines. Executors and their Python workers see what their Spark worker sees.
+    """The cluster of a lab with machines. Executors see what their Spark worker sees.
 
     Attributes
     ----------

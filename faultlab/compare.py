@@ -47,7 +47,6 @@ TITLES = {OURS: "this sink", SPARKS: "Spark's own sink", FLINK: "Flink exactly o
 COMMON = (
     "kill-driver",
     "pause-driver",
-    "kill-worker",
     "kill-broker",
     "pause-broker",
     "stop-broker",

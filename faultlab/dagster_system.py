@@ -129,6 +129,11 @@ class DagsterSystem(Points):
         self._deserted: set[int] = set()
         self._told: set[str] = set()
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """As :attr:`faultlab.system.System.roles`."""
+        return ("run", "driver", *(("worker",) if self.participants else ()))
+
     # -- what is left of an operator -----------------------------------------------------------------------------------
 
     def start(self) -> None:

@@ -54,6 +54,7 @@ class FlinkSystem:
     timeout_ms: int
     name: str = "Flink exactly once"
     points: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ("driver", "worker")
     submissions: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ import psutil
 
 from dagster_exactly_once.streaming.failures import diagnose
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.spark_cluster import SparkCluster
+from exactly_once.local.spark_cluster import NO_PYTHON, SparkCluster
 from faultlab.driver_line import DriverLine
 from faultlab.points import OF_STREAMS, Points
 from faultlab.state import TRANSFORM, settings_of
@@ -47,11 +47,17 @@ class System(Protocol):
         Its output. Records have the keys of the input, and :func:`faultlab.workload.place` as values.
     points : tuple of str
         Points of the protocol that :meth:`arm` knows.
+    roles : tuple of str
+        What :meth:`pids` can find: "driver" (its JVM), "python" (the driver's), "worker" (the Python of a task),
+        "executor" (its JVM).
     """
 
     name: str
     topic: str
     points: tuple[str, ...]
+
+    @property
+    def roles(self) -> tuple[str, ...]: ...
 
     def start(self) -> None:
         """Start the stream, in a new process where the old one is dead. Returns when it runs.
@@ -93,7 +99,7 @@ class System(Protocol):
         """Leave no process behind."""
 
     def pids(self, role: str) -> list[int]:
-        """The processes of a role ("driver", "worker", "executor"), in the order of their ids; empty without it."""
+        """The processes of a role, in the order of their ids; empty without it."""
 
     def arm(self, point: str, action: str) -> None:
         """Make the next process that comes to one of :attr:`points` do an action of :mod:`exactly_once.failpoints`."""
@@ -204,7 +210,7 @@ class SparkSystem(Points):
             now = Ended(**driver.ask("wait", PAUSED_S, run=run.run_id, seconds=0))
         except Timeout:  # it is paused
             return None
-        except AssertionError:
+        except (AssertionError, OSError):
             return GONE
         return None if now.active else _why(now)
 
@@ -252,7 +258,7 @@ class SparkSystem(Points):
             return
         try:
             run.stop()()
-        except AssertionError:
+        except (AssertionError, OSError):
             self.kill()
         self._run = None
 
@@ -264,10 +270,21 @@ class SparkSystem(Points):
 
     # -- for faults --------------------------------------------------------------------------------------------------
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        tasks = (("worker",) if self._has_python_tasks else ()) + (("executor",) if self.cluster is not None else ())
+        return ("driver", "python", *tasks)
+
+    @property
+    def _has_python_tasks(self) -> bool:
+        return self.participants is not None
+
     def pids(self, role: str) -> list[int]:
         driver = self._driver
         if driver is None or not driver.alive:
             return []
+        if role == "python":
+            return [driver.pid]
         if role == "worker":
             sessions = [driver.pid, *(self.cluster.workers.values() if self.cluster is not None else ())]
             return sorted(pid for session in sessions for pid in python_workers(session))
@@ -296,6 +313,8 @@ class SparkSystem(Points):
         try:
             with self._lock:
                 driver = self._driver
+                if driver is not None and not driver.alive:
+                    self._zombies.append(driver)  # its JVM may outlive its Python
                 if driver is None or not driver.alive:
                     driver = self._driver = self._launch()
             run = driver.start(job)
@@ -317,7 +336,11 @@ class SparkSystem(Points):
         master = LOCAL
         if self.cluster is not None and self.line is not None:
             master = self.cluster.master
-            seen = {"EXACTLY_ONCE_FAILPOINTS": str(self.failpoints), "PYTHONPATH": str(ROOT)}
+            seen = {"EXACTLY_ONCE_FAILPOINTS": str(self.failpoints)}
+            if self._has_python_tasks:
+                seen["PYTHONPATH"] = str(ROOT)
+            else:
+                environment["PYSPARK_PYTHON"] = NO_PYTHON
             conf |= {f"spark.executorEnv.{name}": value for name, value in seen.items()}
             conf |= {"spark.executor.memory": "512m", **self.line.conf()}
         return SparkDriver(self.folder / f"driver-{self.drivers}", master, conf, environment)

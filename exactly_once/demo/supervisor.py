@@ -115,7 +115,7 @@ class Driver:
 
 
 def _of_session(session: int) -> set[int]:
-    """Every process of a session: also the driver's JVM and Python workers, which have their own process groups."""
+    """Every process of a session: also the driver's JVM, which has a process group of its own."""
     found = set()
     for pid in psutil.pids():
         with contextlib.suppress(OSError, psutil.Error):
@@ -136,7 +136,7 @@ def _kill_session(session: int) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of the driver and of its Python workers."""
+    """Return the environment of the driver."""
     java, project = find_java(), checkout()
     # a checkout's own code first: another one may be installed
     path = os.pathsep.join(filter(None, (str(project or ""), os.environ.get("PYTHONPATH"))))
@@ -146,6 +146,4 @@ def environment() -> dict[str, str]:
         **({"JAVA_HOME": java.home} if java.home else {}),
         **({"PYTHONPATH": path} if path else {}),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

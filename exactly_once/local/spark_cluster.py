@@ -1,7 +1,7 @@
 """A Spark standalone cluster on this machine: a master and workers, from the PySpark that is installed.
 
-It shows what a stream needs when its tasks run elsewhere than its driver. The processes never outlive the one that
-started them, however it dies.
+It shows what a stream needs when its tasks run elsewhere than its driver: executors that are JVMs alone. The processes
+never outlive the one that started them, however it dies.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ START_BUDGET_S = 90.0
 #: For executors: the heap of one, and what Spark adds to it.
 WORKER_MEMORY = "1g"
 STOP_BUDGET_S = 10.0
+
+#: As ``PYSPARK_PYTHON``, for executors without Python: a task that asks for it fails.
+NO_PYTHON = "/nonexistent/python"
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"

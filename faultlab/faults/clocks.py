@@ -48,11 +48,11 @@ class JumpDriverClock(_Clock):
     programs = (JAVA,)
 
 
-class JumpWorkerClock(_Clock):
-    """The clock by which the sink stamps records and claims, and waits."""
+class JumpPythonClock(_Clock):
+    """The clock by which the coordinator stamps claims, and waits."""
 
-    name = "clock-workers"
-    what = "the clock of the driver's Python processes (its own, and the workers on its machine) jumps, and back"
+    name = "clock-python"
+    what = "the clock of the driver's Python, in which the coordinator is, jumps, and back"
     programs = (OTHER,)
 
 
@@ -60,7 +60,7 @@ class JumpExecutorClock(_Clock):
     """Executors that are hours apart, from each other and from their driver."""
 
     name = "clock-executor"
-    what = "the clock of one Spark worker's machine, its executors and their Python workers, jumps, and back"
+    what = "the clock of one Spark worker's machine, and of its executors, jumps, and back"
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:
@@ -86,4 +86,4 @@ class JumpBrokerClock(_Clock):
         return f"node {node}", lab.broker.machines[node]
 
 
-CLOCKS = (JumpDriverClock, JumpWorkerClock, JumpExecutorClock, JumpBrokerClock)
+CLOCKS = (JumpDriverClock, JumpPythonClock, JumpExecutorClock, JumpBrokerClock)

@@ -26,10 +26,10 @@ def worker_machines(lab: Lab) -> Mapping[int, Machine]:
 
 
 class KillSparkWorker(Fault):
-    """The machine of a Spark worker goes: its executors and their Python workers end with it; later it comes back."""
+    """The machine of a Spark worker goes, and its executors with it; later it comes back."""
 
     name = "kill-spark-worker"
-    what = "kill -9 of one Spark standalone worker, its executors and their Python workers, at one moment"
+    what = "kill -9 of one Spark standalone worker and its executors, at one moment"
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
-from faultlab.faults.clusters import cluster_of
 from faultlab.faults.kind import NOTHING, Fault
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ class KillDriver(Fault):
     """The machine of the driver goes."""
 
     name = "kill-driver"
-    what = "kill -9 of the driver's JVM and all its Python processes, at one moment"
+    what = "kill -9 of the driver's JVM and its Python, at one moment"
 
     def do(self, lab: Lab, random: Random) -> str:
         pids = lab.system.pids("driver")
@@ -33,7 +32,7 @@ class PauseDriver(Fault):
     """A virtual machine that is frozen, for longer than transactions live or for less."""
 
     name = "pause-driver"
-    what = "SIGSTOP of the driver's JVM and all its Python processes, then SIGCONT"
+    what = "SIGSTOP of the driver's JVM and its Python, then SIGCONT"
 
     def do(self, lab: Lab, random: Random) -> str:
         pids = lab.system.pids("driver")
@@ -67,7 +66,7 @@ class OneProcess(Fault):
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:
-        return cls.role != "executor" or cluster_of(lab) is not None
+        return cls.role in lab.system.roles
 
     def do(self, lab: Lab, random: Random) -> str:
         pids = lab.system.pids(self.role)
@@ -97,10 +96,10 @@ def _upward(pid: int) -> list[int]:
 
 
 class KillWorker(OneProcess):
-    """A Python worker runs out of memory."""
+    """A Python task runs out of memory."""
 
     name = "kill-worker"
-    what = "kill -9 of one Python worker, on whatever machine and whatever it does: plan, write or commit"
+    what = "kill -9 of the Python process of one task, on whatever machine: with further outputs, by `foreach_batch`"
     role, sent = "worker", signal.SIGKILL
 
 
@@ -108,16 +107,32 @@ class PauseWorker(OneProcess):
     """A task that hangs and goes on, perhaps when nobody waits for it."""
 
     name = "pause-worker"
-    what = "SIGSTOP of one Python worker, then SIGCONT"
+    what = "SIGSTOP of the Python process of one task, then SIGCONT"
     role, sent = "worker", signal.SIGSTOP
 
 
 class KillJvm(OneProcess):
-    """The JVM crashes; Python processes outlive it by a moment."""
+    """The JVM crashes; its Python outlives it by a moment."""
 
     name = "kill-jvm"
     what = "kill -9 of the driver's JVM alone"
     role, sent = "driver", signal.SIGKILL
+
+
+class KillPython(OneProcess):
+    """The coordinator goes in whatever step; the JVM and the executors outlive it by a moment."""
+
+    name = "kill-python"
+    what = "kill -9 of the driver's Python alone, in which the coordinator is"
+    role, sent = "python", signal.SIGKILL
+
+
+class PausePython(OneProcess):
+    """A coordinator that hangs while its JVM waits for an answer."""
+
+    name = "pause-python"
+    what = "SIGSTOP of the driver's Python alone, then SIGCONT"
+    role, sent = "python", signal.SIGSTOP
 
 
 class KillExecutor(OneProcess):
@@ -152,5 +167,6 @@ class KillWriter(Fault):
 
 
 PROCESSES = (
-    KillDriver, PauseDriver, SecondDriver, KillWorker, PauseWorker, KillJvm, KillExecutor, PauseExecutor, KillWriter,
+    KillDriver, PauseDriver, SecondDriver, KillWorker, PauseWorker, KillJvm, KillPython, PausePython, KillExecutor,
+    PauseExecutor, KillWriter,
 )  # fmt: skip

@@ -65,7 +65,7 @@ class Looks:
         return Look(
             round(self._lab.history.now_s, 1),
             self._visible(),
-            **_processes(system.pids("driver"), system.pids("worker")),
+            **_processes(system.pids("driver"), [*system.pids("python"), *system.pids("worker")]),
             broker=_resident(broker.pids.values()),
             log_bytes=_size(log),
             checkpoint_bytes=_size(checkpoint),

@@ -36,7 +36,7 @@ KEPT = {"retention.ms": "3600000", "segment.bytes": str(64 * 1024 * 1024)}
 #: The smallest segment that Kafka takes: the broker compacts the commit log every quarter of an hour, not twice a day.
 LOG = {**TOPIC_CONFIG, "segment.bytes": str(1024 * 1024)}
 
-#: A driver under load: its Python workers and its JVM share two cores with everything else.
+#: A driver under load: its Python and its JVM share two cores with everything else.
 DRIVER = {"spark.driver.memory": "768m"}
 
 #: At most so many seconds of input in a batch: after an outage the stream catches up in several.

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
 
-from exactly_once.local.spark_cluster import HOST, SparkCluster
-from platform_assets.local.environment import PROJECT, Environment
+from exactly_once.local.spark_cluster import HOST, NO_PYTHON, SparkCluster
+from platform_assets.local.environment import Environment
 from platform_assets.local.main_job import run_main_job
 
 WORKERS = 2
@@ -27,12 +23,10 @@ def run_cluster(environment: Environment, console: Console) -> int:
     int
         0 if the runs succeeded, the report finds no problem, and every worker had an executor; else 1.
     """
-    nodes = environment.folder / "nodes"
-    python = node_environment(nodes / "python", build_wheel(nodes))
-    console.print(f"Executors: {python} with the wheel of this checkout, which they cannot see")
+    console.print("Executors: JVMs without Python; they get the sink's jar and the connector by spark.jars")
     with SparkCluster(environment.folder / "spark-cluster", workers=WORKERS) as cluster:
         console.print(f"Spark: master at {cluster.master}, {WORKERS} workers with a core each")
-        with _variables(settings(environment, cluster, python)):
+        with _variables(settings(environment, cluster)):
             failed = run_main_job(environment, console)
         ran = cluster.applications()
         if not ran:
@@ -45,41 +39,17 @@ def run_cluster(environment: Environment, console: Console) -> int:
     return failed or int(not all(executors.values()))
 
 
-def settings(environment: Environment, cluster: SparkCluster, python: Path) -> dict[str, str]:
+def settings(environment: Environment, cluster: SparkCluster) -> dict[str, str]:
     """Return the variables by which the code location runs its streams on ``cluster``."""
     return {
         "EXACTLY_ONCE_DEPLOYMENT": "cluster",
         "EXACTLY_ONCE_SPARK_MASTER": cluster.master,
-        "EXACTLY_ONCE_SPARK_WORKER_PYTHON": str(python),
+        "EXACTLY_ONCE_SPARK_WORKER_PYTHON": NO_PYTHON,
         "EXACTLY_ONCE_SPARK_CONF": '{"spark.executor.memory": "768m"}',
         # The workers are on this machine, so its disk is the one that all of them reach.
         "EXACTLY_ONCE_CHECKPOINTS": str(environment.folder / "checkpoints"),
         "SPARK_LOCAL_IP": HOST,
     }
-
-
-def build_wheel(folder: Path) -> Path:
-    """Build the wheel of this checkout, without a network."""
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=PROJECT, check=True, capture_output=True)
-    [wheel] = folder.glob("*.whl")
-    return wheel
-
-
-def node_environment(folder: Path, wheel: Path | None = None) -> Path:
-    """Make a Python environment as a node of a cluster has it, with ``wheel`` installed; return its Python.
-
-    The dependencies are those of the running environment, where they are: no network, two seconds. Without ``wheel``,
-    only they are there.
-    """
-    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
-    [site] = (folder / "lib").glob("python3*/site-packages")
-    # A plain path: Python reads no .pth files there, hence not the one that leads to the checkout.
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    if wheel is not None:
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-        subprocess.run([*install, "--no-deps", "--target", str(site), str(wheel)], check=True)
-    return folder / "bin" / "python"
 
 
 @contextmanager

@@ -25,9 +25,9 @@ QUICK = Settings(timeout_ms=15_000, origin=True)
 #: runs again, there is no process that anything else could strike.
 ONE_DRIVER = (
     (0.2, "net-delay", 1.0, None),
-    (1.0, "kill-worker", 0.1, "some-sent"),
+    (1.0, "pause-python", 0.5, "some-sent"),
     (1.0, "net-repeat", 1.0, None),
-    (1.0, "pause-worker", 1.0, "all-prepared"),
+    (1.0, "pause-python", 1.0, "all-prepared"),
     (1.0, "net-cut", 0.5, "decided"),
     (1.0, "net-tear", 0.5, None),
     (0.5, "kill-writer", 0.5, None),
@@ -46,6 +46,7 @@ SEVERAL_DRIVERS = (
     (2.0, "second-driver", 8.0, None),
     (20.0, "kill-jvm", 0.1, "mid-write"),
     (5.0, "stop-broker", 2.0, "all-prepared"),
+    (8.0, "kill-python", 0.1, "decided"),
 )  # fmt: skip
 THREE_BROKERS = (
     (0.5, "move-leaders", 0.1, None),
@@ -57,8 +58,12 @@ EXECUTORS = (
     (0.5, "pause-executor", 3.0, "all-prepared"),
     (4.0, "kill-executor", 0.1, "some-sent"),
     (5.0, "kill-executor", 0.1, "mid-write"),
-    (5.0, "kill-worker", 0.1, "after-flush"),
-    (4.0, "pause-worker", 3.0, "some-sent"),
+    (5.0, "kill-executor", 0.1, "after-flush"),
+    (5.0, "pause-executor", 3.0, "some-sent"),
+)  # fmt: skip
+PYTHON_TASKS = (
+    (0.5, "kill-worker", 0.1, "some-sent"),
+    (5.0, "pause-worker", 3.0, "after-flush"),
 )  # fmt: skip
 
 
@@ -79,13 +84,13 @@ def run(folder: Path, settings: Settings, plan: Plan) -> Round:
     return one
 
 
-def test_every_kind_of_fault_is_in_one_of_the_four_plans() -> None:
+def test_every_kind_of_fault_is_in_one_of_the_five_plans() -> None:
     """A fault that is registered and never done may be a line that does nothing."""
-    planned = {row[1] for row in (*ONE_DRIVER, *SEVERAL_DRIVERS, *THREE_BROKERS, *EXECUTORS)}
+    planned = {row[1] for row in (*ONE_DRIVER, *SEVERAL_DRIVERS, *THREE_BROKERS, *EXECUTORS, *PYTHON_TASKS)}
     assert planned == {fault.name for fault in (*PROCESSES, *BROKERS, *NETWORK)} <= set(FAULTS)
 
 
-def test_faults_of_workers_network_broker_and_driver_leave_every_record_there_once(tmp_path: Path) -> None:
+def test_faults_of_coordinator_network_broker_and_driver_leave_every_record_there_once(tmp_path: Path) -> None:
     """Thirteen faults, most of them before the stream has recovered from the one before."""
     one = run(tmp_path / "round", QUICK, plan_of(ONE_DRIVER, ON_ENDS))
     assert one.verdict is not None and one.verdict.records > 1000
@@ -108,6 +113,13 @@ def test_each_fault_of_three_brokers_leaves_every_record_there_once(tmp_path: Pa
 def test_each_fault_of_executors_leaves_every_record_there_once(tmp_path: Path) -> None:
     """A task of an executor that hangs ends after another executor has done its work."""
     run(tmp_path / "round", Settings(executors=True, timeout_ms=15_000, origin=True), plan_of(EXECUTORS))
+
+
+@pytest.mark.long
+def test_each_fault_of_python_tasks_leaves_every_record_there_once(tmp_path: Path) -> None:
+    """With further outputs the tasks are Python, and one that dies leaves a part in some of the outputs."""
+    settings = Settings(executors=True, outputs=True, timeout_ms=15_000, origin=True)
+    run(tmp_path / "round", settings, plan_of(PYTHON_TASKS))
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ ROUNDS: dict[str, list[Fault]] = {
     "disk-full-broker": [("disk-full-broker", 4.0, None), ("disk-full-broker", 2.0, "decided")],
     "disk-slow": [("disk-slow", 5.0, None), ("disk-slow", 5.0, None), ("disk-slow", 5.0, "all-prepared")],
     "clock-driver": [("clock-driver", 6.0, None), ("clock-driver", 6.0, "decided"), ("clock-driver", 3.0, None)],
-    "clock-workers": [("clock-workers", 6.0, None), ("clock-workers", 6.0, "decided"), ("clock-workers", 3.0, None)],
+    "clock-python": [("clock-python", 6.0, None), ("clock-python", 6.0, "decided"), ("clock-python", 3.0, None)],
     "clock-broker": [("clock-broker", 6.0, None), ("clock-broker", 6.0, "decided"), ("clock-broker", 3.0, None)],
 }
 
@@ -35,7 +35,7 @@ SEEDS = {
     "disk-full-broker": 1,
     "disk-slow": 2,
     "clock-driver": 10,
-    "clock-workers": 7,
+    "clock-python": 7,
     "clock-broker": 35,
 }
 

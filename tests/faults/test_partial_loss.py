@@ -25,14 +25,12 @@ from tests.support.fixtures import Bench, make_bench
 from tests.support.hanging import mark_aborted
 from tests.support.stream import Job, Run, SparkDriver
 
-#: As in test_sender.py, where the test itself flushes between two sends.
-between_requests = pytest.mark.skip(reason="librdkafka sends by itself: nothing is between two of its Produce requests")
-
 
 def one_part(connection: Connection, folder: Path) -> Bench:
     """A sink whose batches have one part, in many small requests."""
     bench = make_bench(connection, folder / "bench", parts=1)
-    return replace(bench, job=bench.job.having(kafka_batch_size="100"))
+    one_by_one = {"kafka_batch_size": "100", "kafka_max_in_flight_requests_per_connection": "1"}
+    return replace(bench, job=bench.job.having(**one_by_one))
 
 
 def held(driver: SparkDriver, job: Job, point: str) -> Run:
@@ -51,7 +49,6 @@ def assert_refused_and_then_written_once(bench: Bench, driver: SparkDriver, run:
     bench.assert_exactly_once()
 
 
-@between_requests
 def test_an_abort_marker_on_one_partition_of_a_part_that_is_being_written(
     connection: Connection, tmp_path: Path, warm: SparkDriver
 ) -> None:
@@ -67,7 +64,6 @@ def test_an_abort_marker_on_one_partition_of_a_part_that_is_being_written(
     assert_refused_and_then_written_once(bench, warm, run, says)
 
 
-@between_requests
 @pytest.mark.long
 def test_a_transaction_that_somebody_ended_between_two_requests_of_its_task(
     own_broker: Callable[..., EmbeddedBroker], tmp_path: Path, warm: SparkDriver
@@ -78,21 +74,20 @@ def test_a_transaction_that_somebody_ended_between_two_requests_of_its_task(
     bench = one_part(Connection(own_broker().bootstrap_servers), tmp_path)
     finalise(bench.connection, 0)
     partition = "cast(substring(value, 1, 1) as int) partition"
-    # a request takes the batch of one partition, and not that of the other
-    sizes = {"kafka_batch_size": "1000", "kafka_max_request_size": "1000"}
-    bench = replace(bench, job=replace(bench.job.having(**sizes), select=[*bench.job.select, partition]))
-    bench.input.add_rows([[(f"{p}", f"{p}-{n:030}") for p in (0, 1) for n in range(20)]])
-    run = held(warm, bench.job, "some-sent")
+    bench = replace(bench, job=replace(bench.job.having(kafka_linger_ms="0"), select=[*bench.job.select, partition]))
+    # the client names all partitions that it knows of before its first request: the task waits behind its first record
+    bench.input.add_rows([[("0", "0"), *(("1", f"1-{n}") for n in range(20))]])
+    run = held(warm, bench.job, "mid-write")
     with Admin(bench.connection) as admin:
+        run.await_true("the first record", lambda: admin.watermarks(bench.topic)[0].high)
         [task] = open_transactions(bench.sink_id, admin, lambda part: True)
         assert task.partitions == ((bench.topic, 0),)
         assert set(end_all(admin, [task.end], False, 4).values()) == {Outcome.DONE}
-    warm.release("some-sent")
+    warm.release("mid-write")
     says = f"its coordinator does not name {bench.topic}-0, to which the task wrote"
     assert_refused_and_then_written_once(bench, warm, run, says)
 
 
-@between_requests
 @pytest.mark.long
 def test_an_unclean_election_that_loses_the_tail_of_a_prepared_part(
     own_broker: Callable[..., EmbeddedBroker], tmp_path: Path, warm: SparkDriver

@@ -1,5 +1,5 @@
-"""A Spark standalone cluster of two workers: driver, executors and Python workers in different processes, and executors
-that see the wheel and nothing of the checkout.
+"""A Spark standalone cluster of two workers: executors that are JVMs alone, and Python tasks for ``foreach_batch`` that
+see the wheel and nothing of the checkout.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +18,19 @@ import pytest
 
 from exactly_once.local.guard import Guarded, end_all
 from exactly_once.local.java import find_java
-from exactly_once.local.spark_cluster import ClusterFailed, SparkCluster, spark_home
-from platform_assets.local.cluster import build_wheel, node_environment
+from exactly_once.local.spark_cluster import NO_PYTHON, ClusterFailed, SparkCluster, spark_home
 from tests.support import processes
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.processes import until
-from tests.support.stream import ROOT
+from tests.support.stream import ROOT, Job
 
 CONF = {"spark.executor.memory": "512m"}
+
+#: No task of ``format("kafka_exactly_once")`` asks for Python.
+WITHOUT_PYTHON = {"PYSPARK_PYTHON": NO_PYTHON}
+
+#: In the command of an executor's JVM.
+EXECUTOR = "CoarseGrainedExecutorBackend"
 
 #: On two cores: broker, feed, cluster, driver and report of the main job.
 MAIN_JOB_S = 400
@@ -38,12 +44,38 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+    """The wheel of this checkout, built without a network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    [built] = folder.glob("*.whl")
+    return built
 
 
 @pytest.fixture(scope="module")
 def python_with_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"PYSPARK_PYTHON": str(node_environment(tmp_path_factory.mktemp("nodes") / "python", wheel))}
+
+
+def node_environment(folder: Path, wheel: Path | None = None) -> Path:
+    """Make a Python environment as a node of a cluster has it, with ``wheel`` installed; return its Python.
+
+    The dependencies are those of the running environment, where they are: no network, two seconds. Without ``wheel``,
+    only they are there.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
+    [site] = (folder / "lib").glob("python3*/site-packages")
+    # A plain path: Python reads no .pth files there, hence not the one that leads to the checkout.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    if wheel is not None:
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
+        subprocess.run([*install, "--no-deps", "--target", str(site), str(wheel)], check=True)
+    return folder / "bin" / "python"
+
+
+def by_foreach_batch(bench: Bench) -> Job:
+    """The bench's query through ``foreach_batch``, whose tasks are Python."""
+    return replace(bench.job, participants=[])
 
 
 def free_port() -> int:
@@ -75,16 +107,26 @@ def test_the_environment_of_the_nodes_has_the_wheel_and_nothing_of_the_checkout(
 
 
 @pytest.mark.long
-def test_executors_on_two_workers_write_with_the_wheel_and_the_driver_commits(
-    cluster: SparkCluster, bench: Bench, driver: StartDriver, python_with_wheel: dict[str, str]
+def test_executors_on_two_workers_write_without_any_python_and_the_driver_commits(
+    cluster: SparkCluster, bench: Bench, driver: StartDriver
 ) -> None:
-    """Guards against anything that only works because driver and workers share a machine's memory or environment."""
+    """Guards against anything that only works because driver and executors share a machine's memory or environment."""
     bench.input.add(3)
-    driver(cluster.master, CONF, python_with_wheel).complete(replace(bench.job, register=False))
+    driver(cluster.master, CONF, WITHOUT_PYTHON).complete(bench.job)
     bench.assert_exactly_once()
     [application] = cluster.applications()
     assert application["cores"] == 2
     assert cluster.executors(application["id"]) == {1: 1, 2: 1}
+
+
+@pytest.mark.long
+def test_the_python_tasks_of_foreach_batch_write_with_the_wheel_that_the_nodes_have(
+    cluster: SparkCluster, bench: Bench, driver: StartDriver, python_with_wheel: dict[str, str]
+) -> None:
+    """docs/deploy.md says so."""
+    bench.input.add(2)
+    driver(cluster.master, CONF, python_with_wheel).complete(by_foreach_batch(bench))
+    bench.assert_exactly_once()
 
 
 @pytest.mark.long
@@ -95,32 +137,31 @@ def test_a_wheel_that_is_sent_with_the_application_serves_executors_that_have_on
     zipped = shutil.copy(wheel, tmp_path / "exactly_once.zip")
     bare = {"PYSPARK_PYTHON": str(node_environment(tmp_path / "bare"))}
     bench.input.add(2)
-    driver(cluster.master, {**CONF, "spark.submit.pyFiles": str(zipped)}, bare).complete(bench.job)
+    driver(cluster.master, {**CONF, "spark.submit.pyFiles": str(zipped)}, bare).complete(by_foreach_batch(bench))
     bench.assert_exactly_once()
 
 
 @pytest.mark.long
-def test_an_environment_that_is_sent_as_an_archive_serves_executors_and_the_planning_on_the_driver(
+def test_an_environment_that_is_sent_as_an_archive_serves_executors(
     cluster: SparkCluster, bench: Bench, driver: StartDriver, wheel: Path, tmp_path: Path
 ) -> None:
-    """docs/deploy.md says so: the path is relative to each executor's folder, and to the driver's."""
+    """docs/deploy.md says so: the path is relative to each executor's folder."""
     environment = node_environment(tmp_path / "packed", wheel).parents[1]
     archive = shutil.make_archive(str(tmp_path / "environment"), "gztar", environment)
     bench.input.add(2)
     sent = {**CONF, "spark.archives": f"{archive}#environment"}
-    started = driver(cluster.master, sent, {"PYSPARK_PYTHON": "./environment/bin/python"})
-    (started.folder / "environment").symlink_to(environment)
-    started.complete(bench.job)
+    python = {"PYSPARK_PYTHON": "./environment/bin/python"}
+    driver(cluster.master, sent, python).complete(by_foreach_batch(bench))
     bench.assert_exactly_once()
 
 
 @pytest.mark.long
 def test_an_executor_that_dies_in_the_middle_of_a_write_is_replaced_and_no_row_is_lost_or_doubled(
-    cluster: SparkCluster, bench: Bench, driver: StartDriver, tmp_path: Path, python_with_wheel: dict[str, str]
+    cluster: SparkCluster, bench: Bench, driver: StartDriver, tmp_path: Path
 ) -> None:
     """Guards against the parts of a dead executor: open transactions, and handles of parts that were written again."""
     failpoints = {"spark.executorEnv.EXACTLY_ONCE_FAILPOINTS": str(tmp_path / "driver-0" / "failpoints")}
-    writing = driver(cluster.master, {**CONF, **failpoints}, python_with_wheel)
+    writing = driver(cluster.master, {**CONF, **failpoints}, WITHOUT_PYTHON)
     bench.input.add()
     run = writing.start(bench.job.until_stopped())
     run.await_commit(0)
@@ -128,7 +169,7 @@ def test_an_executor_that_dies_in_the_middle_of_a_write_is_replaced_and_no_row_i
     bench.input.add()
     run.await_true("some-sent", lambda: writing.has_reached("some-sent"))
     for number in cluster.workers:
-        for pid in of_worker(cluster, number, "CoarseGrainedExecutorBackend"):
+        for pid in of_worker(cluster, number, EXECUTOR):
             os.kill(pid, 9)
     run.await_commit(1)
     run.stop()()
@@ -137,17 +178,17 @@ def test_an_executor_that_dies_in_the_middle_of_a_write_is_replaced_and_no_row_i
 
 @pytest.mark.long
 def test_a_worker_that_is_killed_in_the_middle_of_a_batch_is_done_without_and_no_row_is_lost_or_doubled(
-    cluster: SparkCluster, bench: Bench, driver: StartDriver, tmp_path: Path, python_with_wheel: dict[str, str]
+    cluster: SparkCluster, bench: Bench, driver: StartDriver, tmp_path: Path
 ) -> None:
     """A machine of the cluster goes: its parts are written again on the other one, while the transactions that it left
     open are nobody's to commit.
     """
     failpoints = {"spark.executorEnv.EXACTLY_ONCE_FAILPOINTS": str(tmp_path / "driver-0" / "failpoints")}
-    writing = driver(cluster.master, {**CONF, **failpoints}, python_with_wheel)
+    writing = driver(cluster.master, {**CONF, **failpoints}, WITHOUT_PYTHON)
     bench.input.add(2)
     run = writing.start(bench.job.until_stopped())
     run.await_commit(1)
-    until("both executors", lambda: all(of_worker(cluster, n, "pyspark.daemon") for n in (1, 2)), 60)
+    until("both executors", lambda: all(of_worker(cluster, n, EXECUTOR) for n in (1, 2)), 60)
     writing.arm("some-sent")
     bench.input.add()
     run.await_true("some-sent", lambda: writing.who_reached("some-sent"))
@@ -163,7 +204,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_batch_is_done_without_and_no
 
 @pytest.mark.long
 def test_the_image_starts_an_executor_that_writes_for_a_driver_elsewhere(
-    bench: Bench, driver: StartDriver, tmp_path: Path, python_with_wheel: dict[str, str]
+    bench: Bench, driver: StartDriver, tmp_path: Path
 ) -> None:
     """What Kubernetes starts in a pod of an executor, without Kubernetes: deploy/entrypoint.sh, told the rest as Spark
     tells it. A master without workers gives the driver no other executor.
@@ -193,7 +234,7 @@ def test_the_image_starts_an_executor_that_writes_for_a_driver_elsewhere(
     }
     bench.input.add(2)
     with SparkCluster(tmp_path / "spark-cluster", workers=0) as cluster, (tmp_path / "executor.log").open("w") as log:
-        run = driver(cluster.master, {"spark.driver.port": str(port)}, python_with_wheel).start(bench.job)
+        run = driver(cluster.master, {"spark.driver.port": str(port)}, WITHOUT_PYTHON).start(bench.job)
         executor = Guarded([str(ROOT / "deploy/entrypoint.sh"), "executor"], log, tmp_path, told)
         try:
             ended = run.end()

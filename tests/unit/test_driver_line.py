@@ -150,11 +150,11 @@ def test_a_second_driver_has_ports_of_its_own_and_the_same_rules(bench: Bench) -
 def test_faults_of_executors_are_drawn_before_the_first_driver_has_started(fault: str, bench: Bench) -> None:
     """The plan is made by then: a random round never had a fault of an executor in it."""
     cluster = SimpleNamespace(workers={})
-    system = SimpleNamespace(pids=lambda role: [], cluster=cluster, line=bench.line)
+    system = SimpleNamespace(pids=lambda role: [], cluster=cluster, line=bench.line, roles=("driver", "executor"))
     lab: Any = SimpleNamespace(system=system)
     assert FAULTS[fault].fits(lab)
     done = FAULTS[fault]()
     assert done.do(lab, Random(1)).startswith(NOTHING)
     done.undo(lab)
-    lab.system = SimpleNamespace(pids=lambda role: [], cluster=None, line=None)
+    lab.system = SimpleNamespace(pids=lambda role: [], cluster=None, line=None, roles=("driver",))
     assert not FAULTS[fault].fits(lab)

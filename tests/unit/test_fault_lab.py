@@ -342,6 +342,18 @@ def test_the_page_names_each_fault_in_its_own_words() -> None:
     assert [line for line in page.splitlines() if line.startswith("| `")] == rows
 
 
+def test_a_fault_is_drawn_only_where_the_stream_has_the_process_that_it_strikes() -> None:
+    """Tasks of the JVM have no Python: a plan with faults of it would strike nothing, and look as if it had."""
+    expected = {"kill-worker": "worker", "pause-worker": "worker", "kill-executor": "executor", "kill-python": "python"}
+    for name, role in expected.items():
+        fits = FAULTS[name].fits
+        assert fits(with_roles("driver", role)) and not fits(with_roles("driver"))
+
+
+def with_roles(*roles: str) -> Any:
+    return SimpleNamespace(system=SimpleNamespace(roles=roles))
+
+
 def test_a_fault_at_a_point_strikes_the_process_that_waits_there() -> None:
     """A worker killed at a point while it has nothing to do there proves nothing about that point."""
     with ExitStack() as stack:
