@@ -223,6 +223,9 @@ def connect(spark: SparkSession) -> None:
     check_jar(spark)
     context = spark.sparkContext
     assert context._jvm is not None and context._gateway is not None
+    server = vars(context._gateway).get("_callback_server")  # an attribute that is not there is asked of Java
+    if server is not None and server.is_shutdown:  # to py4j, one that has been started is there
+        context._gateway._callback_server = None
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
     context._jvm.exactlyonce.Bridge.connect(coordinators())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 from collections.abc import Iterable
 from typing import TextIO
@@ -33,6 +34,7 @@ def serve(requests: Iterable[str], answers: TextIO) -> None:
 
 def main() -> None:
     """Serve the JVM that has started this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # by Ctrl-C, spark-shell and spark-sql cancel a job and go on
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints must not get between the answers
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -23,15 +23,19 @@ public final class Bridge {
         return connected != null;
     }
 
+    /** Returns the coordinator of what begins now. It stays that one's until its end: no other process knows what was planned. */
+    static Coordinator coordinator() {
+        Coordinator python = connected;
+        return python != null ? python : Child.get();
+    }
+
     /**
      * Runs one step.
      *
      * @return the value of its answer
      * @throws SinkException the engine's error, in its own words; or that the coordinator's process is gone
      */
-    static JsonNode call(Map<String, Object> request) {
-        Coordinator to = connected;
-        if (to == null) to = Child.get();
+    static JsonNode call(Coordinator to, Map<String, Object> request) {
         JsonNode answer;
         try {
             answer = JSON.readTree(to.call(JSON.writeValueAsString(request)));
@@ -47,12 +51,22 @@ public final class Bridge {
         return answer.get("ok");
     }
 
+    /** Says that something has ended. Where nobody hears it, the next start rolls back what is open: Spark shall report what went wrong before. */
+    static void tell(Coordinator to, Map<String, Object> request) {
+        try {
+            call(to, request);
+        } catch (SinkException e) {
+            // its coordinator is gone, too
+        }
+    }
+
     static SinkException gone(Throwable e) {
         return new SinkException(
                 "EO-COORDINATOR",
                 "the Python process that runs the sink's protocol does not answer (" + e + ")",
                 "What is decided will be committed by the next start; nothing else is visible",
-                "Start the stream again; if the error repeats, read the log of the driver's Python for what ended it",
+                "Start the stream again, in PySpark after exactly_once.register(spark); if the error repeats, read the"
+                        + " log of the driver's Python for what ended it",
                 e);
     }
 }

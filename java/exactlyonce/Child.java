@@ -24,6 +24,7 @@ final class Child implements Coordinator {
     private final BufferedWriter to;
     private final ConcurrentHashMap<Long, CompletableFuture<String>> asked = new ConcurrentHashMap<>();
     private final AtomicLong numbers = new AtomicLong();
+    private volatile boolean answered;
     private volatile boolean ended;
 
     private Child() throws IOException {
@@ -60,9 +61,9 @@ final class Child implements Coordinator {
                 to.flush();
             }
         } catch (IOException e) {
-            throw missing(e);
+            throw over();
         }
-        if (ended) answer.completeExceptionally(missing(null)); // it ended before it was asked
+        if (ended) answer.completeExceptionally(over()); // it ended before it was asked
         return waitFor(answer);
     }
 
@@ -87,6 +88,7 @@ final class Child implements Coordinator {
     private void read(BufferedReader from) {
         try {
             for (String line = from.readLine(); line != null; line = from.readLine()) {
+                answered = true;
                 int space = line.indexOf(' ');
                 CompletableFuture<String> answer = asked.remove(Long.parseLong(line.substring(0, space)));
                 if (answer != null) answer.complete(line.substring(space + 1));
@@ -95,7 +97,11 @@ final class Child implements Coordinator {
             // ended, as below
         }
         ended = true;
-        asked.values().forEach(answer -> answer.completeExceptionally(missing(null)));
+        asked.values().forEach(answer -> answer.completeExceptionally(over()));
+    }
+
+    private SinkException over() {
+        return answered ? Bridge.gone(new IOException("its process, a child of this JVM, has ended")) : missing(null);
     }
 
     private static SinkException missing(Throwable cause) {

@@ -14,6 +14,7 @@ final class MicroBatch implements StreamingWrite {
     private final Map<String, Object> plan;
     private final StructType schema;
     private String run = "";
+    private Coordinator coordinator;
 
     MicroBatch(Map<String, Object> plan, StructType schema) {
         this.plan = plan;
@@ -24,26 +25,26 @@ final class MicroBatch implements StreamingWrite {
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
         SparkContext context = SparkContext.getOrCreate();
         run = Execution.property(context, Execution.RUN);
-        Queries.watch(run, Thread.currentThread());
+        coordinator = Queries.coordinator(run, Thread.currentThread());
         HashMap<String, Object> request = new HashMap<>(plan);
         request.put("run", run);
         request.put("query", Execution.property(context, Execution.QUERY));
         String batch = Execution.property(context, Execution.BATCH);
         request.put("batch", batch.isEmpty() ? null : Long.valueOf(batch)); // continuous mode has none
         request.put("settings", Execution.settings(context));
-        Ticket ticket = Ticket.of(Bridge.call(request), schema);
+        Ticket ticket = Ticket.of(Bridge.call(coordinator, request), schema);
         ProducerSettings.check(ticket);
         return new PartWriter.Factory(ticket);
     }
 
     @Override
     public void commit(long batch, WriterCommitMessage[] parts) {
-        Bridge.call(end("commit", batch, parts));
+        Bridge.call(coordinator, end("commit", batch, parts));
     }
 
     @Override
     public void abort(long batch, WriterCommitMessage[] parts) {
-        Bridge.call(end("abort", batch, parts));
+        Bridge.tell(coordinator, end("abort", batch, parts));
     }
 
     private Map<String, Object> end(String call, long batch, WriterCommitMessage[] parts) {

@@ -9,26 +9,33 @@ import java.util.concurrent.ConcurrentHashMap;
  * <p>query.stop() may interrupt Spark's own call of abort; what that left open is rolled back then.
  */
 final class Queries {
-    private static final ConcurrentHashMap<String, Thread> WATCHED = new ConcurrentHashMap<>();
+    private static final ConcurrentHashMap<String, Coordinator> RUNNING = new ConcurrentHashMap<>();
 
     private Queries() {}
 
-    /** Waits for the end of {@code thread} beside it; once for each run. */
-    static void watch(String run, Thread thread) {
-        if (WATCHED.putIfAbsent(run, thread) != null) return;
-        Thread watcher = new Thread(() -> await(run, thread), "exactly-once-end-of-" + run);
-        watcher.setDaemon(true);
-        watcher.start();
+    /**
+     * Returns the coordinator of a run; its first call begins to wait for the end of {@code thread}.
+     *
+     * <p>A run whose coordinator is gone must end: a claim of another one would take the sink back from whoever has claimed it meanwhile.
+     */
+    static Coordinator coordinator(String run, Thread thread) {
+        return RUNNING.computeIfAbsent(run, begins -> {
+            Coordinator found = Bridge.coordinator();
+            Thread watcher = new Thread(() -> await(run, thread, found), "exactly-once-end-of-" + run);
+            watcher.setDaemon(true);
+            watcher.start();
+            return found;
+        });
     }
 
-    private static void await(String run, Thread thread) {
+    private static void await(String run, Thread thread, Coordinator coordinator) {
         try {
             thread.join();
-            Bridge.call(Map.of("call", "close", "run", run));
-        } catch (InterruptedException | RuntimeException e) {
-            // the coordinator is gone, too: the next start rolls back what is open
+            Bridge.tell(coordinator, Map.of("call", "close", "run", run));
+        } catch (InterruptedException e) {
+            // nobody interrupts it
         } finally {
-            WATCHED.remove(run);
+            RUNNING.remove(run);
         }
     }
 }

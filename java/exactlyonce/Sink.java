@@ -46,7 +46,8 @@ public final class Sink implements TableProvider, DataSourceRegister {
         CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
         boolean batch = given.containsKey("write.id");
         if (batch || given.containsKey("checkpointLocation"))
-            Bridge.call(Map.of("call", "check", "options", new HashMap<>(options), "batch", batch));
+            Bridge.call(
+                    Bridge.coordinator(), Map.of("call", "check", "options", new HashMap<>(options), "batch", batch));
         return new Output(schema);
     }
 

@@ -15,6 +15,7 @@ final class WholeWrite implements BatchWrite {
     private final Map<String, Object> plan;
     private final StructType schema;
     private final String run = UUID.randomUUID().toString();
+    private final Coordinator coordinator = Bridge.coordinator();
 
     WholeWrite(Map<String, Object> plan, StructType schema) {
         this.plan = plan;
@@ -27,19 +28,19 @@ final class WholeWrite implements BatchWrite {
         request.put("write", true);
         request.put("run", run);
         request.put("settings", Execution.settings(SparkContext.getOrCreate()));
-        Ticket ticket = Ticket.of(Bridge.call(request), schema);
+        Ticket ticket = Ticket.of(Bridge.call(coordinator, request), schema);
         ProducerSettings.check(ticket);
         return new PartWriter.Factory(ticket);
     }
 
     @Override
     public void commit(WriterCommitMessage[] parts) {
-        Bridge.call(end("commit", parts));
+        Bridge.call(coordinator, end("commit", parts));
     }
 
     @Override
     public void abort(WriterCommitMessage[] parts) {
-        Bridge.call(end("abort", parts));
+        Bridge.tell(coordinator, end("abort", parts));
     }
 
     private Map<String, Object> end(String call, WriterCommitMessage[] parts) {

@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 
@@ -25,6 +27,7 @@ class Driver:
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("WARN")
         self.queries: dict[str, Any] = {}
+        self.computing = threading.Event()
 
     def register(self) -> None:
         import exactly_once
@@ -95,6 +98,25 @@ class Driver:
     def stop(self, run: str) -> None:
         self.queries[run].stop()
 
+    def compute(self, count: int) -> None:
+        """Keep that many threads busy with Python, which hold the interpreter's lock; 0 ends those that are."""
+        self.computing.clear()
+        self.computing = threading.Event()
+        self.computing.set()
+        for _ in range(count):
+            threading.Thread(target=_count, args=(self.computing,), daemon=True).start()
+
+    def close_callbacks(self) -> None:
+        """Close py4j's callback server, with its connections."""
+        gateway = self.spark.sparkContext._gateway
+        closing = threading.Thread(target=gateway.shutdown_callback_server)
+        closing.start()
+        while closing.is_alive():  # by itself it would wait for the next call of each connection
+            for connection in list(gateway._callback_server.connections):
+                with suppress(AttributeError, OSError):  # it is closed by now
+                    connection.socket.shutdown(socket.SHUT_RDWR)
+            closing.join(0.05)
+
     def explain(self, run: str) -> str:
         """Every plan of a query."""
         return str(self.queries[run]._jsq.explainInternal(True))
@@ -120,11 +142,18 @@ class Driver:
         flat = [f"{name} `{name}`" for name in names]
         return [row[0] for row in df.selectExpr(f"to_json(struct({', '.join(flat)}))").collect()]
 
-    def write_batch(self, options: dict[str, str], rows: int, parts: int, mode: str) -> None:
+    def write_batch(self, options: dict[str, str], rows: int, parts: int, mode: str, register: bool) -> None:
         """A batch write of the rows ``w-0``, ``w-1``, ..."""
-        self.register()
+        if register:
+            self.register()
         df = self.spark.range(0, rows, 1, parts).selectExpr("concat('k', id) key", "concat('w-', id) value")
         df.write.format("kafka_exactly_once").options(**options).mode(mode).save()
+
+
+def _count(going_on: threading.Event) -> None:
+    n = 0
+    while going_on.is_set():
+        n += 1
 
 
 def told(failure: Any) -> str:

@@ -22,7 +22,7 @@ from tests.support.processes import Timeout, until
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Small and quick to start, not fast: batches of tests have a few hundred rows.
-_CONF = {
+CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -245,7 +245,7 @@ class SparkDriver:
         self.folder, self.failpoints, self.log = folder, folder / "failpoints", folder / "log"
         self.failpoints.mkdir()
         conf = {
-            **_CONF,
+            **CONF,
             "spark.jars": ",".join(session_jars()),
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -305,10 +305,10 @@ class SparkDriver:
         return Ended(False, None, [])
 
     def send_batch(
-        self, options: dict[str, str], rows: int = 40, parts: int = 4, mode: str = "append"
+        self, options: dict[str, str], rows: int = 40, parts: int = 4, mode: str = "append", register: bool = True
     ) -> Callable[[], Any]:
         """Begin to write a batch; call what comes back to wait for its end, which raises Refused when it failed."""
-        return self.send("write_batch", options=options, rows=rows, parts=parts, mode=mode)
+        return self.send("write_batch", options=options, rows=rows, parts=parts, mode=mode, register=register)
 
     def state(self, checkpoint: Path, **options: str) -> list[dict[str, Any]]:
         """What a query's state store holds after its last batch: the rows of ``format("statestore")``, their fields as

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -134,7 +135,9 @@ def test_a_call_that_takes_long_holds_up_no_other(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_child_process_answers_by_number_and_ends_with_its_input() -> None:
-    """Guards against answers that a library's output cuts in two, and against a child that outlives its JVM."""
+    """Guards against answers that a library's output cuts in two, against a child that outlives its JVM, and against
+    one that ends by the Ctrl-C by which spark-shell cancels a job.
+    """
     child = subprocess.Popen(
         [sys.executable, "-m", "exactly_once.spark.serve"],
         stdin=subprocess.PIPE,
@@ -149,6 +152,10 @@ def test_a_child_process_answers_by_number_and_ends_with_its_input() -> None:
         answers = dict(child.stdout.readline().split(" ", 1) for _ in range(2))
         assert json.loads(answers["7"]) == {"ok": None}
         assert json.loads(answers["8"])["error"]["code"] == "EO-OPTION"
+        child.send_signal(signal.SIGINT)
+        child.stdin.write('9 {"call": "close", "run": "r"}\n')
+        child.stdin.flush()
+        assert child.stdout.readline() == '9 {"ok": null}\n'
         child.stdin.close()
         assert child.wait(20) == 0
     finally:

@@ -1,0 +1,247 @@
+"""The coordinator in the driver: queries that are stopped at any moment, a coordinator that goes away under them, and a
+driver that does other things meanwhile. By py4j's callback server ("python"), and by a child of the JVM ("child").
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exactly_once.kafka.connection import Connection
+from tests.support import processes
+from tests.support.driverless import children
+from tests.support.fixtures import Bench, StartDriver, make_bench
+from tests.support.processes import until
+from tests.support.stream import PATIENCE_S, Job, Run, SparkDriver
+
+#: Every point of a batch: in the claim, in tasks, between the tasks and the decision, in the commit.
+IN_TASKS = ("before-begin", "mid-write", "some-sent", "after-flush")
+IN_CALLS = ("claimed", "all-prepared", "decided", "some-ended", "all-ended", "completed")
+
+
+@pytest.fixture(scope="module")
+def without_register(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
+    """A driver whose JVM starts a child process for the protocol, as it does under Scala."""
+    stays = SparkDriver(tmp_path_factory.mktemp("child") / "driver")
+    yield stays
+    stays.close()
+
+
+@pytest.fixture(params=["python", pytest.param("child", marks=pytest.mark.long)])
+def any_driver(request: pytest.FixtureRequest) -> SparkDriver:
+    """A driver of each kind."""
+    name = "warm" if request.param == "python" else "without_register"
+    found: SparkDriver = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture
+def job(bench: Bench, request: pytest.FixtureRequest) -> Job:
+    """The job of the bench, which registers where the driver's own Python shall run the protocol."""
+    of_a_child = "any_driver" not in request.fixturenames or request.node.callspec.params["any_driver"] == "child"
+    return replace(bench.job, register=not of_a_child)
+
+
+def hold(bench: Bench, driver: SparkDriver, job: Job, point: str, action: str = "hang") -> Run:
+    """Bring a query to ``point``: of its second batch, or of its claim."""
+    bench.input.add()
+    if point == "claimed":
+        driver.arm(point, action)
+        run = driver.start(job.until_stopped())
+    else:
+        run = driver.start(job.until_stopped())
+        run.await_commit(0)
+        driver.arm(point, action)
+        bench.input.add()
+    run.await_true(point, lambda: driver.who_reached(point))
+    return run
+
+
+@pytest.mark.parametrize(
+    "point",
+    [*("all-prepared", "mid-write"), *(pytest.param(p, marks=pytest.mark.long) for p in (*IN_TASKS, *IN_CALLS))],
+)
+def test_a_query_that_is_stopped_at_any_moment_leaves_nothing_open_and_goes_on_at_the_next_start(
+    point: str, bench: Bench, job: Job, any_driver: SparkDriver
+) -> None:
+    """Guards against what an interrupted thread leaves: a call that is half done, readers that wait for an open
+    transaction until its time-out, a batch that is written twice because its end was not seen.
+    """
+    run = hold(bench, any_driver, job, point, "wait")
+    returned = run.stop()
+    until("stop() to begin", run.has_ended, PATIENCE_S)
+    any_driver.release(point)
+    returned()
+    until("the end of what was open", lambda: bench.open_parts() == 0, PATIENCE_S)
+    assert run.end().failure is None
+
+    any_driver.complete(job)
+    bench.assert_exactly_once()
+
+
+def test_a_query_that_is_stopped_between_its_batches_ends_at_once(
+    bench: Bench, job: Job, any_driver: SparkDriver
+) -> None:
+    """Guards against a stop() that waits for a coordinator that has nothing to do."""
+    bench.input.add()
+    run = any_driver.start(job.until_stopped())
+    run.await_commit(0)
+    began = time.monotonic()
+    run.stop()()
+    assert time.monotonic() - began < 10 and run.end().failure is None
+    bench.input.add()
+    any_driver.complete(job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.parametrize(
+    "point", ["decided", *(pytest.param(p, marks=pytest.mark.long) for p in ("claimed", "mid-write", "all-prepared"))]
+)
+def test_a_driver_whose_python_is_killed_takes_its_jvm_along_and_the_next_start_is_clean(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against a JVM without a coordinator that holds transactions open, beside the driver that replaces it."""
+    victim = driver()
+    hold(bench, victim, bench.job, point)
+    os.kill(victim.pid, signal.SIGKILL)
+    until("the end of the JVM", lambda: not processes.of_session(victim.pid), PATIENCE_S)
+
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.parametrize("point", [None, *(pytest.param(p, marks=pytest.mark.long) for p in ("mid-write", "decided"))])
+def test_a_query_whose_callback_server_was_closed_says_so_and_the_next_start_is_clean(
+    point: str | None, bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against py4j's own words, and against a session in which no query can start any more: py4j takes a
+    callback server that was closed for one that runs.
+    """
+    if point is None:
+        bench.input.add()
+        run = warm.start(bench.job.until_stopped())
+        run.await_commit(0)
+        warm.ask("close_callbacks")
+        bench.input.add()
+    else:
+        run = hold(bench, warm, bench.job, point, "wait")
+        warm.ask("close_callbacks")
+        warm.release(point)
+    failure = run.end().failure
+    assert failure is not None and "EO-COORDINATOR: " in failure and "exactly_once.register(spark)" in failure
+
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [None, "mid-write", *(pytest.param(p, marks=pytest.mark.long) for p in ("claimed", "all-prepared", "decided"))],
+)
+def test_a_query_whose_child_was_killed_ends_in_one_sentence_and_the_next_start_claims(
+    point: str | None, bench: Bench, job: Job, without_register: SparkDriver
+) -> None:
+    """Guards against a new child that goes on for a query which it does not know: by a claim of its own, it would take
+    the sink back from a driver that has claimed it meanwhile.
+    """
+    driver = without_register
+    if point is None:
+        bench.input.add()
+        run = driver.start(job.until_stopped())
+        run.await_commit(0)
+    else:
+        run = hold(bench, driver, job, point, "wait")
+    [child] = children(driver.pid)
+    os.kill(child, signal.SIGKILL)
+    until("the end of the child", lambda: not children(driver.pid))
+    if point is None:
+        bench.input.add()
+    elif (driver.failpoints / f"{point}.reached").exists():
+        driver.release(point)
+    failure = run.end().failure
+    assert failure is not None and "EO-COORDINATOR: " in failure and "has ended" in failure
+    assert "EO-PROTOCOL" not in failure and "Install" not in failure
+    before = bench.log().owner
+
+    driver.complete(job)
+    bench.assert_exactly_once()
+    after = bench.log().owner
+    assert before is not None and after is not None and (before.token, after.token) == (1, 2)
+    assert len(children(driver.pid)) == 1
+
+
+@pytest.mark.long
+def test_a_batch_write_whose_child_was_killed_ends_in_one_sentence_and_is_tried_again(
+    bench: Bench, without_register: SparkDriver
+) -> None:
+    """Guards against a commit that a child gets which has planned nothing."""
+    options = {**bench.job.options, "write.id": "day-1"}
+    del options["checkpointLocation"]
+    driver = without_register
+    driver.arm("mid-write", "wait")
+    ends = driver.send_batch(options, register=False)
+    until("a task", lambda: driver.who_reached("mid-write"), PATIENCE_S)
+    [child] = children(driver.pid)
+    os.kill(child, signal.SIGKILL)
+    until("the end of the child", lambda: not children(driver.pid))
+    driver.release("mid-write")
+    with pytest.raises(Exception, match="EO-COORDINATOR: "):
+        ends()
+    driver.send_batch(options, register=False)()
+    bench.assert_exactly([(f"k{n}", f"w-{n}") for n in range(40)])
+
+
+def test_queries_at_once_share_one_child(connection: Connection, without_register: SparkDriver, tmp_path: Path) -> None:
+    """Guards against answers that go to the wrong query, and against a process of Python for each."""
+    benches = [make_bench(connection, tmp_path / str(n), parts=1, rows=20) for n in range(4)]
+    runs = []
+    for bench in benches:
+        bench.input.add()
+        runs.append(without_register.start(replace(bench.job, register=False).until_stopped()))
+    for batch in range(3):
+        for bench, run in zip(benches, runs, strict=True):
+            run.await_commit(batch)
+            bench.input.add()
+    assert len(children(without_register.pid)) == 1
+    for returned in [run.stop() for run in runs]:
+        returned()
+    for bench in benches:
+        without_register.complete(replace(bench.job, register=False))
+        bench.assert_exactly_once()
+
+
+def test_a_driver_that_computes_in_python_meanwhile_commits_all_the_same(bench: Bench, warm: SparkDriver) -> None:
+    """Guards against calls that time out, or that end a query, while another thread holds the interpreter's lock."""
+
+    def batches(count: int) -> float:
+        first = len(bench.input.batches)
+        began = time.monotonic()
+        for batch in range(first, first + count):
+            bench.input.add()
+            run.await_commit(batch)
+        return (time.monotonic() - began) / count
+
+    run = warm.start(bench.job.until_stopped())
+    batches(3)
+    idle = batches(8)
+    warm.ask("compute", count=2)
+    try:
+        busy = batches(8)
+    finally:
+        warm.ask("compute", count=0)
+    run.stop()()
+    print(f"a batch: {idle:.2f} s; with two threads that compute: {busy:.2f} s")
+    bench.assert_exactly_once()
+
+
+def test_results_of_tasks_may_come_by_kryo(bench: Bench, driver: StartDriver) -> None:
+    """Guards against a handle that Spark's other serializer cannot make again."""
+    bench.input.add(2)
+    driver(conf={"spark.serializer": "org.apache.spark.serializer.KryoSerializer"}).complete(bench.job)
+    bench.assert_exactly_once()
