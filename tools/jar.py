@@ -25,6 +25,8 @@ from exactly_once.local.java import OLDEST_JAVA, find_java  # noqa: E402
 from exactly_once.spark.session import JAR  # noqa: E402
 
 JAVA = PROJECT / "java"
+#: Compiled by the tests that run it; formatted as the rest.
+TESTS = PROJECT / "tests" / "java"
 SUM = JAR.with_name(JAR.name + ".sha256")
 #: Deprecation, unchecked casts, ...: all but jars that the manifest of one of Spark's names, and PySpark lacks.
 LINT = "-Xlint:all,-path"
@@ -98,7 +100,7 @@ def check() -> int:
         if javac(jdk).returncode:
             said.append("javac finds fault with java/, see above")
         if formatter(jdk, "--dry-run", "--set-exit-if-changed").returncode:
-            said.append(f"These files of java/ are not formatted. Run: {sys.executable} tools/jar.py format")
+            said.append(f"These files are not formatted. Run: {sys.executable} tools/jar.py format")
     else:
         print("There is no JDK: java/ was compiled, but neither javac nor the formatter has looked at it.")
     print("\n".join(said) or "The jar is what java/ gives.")
@@ -116,7 +118,7 @@ def formatter(jdk: Path, *how: str) -> subprocess.CompletedProcess[bytes]:
     """Run the formatter over the sources."""
     jars = os.pathsep.join(map(str, resolve_configuration(JAVA / "ivy.xml", "formatter")))
     command = [str(jdk / "java"), *_EXPORTS, "-cp", jars, "com.palantir.javaformat.java.Main", "--palantir"]
-    return subprocess.run([*command, *how, *map(str, sources(JAVA))])
+    return subprocess.run([*command, *how, *map(str, [*sources(JAVA), *sources(TESTS)])])
 
 
 def sources(java: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.jars import connector_jars
 from exactly_once.local.java import find_java
-from exactly_once.spark.session import with_jar
+from exactly_once.spark.session import file_manager, with_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 #: refusing a second writer of the checkpoint, which the sink does not lean on: the commit log fences. Not for state
 #: outside of :data:`STATE_STORE`: see :mod:`dagster_exactly_once.streaming.state`.
 LOCAL_CHECKPOINTS: Mapping[str, str] = {
-    FILE_MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    FILE_MANAGER: file_manager("FileSystemBased"),
 }
 
 #: For everything in one process: no port is open to other machines, and a laptop may change its network.

@@ -83,7 +83,7 @@ def start_query(
         use_state_store(spark, plan.state_partitions)
     inputs = {name: _read(spark, connection, topic, plan.share) for name, topic in plan.sources.items()}
     records = transform(inputs)
-    if plan.state_partitions is None:
+    if plan.state_partitions is None or spark.version.startswith("3."):  # which has no format 2 of state
         protect_state(spark, records)
     writer = _written(_records(records, plan), connection, plan).queryName(plan.name).outputMode("append")
     if plan.trigger_interval_s is None:

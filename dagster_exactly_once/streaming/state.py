@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dagster_exactly_once.resources.spark import FILE_MANAGER
+from exactly_once.spark.session import file_manager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: Spark's default.
-SAFE_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+SAFE_FILE_MANAGER = file_manager("FileContextBased")
 
 #: Operators that remember rows of earlier batches; the others that do have "State" in their name.
 _REMEMBERING = frozenset(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exactly_once.demo.sinks import FINISH, INPUT, PRODUCER, SINKS, Sink, checkpoint
+from exactly_once.spark.session import file_manager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,9 +31,7 @@ _CONF = {
     "spark.driver.memory": "768m",
     "spark.sql.session.timeZone": "UTC",
     # the checkpoint is on a local disk
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": file_manager("FileSystemBased"),
 }
 
 #: How often the queries are asked whether one has failed.

@@ -20,7 +20,7 @@ OLDEST_JAVA = 17
 
 
 class JavaUnusable(ExactlyOnceError):
-    """No Java, or one that is too old for Spark 4 and Kafka 4."""
+    """No Java, or one that is too old for the sink's jar, Spark 4 and Kafka 4."""
 
     code = "EO-JAVA"
     default_safe = "Nothing was started"

@@ -13,7 +13,7 @@ from typing import Any
 from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.connector import coordinate, unusable, version_of
 
-#: The oldest Java of Spark 4.
+#: The oldest Java of Spark 4, and of the sink's jar.
 OLDEST_JAVA = 17
 
 #: The oldest Python of this package.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ JAR = Path(__file__).with_name("exactly-once-spark.jar")
 
 #: By which Spark's JVM knows ``format("kafka_exactly_once")``.
 SINK_CLASS = "exactlyonce.Sink"
+
+#: The jar is compiled for it. Spark 3.5 runs on older ones, too.
+_OLDEST_JAVA = 17
 
 _CONNECTOR = "spark-sql-kafka-0-10"
 
@@ -39,6 +43,18 @@ def with_jar(jars: str | None) -> str:
     return ",".join(listed if any(Path(jar).name == JAR.name for jar in listed) else [*listed, str(JAR)])
 
 
+def file_manager(name: str) -> str:
+    """Return the class of a file manager for checkpoints, ``FileSystemBased`` or ``FileContextBased``, in the installed
+    PySpark, which is not imported. Spark 4.1 moved these classes.
+    """
+    try:
+        moved = not version("pyspark").startswith(("3.", "4.0."))
+    except PackageNotFoundError:
+        moved = True
+    package = "checkpointing." if moved else ""
+    return f"org.apache.spark.sql.execution.streaming.{package}{name}CheckpointFileManager"
+
+
 def has_jar(spark: SparkSession) -> bool:
     """Return whether the JVM of a session finds the sink's jar; nothing is logged when it does not."""
     jvm: Any = spark.sparkContext._jvm
@@ -47,12 +63,19 @@ def has_jar(spark: SparkSession) -> bool:
 
 
 def check_jar(spark: SparkSession) -> None:
-    """Refuse a session without the sink's jar, before anything begins.
+    """Refuse a session without the sink's jar, or with a Java that cannot read it, before anything begins.
 
     Raises
     ------
     SessionWithoutJar
     """
+    jvm: Any = spark.sparkContext._jvm
+    java = str(jvm.java.lang.System.getProperty("java.specification.version"))
+    if int(java.removeprefix("1.")) < _OLDEST_JAVA:
+        raise SessionWithoutJar(
+            f"This Spark session runs on Java {java}, and the sink's jar needs Java {_OLDEST_JAVA} or newer",
+            f"Set JAVA_HOME to a Java {_OLDEST_JAVA} or newer for driver and executors: Spark 3.5 runs on it, too",
+        )
     if not has_jar(spark):
         raise SessionWithoutJar(
             f"This Spark session does not have the sink's jar ({SINK_CLASS} is not on the JVM's class path)",

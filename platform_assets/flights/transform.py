@@ -170,4 +170,7 @@ def lookup(spark: SparkSession, names: dict[str, str]) -> DataFrame:
     import pyarrow as pa
 
     table = pa.table({"code": list(names.keys()), "name": list(names.values())})
+    if spark.version.startswith("3."):  # it takes no Arrow table, but makes one of a frame of pandas
+        spark.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
+        return spark.createDataFrame(table.to_pandas())
     return spark.createDataFrame(table)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import pyspark
 import pytest
 
 from exactly_once.kafka.admin import Admin
@@ -42,6 +43,9 @@ CONF = {
 #: The batch that is killed, in which every query has output, and how many there are.
 KILLED, BATCHES = 2, 5
 
+#: PySpark 3.5 has neither transformWithState, nor a reader of state: there, the output tells of it.
+IS_OLD = pyspark.__version__.startswith("3.")
+
 OPERATORS = {
     "windows": Windows(),
     "join": Join(),
@@ -72,7 +76,8 @@ class Case(NamedTuple):
         """All of the output once, in the order of every key, and the state as it must be."""
         output, state = self.operator.expected(len(self.bench.input.batches), self.mode)
         self.bench.assert_exactly(output)
-        assert self.state(reader) == state
+        if not IS_OLD:
+            assert self.state(reader) == state
 
     def state(self, reader: SparkDriver) -> State:
         """What the state store holds."""
@@ -103,6 +108,8 @@ class Case(NamedTuple):
 
 def make_case(connection: Connection, folder: Path, operator: str, mode: str) -> Case:
     """A query in Append mode through the data source, in Update mode through foreachBatch."""
+    if IS_OLD and operator == "transformWithState":
+        pytest.skip("PySpark 3.5 has no transformWithState")
     bench = make_bench(connection, folder / "bench", parts=2)
     chosen = OPERATORS[operator]
     bench.job = replace(

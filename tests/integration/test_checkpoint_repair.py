@@ -24,16 +24,13 @@ from exactly_once.ops import repair
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of
+from exactly_once.spark.session import file_manager
 from tests.support.fixtures import Bench, KafkaInput, StartDriver, make_bench
 from tests.support.processes import until
 from tests.support.stream import ROOT, SparkDriver
 
 #: Spark's default, whose renames fail on a checksum that was left behind; that of the other tests does not mind.
-DEFAULT_FILE_MANAGER = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
-    )
-}
+DEFAULT_FILE_MANAGER = {"spark.sql.streaming.checkpointFileManagerClass": file_manager("FileContextBased")}
 
 
 def tear(checkpoint: Path, name: str, content: bytes | None = b"") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import pyspark
 import pytest
 
 from exactly_once.kafka.admin import Admin
@@ -33,6 +34,7 @@ def test_a_query_that_changes_to_continuous_mode_is_refused(
     assert high_watermarks(bench) == before
 
 
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark has a real-time mode from 4.2 on")
 @pytest.mark.parametrize("existing", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_real_time_mode_is_refused(existing: bool, bench: Bench, kafka_input: KafkaInput, warm: SparkDriver) -> None:
     """Guards against batches whose range is written down after they ran: a replay would be another batch. Spark has a

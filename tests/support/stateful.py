@@ -7,7 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+try:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+except ImportError:  # PySpark 3.5 has no transformWithState
+    StatefulProcessor = object  # type: ignore[assignment, misc]
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

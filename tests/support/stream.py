@@ -16,6 +16,7 @@ from typing import Any
 
 from exactly_once.errors import code_in, sentence_in
 from exactly_once.local.jars import session_jars
+from exactly_once.spark.session import file_manager
 from tests.support import processes
 from tests.support.processes import Timeout, until
 
@@ -30,9 +31,7 @@ CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": file_manager("FileSystemBased"),
     # one input file is one part: no file fits beside another one
     "spark.sql.files.openCostInBytes": "1048576",
     "spark.sql.files.maxPartitionBytes": "1048576",

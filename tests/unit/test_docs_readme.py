@@ -79,7 +79,9 @@ def test_the_supported_versions_are_those_of_the_package() -> None:
     pythons = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if "Python :: 3." in c]
     assert f"| Python | {pythons[0]} to {pythons[-1]} |" in README
     assert PROJECT["requires-python"] == f">={pythons[0]}"
-    assert "pyspark>=4.2,<4.4" in PROJECT["dependencies"] and "| PySpark 4.2 and 4.3, " in README
+    assert "pyspark>=3.5,<4.4" in PROJECT["dependencies"] and "| PySpark 3.5 and 4.0 to 4.3, " in README
+    sparks = re.findall(r"^SPARKS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[0].split()
+    assert f"{', '.join(sparks[:-1])} and {sparks[-1]} (`make test-sparks`)" in README
 
 
 @pytest.mark.parametrize("page", ["tutorial.md", "from-spark-sink.md", "one-bad-record.md"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark
@@ -12,6 +14,9 @@ from pyspark.sql import SparkSession
 
 import exactly_once
 from exactly_once.connector import coordinate
+from exactly_once.errors import SessionWithoutJar
+from exactly_once.local.java import OLDEST_JAVA
+from exactly_once.spark import session
 
 OURS = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 
@@ -82,3 +87,35 @@ def test_a_connector_in_sparks_own_folder_is_enough(tmp_path: Path, monkeypatch:
 def test_the_connector_is_the_newest_one_for_that_spark_that_can_be_had(spark: str, coordinates: str) -> None:
     """A session does not start when Spark cannot resolve a package. Spark 3.5 is of another Scala."""
     assert coordinate(spark) == f"org.apache.spark:{coordinates}"
+
+
+@pytest.mark.parametrize("java", ["1.8", "11", str(OLDEST_JAVA - 1)])
+def test_a_session_on_an_older_java_is_refused_although_its_spark_runs_there(java: str) -> None:
+    """Spark 3.5 runs on Java 8 and 11: a jar for Java 17 ends there in an UnsupportedClassVersionError."""
+    system = SimpleNamespace(getProperty={"java.specification.version": java}.get)
+    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm))
+    with pytest.raises(SessionWithoutJar, match=f"runs on Java {java}, and .* needs Java {OLDEST_JAVA} or newer"):
+        session.check_jar(spark)
+
+
+@pytest.mark.parametrize(
+    ("spark", "package"),
+    [("3.5.9", "streaming"), ("4.0.5", "streaming"), ("4.1.4", "checkpointing"), ("4.3.0", "checkpointing")],
+)
+def test_a_file_manager_is_named_as_the_installed_spark_names_it(
+    spark: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query does not start with the name of another release: a ClassNotFoundException of Spark's."""
+    monkeypatch.setattr(session, "version", lambda name: spark)
+    assert session.file_manager("FileSystemBased").endswith(f".{package}.FileSystemBasedCheckpointFileManager")
+
+
+def test_without_pyspark_a_file_manager_has_its_newest_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A code location is loaded where no PySpark is installed."""
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(session, "version", missing)
+    assert ".checkpointing." in session.file_manager("FileSystemBased")

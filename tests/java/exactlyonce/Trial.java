@@ -1,0 +1,92 @@
+package exactlyonce;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.Map;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** Classes of the sink alone, without Spark: for tests that start it with one kafka-clients or another. */
+final class Trial {
+    /** How tests write null and no rows. */
+    private static final String NULL = "null", NOTHING = "-";
+
+    private Trial() {}
+
+    public static void main(String[] arguments) throws Exception {
+        switch (arguments[0]) {
+            case "produce" -> produce(arguments[1], arguments[2]);
+            case "digest" -> digest(Path.of(arguments[1]));
+            default -> throw new IllegalArgumentException(arguments[0]);
+        }
+        System.exit(0); // producers that were taken back have threads
+    }
+
+    /**
+     * Prints whether a producer can be used again. Then writes a record to partition 0 under each id that it reads, as a part of a batch does,
+     * and leaves the transaction open; prints id, producer id, epoch, offset, and which producer it was.
+     */
+    private static void produce(String servers, String topic) throws Exception {
+        String bytes = ByteArraySerializer.class.getName();
+        Map<String, Object> settings =
+                Map.of("bootstrap.servers", servers, "key.serializer", bytes, "value.serializer", bytes);
+        System.out.println(TransactionalProducer.isReusable());
+        BufferedReader ids = new BufferedReader(new InputStreamReader(System.in));
+        for (String id = ids.readLine(); id != null; id = ids.readLine()) {
+            TransactionalProducer producer = Producers.take(settings, id);
+            producer.beginTransaction();
+            byte[] value = id.getBytes(StandardCharsets.UTF_8);
+            var sent = producer.send(new ProducerRecord<>(topic, 0, null, value));
+            producer.flush();
+            int which = System.identityHashCode(producer);
+            System.out.printf(
+                    "%s %d %d %d %d%n",
+                    id, producer.producerId(), producer.epoch(), sent.get().offset(), which);
+            Producers.leave(producer);
+        }
+    }
+
+    /** Prints the digest of each part in a file: a line "part form", then a line of six words for each row. */
+    private static void digest(Path file) throws Exception {
+        Digest digest = null;
+        boolean plain = false;
+        for (String line : Files.readAllLines(file)) {
+            String[] words = line.split(" ");
+            if (words[0].equals("part")) {
+                if (digest != null) System.out.println(digest.text());
+                digest = new Digest();
+                plain = words[1].equals("plain");
+            } else if (plain) {
+                digest.add(bytes(words[1]), bytes(words[2]));
+            } else {
+                digest.add(
+                        words[0].getBytes(StandardCharsets.UTF_8),
+                        bytes(words[1]),
+                        bytes(words[2]),
+                        Integer.parseInt(words[3]),
+                        Long.parseLong(words[4]),
+                        headers(words[5]));
+            }
+        }
+        System.out.println(digest.text());
+    }
+
+    private static byte[] bytes(String word) {
+        return word.equals(NULL) ? null : HexFormat.of().parseHex(word.substring(1)); // behind an x
+    }
+
+    private static Header[] headers(String word) {
+        if (word.equals(NOTHING)) return null;
+        return Arrays.stream(word.split(","))
+                .map(one -> one.split("="))
+                .map(pair -> new RecordHeader(new String(bytes(pair[0]), StandardCharsets.UTF_8), bytes(pair[1])))
+                .toArray(Header[]::new);
+    }
+}
