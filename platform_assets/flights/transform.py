@@ -80,7 +80,7 @@ def parse(source: DataFrame) -> DataFrame:
         return F.upper(F.trim(F.col(f"event.{name}")))
 
     def number(name: str) -> Column:
-        return F.col(f"event.{name}").try_cast("int")
+        return F.expr(f"try_cast(event.{name} AS int)")  # PySpark has Column.try_cast from 4.0 on
 
     hour = F.try_to_timestamp(F.col("event.time_hour"), F.lit("yyyy-MM-dd'T'HH:mm:ssX"))
     minute = F.make_dt_interval(mins=number("minute"))
