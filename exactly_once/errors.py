@@ -11,7 +11,7 @@ import re
 #: An exception of this project's: as Python prints it in a traceback, and as Spark repeats it; of its Java, behind the
 #: task that it failed, or as a cause; and as PySpark raises one of the driver's Java. A quotation is none.
 _RAISED = re.compile(
-    r"(?:\A|terminated with exception: |\b(?:dagster_)?exactly_once(?:\.\w+)+: "
+    r"(?:\A|terminated with exception: |^[ \t|:]*(?:[\w.]+Exception: )*(?:dagster_)?exactly_once(?:\.\w+)+: "
     r"|(?:^[ \t:]*|^Caused by: |\([^()\n]* executor [^()\n]*\): )exactlyonce\.SinkException: "
     r"|^\(exactlyonce\.SinkException\) |^pyspark\.errors(?:\.\w+)+\.IllegalArgumentException: )"
     r"(?P<code>EO-[A-Z][A-Z-]*[A-Z]): ",

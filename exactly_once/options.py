@@ -283,7 +283,9 @@ def _instead(options: Mapping[str, str], wanted: str) -> str:
 
 def _topic(topic: str | None, topics: TopicRule) -> str | None:
     if topic is not None and (why := topics.refusal(topic)):
-        raise InvalidOption(f"topic={topic!r} {why}", "Set the option topic to an output topic of this sink's own")
+        allowed = f"Add {topic} to sink.topics.allowed, or correct the option topic"
+        own = "Set the option topic to an output topic of this sink's own"
+        raise InvalidOption(f"topic={topic!r} {why}", allowed if "sink.topics.allowed" in why else own)
     return topic
 
 

@@ -206,14 +206,14 @@ def diagnose(error: BaseException, place: Place = NOWHERE) -> Diagnosis:
         if isinstance(one, ExactlyOnceError):
             return Diagnosis(one.code, str(one), one.way_out, one.restart_heals)
     text = "\n".join(f"{type(one).__name__}: {one}" for one in chain)
+    raised = raised_in(text)  # first: the text of a user's exception may quote an error of the sink
+    if raised is not None:
+        return diagnose(transform_failed(raised, place))
     sentence = sentence_in(str(error)) or next(filter(None, (sentence_in(str(one)) for one in chain)), None)
     if sentence is not None:
         code = sentence.split(":", 1)[0].strip()
         kind = all_errors().get(code)
         return Diagnosis(code, sentence, way_out_in(sentence), bool(kind and kind.restart_heals))
-    raised = raised_in(text)
-    if raised is not None:
-        return diagnose(transform_failed(raised, place))
     for names, code, way_out, heals in _SPARK:
         if any(name in text for name in names):
             return Diagnosis(code, _first_line(text), way_out, heals)

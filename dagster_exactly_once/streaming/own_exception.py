@@ -33,6 +33,9 @@ _OURS = tuple(
     for folder in (f"{_ROOT}/", "site-packages/", "dist-packages/")
 )
 
+#: Of the sink, where a function of the user's calls it.
+_OF_THE_SINK = re.compile(r"(?:dagster_)?exactly_once(?:\.\w+)+: EO-")
+
 #: Behind it stands what Spark adds to a traceback.
 _END = re.compile(r"^ ?SQLSTATE: |^=== Streaming Query ===", re.MULTILINE)
 
@@ -88,7 +91,7 @@ def _of_traceback(text: str) -> Raised | None:
     after = text[list(_FRAME.finditer(text))[-1].end() :] if frames else text
     # what is raised stands behind the last frame's line of code, which is indented
     said = next((line for line in after.splitlines() if line.strip() and not line.startswith((" ", "\t"))), "")
-    return Raised(_line(said), place or "") if said else None
+    return Raised(_line(said), place or "") if said and not _OF_THE_SINK.match(said) else None
 
 
 def _place(frames: list[tuple[str, str, str]]) -> str | None:

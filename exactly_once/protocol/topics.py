@@ -42,9 +42,11 @@ class TopicRule:
         Raises
         ------
         InvalidOption
-            When an entry can match no topic.
+            When an entry can match no topic, or when there is none.
         """
         names = tuple(name.strip() for name in value.split(",") if name.strip())
+        if value.strip() and not names:
+            raise InvalidOption("sink.topics.allowed names no topic", "Name the topics, or leave the option out")
         if wrong := [n for n in names if not _NAME.fullmatch(n.replace("*", "") or "x")]:
             raise InvalidOption(
                 f"sink.topics.allowed names {wrong[0]!r}, which matches no topic",

@@ -28,6 +28,9 @@ final class Errors {
     private static final int SHOWN = 60;
 
     private static final String HEALTHY = "Start the stream again once the brokers are healthy";
+    private static final String ENCRYPT_AGAIN =
+            ". Java cannot read a private key that is encrypted by PBES2: encrypt it again with openssl pkcs8 -topk8"
+                    + " -v1 PBE-SHA1-3DES";
     private static final String RIGHTS = "; docs/reference.md lists all rights";
 
     /** What the brokers find wrong with a record, by the class of Kafka's exception. */
@@ -68,8 +71,7 @@ final class Errors {
                     "EO-OPTION",
                     "the Kafka client refuses a setting: " + said(e) + innermost(e),
                     "Nothing was written",
-                    "Correct the kafka.* option of that name; a private key that Java cannot decrypt (PBES2): encrypt"
-                            + " it by openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES",
+                    "Correct the kafka.* option of that name" + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
                     e);
         if (e instanceof TopicAuthorizationException denied) {
             String topics = String.join(", ", denied.unauthorizedTopics());

@@ -40,10 +40,10 @@ final class Written {
         return records;
     }
 
-    /** Returns topic, partition, first offset and number of records of each partition. */
+    /** Returns topic, partition, first offset and number of records of each partition. Kryo cannot read a List.of. */
     List<List<Object>> fields() {
         List<List<Object>> found = new ArrayList<>();
-        for (Extent e : extents.values()) found.add(List.of(e.topic, e.partition, e.first, e.records));
+        for (Extent e : extents.values()) found.add(new ArrayList<>(List.of(e.topic, e.partition, e.first, e.records)));
         return found;
     }
 }

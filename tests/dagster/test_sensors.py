@@ -359,7 +359,7 @@ def test_a_batch_in_doubt_is_recovered_and_seen_on_the_asset(instance, dead, boo
     result = d.tick("exactly_once_checkpoint_progress")
     (request,) = result.run_requests
     assert request.run_config["ops"]["inspect"]["config"] == {
-        "sink_id": dead.sink_id,
+        "stream": "stream",
         "reason": request.tags[TAG_CAUSE],
         "restart": False,
     }

@@ -162,6 +162,7 @@ def test_an_error_of_the_java_side_is_found_with_its_sentence(before: str) -> No
         *("", "no code", "EO-", "EO-WARN-TIMEOUT the batch", "EO-NONSENSE: x", "VIDEO-TOPIC: x", "eo-topic: x"),
         "PythonException: ValueError: cannot parse record b'EO-UNREACHABLE: no broker'",
         "ValueError: bad row\nEO-UNREACHABLE: no broker answered",
+        "ValueError: log line: exactly_once.errors.BrokerUnreachable: EO-UNREACHABLE: no broker answered",
         "[USER_RAISED_EXCEPTION] EO-PREPARE: raised by hand",
     ],
 )

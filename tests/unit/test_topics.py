@@ -94,3 +94,9 @@ def test_a_topic_that_kafka_does_not_allow_is_a_refused_row_with_its_key_and_no_
     columns = columns_of(schema(value=StringType(), key=BinaryType(), topic=StringType()), None)
     with pytest.raises(InvalidRecord, match=r"a row \(key b'k2'\) names the topic .* not a name that Kafka allows"):
         send(columns, value=pa.array(["a", "b"]), key=pa.array([b"k1", b"k2"]), topic=raw)
+
+
+def test_a_list_without_a_topic_is_refused_and_does_not_allow_everything() -> None:
+    """Guards against a comma that was left when the last topic went: every topic would be allowed, without a word."""
+    with pytest.raises(InvalidOption, match=r"sink\.topics\.allowed names no topic"):
+        TopicRule.parse(" , ")
