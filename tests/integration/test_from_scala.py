@@ -1,0 +1,74 @@
+"""docs/from-scala.md, its examples as they stand there: by spark-shell, which compiles them, and by spark-sql."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from exactly_once.kafka.connection import Connection
+from tests.support import oracle, processes
+from tests.support.broker import create_topic, fresh_name
+from tests.support.driverless import spark_program
+from tests.support.processes import until
+from tests.support.stream import PATIENCE_S, ROOT
+
+pytestmark = pytest.mark.long
+
+ROWS = [(f"k{n % 7}", f"v{n}") for n in range(50)]
+
+
+def example(language: str, connection: Connection, topic: str, data: Path) -> str:
+    """The example of the page, for this broker, this topic and this folder."""
+    page = (ROOT / "docs" / "from-scala.md").read_text(encoding="utf-8")
+    [found] = re.findall(rf"^```{language}\n(.*?)^```$", page, re.M | re.S)
+    here = {"/data": str(data), "localhost:9092": connection.bootstrap_servers}
+    for name in ('"orders_out"', "'orders_out'"):
+        here[name] = name.replace("orders_out", topic)
+    for name in ('"orders"', "'orders_sql'"):
+        here[name] = name[0] + topic + name[0]
+    for there, now in here.items():
+        found = found.replace(there, now)
+    return str(found)
+
+
+def run(program: str, option: str, text: str, folder: Path) -> None:
+    """Have a program of Spark's run ``text`` to its end, which nothing of it outlives."""
+    folder.mkdir()
+    source = folder / "example.txt"
+    source.write_text(text)
+    started = spark_program(program, [option, str(source)], folder / "run")
+    try:
+        ended = started.wait(2 * PATIENCE_S)  # the Scala compiler, and a whole Spark
+        assert ended == 0, (folder / "run" / "log").read_text(errors="replace")[-6000:]
+        until("the end of the child", lambda: not processes.of_session(started.pid), 10)
+    finally:
+        if processes.of_session(started.pid):
+            processes.kill_session(started.pid)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with the input that the page reads."""
+    (tmp_path / "data" / "in").mkdir(parents=True)
+    rows = "".join(json.dumps({"key": k, "value": v}) + "\n" for k, v in ROWS)
+    (tmp_path / "data" / "in" / "rows.json").write_text(rows)
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("language", "program", "option", "end"),
+    [("scala", "spark-shell", "-i", "sys.exit(0)\n"), ("sql", "spark-sql", "-f", "")],
+)
+def test_an_example_of_the_page_writes_its_rows_once_however_often_it_runs(
+    language: str, program: str, option: str, end: str, connection: Connection, data: Path, tmp_path: Path
+) -> None:
+    """Guards against a page that nobody has tried, and against a driver that needs a Python of its own."""
+    topic = create_topic(connection.bootstrap_servers, fresh_name(language), partitions=4)
+    text = example(language, connection, topic, data)
+    for n in range(2):
+        run(program, option, text + end, tmp_path / f"run-{n}")
+    oracle.assert_settled(connection, topic, [topic])
+    oracle.assert_exactly(oracle.read(connection, [topic]), ROWS)
