@@ -73,8 +73,9 @@ def _name(process: Process) -> str:
 
 
 def tag_driver(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
-    """Tag the run with the driver that works for it, by the id in claims and ``exactly-once transactions list``; with
-    its start where this process has started it. In cluster mode it is on another host.
+    """Tag the run with Spark's JVM that works for it; with its start where this process has started it. In cluster mode
+    it is on another host. (Claims and ``exactly-once transactions list`` name the run's Python process, or this JVM
+    where it has started the coordinator.)
     """
     ours = belongs_to(pid, os.getpid())
     try:

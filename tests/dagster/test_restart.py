@@ -4,7 +4,7 @@ stream again. What a run leaves that is killed in the middle of its work is in t
 
 import pytest
 
-from dagster_exactly_once.resources.run_process import TAG_DRIVER
+from dagster_exactly_once.resources.run_process import TAG_PID
 from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_READY, TAG_RESTART_OF
 from exactly_once.kafka.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
@@ -42,7 +42,7 @@ def test_a_run_that_is_killed_at_its_start_is_recovered_and_started_again_by_the
     assert tags[TAG_RESTART_OF] == killed and tags[TAG_ATTEMPT] == "1" and recovery[:8] in tags[TAG_CAUSE]
     owner = read_log(story.site.connection, SINK_ID).owner
     driver = f"{owner.pid}@{owner.pid_started:.2f}"
-    assert (tags[TAG_DRIVER], new) == (driver, owner.operator.rpartition("/")[2])  # what a claim names is found
+    assert (tags[TAG_PID], new) == (driver, owner.operator.rpartition("/")[2])  # what a claim names is found
     story.assert_one_stream(new)
     ended = dagster.recoveries(TRANSACTIONS)
     assert [o["recovery_by"] for o in ended] == ["sensor exactly_once_run_failure"] and ended[0][

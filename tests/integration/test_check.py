@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,14 +87,15 @@ def test_a_checkpoint_that_another_sink_wrote_is_refused_and_that_sink_is_named(
     connection: Connection, options: dict[str, str], tmp_path: Path
 ) -> None:
     """Duplicates: after a slip in sink.id a query ran for a minute without a word, until its first record came."""
-    theirs = MadeSink(connection, options["topic"])
+    query_id = f"query-{uuid.uuid4()}"  # other tests of this broker have sinks of the query "q"
+    theirs = MadeSink(connection, options["topic"], query_id=query_id)
     theirs.claim()
     theirs.batch(0, [("k", "v", 0)])
-    planned(tmp_path / "c", 0)
+    planned(tmp_path / "c", 0, query_id)
     found = refusal(options)
     assert found.code == "EO-REWOUND" and f"sink {theirs.sink_id} holds batch 0 of this query" in found.what
     assert f"Set sink.id back to {theirs.sink_id}" in found.way_out
-    planned(tmp_path / "c", 1)
+    planned(tmp_path / "c", 1, query_id)
     found = refusal(options)
     assert found.code == "EO-REWOUND" and f"Sink {theirs.sink_id} holds batch 0 of this query" in found.what
     check({**options, "sink.guarantee": "at_least_once"}, VALUE)

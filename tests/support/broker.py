@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.local.jars import broker_classpath, resolve_configuration
+from tests.support.processes import until
 
 # A broker whose transactions time out when they should, not up to ten seconds later.
 FAST_TIME_OUTS = {
@@ -75,6 +76,13 @@ def create_topics(bootstrap_servers: str, partitions: dict[str, int], config: di
     topics = [NewTopic(name, num_partitions=count, config=config or {}) for name, count in partitions.items()]
     for creation in admin.create_topics(topics, operation_timeout=30, request_timeout=30).values():
         creation.result(30)
+    for name, count in partitions.items():  # the controller has made it; a broker hears of it a moment later
+
+        def is_known(name: str = name, count: int = count) -> bool:
+            seen = admin.list_topics(name, 10).topics[name]
+            return seen.error is None and len(seen.partitions) == count
+
+        until(f"topic {name}", is_known)
 
 
 def delete_topic(bootstrap_servers: str, name: str) -> None:

@@ -34,7 +34,8 @@ def begin_of(admin: Admin, d: Description) -> Place:
 class MadeSink:
     """By default its query is ``q``, and its owner a process on another host."""
 
-    def __init__(self, connection: Connection, topic: str, sink_id: str | None = None):
+    def __init__(self, connection: Connection, topic: str, sink_id: str | None = None, query_id: str = "q"):
+        self.query_id = query_id
         self.connection, self.topic = connection, topic
         self.sink_id = sink_id or brokers.fresh_name("sink")
         self.log = CommitLog(connection, self.sink_id)
@@ -44,7 +45,7 @@ class MadeSink:
     def claim(self) -> None:
         """Become the owner anew."""
         self.token += 1
-        claim = Claim(self.token, "q", now_ms(), "stream", "elsewhere", 1, "/c")
+        claim = Claim(self.token, self.query_id, now_ms(), "stream", "elsewhere", 1, "/c")
         self.log.claim(lambda state: claim, Deadline(30))
 
     def write(
@@ -87,7 +88,15 @@ class MadeSink:
         with Admin(self.connection) as admin:
             version = end_txn_version(admin)
         decision = Decision(
-            "q", batch, self.token, tuple(handles), f"d{batch}", version, 0, topics=(self.topic,), offsets=offsets
+            self.query_id,
+            batch,
+            self.token,
+            tuple(handles),
+            f"d{batch}",
+            version,
+            0,
+            topics=(self.topic,),
+            offsets=offsets,
         )
         self.log.append(decision, Deadline(30), published)
         return decision
@@ -100,11 +109,11 @@ class MadeSink:
 
     def complete(self, batch: int) -> None:
         """Write the completed mark."""
-        self.log.append(Completed("q", batch, self.token, now_ms()), Deadline(30))
+        self.log.append(Completed(self.query_id, batch, self.token, now_ms()), Deadline(30))
 
     def give_up(self, batch: int) -> None:
         """Write that an execution of the batch ended without a decision."""
-        self.log.append(Aborted("q", batch, f"d{batch}", self.token, "e1", now_ms()), Deadline(30))
+        self.log.append(Aborted(self.query_id, batch, f"d{batch}", self.token, "e1", now_ms()), Deadline(30))
 
     def batch(self, number: int, *parts: Sequence[Row]) -> Decision:
         """Write, decide, commit and complete a batch, as it should be."""
