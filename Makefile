@@ -36,7 +36,7 @@ KAFKAS_TESTS := tests/integration/test_embedded_broker.py::test_the_broker_is_of
 	tests/integration/test_doctor.py::test_what_cannot_work_is_wrong_with_its_way_out
 
 # The processor time of a record, in that of Spark's own sink: what it was when it was measured, and a quarter more.
-GUARD := 1.5
+GUARD := 1.3
 
 # What Spark, Dagster and pytest would put elsewhere.
 export SPARK_LOCAL_DIRS ?= $(RUN)/spark
