@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 RUN := $(CURDIR)/.run
 
 # Of each minor release that the sink takes the newest patch. All other tests run on that of constraints.txt.
-SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
+SPARKS := 3.5.9 4.0.5 4.1.4 4.3.0
 # A session, records, modes that are refused, drivers that are killed (one in the middle of a task), state, foreachBatch, a
 # batch write, rights, a run of Dagster's. Some of them are long.
 SPARKS_TESTS := tests/integration/test_session_jar.py tests/integration/test_sink_records.py \
