@@ -35,16 +35,11 @@ final class Cluster {
     /** For the leaders of a new topic: an election takes less. */
     private static final int LEADERS_MS = 5_000;
 
-    /** As Kafka's metadata.max.age.ms: new partitions are seen after this. */
-    private static final long TOPIC_AGE_NS = TimeUnit.MINUTES.toNanos(5);
-
     private static final ConcurrentHashMap<Map<String, String>, Cluster> CLUSTERS = new ConcurrentHashMap<>();
-
-    private record Seen(int partitions, long at) {}
 
     private final Map<String, Object> settings;
     private final Admin admin;
-    private final ConcurrentHashMap<String, Seen> topics = new ConcurrentHashMap<>();
+    private final Set<String> led = ConcurrentHashMap.newKeySet();
 
     private Cluster(Map<String, String> client) {
         settings = only(client, AdminClientConfig.configNames());
@@ -61,28 +56,21 @@ final class Cluster {
     }
 
     /**
-     * Returns the number of partitions of a topic.
-     *
-     * <p>A producer would wait for a topic that does not exist, and make it where the brokers allow that.
+     * Asks the brokers for the number of partitions of a topic. A producer would wait for a topic that does not exist (any more), and make it
+     * anew where the brokers allow that.
      *
      * @throws SinkException when it does not exist, or this principal may not describe it
      */
-    int partitions(String topic) {
-        Seen seen = topics.get(topic);
-        return seen != null && System.nanoTime() - seen.at < TOPIC_AGE_NS ? seen.partitions : look(topic);
-    }
-
-    /** Asks the brokers for the partitions of a topic; throws as {@link #partitions}. */
     int look(String topic) {
         try {
             List<TopicPartitionInfo> found = ask(admin.describeTopics(List.of(topic))
                             .topicNameValues()
                             .get(topic))
                     .partitions();
-            if (topics.put(topic, new Seen(found.size(), System.nanoTime())) == null) awaitLeaders(topic, found);
+            if (led.add(topic)) awaitLeaders(topic, found);
             return found.size();
         } catch (Exception e) {
-            topics.remove(topic);
+            led.remove(topic);
             if (Errors.cause(e) instanceof UnknownTopicOrPartitionException unknown)
                 throw Errors.unknown(topic, unknown);
             throw Errors.of(e, "topic '" + topic + "'");
@@ -94,12 +82,12 @@ final class Cluster {
      * second one: it then refuses the first as out of order until the part fails.
      */
     private void awaitLeaders(String topic, List<TopicPartitionInfo> partitions) throws InterruptedException {
-        Map<TopicPartition, OffsetSpec> led = new HashMap<>();
+        Map<TopicPartition, OffsetSpec> leaders = new HashMap<>();
         for (TopicPartitionInfo one : partitions)
             if (one.leader() != null && !one.leader().isEmpty())
-                led.put(new TopicPartition(topic, one.partition()), OffsetSpec.latest());
+                leaders.put(new TopicPartition(topic, one.partition()), OffsetSpec.latest());
         try {
-            admin.listOffsets(led, new ListOffsetsOptions().timeoutMs(LEADERS_MS))
+            admin.listOffsets(leaders, new ListOffsetsOptions().timeoutMs(LEADERS_MS))
                     .all()
                     .get();
         } catch (ExecutionException e) {

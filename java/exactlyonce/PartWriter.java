@@ -2,6 +2,7 @@ package exactlyonce;
 
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
@@ -76,6 +77,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     private final String name;
     private final Digest digest = new Digest();
     private final Written written = new Written();
+    private final Map<String, Integer> looked = new HashMap<>();
     private Cluster cluster;
     private KafkaProducer<byte[], byte[]> producer;
     private TransactionalProducer transaction;
@@ -138,7 +140,9 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private void choose(String topic, byte[] raw) {
-        partitions = cluster().partitions(topic);
+        Integer known = looked.get(topic); // once in each part: a topic may have been deleted since the last one
+        if (known == null) looked.put(topic, known = cluster().look(topic));
+        partitions = known;
         this.topic = topic;
         topicBytes = raw;
     }
