@@ -18,11 +18,6 @@ public final class Bridge {
         connected = python;
     }
 
-    /** Whether the driver's Python is connected. */
-    public static boolean isConnected() {
-        return connected != null;
-    }
-
     /** Returns the coordinator of what begins now. It stays that one's until its end: no other process knows what was planned. */
     static Coordinator coordinator() {
         Coordinator python = connected;
