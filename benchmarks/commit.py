@@ -100,8 +100,8 @@ def _measure(connection: Connection, brokers: int, parts: int, repeats: int) -> 
             timed("mark", t)
         session.close()
     recover(connection, sink_id, 30)
-    steps = (median(times[name][1:]) for name in ("open", "alive", "leaders", "decide", "end", "mark"))
-    return Commit(brokers, parts, *steps, decision_bytes=len(encode(decision)))
+    steps = {f"{name}_ms": median(all_times[1:]) for name, all_times in times.items()}
+    return Commit(brokers, parts, decision_bytes=len(encode(decision)), **steps)
 
 
 def _topic(connection: Connection, brokers: int) -> str:

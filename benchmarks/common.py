@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +92,7 @@ def median(values: Iterable[float]) -> float:
     return statistics.median(list(values))
 
 
-def where_time_goes(progress: list[dict[str, Any]]) -> dict[str, float]:
+def where_time_goes(progress: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the median of each step of a batch, in ms."""
     steps = {name for p in progress for name in p["durationMs"]}
     return {name: median(p["durationMs"].get(name, 0) for p in progress) for name in sorted(steps)}

@@ -94,7 +94,8 @@ def commits(folder: Path, large: bool, keep: Callable[[commit.Commit], None]) ->
 
 
 def _report_streams(b: Bench, seconds: float, raw: dict[str, object]) -> None:
-    found = raw["streams"] = []  # type: ignore[var-annotated]
+    found: list[object] = []
+    raw["streams"] = found
     print("Several streams in one driver, a batch a second asked of each:")
     for s in streams.measure(b, seconds):
         found.append(asdict(s))
@@ -108,7 +109,8 @@ def _report_streams(b: Bench, seconds: float, raw: dict[str, object]) -> None:
 
 
 def _report_limits(b: Bench, what: str, sizes: Sequence[int], raw: dict[str, object]) -> None:
-    found = raw["limits"] = []  # type: ignore[var-annotated]
+    found: list[object] = []
+    raw["limits"] = found
     print(f"What one driver holds, {what} (memory in MiB, heaps after a full collection):")
     for held in limits.measure(b, what, sizes):
         found.append(asdict(held))

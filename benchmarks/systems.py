@@ -38,9 +38,14 @@ class System(Protocol):
         Whether ``batch_records`` means something to it.
     """
 
-    name: str
-    interval_s: float | None
-    batches: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def interval_s(self) -> float | None: ...
+
+    @property
+    def batches(self) -> bool: ...
 
     def supports(self, workload: Workload) -> bool:
         """Return whether it has this workload."""

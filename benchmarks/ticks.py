@@ -18,12 +18,12 @@ from dagster._core.test_utils import create_run_for_test
 from benchmarks.common import median
 from dagster_exactly_once import Stream, exactly_once_definitions, exactly_once_resources, exactly_once_stream
 from dagster_exactly_once.names import RECOVERY_JOB
-from dagster_exactly_once.resources.operator import operator_of
-from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_PID, TAG_SINK
-from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_STREAM
+from dagster_exactly_once.runs.operator import operator_of
+from dagster_exactly_once.runs.tags import TAG_HOST, TAG_PID, TAG_RECOVERS, TAG_SINK, TAG_STREAM
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import CommitLog
+from exactly_once.kafka.connection import Connection
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.protocol.records import Claim
 
@@ -83,10 +83,10 @@ def _declared(name: str) -> Stream:
     return exactly_once_stream(name=name, source=f"{name}-in", outputs=[f"{name}_out"])(lambda events: events)
 
 
-def _run(folder: Path, instance: dg.DagsterInstance, stream: Stream, connection: object) -> None:
+def _run(folder: Path, instance: dg.DagsterInstance, stream: Stream, connection: Connection) -> None:
     """Make what a stream that runs leaves: topics, a claim, a checkpoint, runs and recoveries."""
-    with Admin(connection) as admin:  # type: ignore[arg-type]
-        for topic in (stream.source.name, *stream.topics):
+    with Admin(connection) as admin:
+        for topic in (*stream.source_topics, *stream.topics):
             admin.create_topic(topic, 2, 1, {})
     tags = {TAG_STREAM: stream.name, TAG_SINK: stream.sink_id}
     for _ in range(RUNS):
@@ -101,12 +101,12 @@ def _run(folder: Path, instance: dg.DagsterInstance, stream: Stream, connection:
     query = str(uuid.uuid4())
     for part in ("offsets", "commits", "sources/0"):
         (checkpoint / part).mkdir(parents=True)
-    offsets = json.dumps({stream.source.name: {"0": 0, "1": 0}})
+    offsets = json.dumps({topic: {"0": 0, "1": 0} for topic in stream.source_topics})
     (checkpoint / "metadata").write_text(json.dumps({"id": query}))
     (checkpoint / "sources/0/0").write_text(f"\0v1\n{offsets}")
     (checkpoint / "offsets/0").write_text(f'v1\n{{"batchTimestampMs": 1}}\n{offsets}')
     (checkpoint / "commits/0").write_text("v1\n{}")
-    log = CommitLog(connection, stream.sink_id)  # type: ignore[arg-type]
+    log = CommitLog(connection, stream.sink_id)
     claim = Claim(1, query, 1, "stream", "a-host", 1, str(checkpoint), operator=operator_of(instance, run.run_id))
     log.claim(lambda state: claim, Deadline(30))
     log.close()

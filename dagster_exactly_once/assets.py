@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.names import ALL_STREAMS, MONITORING
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import opener
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.sensors.stream import TAG_JOB, TAG_STREAM
-from dagster_exactly_once.stream import Stream
+from dagster_exactly_once.runs.tags import TAG_JOB, TAG_STREAM
 from dagster_exactly_once.streaming.run import Tools, run_stream
 
 if TYPE_CHECKING:
@@ -83,8 +83,9 @@ def streams_asset() -> dg.AssetSpec:
         description=(
             "All streams with exactly-once output in one table: state, lag, open transactions and the oldest of them, "
             "the newest run and the sink; below it links to these runs, and what is wrong with a stream that needs "
-            "somebody. The sensor exactly_once_checkpoint_progress observes it when a stream changes its state, and "
-            "every ten minutes; looked_at says when."
+            "somebody. The sensor exactly_once_checkpoint_progress observes it when a stream changes its state, "
+            "within half a minute when a lag has moved, and every ten minutes; looked_at says when the lag was "
+            "measured, by the brokers' end offsets."
         ),
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
@@ -26,15 +26,17 @@ from dagster_exactly_once.checks.definitions import checks_of
 from dagster_exactly_once.checks.health import health_check
 from dagster_exactly_once.checks.schedule import checks_job, checks_schedule
 from dagster_exactly_once.checks.verified import verified_check, verify_job, verify_schedule
-from dagster_exactly_once.errors import BadDeclaration
-from dagster_exactly_once.names import MEMORY, NOTIFY
+from dagster_exactly_once.declare.errors import BadDeclaration
+from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.names import CHECKS_JOB, MEMORY, NOTIFY
 from dagster_exactly_once.notify import Notifier
+from dagster_exactly_once.private import UnresolvedAssetJobDefinition
 from dagster_exactly_once.recovery.checkpoint import repair_job
 from dagster_exactly_once.recovery.hanging import hanging_job
 from dagster_exactly_once.recovery.job import recovery_job
-from dagster_exactly_once.recovery.work import Registry
+from dagster_exactly_once.recovery.work import SinkRegistry
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.kafka import KafkaResource, KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
@@ -42,17 +44,66 @@ from dagster_exactly_once.sensors.liveness import liveness_sensor
 from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
-from dagster_exactly_once.stream import Stream
 from exactly_once.kafka.connection import unset
 
 log = logging.getLogger(__name__)
 
-if TYPE_CHECKING:
-    pass
+Job = dg.JobDefinition | UnresolvedAssetJobDefinition
+
+
+def exactly_once_sensors(
+    *streams: Stream,
+    progress_every_s: int = 10,
+    stale_every_s: int = 30,
+    failure_every_s: int = 5,
+    liveness_every_s: int = 5,
+) -> list[dg.SensorDefinition]:
+    """Make the sensors that watch ``streams`` and restart them: one of each kind, which serves all of them.
+
+    ``exactly_once_definitions`` calls it by itself. To change an interval, or to add sensors of one's own, give
+    ``exactly_once_definitions(..., sensors=...)`` a function that calls it.
+
+    The sensors take the resources ``restart_policy`` and ``watch_policy``, which say when a stream restarts and what
+    counts as normal, ``kafka`` and ``checkpoints``; and ``exactly_once_notify``, which comes with the definitions. They
+    run by default, unless ``EXACTLY_ONCE_SENSORS=stopped``.
+
+    Parameters
+    ----------
+    progress_every_s : int
+        Seconds between two ticks of ``exactly_once_checkpoint_progress``, which compares checkpoint, commit log and lag
+        of each stream. Here and below: a multiple of 5, since Dagster looks at its sensors every 5 s.
+    stale_every_s : int
+        Of ``exactly_once_stale_transactions``, which asks the brokers for transactions that have been open for too
+        long, those of backfills included.
+    failure_every_s : int
+        Of ``exactly_once_run_failure``, which requests a recovery when the newest run of a stream failed.
+    liveness_every_s : int
+        Of ``exactly_once_liveness``, which reports runs whose process is gone, and starts streams again.
+
+    Returns
+    -------
+    list of SensorDefinition
+        With the jobs that they request. A stream that runs elsewhere has no runs here: the last two leave it out.
+    """
+    _check_each(streams, "exactly_once_sensors")
+    specs = [s.spec for s in streams]
+    backfills = [s.backfill_spec for s in streams if s.backfill is not None]
+    managed = [s for s in streams if s.managed]
+    checks = _checks(streams)
+    requested = [recovery_job(_registry(streams)), *_checks_jobs(checks)]
+    return [
+        checkpoint_progress_sensor(specs, _check_keys(checks), requested, every_s=progress_every_s),
+        stale_transactions_sensor([*specs, *backfills], every_s=stale_every_s),
+        run_failure_sensor([s.spec for s in managed], every_s=failure_every_s),
+        liveness_sensor([s.spec for s in managed], [stream_job(s) for s in managed], every_s=liveness_every_s),
+    ]
 
 
 def exactly_once_definitions(
-    *streams: Stream, resources: Mapping[str, Any] | None = None, notify: Notifier | None = None
+    *streams: Stream,
+    resources: Mapping[str, Any] | None = None,
+    notify: Notifier | None = None,
+    sensors: Callable[..., Sequence[dg.SensorDefinition]] = exactly_once_sensors,
 ) -> dg.Definitions:
     """Make the assets, jobs, sensors, checks and schedules of ``streams``: call it once for a code location.
 
@@ -70,28 +121,38 @@ def exactly_once_definitions(
     notify : Notifier, optional
         Tells people when a stream needs one: a :class:`WebhookNotifier`, an :class:`EmailNotifier`, or one's own.
 
+    sensors : callable, optional
+        Makes the sensors of the streams that it is called with, such as ``partial(exactly_once_sensors,
+        stale_every_s=60)``. A function, not a list: so the sensors are those of these streams on these brokers.
+
     Raises
     ------
     BadDeclaration
-        Two streams share a name, a sink or an output.
+        Two streams share a name, a sink or an output; an argument is no stream, but a list of them, for example; or
+        ``sensors`` is not a function.
     """
+    _check_each(streams, "exactly_once_definitions")
     servers = _servers(resources)
     streams = tuple(replace(stream, bootstrap_servers=servers) for stream in streams)
     _check_distinct(streams)
-    specs = [s.spec for s in streams]
     backfills = [s for s in streams if s.backfill is not None]
-    registry = Registry(specs, [s.backfill_spec for s in backfills], {s.sink_id: s.others for s in streams})
+    registry = _registry(streams)
     managed = [s for s in streams if s.managed]
-    stream_jobs = [stream_job(s) for s in managed]
     backfill_jobs = [backfill_job(s) for s in backfills]
-    recovery = recovery_job(registry)
-    of_stream = {s: made for s in streams if (made := checks_of(s))}
-    checks = [check for made in of_stream.values() for check in made]
-    check_keys = {s.sink_id: [key for check in made for key in check.check_keys] for s, made in of_stream.items()}
-    checking = checks_job(checks) if checks else None
+    checks = _checks(streams)
     verified = {s.name: verified_check(s) for s in streams if s.checks is not None}
     verify_jobs = {s.name: verify_job(s, verified[s.name]) for s in streams if s.name in verified}
-    watched = [*specs, *(s.backfill_spec for s in backfills)]
+    watching = _sensors(sensors, streams)
+    made: list[Job] = [
+        *(stream_job(s) for s in managed),
+        *backfill_jobs,
+        *verify_jobs.values(),
+        recovery_job(registry),
+        repair_job(registry),
+        hanging_job(registry),
+        *_checks_jobs(checks),
+    ]
+    jobs = _as_requested(made, watching)
     return dg.Definitions(
         assets=[
             *source_assets(streams),
@@ -102,34 +163,32 @@ def exactly_once_definitions(
             *(completed_asset(s) for s in streams if s.complete is not None),
             *(backfill_asset(s) for s in backfills),
         ],
-        asset_checks=[*checks, *verified.values(), *(health_check(s) for s in streams)],
-        jobs=[
-            *stream_jobs,
-            *backfill_jobs,
-            *verify_jobs.values(),
-            recovery,
-            repair_job(registry),
-            hanging_job(registry),
-            *([checking] if checking else []),
+        asset_checks=[
+            *(check for its in checks.values() for check in its),
+            *verified.values(),
+            *(health_check(s) for s in streams),
         ],
+        jobs=list(jobs.values()),
         schedules=[
-            *([checks_schedule(list(of_stream), check_keys, checking)] if checking else []),
+            *([checks_schedule(list(checks), _check_keys(checks), jobs[CHECKS_JOB])] if checks else []),
             *(verify_schedule(s, verify_jobs[s.name]) for s in streams if s.name in verify_jobs),
             *(fill_missing_days(s, job) for s, job in zip(backfills, backfill_jobs, strict=True)),
         ],
-        sensors=[
-            checkpoint_progress_sensor(specs, check_keys, [recovery, *([checking] if checking else [])]),
-            stale_transactions_sensor(watched),
-            run_failure_sensor([s.spec for s in managed]),
-            liveness_sensor([s.spec for s in managed], stream_jobs),
-        ],
+        sensors=watching,
         # first of all: a merge with the definitions of other streams stops at it, and says what to call
         resources={_OncePerLocation(NOTIFY): copy(notify or Notifier()), **(resources or {}), MEMORY: _memory},
     )
 
 
+Stream.define = staticmethod(exactly_once_definitions)  # the shorthand Stream.definitions()
+
+
 def exactly_once_resources(
-    *, work_dir: str, checkpoints: str, spark: Any = None, kafka: Mapping[str, Any] | None = None
+    *,
+    work_dir: str,
+    checkpoints: str,
+    spark: Any = None,
+    kafka: KafkaTransactionalProducerFactory | Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Make the resources that the streams need, the brokers and their secrets from ``KAFKA_...`` variables.
 
@@ -142,15 +201,15 @@ def exactly_once_resources(
     spark : resource, optional
         Instead of a local session that ``EXACTLY_ONCE_SPARK_...`` variables change: a :class:`SparkSessionResource`, or
         any resource with a ``spark_session``, such as dagster-pyspark's ``PySparkResource``.
-    kafka : mapping, optional
-        Fields of :class:`KafkaTransactionalProducerFactory`, instead of the environment's.
+    kafka : KafkaTransactionalProducerFactory or mapping, optional
+        Instead of the environment's: the factory, or its fields. The resource ``transactions`` reaches the same
+        cluster.
     """
-    fields = dict(kafka) if kafka is not None else None
     if ":" not in checkpoints:
         checkpoints = os.path.abspath(checkpoints)
     return {
-        "kafka": _kafka(KafkaTransactionalProducerFactory, fields),
-        "transactions": _kafka(TransactionAdmin, fields),
+        "kafka": _kafka(KafkaTransactionalProducerFactory, kafka),
+        "transactions": _kafka(TransactionAdmin, kafka),
         "spark": spark if spark is not None else _local_spark(work_dir, checkpoints),
         "checkpoints": CheckpointReader(root=checkpoints),
         "restart_policy": RestartPolicy.from_environment("EXACTLY_ONCE_RESTART_"),
@@ -173,13 +232,58 @@ def _memory(context: dg.InitResourceContext) -> dg.InMemoryIOManager:
     return dg.InMemoryIOManager()  # type: ignore[no-untyped-call]
 
 
+def _sensors(
+    make: Callable[..., Sequence[dg.SensorDefinition]], streams: Sequence[Stream]
+) -> Sequence[dg.SensorDefinition]:
+    if not callable(make):
+        raise BadDeclaration(
+            "sensors takes a function of the streams, and got the sensors themselves, which may be of other streams. "
+            "Write sensors=functools.partial(exactly_once_sensors, stale_every_s=60)"
+        )
+    return make(*streams)
+
+
+def _as_requested(jobs: Sequence[Job], sensors: Sequence[dg.SensorDefinition]) -> dict[str, Any]:
+    """Return ``jobs`` by name, those that a sensor requests as it has them: Dagster refuses two objects of one name."""
+    theirs = {job.name: job for sensor in sensors if sensor.has_jobs for job in sensor.jobs}
+    return {job.name: theirs.get(job.name, job) for job in jobs}
+
+
+def _registry(streams: Sequence[Stream]) -> SinkRegistry:
+    """Return the sinks that a job for repairs finds by name."""
+    backfills = [s.backfill_spec for s in streams if s.backfill is not None]
+    return SinkRegistry([s.spec for s in streams], backfills, {s.sink_id: s.others for s in streams})
+
+
+def _checks(streams: Sequence[Stream]) -> dict[Stream, list[dg.AssetChecksDefinition]]:
+    """Return the checks of each stream that declares some."""
+    return {s: made for s in streams if (made := checks_of(s))}
+
+
+def _check_keys(checks: Mapping[Stream, Sequence[dg.AssetChecksDefinition]]) -> dict[str, list[dg.AssetCheckKey]]:
+    """Return their keys by sink id."""
+    return {s.sink_id: [key for check in made for key in check.check_keys] for s, made in checks.items()}
+
+
+def _checks_jobs(checks: Mapping[Stream, Sequence[dg.AssetChecksDefinition]]) -> list[UnresolvedAssetJobDefinition]:
+    """Return the one job that evaluates them; none without a check."""
+    found = [check for made in checks.values() for check in made]
+    return [checks_job(found)] if found else []
+
+
 def _local_spark(work_dir: str, checkpoints: str) -> SparkSessionResource:
     on_disk = "://" not in checkpoints or checkpoints.startswith("file:")
     return SparkSessionResource.from_environment(work_dir=work_dir, local_checkpoints=on_disk, ui=True)
 
 
-def _kafka(resource: Any, fields: dict[str, Any] | None) -> Any:
-    return resource.from_environment() if fields is None else resource(**fields)
+def _kafka(resource: type[KafkaResource], given: KafkaResource | Mapping[str, Any] | None) -> KafkaResource:
+    if given is None:
+        return resource.from_environment()
+    if isinstance(given, resource):
+        return given
+    if isinstance(given, KafkaResource):
+        given = {name: value for name in KafkaResource.model_fields if (value := getattr(given, name)) is not None}
+    return resource(**given)
 
 
 def _servers(resources: Mapping[str, Any] | None) -> str:
@@ -190,6 +294,14 @@ def _servers(resources: Mapping[str, Any] | None) -> str:
     if kafka is not None and not servers.strip():
         log.warning("%s: the resource kafka has no brokers, and no stream can run", unset("KAFKA_BOOTSTRAP_SERVERS"))
     return servers
+
+
+def _check_each(streams: Sequence[object], function: str) -> None:
+    if wrong := [s for s in streams if not isinstance(s, Stream)]:
+        raise BadDeclaration(
+            f"{function} takes streams one by one, and got a {type(wrong[0]).__name__}. Write {function}(first, "
+            f"second), or {function}(*streams)"
+        )
 
 
 def _check_distinct(streams: tuple[Stream, ...]) -> None:

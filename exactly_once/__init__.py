@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExactlyOnceError", "__version__", "check", "configure", "foreach_batch", "jar", "register", "written"]
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -93,8 +93,8 @@ def check(
     """Refuse at once what a stream or a write of ``df`` would refuse later, from inside of Spark.
 
     It looks at the options (with what a misspelt one was meant to be), the columns, the session, the brokers, topic and
-    rights, the checkpoint and the sink's commit log. It changes nothing, and takes less than a second where the brokers
-    answer.
+    rights, the checkpoint and the sink's commit log. It changes nothing. It takes about 0.1 s where the brokers answer;
+    a broker that accepts a connection and then says nothing is given up after 10 s.
 
     >>> exactly_once.check(df, options)                                                         # doctest: +SKIP
     >>> df.writeStream.format("kafka_exactly_once").options(**options).start()                  # doctest: +SKIP

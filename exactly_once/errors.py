@@ -7,6 +7,7 @@ Spark flattens a Python exception into text and drops its type, so each message 
 from __future__ import annotations
 
 import re
+from typing import Self
 
 #: An exception of this project's: as Python prints it in a traceback, and as Spark repeats it; of its Java, behind the
 #: task that it failed, or as a cause; and as PySpark raises one of the driver's Java. A quotation is none.
@@ -55,6 +56,10 @@ class ExactlyOnceError(Exception):
     def __init__(self, what: str, way_out: str, safe: str | None = None):
         self.what, self.safe, self.way_out = map(_line, (what, safe or self.default_safe, way_out))
         super().__init__(f"{self.code}: {self.what}. {self.safe}.{_WAY_OUT}{self.way_out}.")
+
+    def with_safe(self, safe: str) -> Self:
+        """Return the same error with other words on what is safe."""
+        return type(self)(self.what, self.way_out, safe)
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
         return type(self), (self.what, self.way_out, self.safe)
@@ -123,13 +128,18 @@ class SinkOwned(ExactlyOnceError):
 
 
 class CoordinatorGone(ExactlyOnceError):
-    """The Python process that runs the sink's protocol cannot be started, has ended, or does not answer the JVM, which
-    says so itself.
-    """
+    """The Python process that runs the sink's protocol has ended, or does not answer the JVM, which says so itself."""
 
     code = "EO-COORDINATOR"
     restart_heals = True
     default_safe = "What is decided will be committed by the next start; nothing else is visible"
+
+
+class CoordinatorMissing(ExactlyOnceError):
+    """The JVM cannot start the Python process that runs the sink's protocol."""
+
+    code = "EO-COORDINATOR-MISSING"
+    default_safe = CoordinatorGone.default_safe
 
 
 class BrokerUnreachable(ExactlyOnceError):

@@ -13,7 +13,7 @@ from exactly_once.kafka import producer_options
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.schema_options import Registry
 from exactly_once.protocol.names import check_operator, check_sink_id
-from exactly_once.protocol.spelling import did_you_mean, meant
+from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
@@ -98,6 +98,17 @@ _SINK = frozenset(
         "sink.topics.allowed",
     }
 )
+
+#: The options beside those of Kafka and of the schema registry: in lower case, as Spark has them, and as written.
+_OWN = {
+    **{name: name for name in _SINK},
+    "topic": "topic",
+    "write.id": "write.id",
+    "checkpointlocation": "checkpointLocation",
+}
+
+#: What they are called elsewhere, where that does not look like them.
+_OTHER_WORDS = {"id": "sink.id", "topics": "topic", "checkpoint": "checkpointlocation"}
 
 
 class Guarantee(Enum):
@@ -217,7 +228,7 @@ class SinkOptions:
         _check_names(o)
         if not o.get("sink.id"):
             raise InvalidOption(
-                f"sink.id is missing{_instead(o, 'sink.id')}",
+                "sink.id is missing",
                 "Give the output a name that stays the same across restarts and that no other query uses: "
                 '.option("sink.id", "...")',
             )
@@ -225,8 +236,7 @@ class SinkOptions:
             _check_write(o)
         elif not o.get("checkpointlocation"):
             raise CheckpointUnusable(
-                f"checkpointLocation is missing{_instead(o, 'checkpointlocation')}: without it a restart cannot know "
-                "what was written",
+                "checkpointLocation is missing: without it a restart cannot know what was written",
                 'Set checkpointLocation on the query itself, .option("checkpointLocation", "..."): the sink cannot see '
                 "the session-wide spark.sql.streaming.checkpointLocation",
             )
@@ -261,24 +271,33 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def _check_names(options: Mapping[str, str]) -> None:
-    """Refuse misspelt names first: what they do not set would be called missing."""
+    """Refuse misspelt names first: what they do not set would be called missing.
+
+    An option that is not the sink's, and looks like none of it, is left to whoever may know it.
+    """
     for name in options:
+        what = f"{name} is not an option of this sink"
+        if name in _REFUSED:  # Kafka's, but not behind kafka. either
+            raise InvalidOption(what, _way_out(name))
+        if found := _meant(name):
+            raise InvalidOption(what, f"Correct the name: did you mean {found}?")
         if name.startswith("sink.") and name not in _SINK:
-            raise InvalidOption(
-                f"{name} is not an option of this sink",
-                f"{did_you_mean(name, _SINK)}Use one of {', '.join(sorted(_SINK))}",
-            )
-        kafkas = name.removeprefix("kafka.")
-        if kafkas != name and kafkas not in _REFUSED | _KAFKA and (found := meant(kafkas, _REFUSED | _KAFKA)):
-            raise InvalidOption(
-                f"{name} is not an option of this sink", f"Correct the name: did you mean kafka.{found}? {_LISTED}"
-            )
+            raise InvalidOption(what, f"Use one of {', '.join(sorted(_SINK))}")
 
 
-def _instead(options: Mapping[str, str], wanted: str) -> str:
-    """Return what is there instead of the option ``wanted``, in words that follow "is missing"."""
-    found = meant(wanted, (o for o in options if not o.startswith(("sink.", "kafka."))))
-    return f", and {found} is not an option of this sink" if found else ""
+def _meant(name: str) -> str | None:
+    """Return the option that was meant by ``name``; None when it is one, or looks like none."""
+    kafkas = name.removeprefix("kafka.")
+    if name in _OWN or name.startswith(("schema.registry.", "value.schema", "key.schema")):
+        return None
+    if kafkas != name and kafkas in _OWN:
+        return _OWN[kafkas]
+    if kafkas == name and (own := _OTHER_WORDS.get(name) or meant(name, _OWN)):
+        return _OWN[own]
+    if kafkas == name and f"sink.{name}" in _SINK:
+        return f"sink.{name}"
+    found = kafkas if kafkas in _KAFKA | _REFUSED else meant(kafkas, _KAFKA | _REFUSED)
+    return f"kafka.{found}" if found is not None and f"kafka.{found}" != name else None
 
 
 def _topic(topic: str | None, topics: TopicRule) -> str | None:

@@ -13,8 +13,8 @@ import dagster as dg
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import FINISHED, WORKING, process_of
-from dagster_exactly_once.sensors.history import read_history
+from dagster_exactly_once.runs.history import read_history
+from dagster_exactly_once.runs.process import FINISHED, WORKING, process_of
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection

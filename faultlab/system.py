@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from dagster_exactly_once.streaming.failures import diagnose
+from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.spark_cluster import NO_PYTHON, SparkCluster
 from faultlab.driver_line import DriverLine

@@ -1,4 +1,4 @@
-"""The command line of `make run`, `cluster` and `ui`: ``python -m platform_assets.cli run | cluster | ui | recover``"""
+"""The command line of `make run`, `cluster` and `ui`: ``python -m platform_assets.cli run | cluster | ui``"""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def main(argv: list[str] | None = None) -> int:
     commands.add_parser("cluster", help="run, from the beginning, with the tasks on a Spark standalone cluster")
     ui = commands.add_parser("ui", help="the same as a live stream, with Dagster's web server and daemon")
     ui.add_argument("--no-launch", action="store_true", help="start no job; launch them in the browser")
-    commands.add_parser("recover", help="recover the sink: commit decided batches, abort undecided transactions")
     args = parser.parse_args(argv)
     # A closed terminal and a service manager end it as Ctrl-C does: gracefully, without leftover processes. A script
     # that starts it in the background passes on an ignored SIGINT.
@@ -52,10 +51,6 @@ def _run(args: argparse.Namespace, console: Console) -> int:
                 from platform_assets.local.ui import serve
 
                 return serve(environment, console, launch=not args.no_launch)
-            if args.command == "recover":
-                from platform_assets.local.recover import run_recovery
-
-                return run_recovery(environment, console)
             if args.command == "cluster":
                 from platform_assets.local.cluster import run_cluster
 

@@ -1,10 +1,4 @@
-"""Names that more than one module of the code location uses, and where local state lives."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-from exactly_once.local.run_folder import run_folder
+"""Names that more than one module of the code location uses."""
 
 #: Input: one event for each departure, keyed by tail number.
 FLIGHTS = "flights"
@@ -39,11 +33,3 @@ PARTITIONS = 4
 #: delete the events at once (retention) and roll a segment at every marker (segment.ms); 100 years of both keep the
 #: topic whole.
 EVENT_TIME_TOPIC = {"retention.ms": "-1", "segment.ms": str(100 * 365 * 24 * 3600 * 1000)}
-
-
-def run_dir() -> Path:
-    """The one folder for local state (embedded broker, checkpoints, logs, DAGSTER_HOME), absolute.
-
-    ``EXACTLY_ONCE_RUN_DIR`` moves it; by default it is ``.run`` in the project folder, whatever the working directory.
-    """
-    return run_folder()

@@ -5,18 +5,20 @@ nothing.
 import dagster as dg
 
 from dagster_exactly_once import exactly_once_definitions
-from platform_assets.constants import run_dir
+from exactly_once.local.run_folder import run_folder
 from platform_assets.flights.asset import flights, flights_feed
 from platform_assets.flights.streams import delay_by_hour, flight_delays
 from resources.deployment import resources
 from sensors.notices import notifier
+from sensors.policies import policies
+from sensors.streams import stream_sensors
 
 defs = dg.Definitions.merge(
-    exactly_once_definitions(flight_delays, delay_by_hour, notify=notifier()),
+    exactly_once_definitions(flight_delays, delay_by_hour, sensors=stream_sensors, notify=notifier()),
     dg.Definitions(
         assets=[flights],
         jobs=[flights_feed],
         executor=dg.in_process_executor,
-        resources=resources(run_dir()),
+        resources={**resources(run_folder()), **policies()},
     ),
 )

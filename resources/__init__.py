@@ -1,1 +1,1 @@
-"""The resources of this code location."""
+"""The resources of this code location: Spark, Kafka, and both by deployment."""

@@ -1,1 +1,1 @@
-"""What is this code location's own about the sensors of its streams."""
+"""The sensors of this code location's streams: their intervals, their policies, and whom they tell."""

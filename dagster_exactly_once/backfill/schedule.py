@@ -7,10 +7,10 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 
 from dagster_exactly_once.backfill.asset import backfill_share, days_of, input_of
 from dagster_exactly_once.backfill.days import oldest_missing, start_ms
+from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import process_of, report_dead
-from dagster_exactly_once.stream import Stream
+from dagster_exactly_once.runs.process import process_of, report_dead
 from dagster_exactly_once.streaming.spans import worth_reading
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dagster_exactly_once.backfill.days import DAY_MS, Day, Found, next_day, start_ms
+from dagster_exactly_once.backfill.days import DAY_MS, Day, DayRecords, next_day, start_ms
 from dagster_exactly_once.streaming.query import addressed
 from dagster_exactly_once.streaming.source import read_input
 from dagster_exactly_once.streaming.spans import Spans
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def find_days(
     spark: SparkSession, connection: Connection, topic: str, days: Sequence[str], spans: Spans
-) -> list[Found]:
+) -> list[DayRecords]:
     """Find the records of ``days`` in ``spans``: one pass over the input, whatever the number of days."""
     from pyspark.sql import functions as F
 
@@ -28,7 +28,7 @@ def find_days(
         .collect()
     )
     wanted = {start_ms(day) // DAY_MS: day for day in days}
-    return [Found(wanted[r.day], r.partition, r["first"], r["last"], r.records) for r in rows if r.day in wanted]
+    return [DayRecords(wanted[r.day], r.partition, r["first"], r["last"], r.records) for r in rows if r.day in wanted]
 
 
 def write_day(

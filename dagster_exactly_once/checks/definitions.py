@@ -10,16 +10,16 @@ import dagster as dg
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.evaluate import check_begun, evaluated, result
 from dagster_exactly_once.checks.judgements import Block, Waiting
-from dagster_exactly_once.checks.sampling import LOOK_BUDGET_S, compare_window, positions, record_time_ms, stream_window
-from dagster_exactly_once.checks.window import Outputs
+from dagster_exactly_once.checks.sampling import READ_BUDGET_S, compare_window, positions, record_time_ms, stream_window
+from dagster_exactly_once.checks.window import WindowOutputs
 from dagster_exactly_once.checks.writer import writer_of
-from dagster_exactly_once.config import FreshnessConfig, PolicyConfig, ReconcileConfig
+from dagster_exactly_once.declare.config import FreshnessConfig, PolicyConfig, ReconcileConfig
+from dagster_exactly_once.declare.stream import Checks, Stream
 from dagster_exactly_once.names import UNDER_WAY_POLICY_S
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, compare, lag
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.stream import Checks, Stream
-from dagster_exactly_once.streaming.location import checkpoint_of
 from exactly_once.deadline import now_ms
 from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.admin import Admin
@@ -69,10 +69,10 @@ def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
         location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
         window = stream_window(connection, checkpoints, location, stream.source_topics, config.offsets)
         if window is None:
-            check_begun(stream, read_log(connection, stream.sink_id, LOOK_BUDGET_S))
+            check_begun(stream, read_log(connection, stream.sink_id, READ_BUDGET_S))
             return result(judgements.no_duplicates_and_no_loss(None, None, 0))
         began = positions(checkpoints.first_offsets(location), stream.source_topics)
-        outputs = Outputs(window, began, stream.place_of)
+        outputs = WindowOutputs(window, began, stream.place_of)
         found, read = compare_window(connection, window, stream.topics, outputs, config.offsets)
         return result(judgements.no_duplicates_and_no_loss(window, found, read))
 
@@ -126,7 +126,7 @@ def _checkpoint_equals_commit_log(stream: Stream) -> dg.AssetChecksDefinition:
     ) -> dg.AssetCheckResult:
         connection = kafka.connection()
         # in this order: a stream that continues meanwhile can only plan batches that the log does not know yet
-        log = read_log(connection, stream.sink_id, LOOK_BUDGET_S)
+        log = read_log(connection, stream.sink_id, READ_BUDGET_S)
         location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
         standing = compare(checkpoints.read(location), log)
         if standing.state == "unused":
@@ -159,9 +159,9 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
         marked = checkpoints.marked_ms(location, after=last - 1) if last is not None else {}
         waiting = 0
         if not committed:
-            check_begun(stream, read_log(connection, stream.sink_id, LOOK_BUDGET_S))
+            check_begun(stream, read_log(connection, stream.sink_id, READ_BUDGET_S))
         else:
-            with Admin(connection, LOOK_BUDGET_S) as admin:
+            with Admin(connection, READ_BUDGET_S) as admin:
                 waiting = sum(lag(committed, topic, admin.watermarks(topic)) for topic in stream.source_topics)
         verdict = judgements.freshness(
             positions(committed, stream.source_topics) if committed else None,
@@ -179,7 +179,7 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
 def _blocks(connection: Connection, topics: Sequence[str]) -> tuple[list[Block], int]:
     """Return the output partitions that hold readers back now, and the number of all partitions."""
     marks = []
-    with Admin(connection, LOOK_BUDGET_S) as admin:
+    with Admin(connection, READ_BUDGET_S) as admin:
         for topic in topics:
             with suppress(UnknownTopic):  # the first start makes it
                 marks += [(topic, p, w) for p, w in admin.watermarks(topic).items()]

@@ -1,4 +1,4 @@
-"""How a check is evaluated: one that cannot look says so, in place of a failed run and a red "Execution failed"."""
+"""How a check is evaluated: one that cannot be says so, in place of a failed run and a red "Execution failed"."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.checks import judgements
-from dagster_exactly_once.checks.judgements import Verdict
-from dagster_exactly_once.stream import Stream
-from dagster_exactly_once.streaming.failures import diagnose
-from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, InvalidOption, NotAuthorized
+from dagster_exactly_once.checks.judgements import CheckVerdict
+from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.runs.failures import diagnose
+from exactly_once.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    CheckpointAway,
+    CommitLogBlocked,
+    ExactlyOnceError,
+    InvalidOption,
+    NotAuthorized,
+)
 from exactly_once.protocol.log_state import LogState
 
-#: They tell nothing of the stream: the brokers are away, unknown, or refuse the question.
-CANNOT_LOOK = (BrokerUnreachable, InvalidOption, NotAuthorized)
+#: They tell nothing of the stream: brokers or the checkpoint's store are away, unknown, or refuse the question, or the
+#: open transaction of another client hides the end of the commit log.
+CANNOT_LOOK = (BrokerRefused, BrokerUnreachable, CheckpointAway, CommitLogBlocked, InvalidOption, NotAuthorized)
 
 Check = Callable[..., dg.AssetCheckResult]
 
@@ -33,7 +42,7 @@ def evaluated(check: Check) -> Check:
         try:
             return check(*args, **kwargs)
         except NeverBegun as never:
-            return result(Verdict(False, str(never)))
+            return result(CheckVerdict(False, str(never)))
         except ExactlyOnceError as error:
             return result(judgements.not_evaluated(diagnose(error), grave=not isinstance(error, CANNOT_LOOK)))
 
@@ -52,7 +61,7 @@ def check_begun(stream: Stream, log: LogState) -> None:
         raise NeverBegun(f"The stream {stream.name} never ran: there is nothing to check yet. {start}.")
 
 
-def result(verdict: Verdict, more: Mapping[str, Any] | None = None) -> dg.AssetCheckResult:
+def result(verdict: CheckVerdict, more: Mapping[str, Any] | None = None) -> dg.AssetCheckResult:
     """Make the result that Dagster shows."""
     return dg.AssetCheckResult(
         passed=verdict.passed,

@@ -3,16 +3,16 @@
 import dagster as dg
 
 from dagster_exactly_once.checks.evaluate import check_begun, evaluated
+from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.operator import alive_of
+from dagster_exactly_once.runs.history import Histories
+from dagster_exactly_once.runs.operator import alive_of
 from dagster_exactly_once.sensors.checkpoint_progress import facts, verdict
 from dagster_exactly_once.sensors.health import HEALTH, evaluation
-from dagster_exactly_once.sensors.history import Histories
 from dagster_exactly_once.sensors.settings import WatchPolicy
-from dagster_exactly_once.sensors.situation import situations
+from dagster_exactly_once.sensors.sink_state import sink_states
 from dagster_exactly_once.sensors.tick import BUDGET_S
-from dagster_exactly_once.stream import Stream
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
 from exactly_once.protocol.log_state import LogState
@@ -39,18 +39,19 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
         checkpoints: CheckpointReader,
         watch_policy: WatchPolicy,
     ) -> dg.AssetCheckResult:
-        found = situations(kafka, checkpoints, [stream.spec], Deadline(BUDGET_S), alive_of(context.instance))
-        situation = found.get(stream.sink_id, _late(stream))
-        if isinstance(situation, ExactlyOnceError):
-            raise situation
+        found = sink_states(kafka, checkpoints, [stream.spec], Deadline(BUDGET_S), alive_of(context.instance))
+        answer = found.get(stream.sink_id, _late(stream))
+        if isinstance(answer, ExactlyOnceError):
+            raise answer
         history = Histories(context.instance).whole(stream.spec)
-        state, said = "stopped", f"The sink {stream.sink_id} was never used"
-        if situation is not None:
-            judged = verdict(facts(stream.spec, situation, history, None, 0.0), watch_policy)
+        state, said, measured = "stopped", f"The sink {stream.sink_id} was never used", None
+        if answer is not None:
+            measured = answer.measured
+            judged = verdict(facts(stream.spec, answer, history, None, 0.0), watch_policy)
             state, said = judged.state, judged.message
         elif history.stream_failure is None:
             check_begun(stream, LogState())
-        e = evaluation(stream.spec, state, f"{said}.", history)
+        e = evaluation(stream.spec, state, f"{said}.", history, measured)
         return dg.AssetCheckResult(
             passed=e.passed, severity=e.severity, description=e.description, metadata=dict(e.metadata)
         )

@@ -6,17 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster_exactly_once.checks.window import Comparison, Positions, Window
+from dagster_exactly_once.checks.window import Comparison, InputWindow, Positions
+from dagster_exactly_once.names import RECOVERY_JOB, REPAIR_JOB
 from dagster_exactly_once.resources.checkpoints import Standing
-from dagster_exactly_once.streaming.failures import Diagnosis
+from dagster_exactly_once.runs.failures import Diagnosis
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.verify import Report
+from exactly_once.ops.words import are, plural
 
 Metadata = dict[str, Any]
 
+#: The way out where open transactions hold readers back.
+_RECOVER = f"If no run is working on the sink, launch the job {RECOVERY_JOB}"
+
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckVerdict:
     """The outcome of a check.
 
     Attributes
@@ -45,7 +50,7 @@ class Writer:
     said : str
         The run or the driver; of one that no longer works, how it ended and what happens next.
     failed : bool
-        Whether it ended without anybody's wish.
+        Whether it ended although nobody had asked it to.
     """
 
     works: bool | None
@@ -53,16 +58,16 @@ class Writer:
     failed: bool = False
 
 
-def not_evaluated(why: Diagnosis, grave: bool) -> Verdict:
-    """Say why a check could not look: ``grave`` when the reason itself needs a person."""
+def not_evaluated(why: Diagnosis, grave: bool) -> CheckVerdict:
+    """Say why a check could not be evaluated: ``grave`` when the reason itself needs a person."""
     metadata = {"evaluated": False, "code": why.code, "way_out": why.way_out}
-    return Verdict(False, f"Not evaluated: {why.headline}", grave, metadata)
+    return CheckVerdict(False, f"Not evaluated: {why.headline}", grave, metadata)
 
 
-def no_duplicates_and_no_loss(window: Window | None, found: Comparison | None, outputs_read: int) -> Verdict:
+def no_duplicates_and_no_loss(window: InputWindow | None, found: Comparison | None, outputs_read: int) -> CheckVerdict:
     """Judge whether each input record of the window appears once across the outputs."""
     if window is None or found is None:
-        return Verdict(True, "The stream has committed no batch yet: there is nothing to compare.")
+        return CheckVerdict(True, "The stream has committed no batch yet: there is nothing to compare.")
     oldest, newest = window.batches
     sample = (
         f"{found.compared:,} input records in {window.offsets:,} offsets (batches {oldest} to {newest}) against "
@@ -80,19 +85,19 @@ def no_duplicates_and_no_loss(window: Window | None, found: Comparison | None, o
         counts = ", ".join(f"{count:,} {kind}" for kind, count in found.faults.items())
         examples = found.examples()
         said = f"NOT exactly once: {counts}, for example {examples[0]}. Sampled: {sample}."
-        return Verdict(False, said, True, {**metadata, "examples": examples})
+        return CheckVerdict(False, said, True, {**metadata, "examples": examples})
     if found.unproven:
         named = ", ".join(found.unproven)
         said = (
             f"No duplicate was found, but loss could not be ruled out: {named} could not be read back from the end to "
             f"before the window (readers are held back, or a backfill wrote more than the limit). Sampled: {sample}."
         )
-        return Verdict(False, said, False, {**metadata, "unproven": list(found.unproven)})
+        return CheckVerdict(False, said, False, {**metadata, "unproven": list(found.unproven)})
     said = f"Every input record appears exactly once across the outputs. Sampled: {sample}."
-    return Verdict(True, said, False, metadata)
+    return CheckVerdict(True, said, False, metadata)
 
 
-def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, policy_s: float) -> Verdict:
+def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, policy_s: float) -> CheckVerdict:
     """Judge, by the coordinators, whether one of the sinks' transactions has been open for longer than ``policy_s``."""
     ages = {d.transactional_id: max(0.0, (now_ms - d.started_ms) / 1000) for d in under_way if d.started_ms >= 0}
     old = [d for d in under_way if ages.get(d.transactional_id, 0.0) > policy_s]
@@ -103,17 +108,19 @@ def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, polic
         "old": [f"{d.transactional_id} ({d.state}, {ages[d.transactional_id]:.0f} s)" for d in old],
     }
     if not old:
-        said = f"{len(under_way)} transactions of the sinks are under way, none for longer than {policy_s:g} s."
-        return Verdict(True, said, False, metadata)
+        count = len(under_way)
+        said = (
+            f"{plural(count, 'transaction')} {are(count)} under way on the sinks, none for longer than {policy_s:g} s."
+        )
+        return CheckVerdict(True, said, False, metadata)
     oldest = max(old, key=lambda d: ages[d.transactional_id])
     blocked = ", ".join(f"{t}-{p}" for t, p in oldest.partitions) or "no partition yet"
     said = (
-        f"{len(old)} transactions have been under way for longer than {policy_s:g} s; the oldest, "
-        f"{oldest.transactional_id}, for {ages[oldest.transactional_id]:.0f} s of its "
-        f"{oldest.timeout_ms / 1000:.0f} s, holds readers back on {blocked}. "
-        "Run the recovery job if no run is working on the sink."
+        f"{plural(len(old), 'transaction')} {are(len(old))} under way for longer than {policy_s:g} s. The oldest, "
+        f"{oldest.transactional_id}, has been open for {ages[oldest.transactional_id]:.0f} s of its "
+        f"{oldest.timeout_ms / 1000:.0f} s, and holds readers back on {blocked}. {_RECOVER}."
     )
-    return Verdict(False, said, True, metadata)
+    return CheckVerdict(False, said, True, metadata)
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,9 @@ class Block:
         return None if self.since_ms is None else max(0.0, (now_ms - self.since_ms) / 1000)
 
 
-def last_stable_is_high_watermark(blocks: Sequence[Block], partitions: int, now_ms: int, policy_s: float) -> Verdict:
+def last_stable_is_high_watermark(
+    blocks: Sequence[Block], partitions: int, now_ms: int, policy_s: float
+) -> CheckVerdict:
     """Judge whether readers reach the end of every output partition, except for a batch younger than ``policy_s``."""
     old = [b for b in blocks if (age := b.age_s(now_ms)) is None or age > policy_s]
     shown = [
@@ -144,22 +153,21 @@ def last_stable_is_high_watermark(blocks: Sequence[Block], partitions: int, now_
     metadata = {"partitions": partitions, "blocked_now": shown, "blocked_too_long": len(old), "policy_s": policy_s}
     if old:
         said = (
-            f"read_committed readers have been held back for more than {policy_s:g} s on {len(old)} of {partitions} "
-            f"partitions ({'; '.join(shown)}). Look at the open transactions; run the recovery job if no run is "
-            "working on the sink."
+            f"Open transactions have held read_committed readers back for more than {policy_s:g} s on {len(old)} of "
+            f"{plural(partitions, 'partition')} ({'; '.join(shown)}). {_RECOVER}."
         )
-        return Verdict(False, said, True, metadata)
+        return CheckVerdict(False, said, True, metadata)
     if blocks:
         said = (
-            f"Open transactions hold readers back on {len(blocks)} of {partitions} partitions, none for more than "
-            f"{policy_s:g} s."
+            f"Open transactions hold readers back on {len(blocks)} of {plural(partitions, 'partition')}, none for more "
+            f"than {policy_s:g} s."
         )
     else:
         said = f"Readers reach the end of all {partitions} partitions."
-    return Verdict(True, said, False, metadata)
+    return CheckVerdict(True, said, False, metadata)
 
 
-def checkpoint_equals_commit_log(standing: Standing, writer: Writer, now_ms: int, policy_s: float) -> Verdict:
+def checkpoint_equals_commit_log(standing: Standing, writer: Writer, now_ms: int, policy_s: float) -> CheckVerdict:
     """Judge whether the checkpoint and the commit log agree; a young batch may be between the two, while somebody works
     on it or a person has ended the stream.
     """
@@ -171,27 +179,31 @@ def checkpoint_equals_commit_log(standing: Standing, writer: Writer, now_ms: int
             "deleted, restored or rewound. The sink refuses to start; see EO-REWOUND in docs/errors.md",
             "foreign": "The sink and the checkpoint belong to different queries. The sink refuses to start; see "
             "EO-SINK-OWNED",
-            "torn": f"Torn: {', '.join(standing.torn)}. The sink refuses to start (EO-CHECKPOINT): run the job "
-            "checkpoint_repair",
+            "torn": f"The checkpoint has torn files, and the sink refuses to start (EO-CHECKPOINT): "
+            f"{', '.join(standing.torn)}. Launch the job {REPAIR_JOB}, first as a dry run",
         }[standing.state]
-        return Verdict(False, f"{said}.", True, metadata)
+        return CheckVerdict(False, f"{said}.", True, metadata)
     started = standing.batch_started_ms
     age = None if started is None else (now_ms - started) / 1000
     batch = standing.last_planned
     old = age is not None and age > policy_s
     if standing.state in ("in doubt", "in flight") and (old or writer.failed):
         since = f" It began {age:.0f} s ago." if age is not None else ""
-        return Verdict(False, f"{_between(standing, writer)}{since}", False, metadata)
+        return CheckVerdict(False, f"{_between(standing, writer)}{since}", False, metadata)
     if standing.open_decisions and (age is None or age > policy_s):
-        said = f"Batches {list(standing.open_decisions)} are decided but not proven committed: run the recovery job."
-        return Verdict(False, said, True, metadata)
+        named = ", ".join(map(str, standing.open_decisions))
+        said = (
+            f"The commit log does not say that these decided batches are committed: {named}. The next start of the "
+            f"stream commits them, and so does the job {RECOVERY_JOB}: launch one of the two."
+        )
+        return CheckVerdict(False, said, True, metadata)
     settled = {
         "unused": "Neither the checkpoint nor the commit log has a batch yet",
         "settled": f"Both end with batch {batch}",
     }
     if standing.state in settled:
-        return Verdict(True, f"{settled[standing.state]}.", False, metadata)
-    return Verdict(True, _between(standing, writer), False, metadata)
+        return CheckVerdict(True, f"{settled[standing.state]}.", False, metadata)
+    return CheckVerdict(True, _between(standing, writer), False, metadata)
 
 
 def _between(standing: Standing, writer: Writer) -> str:
@@ -219,7 +231,7 @@ class Waiting:
     since_ms: int
 
 
-def verified(report: Report) -> Verdict:
+def verified(report: Report) -> CheckVerdict:
     """Judge what ``verify`` says: no anomaly, and something was proven if there was anything to prove."""
     unproven = sum(report.unproven.values())
     metadata: Metadata = {
@@ -227,6 +239,7 @@ def verified(report: Report) -> Verdict:
         "parts_proven": report.parts,
         "records_proven": report.records,
         "parts_unproven": unproven,
+        "topics_not_searched": report.not_searched,
         "first_batch": report.first_batch,
         "last_batch": report.last_batch,
         "output_records_read": report.read,
@@ -235,21 +248,21 @@ def verified(report: Report) -> Verdict:
         **{f"anomalies_{name.replace(' ', '_')}": count for name, count in report.counts.items()},
     }
     if report.nothing_yet and report.clean:
-        return Verdict(True, "The stream has decided no batch yet: there is nothing to prove.", False, metadata)
+        return CheckVerdict(True, "The stream has decided no batch yet: there is nothing to prove.", False, metadata)
     which = f"{report.first_batch} to {report.last_batch}"
     if not report.clean:
         counts = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
         said = f"NOT exactly once: {counts}. First: {report.findings[0].what}. Looked at {which}."
-        return Verdict(False, said, True, metadata)
+        return CheckVerdict(False, said, True, metadata)
     if not report.parts and unproven:
         said = f"No anomaly was found, but none of the {unproven:,} parts of {which} could be proven."
-        return Verdict(False, said, False, metadata)
+        return CheckVerdict(False, said, False, metadata)
     said = f"No anomaly: {report.batches:,} batches ({which}) are proven"
     said += f", {report.records:,} records in {report.parts:,} parts as decided"
     if report.by_origin:
         said += f"; {report.by_origin['input']:,} input records each have their output"
     said += f"; {unproven:,} other parts could not be proven." if unproven else "."
-    return Verdict(True, said, False, metadata)
+    return CheckVerdict(True, said, False, metadata)
 
 
 def freshness(
@@ -259,18 +272,18 @@ def freshness(
     earlier: Waiting | None,
     now_ms: int,
     limit_s: float,
-) -> Verdict:
+) -> CheckVerdict:
     """Judge whether input has waited for longer than ``limit_s`` without a commit. Without input, everything is fresh.
 
     The arrival of the waiting input is unknown, since its time stamps are event times. So the wait counts from the
     first evaluation that saw input waiting at this position, or from the last commit if that is later.
     """
     if committed is None:
-        return Verdict(True, "The stream has committed no batch yet: nothing can be stale.")
+        return CheckVerdict(True, "The stream has committed no batch yet: nothing can be stale.")
     position = sum(committed.values())
     metadata: Metadata = {"position": position, "waiting_offsets": waiting, "limit_s": limit_s}
     if waiting == 0:
-        return Verdict(True, "All input is committed; an idle stream is fresh.", False, metadata)
+        return CheckVerdict(True, "All input is committed; an idle stream is fresh.", False, metadata)
     since = earlier.since_ms if earlier is not None and earlier.position == position else now_ms
     since = max(since, last_commit_ms or 0)
     waited_s = max(0.0, (now_ms - since) / 1000)
@@ -280,9 +293,9 @@ def freshness(
             f"{waiting:,} offsets of input are waiting, and nothing has been committed for at least {waited_s:.0f} s. "
             "Start the stream, or look at its run."
         )
-        return Verdict(False, said, False, metadata)
+        return CheckVerdict(False, said, False, metadata)
     said = f"{waiting:,} offsets of input have been waiting for {waited_s:.0f} s so far."
-    return Verdict(True, said, False, metadata)
+    return CheckVerdict(True, said, False, metadata)
 
 
 def waiting_of(metadata: Mapping[str, Any]) -> Waiting | None:

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, UnsupportedCodecError
 
+from dagster_exactly_once.declare.origin import Record
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
-
-
-class Record(NamedTuple):
-    """A record as a consumer delivers it."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
-
 
 #: By partition, the first offset and the one after the last.
 Slice = Mapping[int, tuple[int, int]]

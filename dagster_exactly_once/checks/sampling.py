@@ -8,17 +8,18 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from dagster_exactly_once.checks.reader import read_committed
-from dagster_exactly_once.checks.window import Comparison, Outputs, Partition, Place, Window, compare, newest_window
+from dagster_exactly_once.checks.window import Comparison, InputWindow, WindowOutputs, compare, newest_window
+from dagster_exactly_once.declare.origin import InputPlace, Partition
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.connection import Connection
 
-#: For each look at the brokers.
-LOOK_BUDGET_S = 20.0
+#: For each query of the brokers.
+READ_BUDGET_S = 20.0
 
 #: The brokers write the markers of a committed batch a moment after its proof, and a live stream always works on the
-#: next batch: one that the look found is settled well within this time.
+#: next batch: one that was found is settled well within this time.
 SETTLE_BUDGET_S = 15.0
 
 #: For reading one record.
@@ -33,13 +34,13 @@ OUTPUTS_PER_INPUT = 4
 
 def stream_window(
     connection: Connection, checkpoints: CheckpointReader, checkpoint: str, sources: Sequence[str], limit: int
-) -> Window | None:
+) -> InputWindow | None:
     """Return the newest committed part of the topics ``sources``, at most ``limit`` offsets; None before the first
     batch.
     """
     if checkpoints.read(checkpoint).last_commit is None:
         return None
-    with Admin(connection, LOOK_BUDGET_S) as admin:
+    with Admin(connection, READ_BUDGET_S) as admin:
         low = {(topic, p): w.low for topic in sources for p, w in admin.watermarks(topic).items()}
     ends = ((batch_id, positions(topics, sources)) for batch_id, topics in checkpoints.batch_ends(checkpoint))
     return newest_window(ends, positions(checkpoints.first_offsets(checkpoint), sources), low, limit)
@@ -51,14 +52,14 @@ def positions(offsets: Offsets, sources: Sequence[str]) -> dict[Partition, int]:
 
 
 def compare_window(
-    connection: Connection, window: Window, topics: Sequence[str], outputs: Outputs, limit: int
+    connection: Connection, window: InputWindow, topics: Sequence[str], outputs: WindowOutputs, limit: int
 ) -> tuple[Comparison, int]:
     """Compare ``window`` of the input with the tails of the output ``topics``; returns the finding and the number of
     output records read.
 
     Parameters
     ----------
-    outputs : Outputs
+    outputs : WindowOutputs
         Empty; takes the tails.
     limit : int
         As for the window; bounds the reading of the outputs.
@@ -66,7 +67,7 @@ def compare_window(
     slices: dict[str, dict[int, tuple[int, int]]] = {}
     for source, p in window.end:
         slices.setdefault(source, {})[p] = window.first[source, p], window.end[source, p]
-    inputs: set[Place] = {
+    inputs: set[InputPlace] = {
         ((source, r.partition), r.offset)
         for source, only in slices.items()
         for r in read_committed(connection, source, only=only)
@@ -129,7 +130,7 @@ def _settled(
 
     Does not wait for records that a batch in flight adds meanwhile.
     """
-    with Admin(connection, SETTLE_BUDGET_S + LOOK_BUDGET_S) as admin:
+    with Admin(connection, SETTLE_BUDGET_S + READ_BUDGET_S) as admin:
         wanted = {topic: admin.watermarks(topic) for topic in topics}
         marks, held_back = wanted, set[tuple[str, int]]()
         for _ in Deadline(SETTLE_BUDGET_S).tries():

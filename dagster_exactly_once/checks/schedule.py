@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.names import CHECKS_JOB
-from dagster_exactly_once.sensors.history import Histories
-from dagster_exactly_once.stream import Stream
+from dagster_exactly_once.runs.history import Histories
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -50,8 +50,8 @@ def due(
     instance: dg.DagsterInstance, streams: Sequence[Stream], keys: dict[str, list[dg.AssetCheckKey]]
 ) -> dg.RunRequest | dg.SkipReason:
     """Request the checks of the streams that have run, or that run elsewhere: those of another one stay grey."""
-    glances = Histories(instance).glances([s.spec for s in streams])
-    begun = [s for s in streams if not s.managed or glances[s.sink_id].streams]
+    summaries = Histories(instance).summaries([s.spec for s in streams])
+    begun = [s for s in streams if not s.managed or summaries[s.sink_id].streams]
     if not begun:
         return dg.SkipReason("No stream has run yet: there is nothing to check.")
     return dg.RunRequest(asset_check_keys=[key for s in begun for key in keys[s.sink_id]])

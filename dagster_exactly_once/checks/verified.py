@@ -8,14 +8,14 @@ import dagster as dg
 
 from dagster_exactly_once.checks.evaluate import evaluated, result
 from dagster_exactly_once.checks.judgements import verified
-from dagster_exactly_once.checks.reader import Record
-from dagster_exactly_once.classified import classified
-from dagster_exactly_once.config import VerifyConfig
+from dagster_exactly_once.declare.config import VerifyConfig
+from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.sensors.observation import table
-from dagster_exactly_once.stream import Stream
-from dagster_exactly_once.streaming.location import checkpoint_of
+from dagster_exactly_once.resources.location import checkpoint_of
+from dagster_exactly_once.runs.failures import classified
+from dagster_exactly_once.tables import table
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Partition
 from exactly_once.ops.verify import Finding, Report, verify

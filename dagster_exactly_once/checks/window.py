@@ -11,12 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dagster_exactly_once.checks.reader import Record
+from dagster_exactly_once.declare.origin import InputPlace, Partition, Record
 
-#: A partition of the input: its topic and its number.
-Partition = tuple[str, int]
-#: An input record: its partition and offset.
-Place = tuple[Partition, int]
 #: By partition of the input.
 Positions = Mapping[Partition, int]
 
@@ -25,7 +21,7 @@ EXAMPLES = 5
 
 
 @dataclass(frozen=True)
-class Window:
+class InputWindow:
     """The part of the input to compare.
 
     Attributes
@@ -55,7 +51,9 @@ class Window:
         return sum(max(0, self.end[p] - self.first[p]) for p in self.end)
 
 
-def newest_window(ends: Iterable[tuple[int, Positions]], began: Positions, low: Positions, limit: int) -> Window | None:
+def newest_window(
+    ends: Iterable[tuple[int, Positions]], began: Positions, low: Positions, limit: int
+) -> InputWindow | None:
     """Return the newest batches with at most ``limit`` offsets together; of a longer newest batch, its newest part.
 
     Parameters
@@ -100,16 +98,16 @@ def newest_window(ends: Iterable[tuple[int, Positions]], began: Positions, low: 
         cut = f"batch {last} alone is longer: only its newest {limit:,} offsets"
     elif any(low.get(p, 0) > since[p] for p in end):
         cut = "older input was deleted by retention"
-    return Window(first, end, since, (oldest, last), cut)
+    return InputWindow(first, end, since, (oldest, last), cut)
 
 
 @dataclass
-class Outputs:
+class WindowOutputs:
     """The tails of the output partitions.
 
     Parameters
     ----------
-    window : Window
+    window : InputWindow
     began : mapping
         Where the stream began: a backfill wrote the records from before, at any time, so they prove nothing about the
         stream's order.
@@ -117,10 +115,10 @@ class Outputs:
         ``origin(topic, record)`` returns the input record that an output record came from; None when it does not say.
     """
 
-    window: Window
+    window: InputWindow
     began: Positions
-    origin: Callable[[str, Record], Place | None]
-    seen: Counter[Place] = field(default_factory=Counter)
+    origin: Callable[[str, Record], InputPlace | None]
+    seen: Counter[InputPlace] = field(default_factory=Counter)
     reached: set[tuple[str, int]] = field(default_factory=set)
     records: int = 0
     unplaced: list[str] = field(default_factory=list)
@@ -151,9 +149,9 @@ class Comparison:
     """The result of the comparison; ``unproven`` are the output partitions that were not read back far enough."""
 
     compared: int
-    lost: tuple[Place, ...]
-    duplicated: tuple[Place, ...]
-    invented: tuple[Place, ...]
+    lost: tuple[InputPlace, ...]
+    duplicated: tuple[InputPlace, ...]
+    invented: tuple[InputPlace, ...]
     unplaced: tuple[str, ...]
     unproven: tuple[str, ...]
 
@@ -171,7 +169,10 @@ class Comparison:
 
 
 def compare(
-    inputs: set[Place], outputs: Outputs, partitions: Iterable[tuple[str, int]], held_back: Container[tuple[str, int]]
+    inputs: set[InputPlace],
+    outputs: WindowOutputs,
+    partitions: Iterable[tuple[str, int]],
+    held_back: Container[tuple[str, int]],
 ) -> Comparison:
     """Compare: all outputs together must hold every input record of the window exactly once, and no others.
 

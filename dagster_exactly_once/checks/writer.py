@@ -5,9 +5,9 @@ from __future__ import annotations
 import dagster as dg
 
 from dagster_exactly_once.checks.judgements import Writer
-from dagster_exactly_once.resources.operator import alive_of
-from dagster_exactly_once.sensors.history import History, read_history
-from dagster_exactly_once.stream import Stream
+from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.runs.history import StreamHistory, read_history
+from dagster_exactly_once.runs.operator import alive_of
 from exactly_once.ops.findings import Owner
 from exactly_once.ops.inspection import owner_of
 from exactly_once.protocol.log_state import LogState
@@ -18,7 +18,7 @@ def writer_of(instance: dg.DagsterInstance, stream: Stream, log: LogState) -> Wr
     return judged(read_history(instance, stream.spec), owner_of(log, alive_of(instance)))
 
 
-def judged(history: History, owner: Owner | None) -> Writer:
+def judged(history: StreamHistory, owner: Owner | None) -> Writer:
     """Return the writer. Pure."""
     run = next((r for r in history.streams if r.works), None)
     if run is not None:
@@ -28,7 +28,7 @@ def judged(history: History, owner: Owner | None) -> Writer:
     return Writer(False, *_ended(history))
 
 
-def _ended(history: History) -> tuple[str, bool]:
+def _ended(history: StreamHistory) -> tuple[str, bool]:
     """Return how the last run ended and what happens next, and whether it failed."""
     run, why = history.stream, history.stream_failure
     recovering = next((r for r in history.recoveries if r.in_progress), None)

@@ -1,4 +1,4 @@
-"""The job ``checkpoint_repair``: finds the torn files of a checkpoint, and repairs them as the commit log allows."""
+"""The job ``exactly_once_checkpoint_repair``: repairs torn files of a checkpoint as the commit log allows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.classified import classified
-from dagster_exactly_once.config import RepairConfig, sink_of, with_streams
+from dagster_exactly_once.declare.config import RepairConfig, sink_of, with_streams
 from dagster_exactly_once.names import MEMORY, REPAIR_JOB, REPAIR_OP
 from dagster_exactly_once.recovery.steps import looked_at, owner_answers, refuse_when_busy, who
-from dagster_exactly_once.recovery.work import Registry
+from dagster_exactly_once.recovery.work import SinkRegistry
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.operator import alive_of, operator_of
-from dagster_exactly_once.resources.run_process import tag_run
+from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.sensors.observation import table
-from dagster_exactly_once.streaming.location import checkpoint_of
+from dagster_exactly_once.runs.failures import classified
+from dagster_exactly_once.runs.operator import alive_of, operator_of
+from dagster_exactly_once.runs.process import tag_run
+from dagster_exactly_once.tables import table
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.ops import repair as engine
@@ -39,7 +39,7 @@ class Torn:
     reason: str
 
 
-def examine_op(registry: Registry) -> dg.OpDefinition:
+def examine_op(registry: SinkRegistry) -> dg.OpDefinition:
     """Make the first step, which knows the streams of the code location."""
     config_class = with_streams(RepairConfig, registry.sink_ids())
 
@@ -77,7 +77,7 @@ def _examine(
     transactions: TransactionAdmin,
     kafka: KafkaTransactionalProducerFactory,
     checkpoints: CheckpointReader,
-    registry: Registry,
+    registry: SinkRegistry,
 ) -> Iterator[dg.Output[Any]]:
     with classified():
         sink_id = sink_of(config)
@@ -141,7 +141,7 @@ def put_right(context: dg.OpExecutionContext, torn: Torn, transactions: Transact
     context.add_output_metadata(metadata)
 
 
-def repair_job(registry: Registry) -> dg.JobDefinition:
+def repair_job(registry: SinkRegistry) -> dg.JobDefinition:
     """Make the job that repairs the checkpoint of any sink."""
     examine = examine_op(registry)
 

@@ -1,4 +1,4 @@
-"""The job ``end_hanging``: lists the transactions that no coordinator will end, and ends one that a person names."""
+"""The job ``exactly_once_end_hanging``: lists transactions that no coordinator will end, and ends one of them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.classified import classified
-from dagster_exactly_once.config import HangingConfig, sink_of, with_streams
+from dagster_exactly_once.declare.config import HangingConfig, sink_of, with_streams
 from dagster_exactly_once.names import HANGING_JOB, HANGING_OP, MEMORY
 from dagster_exactly_once.recovery.steps import who
-from dagster_exactly_once.recovery.work import Registry
-from dagster_exactly_once.resources.run_process import tag_run
+from dagster_exactly_once.recovery.work import SinkRegistry
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.sensors.observation import table, when
+from dagster_exactly_once.runs.failures import classified
+from dagster_exactly_once.runs.process import tag_run
 from dagster_exactly_once.sensors.settings import WatchPolicy
+from dagster_exactly_once.tables import table, when
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.ops import transactions as operations
 from exactly_once.ops.rules import Attributed, Refused, check_hanging, name_of
@@ -33,7 +33,7 @@ class Chosen:
     reason: str
 
 
-def search_op(registry: Registry) -> dg.OpDefinition:
+def search_op(registry: SinkRegistry) -> dg.OpDefinition:
     """Make the first step, which knows the streams of the code location."""
     config_class = with_streams(HangingConfig, registry.sink_ids())
 
@@ -69,7 +69,7 @@ def _search(
     config: HangingConfig,
     transactions: TransactionAdmin,
     watch_policy: WatchPolicy,
-    registry: Registry,
+    registry: SinkRegistry,
 ) -> Iterator[dg.Output[Any]]:
     # without the sink: ending a hanging transaction claims nothing, so a recovery need not wait for this run
     tag_run(context.instance, context.run_id)
@@ -148,7 +148,7 @@ def end(
     context.add_output_metadata(metadata)
 
 
-def hanging_job(registry: Registry) -> dg.JobDefinition:
+def hanging_job(registry: SinkRegistry) -> dg.JobDefinition:
     """Make the job that ends a hanging transaction on the topics of any sink."""
     search = search_op(registry)
 
@@ -181,7 +181,7 @@ def consequence(found: Attributed) -> str:
 
 
 def _found(
-    transactions: TransactionAdmin, registry: Registry, sink_id: str, older_than_s: float
+    transactions: TransactionAdmin, registry: SinkRegistry, sink_id: str, older_than_s: float
 ) -> Sequence[Attributed]:
     """Find what hangs on the topics of a sink; every sink's log is read, to say whose it is."""
     connection, budget_s = transactions.connection(), transactions.budget_s

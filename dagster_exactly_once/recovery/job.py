@@ -1,13 +1,13 @@
-"""The job ``recovery``."""
+"""The job ``exactly_once_recovery``: brings a sink to rest."""
 
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.recovery.steps import complete, inspect_op, restart, sweep, verify
-from dagster_exactly_once.recovery.work import Registry
+from dagster_exactly_once.recovery.work import SinkRegistry
 
 
-def recovery_job(registry: Registry) -> dg.JobDefinition:
+def recovery_job(registry: SinkRegistry) -> dg.JobDefinition:
     """Make the job that brings any sink to rest; it can request a restart of the registry's streams."""
     inspect = inspect_op(registry)
 

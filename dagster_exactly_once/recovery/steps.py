@@ -6,29 +6,30 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.classified import classified
-from dagster_exactly_once.config import RecoveryConfig, sink_of, with_streams
+from dagster_exactly_once.declare.config import RecoveryConfig, sink_of, with_streams
 from dagster_exactly_once.names import MEMORY, RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB
 from dagster_exactly_once.recovery import tables
-from dagster_exactly_once.recovery.work import NotAtRest, Registry, SinkBusy, Work, consented, counts
-from dagster_exactly_once.resources.operator import alive_of, is_ours, operator_of
-from dagster_exactly_once.resources.run_process import RunProcess, how_to_end, runs_on, tag_run, tags_of
+from dagster_exactly_once.recovery.work import NotAtRest, SinkBusy, SinkRegistry, Work, consented, counts
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.sensors.history import read_history
-from dagster_exactly_once.sensors.observation import owner_sentence
-from dagster_exactly_once.sensors.stream import TAG_CAUSE, TAG_RESTART_OF
+from dagster_exactly_once.runs.failures import classified
+from dagster_exactly_once.runs.history import read_history
+from dagster_exactly_once.runs.operator import alive_of, is_ours, operator_of
+from dagster_exactly_once.runs.process import RunProcess, how_to_end, runs_on, tag_run, tags_of
+from dagster_exactly_once.runs.tags import TAG_CAUSE, TAG_RESTART_OF
+from dagster_exactly_once.tables import owner_sentence
 from exactly_once.coordinator import recover as engine
 from exactly_once.errors import ExactlyOnceError, Fenced
 from exactly_once.ops.findings import Inspection
 from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.processes import describe_frozen, end_command
+from exactly_once.ops.words import plural
 from exactly_once.protocol.loss import lost_parts
 
 #: A driver that failed ends its JVM within seconds of the end of its run.
 LEAVING_S = 15.0
 
 
-def inspect_op(registry: Registry) -> dg.OpDefinition:
+def inspect_op(registry: SinkRegistry) -> dg.OpDefinition:
     """Make the first step, which knows the streams of the code location."""
     config_class = with_streams(RecoveryConfig, registry.sink_ids())
 
@@ -57,7 +58,7 @@ def inspect_op(registry: Registry) -> dg.OpDefinition:
 
 
 def _inspect(
-    context: dg.OpExecutionContext, config: RecoveryConfig, transactions: TransactionAdmin, registry: Registry
+    context: dg.OpExecutionContext, config: RecoveryConfig, transactions: TransactionAdmin, registry: SinkRegistry
 ) -> Iterator[dg.Output[Any]]:
     with classified():
         sink_id = sink_of(config)
@@ -163,7 +164,9 @@ def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionA
                 aborted += _swept(engine.sweep_undecided(connection, work.sink_id, work.token, budget_s, work.others))
         except Fenced:
             return _superseded(context, work, work.token)
-    context.log.info(f"Aborted {len(aborted)} undecided transactions." if aborted else "Nothing undecided was left.")
+    context.log.info(
+        f"Aborted {plural(len(aborted), 'undecided transaction')}." if aborted else "Nothing undecided was left."
+    )
     return dg.Output(
         Work(**{**vars(work), "aborted": tuple(name for _, name in aborted)}),
         metadata={"aborted_transactions": len(aborted), "aborted": tables.rolled_back(aborted)},
@@ -183,7 +186,7 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     at_rest = not (found.left_open or open_decisions)
     said = [
         f"completed {_batches(work.completed)}" if work.completed else "there was no batch to complete",
-        f"aborted {len(work.aborted)} undecided transactions",
+        f"aborted {plural(len(work.aborted), 'undecided transaction')}",
     ]
     if work.awaited:
         said.append(f"the next start writes the lost parts of {_batches(work.awaited)} again")
@@ -224,7 +227,7 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
         with classified():
             raise NotAtRest(
                 f"sink {work.sink_id} still has open transactions after the recovery: {ids}",
-                "A task of the old driver is probably still running; run the recovery again",
+                f"A task of the old driver is probably still running; launch the job {RECOVERY_JOB} again",
             )
     return dg.Output(work, metadata=metadata)
 
@@ -288,7 +291,7 @@ def owner_gone(
             raise SinkBusy(
                 f"the {claim.process}, which is not a Dagster run in progress, owns sink {sink_id} and is frozen: "
                 f"{describe_frozen(found.owner.frozen)}",
-                f"End it with {end_command(found.owner.frozen)}, then run the recovery again",
+                f"End it with {end_command(found.owner.frozen)}, then launch the job {RECOVERY_JOB} again",
             )
         if time.monotonic() >= end:
             raise SinkBusy(
@@ -343,7 +346,9 @@ def _sweep_anyway(context: dg.OpExecutionContext, transactions: TransactionAdmin
     try:
         budget_s = transactions.recovery_budget_s
         swept = engine.sweep_undecided(transactions.connection(), work.sink_id, token, budget_s, work.others)
-        context.log.warning(f"A batch could not be completed. Aborted {len(_swept(swept))} undecided transactions.")
+        context.log.warning(
+            f"A batch could not be completed. Aborted {plural(len(_swept(swept)), 'undecided transaction')}."
+        )
     except ExactlyOnceError as error:
         context.log.warning(f"Could not abort the undecided transactions either: {error}")
 
@@ -377,7 +382,8 @@ def _sentence(found: Inspection) -> str:
         return f"Sink {found.sink_id} is at rest. Owner: {owner_sentence(found)}."
     n = counts(found)
     return (
-        f"Sink {found.sink_id}: {n['open']} transactions open ({n['undecided']} undecided, the oldest "
-        f"{found.oldest_s:.0f} s), {n['decided_not_proven']} batches decided but not proven ({n['lost_parts']} parts "
-        f"lost), {n['blocked_partitions']} partitions blocked. Owner: {owner_sentence(found)}."
+        f"Sink {found.sink_id}: {plural(n['open'], 'transaction')} open ({n['undecided']} undecided, the oldest "
+        f"{found.oldest_s:.0f} s), {plural(n['decided_not_proven'], 'batch')} decided but not proven committed "
+        f"({plural(n['lost_parts'], 'part')} lost), {plural(n['blocked_partitions'], 'partition')} blocked. "
+        f"Owner: {owner_sentence(found)}."
     )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from dagster_exactly_once.sensors.observation import open_table, table, when
+from dagster_exactly_once.tables import open_table, table, when
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.findings import Inspection
-from exactly_once.protocol.life import Life
+from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import Decision
 
 
@@ -67,7 +67,7 @@ def _decided(found: Inspection) -> dg.MetadataValue:
                 d.query_id,
                 str(d.token),
                 when(d.decided_ms),
-                *(str(d.count(state)) for state in (Life.DECIDED, Life.COMMITTED, Life.LOST, "unknown")),
+                *(str(d.count(state)) for state in (PartState.DECIDED, PartState.COMMITTED, PartState.LOST, "unknown")),
                 ", ".join(f"{output}: {count}" for output, count in d.unasked.items()),
             )
             for d in found.decided

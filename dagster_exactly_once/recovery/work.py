@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster_exactly_once.sensors.stream import StreamSpec
+from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.ops.findings import Inspection, Owner
 from exactly_once.ops.rules import Refused, check_owner
 from exactly_once.participant import Participant
-from exactly_once.protocol.life import Life
+from exactly_once.protocol.part_state import PartState
 
 #: Keeps the audit trail of sinks that this code location does not declare.
 UNKNOWN_SINKS = "exactly_once_other_sinks"
@@ -99,7 +99,7 @@ class Work:
     others: tuple[Participant[Any], ...] = ()
 
 
-class Registry:
+class SinkRegistry:
     """The sinks that the streams of a code location and their backfills write through.
 
     Parameters
@@ -153,7 +153,7 @@ def counts(found: Inspection) -> dict[str, int]:
         "open": len(found.open),
         "undecided": sum(t.verdict == "undecided" for t in found.open),
         "decided_not_proven": len(found.decided),
-        "lost_parts": sum(d.count(Life.LOST) for d in found.decided),
+        "lost_parts": sum(d.count(PartState.LOST) for d in found.decided),
         "blocked_partitions": len(found.blocked),
         "waiting_offsets": sum(b.waiting for b in found.blocked),
     }

@@ -21,6 +21,7 @@ from exactly_once.errors import (
     BrokerUnreachable,
     ExactlyOnceError,
     InvalidOption,
+    InvalidRecord,
     InvalidTransactionTimeout,
     NotAuthorized,
     PrepareFailed,
@@ -28,7 +29,8 @@ from exactly_once.errors import (
 )
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import VARIABLES, Connection
-from exactly_once.kafka.errors import Cause, cause_of
+from exactly_once.kafka.errors import Cause, cause_of, shown
+from exactly_once.protocol.topics import ANY_TOPIC
 
 #: Long enough for a transaction of some ten thousand records on a slow network; a feeder that dies blocks readers of
 #: its topic at most this long, or until it starts again.
@@ -37,6 +39,9 @@ TRANSACTION_TIMEOUT_MS = 60_000
 #: For each step that waits for the brokers: initialise, commit, abort. Above librdkafka's own retries, below the
 #: timeout.
 STEP_BUDGET_S = 30.0
+
+#: Whatever fails before the commit: the block's exception aborts its transaction.
+_ROLLED_BACK = "Nothing of the open transaction is visible"
 
 
 class KafkaResource(ConfigurableResource):
@@ -238,7 +243,19 @@ class TransactionalProducer:
         """Queue one record of the open transaction; its delivery is checked by the commit.
 
         ``timestamp_ms`` 0 means now.
+
+        Raises
+        ------
+        InvalidRecord
+            Kafka allows no such topic, or it is a sink's commit log or one of Kafka's own.
         """
+        if why := ANY_TOPIC.refusal(topic):
+            raise InvalidRecord(
+                f"transactional id {self.transactional_id!r}: a record (key {shown(key)}) is for the topic "
+                f"{shown(topic)}, which {why}",
+                "Send it to another topic",
+                _ROLLED_BACK,
+            )
         while True:
             try:
                 self._producer.produce(topic, value, key, headers=headers or [], timestamp=timestamp_ms)  # type: ignore[arg-type]
@@ -287,6 +304,6 @@ class TransactionalProducer:
                 return PrepareFailed(
                     f"another producer took over the transactional id {self.transactional_id!r}",
                     "Leave the newer producer running; start this one again only if the newer one is gone",
-                    "Nothing of the open transaction is visible",
+                    _ROLLED_BACK,
                 )
-        return PrepareFailed(what, "Start again", "Nothing of the open transaction is visible")
+        return PrepareFailed(what, "Start again", _ROLLED_BACK)

@@ -11,24 +11,29 @@ from dagster_exactly_once.names import CHECKS_JOB, PROGRESS_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.operator import alive_of
-from dagster_exactly_once.resources.run_process import how_to_end
-from dagster_exactly_once.sensors.gate import Wish, ask
+from dagster_exactly_once.runs.history import Histories, StreamHistory
+from dagster_exactly_once.runs.operator import alive_of
+from dagster_exactly_once.runs.process import how_to_end
+from dagster_exactly_once.runs.runs import Run
+from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.health import evaluation, trouble
-from dagster_exactly_once.sensors.history import Histories, History
 from dagster_exactly_once.sensors.incidents import Teller
 from dagster_exactly_once.sensors.observation import StreamRow, all_streams, input_lags, transactions
-from dagster_exactly_once.sensors.runs import Run
+from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, ask
 from dagster_exactly_once.sensors.settings import WatchPolicy
-from dagster_exactly_once.sensors.situation import Situation, situations, works_for
-from dagster_exactly_once.sensors.stream import StreamSpec
-from dagster_exactly_once.sensors.tick import EVERY_10_S, Judged, Memory, Tick, default_status
+from dagster_exactly_once.sensors.sink_state import SinkState, sink_states, works_for
+from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.ops.findings import Owner
 from exactly_once.ops.processes import describe_frozen, end_command
+from exactly_once.ops.words import are, plural
 
 #: The interval between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
 OBSERVE_EVERY_S = 600.0
+
+#: The interval between two observations of a lag that moves: at every third tick. A person who watches a stream stand
+#: still sees its lag grow, and the event table grows no faster than by the first hour of a run's reports.
+SHOW_EVERY_S = 25.0
 
 #: A decided batch is completed within milliseconds. Until this age, a decision without its mark counts as work under
 #: way, perhaps of a recovery that is not a Dagster run.
@@ -55,7 +60,7 @@ NEED_ATTENTION = (
 
 
 @dataclass(frozen=True)
-class Facts:
+class ProgressFacts:
     """The facts of a tick.
 
     Attributes
@@ -117,7 +122,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ProgressVerdict:
     """A state, the sentence of the tick, and the name of the incident if a recovery is needed."""
 
     state: str
@@ -125,11 +130,11 @@ class Verdict:
     incident: str | None = None
 
 
-def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
+def verdict(f: ProgressFacts, policy: WatchPolicy) -> ProgressVerdict:
     """Judge a stream whose sink is in use."""
     works = f.run is not None and f.run_alive is not False
     if f.unproven and f.unproven_age_s > COMPLETING_S and not works:
-        return Verdict(
+        return ProgressVerdict(
             "in doubt",
             f"In doubt: {_batches(f.unproven)} decided {f.unproven_age_s:.0f} s ago but not marked as completed, and "
             "no run is working on it. Readers may see only part of it",
@@ -137,44 +142,49 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
         )
     if f.frozen:
         whose = f"run {f.run}" if f.run else f"the {f.owner}"
-        return Verdict("frozen", f"Frozen: {whose} is alive but does nothing; {_progress(f)}. {f.frozen}")
+        return ProgressVerdict("frozen", f"Frozen: {whose} is alive but does nothing; {_progress(f)}. {f.frozen}")
     if f.run is None and f.elsewhere:
         if f.lag > 0 and f.waited_s > policy.stall_after_s:
-            return Verdict(
+            return ProgressVerdict(
                 "stalled",
                 f"Stalled: {_progress(f)}; input has been waiting for {f.waited_s:.0f} s. Look at the driver where it "
                 f"runs: {f.elsewhere}",
             )
         if f.taken:
-            return Verdict(
+            return ProgressVerdict(
                 "operated by another",
                 f"Operated by another: {f.elsewhere}, and is no run of this Dagster instance; {_progress(f)}. If it "
                 "should not run, stop it where it runs, then launch the stream here",
             )
         if f.lag == 0:
-            return Verdict("idle", f"Idle: {f.elsewhere}; it has read all its input, {_newest(f)}")
+            return ProgressVerdict("idle", f"Idle: {f.elsewhere}; it has read all its input, {_newest(f)}")
         return _moving(f, policy)
     if f.run is None and f.starting:
         return _starting(f, policy)
     if f.run is None:
-        waits = f", {f.lag:,} offsets of input are waiting" if f.lag else ""
-        held = f", {f.undecided} undecided transactions are open" if f.undecided else ""
-        return Verdict("stopped", f"Stopped: no run of the stream is in progress{waits}{held}")
+        waits = f", {plural(f.lag, 'offset')} of input {are(f.lag)} waiting" if f.lag else ""
+        held = f", {plural(f.undecided, 'undecided transaction')} {are(f.undecided)} open" if f.undecided else ""
+        return ProgressVerdict("stopped", f"Stopped: no run of the stream is in progress{waits}{held}")
     if f.run_alive is False or f.owner_is_run is False:
         why = "its process is gone" if f.run_alive is False else f"the {f.owner} has taken its sink"
+        then = (
+            "The sensor exactly_once_liveness, if it is on, reports that within seconds"
+            if f.run_alive is False
+            else "The run fails at its next batch (EO-FENCED)"
+        )
         stuck = f.run_alive is False and f.waited_s > policy.stall_after_s
-        return Verdict(
+        return ProgressVerdict(
             "owner lost",
-            f"Owner lost: Dagster shows run {f.run}, but {why}",
+            f"Owner lost: Dagster shows run {f.run} as in progress, but {why}. {then}",
             f"owner-lost/{f.run}" if stuck else None,
         )
     if f.starting and (f.lag > 0 or f.starting_s <= STARTING_S):  # without input, no batch begins
         return _starting(f, policy)
     if f.lag == 0:
-        return Verdict("idle", f"Idle: run {f.run} has read all its input, {_newest(f)}")
+        return ProgressVerdict("idle", f"Idle: run {f.run} has read all its input, {_newest(f)}")
     if min(f.waited_s, f.run_age_s) > policy.stall_after_s:
         batch = f", batch {f.in_flight} is in flight" if f.in_flight is not None else ""
-        return Verdict(
+        return ProgressVerdict(
             "stalled",
             f"Stalled: {_progress(f)}{batch}; input has been waiting for {f.waited_s:.0f} s, and run {f.run} is alive "
             "but commits nothing. See the run's log and Spark's UI; Terminate stops the run gracefully, and the next "
@@ -183,36 +193,42 @@ def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
     return _moving(f, policy)
 
 
-def _starting(f: Facts, policy: WatchPolicy) -> Verdict:
+def _starting(f: ProgressFacts, policy: WatchPolicy) -> ProgressVerdict:
     """Judge a run that has not begun its first batch."""
     said = f"{f.starting} for {f.starting_s:.0f} s; {_progress(f)}"
     if f.lag > 0 and min(f.waited_s, f.starting_s) > policy.stall_after_s:
-        return Verdict(
+        return ProgressVerdict(
             "stalled",
             f"Stalled: {said}, and input has been waiting for {f.waited_s:.0f} s. See the run's page: its queue, its "
             "log and its compute log. Terminate the run if it hangs, then launch the stream again",
         )
     if f.starting_s > STARTING_S:
-        return Verdict("slow start", f"Slow start: {said}. See the run's page: its queue, its log and its compute log")
-    return Verdict("starting", f"Starting: {said}")
+        return ProgressVerdict(
+            "slow start", f"Slow start: {said}. See the run's page: its queue, its log and its compute log"
+        )
+    return ProgressVerdict("starting", f"Starting: {said}")
 
 
-def _moving(f: Facts, policy: WatchPolicy) -> Verdict:
+def _moving(f: ProgressFacts, policy: WatchPolicy) -> ProgressVerdict:
     """Judge a stream that commits, by its lag."""
     progress = f"{_progress(f)}; {f.elsewhere}" if f.elsewhere else _progress(f)
     if f.lag <= policy.lag_limit:
-        return Verdict("healthy", f"Healthy: {progress}")
+        return ProgressVerdict("healthy", f"Healthy: {progress}")
     if f.last_lag is not None and f.lag < f.last_lag:
-        return Verdict("catching up", f"Catching up: {progress} ({f.last_lag - f.lag:,} fewer than at the last tick)")
-    return Verdict("lagging", f"Lagging: {progress}, above the limit of {policy.lag_limit:,}, and not shrinking")
+        return ProgressVerdict(
+            "catching up", f"Catching up: {progress} ({f.last_lag - f.lag:,} fewer than at the last tick)"
+        )
+    return ProgressVerdict(
+        "lagging", f"Lagging: {progress}, above the limit of {policy.lag_limit:,}, and not shrinking"
+    )
 
 
-def _newest(f: Facts) -> str:
+def _newest(f: ProgressFacts) -> str:
     return "no batch is decided yet" if f.idle_s is None else f"last batch decided {f.idle_s:.0f} s ago"
 
 
-def _progress(f: Facts) -> str:
-    return f"{f.lag:,} offsets behind, {_newest(f)}"
+def _progress(f: ProgressFacts) -> str:
+    return f"{plural(f.lag, 'offset')} behind, {_newest(f)}"
 
 
 def checkpoint_progress_sensor(
@@ -220,14 +236,14 @@ def checkpoint_progress_sensor(
     checks: Mapping[str, Sequence[dg.AssetCheckKey]] | None = None,
     jobs: Sequence[Any] = (),
     name: str = PROGRESS_SENSOR,
-    interval_s: int = EVERY_10_S,
+    every_s: int = 10,
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams.
 
     Parameters
     ----------
     checks : mapping
-        By sink id, the checks to evaluate when a stream begins to work, or has failed: until the schedule's turn they
+        By sink id, the checks to evaluate when a stream begins to work, or has failed: until the schedule runs they
         would tell of the time before.
     jobs : sequence of job definitions
         The recovery, and the job of the checks.
@@ -237,7 +253,7 @@ def checkpoint_progress_sensor(
     @dg.sensor(
         name=name,
         **target,
-        minimum_interval_seconds=interval_s,
+        minimum_interval_seconds=interval(every_s),
         default_status=default_status(),
         description=(
             "Reports the state of each stream (healthy, idle, catching up, starting, slow start, lagging, stalled, "
@@ -255,26 +271,36 @@ def checkpoint_progress_sensor(
     ) -> dg.SensorResult:
         tick = Tick(context, streams)
         teller = Teller(exactly_once_notify, "health", watch_policy.notice_after_s)
-        found = situations(kafka, checkpoints, tick.streams, tick.deadline, alive_of(context.instance))
-        histories = Histories(context.instance)  # after the looks: a run that began meanwhile must be seen
-        glances = histories.glances(tick.streams)
+        found = sink_states(kafka, checkpoints, tick.streams, tick.deadline, alive_of(context.instance))
+        histories = Histories(context.instance)  # after the readings: a run that began meanwhile must be seen
+        summaries = histories.summaries(tick.streams)
+        show = lag_moved(tick, found)
         for stream in tick.streams:
             if stream.sink_id not in found:
                 tick.missed(stream)
                 continue
-            situation = found[stream.sink_id]
-            if isinstance(situation, ExactlyOnceError):
-                tick.failed(stream, situation)
-            elif situation is None:
-                tick.add(stream, unused(stream, glances[stream.sink_id], histories, tick.memory(stream)))
+            sink_state = found[stream.sink_id]
+            if isinstance(sink_state, ExactlyOnceError):
+                tick.failed(stream, sink_state)
+            elif sink_state is None:
+                tick.add(stream, unused(stream, summaries[stream.sink_id], histories, tick.memory(stream)))
             else:
-                glance, last = glances[stream.sink_id], tick.memory(stream)
-                tick.add(stream, judge(stream, situation, glance, histories, watch_policy, last, teller))
+                summary, last = summaries[stream.sink_id], tick.memory(stream)
+                tick.add(stream, judge(stream, sink_state, summary, histories, watch_policy, last, teller, show))
         return tick.result(
-            events=overview(tick, streams, found, glances), requests=rechecks(tick, streams, checks or {})
+            events=overview(tick, streams, found, summaries, show), requests=rechecks(tick, streams, checks or {})
         )
 
     return checkpoint_progress
+
+
+def lag_moved(tick: Tick, found: Mapping[str, SinkState | ExactlyOnceError | None]) -> bool:
+    """Return whether to show all lags anew: one of them is not what was shown, and that was a while ago."""
+    before = {stream.sink_id: tick.memory(stream).get("shown", {}) for stream in tick.streams}
+    newest = max((shown.get("at", 0.0) for shown in before.values()), default=0.0)
+    if 0 <= time.time() - newest < SHOW_EVERY_S:
+        return False
+    return any(isinstance(s, SinkState) and s.lag != before[sink_id].get("lag") for sink_id, s in found.items())
 
 
 def rechecks(
@@ -292,34 +318,38 @@ def rechecks(
 
 def judge(
     stream: StreamSpec,
-    situation: Situation,
-    glance: History,
+    sink_state: SinkState,
+    summary: StreamHistory,
     histories: Histories,
     policy: WatchPolicy,
     last: Memory,
     teller: Teller,
+    show: bool = False,
 ) -> Judged:
     """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays. ``last`` is what the last
-    tick kept of it.
+    tick kept of it; ``show`` is :func:`lag_moved`.
     """
-    mark = f"{situation.checkpoint.last_commit}/{situation.standing.last_decided}"
-    waits = situation.lag > 0 and mark == last.get("mark")
-    since = last.get("waits_since", glance.now) if waits else glance.now
-    found = verdict(facts(stream, situation, glance, last.get("lag"), glance.now - since), policy)
+    mark = f"{sink_state.checkpoint.last_commit}/{sink_state.standing.last_decided}"
+    waits = sink_state.lag > 0 and mark == last.get("mark")
+    since = last.get("waits_since", summary.now) if waits else summary.now
+    found = verdict(facts(stream, sink_state, summary, last.get("lag"), summary.now - since), policy)
     request, message = None, f"{found.message}."
     if found.incident is not None:
-        wish, owner = Wish(found.incident, message), situation.inspection.owner
-        request, answer = ask(stream, histories.whole(stream), wish, policy, owner)
+        need, owner = RecoveryNeed(found.incident, message), sink_state.inspection.owner
+        request, answer = ask(stream, histories.whole(stream), need, policy, owner)
         message += answer
-    wrong = trouble(found.state, situation.lag, policy.lag_limit, stream.managed)
-    incident, unsaid = teller.tell(stream, wrong, message, last.get("incident", {}), glance.now)
+    wrong = trouble(found.state, sink_state.lag, policy.lag_limit, stream.managed)
+    incident, unsaid = teller.tell(stream, wrong, message, last.get("incident", {}), summary.now)
     message += unsaid
     observed, now = last.get("observed", 0.0), time.time()
-    failed = _failed(glance, found)
+    failed = _failed(summary, found)
     state = "failed" if failed else found.state
     due = (state, failed) != (last.get("state"), last.get("failed", "")) or now - observed >= OBSERVE_EVERY_S
+    shown = last.get("shown", {})
+    stands = show and state not in WORKING and sink_state.lag != shown.get("lag")  # no run of it reports its lag
     memory = {
-        "lag": situation.lag,
+        "lag": sink_state.lag,
+        "shown": {"lag": sink_state.lag, "at": now} if show else shown,
         "state": state,
         "failed": failed,
         "code": last.get("code", ""),
@@ -330,19 +360,20 @@ def judge(
     }
     events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
     if due:
-        events.append(transactions(stream.asset, situation, found.state, message))
-        events += input_lags(stream, situation.lags)
-        ended = glance.stream is not None and glance.stream.status == "FAILURE"
-        history = histories.whole(stream) if ended else glance  # why it failed takes a look at its events
+        events.append(transactions(stream.asset, sink_state, found.state, message))
+    if due or stands:
+        events += input_lags(stream, sink_state.lags, sink_state.measured)
+        ended = summary.stream is not None and summary.stream.status == "FAILURE"
+        history = histories.whole(stream) if ended else summary  # why it failed takes a look at its events
         memory["code"] = history.stream_failure.code if history.stream_failure else ""
-        events.append(evaluation(stream, found.state, message, history))
+        events.append(evaluation(stream, found.state, message, history, sink_state.measured))
     attention = state in NEED_ATTENTION or bool(unsaid)
     return Judged(message, attention, request, events, memory)
 
 
-def unused(stream: StreamSpec, glance: History, histories: Histories, last: Memory) -> Judged:
+def unused(stream: StreamSpec, summary: StreamHistory, histories: Histories, last: Memory) -> Judged:
     """Judge a stream whose sink was never used: a run that fails before its first batch turns the check red too."""
-    message, run = f"The sink {stream.sink_id} was never used.", glance.stream
+    message, run = f"The sink {stream.sink_id} was never used.", summary.stream
     failed = run.run_id if run is not None and run.status == "FAILURE" else ""
     if failed == last.get("failed", ""):
         return Judged(message, bool(failed))
@@ -355,59 +386,65 @@ def unused(stream: StreamSpec, glance: History, histories: Histories, last: Memo
 def overview(
     tick: Tick,
     streams: Sequence[StreamSpec],
-    found: Mapping[str, Situation | ExactlyOnceError | None],
-    glances: Mapping[str, History],
+    found: Mapping[str, SinkState | ExactlyOnceError | None],
+    summaries: Mapping[str, StreamHistory],
+    show: bool = False,
 ) -> list[dg.AssetObservation]:
-    """Observe all streams in one table, when one of them changed its state or it is the first one's turn."""
-    if not any(tick.observed(stream) for stream in streams[:1]) and not any(map(tick.changed, streams)):
+    """Observe all streams in one table, when one of them changed its state, a lag moved (``show``), or this tick
+    observes the first of them anyway.
+    """
+    if not show and not any(tick.observed(stream) for stream in streams[:1]) and not any(map(tick.changed, streams)):
         return []
     rows = []
     for stream in streams:
-        situation, memory, run = found.get(stream.sink_id), tick.memory(stream), glances[stream.sink_id].stream
+        sink_state, memory, run = found.get(stream.sink_id), tick.memory(stream), summaries[stream.sink_id].stream
         state = str(memory.get("state", ""))
-        if isinstance(situation, ExactlyOnceError) or stream.sink_id not in found:
-            situation, state = None, "not looked at"
+        if isinstance(sink_state, ExactlyOnceError) or stream.sink_id not in found:
+            sink_state, state = None, "not looked at"
         elif state == "failed":
             state = f"failed ({memory.get('code') or 'unknown'})"
-        elif situation is None:
+        elif sink_state is None:
             state = "never used"
-        rows.append(StreamRow(stream, state, situation, run, tick.said(stream)))
-    return [all_streams(rows, time.time())]
+        rows.append(StreamRow(stream, state, sink_state, run, tick.said(stream)))
+    measured = [row.sink_state.measured for row in rows if row.sink_state is not None]
+    return [all_streams(rows, min(measured, default=time.time()))]
 
 
-def _failed(glance: History, found: Verdict) -> str:
+def _failed(summary: StreamHistory, found: ProgressVerdict) -> str:
     """Return the newest run if it failed and the stream stands still; "" otherwise."""
-    run = glance.stream
+    run = summary.stream
     return run.run_id if found.state == "stopped" and run is not None and run.status == "FAILURE" else ""
 
 
-def facts(stream: StreamSpec, situation: Situation, history: History, last_lag: int | None, waited_s: float) -> Facts:
+def facts(
+    stream: StreamSpec, sink_state: SinkState, history: StreamHistory, last_lag: int | None, waited_s: float
+) -> ProgressFacts:
     """Collect the facts of one tick."""
-    found, now = situation.inspection, history.now
+    found, now = sink_state.inspection, history.now
     owner = found.owner
     working = [r for r in history.streams if r.in_progress and not r.waits]
     claimed = (r for r in working if owner is not None and r.alive is not False and works_for(owner.claim, r))
     run = next(claimed, working[0] if working else None)  # the next run may start beside the one at work
     starts = run or next((r for r in history.streams if r.waits), None)
-    if starts is not None and _claimed(situation, starts):
+    if starts is not None and _claimed(sink_state, starts):
         starts = None
     elsewhere = (
         "" if run is not None or owner is None or owner.works is False else f"{owner.claim.process} holds the sink"
     )
-    return Facts(
+    return ProgressFacts(
         run.name if run else None,
         now - (run.started or now) if run else 0.0,
         run.alive if run else None,
         owner.alive if owner else None,
-        _owner_is_run(situation, run, history),
+        _owner_is_run(sink_state, run, history),
         sum(t.verdict == "undecided" for t in found.open),
         tuple(d.batch_id for d in found.decided),
         max(0.0, now - found.decided[0].decided_ms / 1000) if found.decided else 0.0,
-        max(0.0, now - situation.last_progress) if situation.last_progress else None,
+        max(0.0, now - sink_state.last_progress) if sink_state.last_progress else None,
         waited_s,
-        situation.lag,
+        sink_state.lag,
         last_lag,
-        situation.checkpoint.in_flight,
+        sink_state.checkpoint.in_flight,
         f"run {starts.name} has been {starts.status if starts.waits else 'starting'}" if starts else "",
         max(0.0, now - (starts.started or starts.created)) if starts else 0.0,
         elsewhere,
@@ -427,9 +464,9 @@ def _frozen(run: Run | None, owner: Owner | None) -> str:
     return f"{said[0].upper()}{said[1:]}. {how}"
 
 
-def _claimed(situation: Situation, run: Run) -> bool:
+def _claimed(sink_state: SinkState, run: Run) -> bool:
     """Return whether a run has claimed the sink, which it does when its first batch begins; or somebody else since."""
-    owner = situation.inspection.owner
+    owner = sink_state.inspection.owner
     if owner is None or run.waits:
         return False
     claim = owner.claim
@@ -437,8 +474,8 @@ def _claimed(situation: Situation, run: Run) -> bool:
     return (newer and claim.purpose != "recovery") or bool(claim.operator and works_for(claim, run))
 
 
-def _owner_is_run(situation: Situation, run: Run | None, history: History) -> bool | None:
-    owner = situation.inspection.owner
+def _owner_is_run(sink_state: SinkState, run: Run | None, history: StreamHistory) -> bool | None:
+    owner = sink_state.inspection.owner
     if run is None or owner is None or run.started is None or owner.claim.claimed_ms / 1000 < run.started:
         return None
     if owner.alive is None or run.alive is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dagster_exactly_once.names import RECOVERY_JOB
+
 
 @dataclass(frozen=True)
 class Circuit:
@@ -16,7 +18,7 @@ class Circuit:
 
 
 def open_circuit(
-    circuit: Circuit, recoveries: Iterable[float], lives: Iterable[tuple[float, float]], now: float
+    circuit: Circuit, recoveries: Iterable[float], lifetimes: Iterable[tuple[float, float]], now: float
 ) -> str | None:
     """Say why sensors may request no further recovery; None when they may.
 
@@ -24,17 +26,17 @@ def open_circuit(
     ----------
     recoveries : iterable of float
         When sensors launched recoveries, in seconds since the epoch.
-    lives : iterable of (float, float)
+    lifetimes : iterable of (float, float)
         Start and end of each run of the stream; ``now`` as the end of a live one.
     """
-    healthy_until = max((end for start, end in lives if end - start >= circuit.healthy_s), default=float("-inf"))
+    healthy_until = max((end for start, end in lifetimes if end - start >= circuit.healthy_s), default=float("-inf"))
     since = max(now - circuit.window_s, healthy_until)
     recent = sorted(at for at in recoveries if at > since)
     if len(recent) < circuit.max_recoveries:
         return None
     closes_s = max(0.0, recent[-circuit.max_recoveries] + circuit.window_s - now)
     return (
-        f"circuit open: {len(recent)} recoveries within {circuit.window_s / 60:g} minutes did not help. Look at the "
-        "newest recovery, then launch the job by hand: recoveries launched by a person do not count. Sensors try again "
-        f"in {closes_s / 60:.0f} min"
+        f"circuit open: {len(recent)} recoveries within {circuit.window_s / 60:g} minutes did not help. Read the log "
+        f"of the newest one, then launch the job {RECOVERY_JOB} by hand: those that a person launches do not count. "
+        f"The sensors try again in {closes_s / 60:.0f} min"
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dagster as dg
 
 from dagster_exactly_once.notify import CRITICAL, WARNING
-from dagster_exactly_once.sensors.history import Classified, History
+from dagster_exactly_once.runs.history import Classified, StreamHistory
+from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.incidents import Trouble
-from dagster_exactly_once.sensors.stream import StreamSpec
 
 #: The name of the check, on the asset of the stream's first output.
 HEALTH = "health"
@@ -17,12 +17,18 @@ _WELL = ("healthy", "idle", "catching up", "starting")
 _SOON = ("stopped", "lagging", "slow start", "operated by another")
 
 
-def evaluation(stream: StreamSpec, state: str, sentence: str, history: History) -> dg.AssetCheckEvaluation:
-    """Judge the health: the state of the stream's sink, and why its last run failed."""
+def evaluation(
+    stream: StreamSpec, state: str, sentence: str, history: StreamHistory, measured: float | None = None
+) -> dg.AssetCheckEvaluation:
+    """Judge the health: the state of the stream's sink, and why its last run failed. ``measured`` is when the
+    lag in the sentence was.
+    """
     failed = needs_a_person(history)
     run, why = history.stream, history.stream_failure
     said, passed = sentence, state in _WELL
     metadata: dict[str, dg.MetadataValue] = {"state": dg.MetadataValue.text(state)}
+    if measured is not None:
+        metadata["lag_measured"] = dg.MetadataValue.timestamp(measured)
     if failed and run is not None and why is not None:
         said, passed = f"{sentence} Run {run.name} failed. {_why(why)}", False
         metadata |= {"code": dg.MetadataValue.text(why.code), "way_out": dg.MetadataValue.text(why.way_out)}
@@ -62,7 +68,7 @@ def _why(why: Classified) -> str:
     return cause if not way_out or way_out in cause else f"{cause.rstrip('. ')}. {way_out}."
 
 
-def needs_a_person(history: History) -> bool:
-    """Return whether the stream's newest run failed, and neither a restart nor a person's own wish explains it."""
+def needs_a_person(history: StreamHistory) -> bool:
+    """Return whether the stream's newest run failed, and neither a restart follows nor a person had ended it."""
     why = history.stream_failure
     return why is not None and not why.heals and not why.unwanted

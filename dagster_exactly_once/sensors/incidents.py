@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagster_exactly_once.notify import CRITICAL, Notice, Notifier, NotSent
-from dagster_exactly_once.sensors.stream import StreamSpec
+from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.tick import Memory
 from exactly_once.deadline import Deadline
 
 #: Trouble that has been away for this long is over: several ticks of the slowest sensor in which it was not seen twice.
 OVER_AFTER_S = 60.0
 
-#: For all notices of one tick. Dagster gives up a tick after 60 s; its looks take 8 s, and the last notice 5 s more.
+#: For all notices of one tick. Dagster gives up a tick after 60 s; asking the brokers takes 8 s, and the last notice
+#: 5 s more.
 TELL_BUDGET_S = 10.0
 
 

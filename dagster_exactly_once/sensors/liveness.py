@@ -8,20 +8,12 @@ import dagster as dg
 
 from dagster_exactly_once.names import LIVENESS_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.private import UnresolvedAssetJobDefinition
-from dagster_exactly_once.resources.run_process import (
+from dagster_exactly_once.runs.history import Histories, StreamHistory
+from dagster_exactly_once.runs.process import WORKING, how_to_end, is_former, process_of, report_dead, signed
+from dagster_exactly_once.runs.runs import Run, op_config
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.runs.tags import (
     SHOWN,
-    WORKING,
-    how_to_end,
-    is_former,
-    process_of,
-    report_dead,
-    signed,
-)
-from dagster_exactly_once.sensors.history import Histories, History
-from dagster_exactly_once.sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
-from dagster_exactly_once.sensors.runs import Run, op_config
-from dagster_exactly_once.sensors.settings import RestartPolicy
-from dagster_exactly_once.sensors.stream import (
     TAG_ATTEMPT,
     TAG_BESIDE,
     TAG_CAUSE,
@@ -31,10 +23,11 @@ from dagster_exactly_once.sensors.stream import (
     TAG_RESTART_OF,
     TAG_ROTATES,
     TAG_STREAM,
-    StreamSpec,
 )
-from dagster_exactly_once.sensors.tick import EVERY_5_S, Judged, Memory, Tick, default_status
-from exactly_once.ops.processes import Frozen, describe_frozen, end_command, end_frozen, resume_stopped
+from dagster_exactly_once.sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
+from dagster_exactly_once.sensors.settings import RestartPolicy
+from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
+from exactly_once.ops.processes import Frozen, State, describe_frozen, end_command, end_frozen, resume_stopped, state_of
 
 #: A run of this project first tags itself with its process; loading the code takes seconds.
 SIGN_IN_S = 120.0
@@ -53,7 +46,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LivenessVerdict:
     """The sentence and the actions of a tick.
 
     ``dead`` are the runs to report; of the frozen processes, ``end`` are those to kill, ``resume`` those to let go on.
@@ -96,28 +89,30 @@ class Working:
 
 
 @dataclass(frozen=True)
-class Facts:
+class LivenessFacts:
     """The runs of the instance that have or should have a process of this project, and the history of the stream."""
 
-    history: History
+    history: StreamHistory
     working: tuple[Working, ...] = field(default=())
 
 
-def verdict(facts: Facts, strategy: RestartStrategy, stream: StreamSpec, end_frozen_after_s: float = 0.0) -> Verdict:
+def verdict(
+    facts: LivenessFacts, strategy: RestartStrategy, stream: StreamSpec, end_frozen_after_s: float = 0.0
+) -> LivenessVerdict:
     """Decide which runs are dead, what becomes of frozen ones, and whether to start the stream."""
     dead = tuple(w for w in facts.working if _dead(w))
     if dead:
-        return Verdict(_reported(dead), tuple(w.run_id for w in dead))
+        return LivenessVerdict(_reported(dead), tuple(w.run_id for w in dead))
     frozen = tuple(w for w in facts.working if w.frozen)
     if frozen:
         return _of_frozen(frozen, end_frozen_after_s)
     start = _wanted(facts.history, strategy, stream)
     if isinstance(start, Start):
-        return Verdict(f"The stream should run but does not: starting it. {start.tags[TAG_CAUSE]}", start=start)
-    return Verdict("; ".join([*_alive(facts.working), start]) + ".")
+        return LivenessVerdict(f"The stream should run but does not: starting it. {start.tags[TAG_CAUSE]}", start=start)
+    return LivenessVerdict("; ".join([*_alive(facts.working), start]) + ".")
 
 
-def _of_frozen(working: Sequence[Working], end_after_s: float) -> Verdict:
+def _of_frozen(working: Sequence[Working], end_after_s: float) -> LivenessVerdict:
     """Decide about frozen runs.
 
     One that a person has asked to end goes on at once, and ends as it was told: until it has taken the message, Dagster
@@ -130,22 +125,22 @@ def _of_frozen(working: Sequence[Working], end_after_s: float) -> Verdict:
         what = f"run {w.name} of {w.job} is frozen: {describe_frozen(w.frozen)}"
         if w.canceling:
             resume += w.frozen
-            said.append(f"{what}. This sensor lets it go on, to end as it was asked to. {how_to_end(w.frozen, True)}")
+            said.append(f"{what}. {how_to_end(w.frozen, True)}")
         elif 0 < end_after_s <= w.frozen_s:
             end += w.frozen
-            said.append(f"{what} for {w.frozen_s:.0f} s. This sensor ended it ({end_command(w.frozen)})")
+            said.append(f"{what} for {w.frozen_s:.0f} s")
         else:
-            rest = f". This sensor ends it in {end_after_s - w.frozen_s:.0f} s" if end_after_s else ""
+            rest = f". This sensor kills it in {end_after_s - w.frozen_s:.0f} s" if end_after_s else ""
             said.append(f"{what}{rest}. {how_to_end(w.frozen)}")
     message = ". ".join(s[0].upper() + s[1:] for s in said)
-    return Verdict(f"{message}.", end=tuple(end), resume=tuple(resume))
+    return LivenessVerdict(f"{message}.", end=tuple(end), resume=tuple(resume))
 
 
 def liveness_sensor(
     streams: Sequence[StreamSpec],
     jobs: Sequence[dg.JobDefinition | UnresolvedAssetJobDefinition],
     name: str = LIVENESS_SENSOR,
-    interval_s: int = EVERY_5_S,
+    every_s: int = 5,
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams. A tick may change the instance: it reports dead runs.
 
@@ -165,7 +160,7 @@ def liveness_sensor(
     @dg.sensor(
         name=name,
         jobs=list(jobs),
-        minimum_interval_seconds=interval_s,
+        minimum_interval_seconds=interval(every_s),
         default_status=default_status(),
         description=(
             "Reports runs whose process is gone while Dagster still shows them as running (their code server died with "
@@ -175,15 +170,15 @@ def liveness_sensor(
     )
     def liveness(context: dg.SensorEvaluationContext, restart_policy: RestartPolicy) -> dg.SensorResult:
         tick, histories = Tick(context, streams), Histories(context.instance)
-        working, glances = _working(histories, streams), histories.glances(streams)
+        working, summaries = _working(histories, streams), histories.summaries(streams)
         for stream in tick.streams:
             if tick.deadline.over:
                 tick.missed(stream)
                 continue
-            glance = glances[stream.sink_id]
-            history = histories.whole(stream) if _restarting(glance) else glance
+            summary = summaries[stream.sink_id]
+            history = histories.whole(stream) if _restarting(summary) else summary
             its, memory = _timed(working[stream.sink_id], tick.memory(stream), histories.now)
-            facts = Facts(history, its)
+            facts = LivenessFacts(history, its)
             found = verdict(facts, restart_policy.chosen(), stream, restart_policy.end_frozen_after_s)
             tick.add(stream, _reaction(context.instance, stream, found, memory))
         return tick.result(_others(context.instance, working[NO_STREAM]))
@@ -191,9 +186,9 @@ def liveness_sensor(
     return liveness
 
 
-def _restarting(glance: History) -> bool:
+def _restarting(summary: StreamHistory) -> bool:
     """Return whether a recovery has requested a restart of the stream's newest run."""
-    return glance.stream is not None and any(r.restart_of == glance.stream.run_id for r in glance.recoveries)
+    return summary.stream is not None and any(r.restart_of == summary.stream.run_id for r in summary.recoveries)
 
 
 def _timed(working: Sequence[Working], last: Memory, now: float) -> tuple[tuple[Working, ...], Memory]:
@@ -203,19 +198,43 @@ def _timed(working: Sequence[Working], last: Memory, now: float) -> tuple[tuple[
     return tuple(replace(w, frozen_s=max(0.0, now - since.get(w.run_id, now))) for w in working), {"frozen": since}
 
 
-def _reaction(instance: dg.DagsterInstance, stream: StreamSpec, found: Verdict, memory: Memory) -> Judged:
+def _reaction(instance: dg.DagsterInstance, stream: StreamSpec, found: LivenessVerdict, memory: Memory) -> Judged:
     """Do what a verdict says."""
-    for frozen in found.end:
-        end_frozen(frozen)
-    for frozen in found.resume:
-        resume_stopped(frozen)
+    message = " ".join([found.message, *_signals(found)])
     reported = [run_id for run_id in found.dead if report_dead(instance, run_id)]
     if found.dead and not reported:
         return Judged("A run ended while this tick was checking it.", memory=memory)
     start = found.start
     request = dg.RunRequest(start.key, start.config, start.tags, stream.job) if start else None
     attention = bool(found.dead or start or memory["frozen"])
-    return Judged(found.message, attention, request, memory=memory)
+    return Judged(message, attention, request, memory=memory)
+
+
+def _signals(found: LivenessVerdict) -> list[str]:
+    """Kill and resume the frozen processes of a verdict; return what became of each."""
+    said = []
+    for frozen in found.end:
+        then = ", which dies as soon as the kernel lets it go" if frozen.state is State.STUCK else ""
+        sent = f"This sensor sent SIGKILL to process {frozen.process.pid}{then}."
+        said.append(sent if end_frozen(frozen) else _unsent(frozen, "kill", end_command([frozen])))
+    for frozen in found.resume:
+        if frozen.state is State.STOPPED:
+            sent = f"This sensor sent SIGCONT to process {frozen.process.pid}, so that it ends as it was asked to."
+            again = f"kill -CONT {frozen.process.pid}"
+            said.append(sent if resume_stopped(frozen) else _unsent(frozen, "resume", again))
+    return said
+
+
+def _unsent(frozen: Frozen, verb: str, command: str) -> str:
+    """Say why a signal was not sent, from what the process does now."""
+    match state_of(frozen.process):
+        case State.GONE:
+            return f"Process {frozen.process.pid} was gone before this sensor could {verb} it."
+        case State.RUNS:
+            return f"Process {frozen.process.pid} runs again, so this sensor left it alone."
+        case _:
+            way_out = f"run {command} on its host, as the user of the run or as root"
+            return f"This sensor's user may not {verb} process {frozen.process.pid}: {way_out}."
 
 
 def _others(instance: dg.DagsterInstance, working: Sequence[Working]) -> list[str]:
@@ -227,9 +246,7 @@ def _others(instance: dg.DagsterInstance, working: Sequence[Working]) -> list[st
         return [_reported(dead)]
     if frozen := [w for w in working if w.frozen]:
         found = _of_frozen(frozen, 0.0)
-        for process in found.resume:
-            resume_stopped(process)
-        return [found.message]
+        return [" ".join([found.message, *_signals(found)])]
     return [f"Of no stream: {'; '.join(_alive(working))}."] if working else []
 
 
@@ -239,7 +256,7 @@ def _dead(w: Working) -> bool:
 
 def _reported(dead: Sequence[Working]) -> str:
     names = ", ".join(f"{w.name} of {w.job} ({w.status})" for w in dead)
-    return f"The process is gone; reported: {names}."
+    return f"The process is gone, so this sensor reported to Dagster the run{'s' if len(dead) > 1 else ''} {names}."
 
 
 def _alive(working: Sequence[Working]) -> list[str]:
@@ -283,7 +300,7 @@ def _stream_of(run: dg.DagsterRun, streams: Sequence[StreamSpec]) -> StreamSpec 
     return next((s for s in streams if run.job_name == s.job or (selected and selected <= set(s.asset_keys))), None)
 
 
-def _wanted(history: History, strategy: RestartStrategy, stream: StreamSpec) -> Start | str:
+def _wanted(history: StreamHistory, strategy: RestartStrategy, stream: StreamSpec) -> Start | str:
     """Return the run to launch, or, for people, why there is none."""
     recovery, newest = history.recovery, history.stream
     rotating = _rotating(history)
@@ -319,12 +336,12 @@ def _requests(recovery: Run, newest: Run | None) -> bool:
     return newest is not None and newest.status == "FAILURE" and recovery.restart_of == newest.run_id
 
 
-def _decision(strategy: RestartStrategy, history: History) -> Restart | GiveUp:
+def _decision(strategy: RestartStrategy, history: StreamHistory) -> Restart | GiveUp:
     failures = history.failures()
     return next_restart(strategy, failures, history.now) if failures else Restart(history.now, 1)
 
 
-def _rotating(history: History) -> Run | None:
+def _rotating(history: StreamHistory) -> Run | None:
     """Return the run in progress that asks for one to continue it, unless that one is in progress too."""
     alive = [run for run in history.streams if run.in_progress]
     continued = {run.tags.get(TAG_CONTINUES) for run in alive}

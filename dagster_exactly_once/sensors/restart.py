@@ -11,14 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-
-@dataclass(frozen=True)
-class Failure:
-    """A run that failed, and when it began and ended, in seconds since the epoch."""
-
-    run_id: str
-    began: float
-    ended: float
+from dagster_exactly_once.runs.history import FailedRun
 
 
 class Restart(NamedTuple):
@@ -75,12 +68,12 @@ class FailureRate:
 RestartStrategy = NoRestart | FixedDelay | ExponentialDelay | FailureRate
 
 
-def next_restart(strategy: RestartStrategy, failures: Sequence[Failure], now: float) -> Restart | GiveUp:
+def next_restart(strategy: RestartStrategy, failures: Sequence[FailedRun], now: float) -> Restart | GiveUp:
     """Decide when to start again after the last of ``failures``.
 
     Parameters
     ----------
-    failures : sequence of Failure
+    failures : sequence of FailedRun
         In a row, oldest first, at least one.
     now : float
         No pause begins later than this, even if a clock was set back.
@@ -108,7 +101,7 @@ def next_restart(strategy: RestartStrategy, failures: Sequence[Failure], now: fl
     return Restart(failed + pause * (1 + strategy.jitter * _spread(last.run_id)), attempt)
 
 
-def _since_reset(failures: Sequence[Failure], reset_after_s: float) -> int:
+def _since_reset(failures: Sequence[FailedRun], reset_after_s: float) -> int:
     """Return the failures from the last one that ended a long life."""
     count = 0
     for failure in reversed(failures):

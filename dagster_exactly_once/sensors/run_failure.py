@@ -8,28 +8,30 @@ import dagster as dg
 from dagster_exactly_once.names import FAILURE_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.notify import Notice, Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.operator import alive_of
+from dagster_exactly_once.runs.history import Classified, Histories, StreamHistory, attempt_of
+from dagster_exactly_once.runs.operator import alive_of
+from dagster_exactly_once.runs.process import how_to_end
+from dagster_exactly_once.runs.runs import Run
+from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.circuit import Circuit
-from dagster_exactly_once.sensors.gate import Wish, recovery_request, refusal
-from dagster_exactly_once.sensors.history import Classified, Histories, History, attempt_of
+from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
-from dagster_exactly_once.sensors.looking import look_at
+from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, recovery_request, refusal
 from dagster_exactly_once.sensors.restart import GiveUp, RestartStrategy, next_restart
-from dagster_exactly_once.sensors.runs import Run
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from dagster_exactly_once.sensors.stream import StreamSpec
-from dagster_exactly_once.sensors.tick import EVERY_5_S, Judged, Memory, Tick, default_status
+from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.ops.findings import Owner
 from exactly_once.ops.inspection import owner_of
+from exactly_once.ops.processes import describe_frozen
 
 #: The errors of a driver whose sink a newer one has taken: not always EO-FENCED, since its transactions vanish first.
 SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FailureVerdict:
     """The sentence and the actions of a tick.
 
     Attributes
@@ -41,30 +43,40 @@ class Verdict:
     """
 
     message: str
-    wish: Wish | None = None
+    need: RecoveryNeed | None = None
     raised: str | None = None
     why: Classified | None = None
 
 
-def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner: Owner | None = None) -> Verdict:
+def verdict(
+    history: StreamHistory,
+    strategy: RestartStrategy,
+    circuit: Circuit,
+    owner: Owner | None = None,
+    end_frozen_after_s: float = 0.0,
+) -> FailureVerdict:
     """Judge the newest run of the stream.
 
     Parameters
     ----------
     owner : Owner or None
         The sink's owner; matters only for failures that a superseded driver has.
+    end_frozen_after_s : float
+        After so long, the sensor exactly_once_liveness kills a frozen process; 0: never.
     """
     run, why = history.stream, history.stream_failure
     if run is None:
-        return Verdict("The stream has no run yet.")
+        return FailureVerdict("The stream has no run yet.")
+    if run.in_progress and run.frozen:
+        return FailureVerdict(_frozen(run, end_frozen_after_s))
     if run.in_progress:
         attempt = attempt_of(run)
-        return Verdict(f"Run {run.name} is {run.status}{f' (restart {attempt} in a row)' if attempt else ''}.")
+        return FailureVerdict(f"Run {run.name} is {run.status}{f' (restart {attempt} in a row)' if attempt else ''}.")
     if run.status != "FAILURE" or why is None:
-        return Verdict(f"The newest run {run.name} ended as {run.status}: there is nothing to recover.")
+        return FailureVerdict(f"The newest run {run.name} ended as {run.status}: there is nothing to recover.")
     failed = f"Run {run.name} failed ({why.code})"
     if why.unwanted:
-        return Verdict(f"{failed} after a person had asked it to end; the stream is not started again.")
+        return FailureVerdict(f"{failed} after a person had asked it to end; the stream is not started again.")
     recovery, since = history.recovery, history.recovery_since(run)
     retried = False
     if since is not None and recovery is not None:
@@ -74,36 +86,37 @@ def verdict(history: History, strategy: RestartStrategy, circuit: Circuit, owner
         problem = history.recovery_failure
         if since.status == "FAILURE" and problem is not None:
             if not problem.heals:
-                return _raise(f"{failed}, and its recovery {since.name} failed too", problem, since)
+                return _raise(f"{failed}, and its recovery {since.name} failed too", problem, since, _job(run))
             retried = since.restart_of is not None
     if not _heals(why, owner):
-        return _raise(failed, why, run)
+        return _raise(failed, why, run, _job(run))
     decision = next_restart(strategy, history.failures(), history.now)
     if isinstance(decision, GiveUp):
-        return Verdict(
-            f"{failed} and is not started again: {decision.reason}. {why.cause} Fix the cause, then launch the job.",
+        return FailureVerdict(
+            f"{failed} and is not started again: {decision.reason}. {why.cause} Fix the cause, then launch "
+            f"{_job(run)}.",
             raised=run.run_id,
             why=why,
         )
     wait_s = decision.at - history.now
     if retried and wait_s > 0:
-        return Verdict(f"{failed}; the recovery is retried in {wait_s:.0f} s (attempt {decision.attempt}).")
-    wish = Wish(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision.attempt)
-    refused = refusal(history, wish, circuit, _works(owner))
+        return FailureVerdict(f"{failed}; the recovery is retried in {wait_s:.0f} s (attempt {decision.attempt}).")
+    need = RecoveryNeed(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision.attempt)
+    refused = refusal(history, need, circuit, _works(owner))
     if refused is not None:
-        return Verdict(f"{failed}; no recovery now: {refused}.")
-    return Verdict(f"{failed}. Recovery now, then restart {decision.attempt} in a row.", wish)
+        return FailureVerdict(f"{failed}; no recovery now: {refused}.")
+    return FailureVerdict(f"{failed}. Recovery now, then restart {decision.attempt} in a row.", need)
 
 
 def run_failure_sensor(
-    streams: Sequence[StreamSpec], name: str = FAILURE_SENSOR, interval_s: int = EVERY_5_S
+    streams: Sequence[StreamSpec], name: str = FAILURE_SENSOR, every_s: int = 5
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams."""
 
     @dg.sensor(
         name=name,
         job_name=RECOVERY_JOB,
-        minimum_interval_seconds=interval_s,
+        minimum_interval_seconds=interval(every_s),
         default_status=default_status(),
         description=(
             "When the newest run of a stream fails, requests a recovery of its sink at once; the restart policy "
@@ -121,7 +134,7 @@ def run_failure_sensor(
         tick, histories, teller = Tick(context, streams), Histories(context.instance), Teller(exactly_once_notify)
         found = _histories(tick, histories)
         doubtful = [s for s in tick.streams if s.sink_id in found and _superseded(found[s.sink_id].stream_failure)]
-        owners = look_at(doubtful, lambda stream, left: _owner(context.instance, kafka, stream, left), tick.deadline)
+        owners = ask_each(doubtful, lambda stream, left: _owner(context.instance, kafka, stream, left), tick.deadline)
         for stream in tick.streams:
             owner = owners.get(stream.sink_id)
             if isinstance(owner, ExactlyOnceError):
@@ -130,16 +143,34 @@ def run_failure_sensor(
                 tick.missed(stream)
             else:
                 history = found[stream.sink_id]
-                judged = verdict(history, restart_policy.chosen(), watch_policy.circuit(), owner)
+                chosen, circuit = restart_policy.chosen(), watch_policy.circuit()
+                judged = verdict(history, chosen, circuit, owner, restart_policy.end_frozen_after_s)
                 tick.add(stream, _reaction(stream, history, judged, tick.memory(stream), teller))
         return tick.result()
 
     return run_failure
 
 
-def _histories(tick: Tick, histories: Histories) -> dict[str, History]:
+def _frozen(run: Run, end_after_s: float) -> str:
+    """Say what Dagster shows of a frozen run, what is true, and what happens next."""
+    if run.canceling:
+        then = "The sensor exactly_once_liveness resumes a process that a signal has stopped. "
+    elif end_after_s:
+        then = (
+            f"The sensor exactly_once_liveness kills it once it has been frozen for {end_after_s:g} s; the run then "
+            "counts as failed. "
+        )
+    else:
+        then = ""
+    return (
+        f"Dagster still shows run {run.name} as {run.status}, but {describe_frozen(run.frozen)}, so the run commits "
+        f"nothing. {then}{how_to_end(run.frozen, run.canceling)}."
+    )
+
+
+def _histories(tick: Tick, histories: Histories) -> dict[str, StreamHistory]:
     """Read as much of each history as its newest run makes necessary, as far as the time goes; by sink id."""
-    found = histories.glances(tick.streams)
+    found = histories.summaries(tick.streams)
     for stream in tick.streams:
         newest = found[stream.sink_id].stream
         if newest is not None and newest.status == "FAILURE":
@@ -160,7 +191,9 @@ def _owner(
     return owner_of(read_log(kafka.connection(), stream.sink_id, budget_s), alive_of(instance))
 
 
-def _reaction(stream: StreamSpec, history: History, found: Verdict, last: Memory, teller: Teller) -> Judged:
+def _reaction(
+    stream: StreamSpec, history: StreamHistory, found: FailureVerdict, last: Memory, teller: Teller
+) -> Judged:
     """Turn a verdict into what the tick does. A failure that needs a person is recorded once on the asset, and that
     person is told once, and once more when the stream runs again or was stopped.
     """
@@ -178,13 +211,14 @@ def _reaction(stream: StreamSpec, history: History, found: Verdict, last: Memory
         notice = _notice(stream, incident, newest.run_id, found.message, None)
         unsaid = teller.send(replace(notice, code=code or notice.code, resolved=True))
         notified, incident = (notified, incident) if unsaid else (None, None)
-    request = recovery_request(stream, history, found.wish) if found.wish else None
-    attention = found.raised is not None or found.wish is not None or bool(unsaid)
+    request = recovery_request(stream, history, found.need) if found.need else None
+    frozen = history.stream is not None and bool(history.stream.frozen)
+    attention = found.raised is not None or found.need is not None or bool(unsaid) or frozen
     memory = {"raised": found.raised or told, "notified": notified, "incident": incident, "code": code}
     return Judged(f"{found.message}{unsaid}", attention, request, events, memory)
 
 
-def _over(history: History) -> Run | None:
+def _over(history: StreamHistory) -> Run | None:
     """Return the newest run if it shows that an earlier failure is over: it did not fail, and has not just begun."""
     run = history.stream
     if run is None or run.status == "FAILURE" or run.waits:
@@ -192,17 +226,19 @@ def _over(history: History) -> Run | None:
     return run if not run.in_progress or history.now - (run.started or history.now) >= OVER_AFTER_S else None
 
 
-def _settled(failed: str, recovery: Run) -> Verdict | None:
+def _settled(failed: str, recovery: Run) -> FailureVerdict | None:
     """Make the sentence of a tick after a recovery, when nothing is left to request."""
     if recovery.in_progress:
-        return Verdict(f"{failed}; recovery {recovery.name} is {recovery.status}.")
+        return FailureVerdict(f"{failed}; recovery {recovery.name} is {recovery.status}.")
     if recovery.status == "CANCELED":
-        return Verdict(f"{failed}; a person cancelled its recovery {recovery.name}, so nothing is started again.")
+        return FailureVerdict(
+            f"{failed}; a person cancelled its recovery {recovery.name}, so nothing is started again."
+        )
     if recovery.by_person and recovery.restart_of is None:
         theirs = f"a person launched recovery {recovery.name} without a restart"
-        return Verdict(f"{failed}; {theirs}: starting the stream is up to that person.")
+        return FailureVerdict(f"{failed}; {theirs}: starting the stream is up to that person.")
     if recovery.status == "SUCCESS" and recovery.restart_of is not None:
-        return Verdict(
+        return FailureVerdict(
             f"{failed} and was recovered by {recovery.name}; the sensor exactly_once_liveness starts the stream again."
         )
     return None
@@ -222,11 +258,16 @@ def _works(owner: Owner | None) -> bool | None:
     return owner.works if owner is not None else None
 
 
-def _raise(failed: str, why: Classified, run: Run) -> Verdict:
+def _job(run: Run) -> str:
+    """Return what a person launches again: Dagster starts a materialization by a job that no page lists."""
+    return "the stream" if run.job.startswith("__") else f"the job {run.job}"
+
+
+def _raise(failed: str, why: Classified, run: Run, job: str) -> FailureVerdict:
     way_out = f" {why.way_out}" if why.way_out and why.way_out.rstrip(". ") not in why.cause else ""
-    return Verdict(
+    return FailureVerdict(
         f"{failed}: a restart does not fix {why.code}. {why.cause.rstrip('. ')}.{way_out.rstrip('. ')}"
-        f"{'.' if way_out else ''} Then launch the job.",
+        f"{'.' if way_out else ''} Then launch {job}.",
         raised=run.run_id,
         why=why,
     )

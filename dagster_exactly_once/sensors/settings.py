@@ -26,8 +26,8 @@ class _FromEnvironment(dg.ConfigurableResource):
     """Fields that environment variables may set: the prefix, then the field's name in capitals."""
 
     @classmethod
-    def from_environment(cls, prefix: str) -> Self:
-        """Return the defaults, with the fields that ``<prefix><FIELD>`` variables set.
+    def from_environment(cls, prefix: str, **fields: Any) -> Self:
+        """Return ``fields``, with those that ``<prefix><FIELD>`` variables set: a variable wins over the code.
 
         Raises
         ------
@@ -39,7 +39,7 @@ class _FromEnvironment(dg.ConfigurableResource):
             for name in cls.model_fields
             if os.environ.get(prefix + name.upper())
         }
-        return cls(**found)
+        return cls(**{**fields, **found})
 
 
 class RestartPolicy(_FromEnvironment):

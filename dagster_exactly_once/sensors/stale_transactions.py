@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_exactly_once.names import RECOVERY_JOB, STALE_SENSOR
+from dagster_exactly_once.names import HANGING_JOB, RECOVERY_JOB, STALE_SENSOR
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.operator import alive_of
-from dagster_exactly_once.sensors.gate import Wish, ask
-from dagster_exactly_once.sensors.history import Histories
+from dagster_exactly_once.runs.history import Histories
+from dagster_exactly_once.runs.operator import alive_of
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.incidents import Teller, Trouble
-from dagster_exactly_once.sensors.looking import look_at
+from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, ask
 from dagster_exactly_once.sensors.settings import WatchPolicy
-from dagster_exactly_once.sensors.stream import StreamSpec
-from dagster_exactly_once.sensors.tick import EVERY_30_S, Judged, Memory, Tick, default_status
+from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, NotAuthorized
 from exactly_once.kafka.admin import Admin
@@ -26,18 +26,19 @@ from exactly_once.kafka.leaders import Hanging, find_hanging
 from exactly_once.kafka.transactions import check_all_seen, describe, list_transactions
 from exactly_once.ops.findings import Inspection, OpenTransaction, sink_of
 from exactly_once.ops.inspection import UNDER_WAY, inspect_sink
+from exactly_once.ops.words import plural
 
 #: A tick describes this many foreign transactions; a cluster may have thousands, and the sensor may not end them.
 FOREIGN_AT_MOST = 200
 
 #: A tick asks the partition leaders for this many streams, and the next ticks for the others: it costs more than the
-#: rest of a look.
+#: rest of a reading.
 LEADERS_AT_ONCE = 10
 
-#: Beside the fields of :class:`Facts`: sentences about what a look left out, each with the reason and the way out.
+#: Beside the fields of :class:`StaleFacts`: sentences about what a tick left out, each with the reason and the way out.
 UNLOOKED = "unlooked"
 
-#: What a look found of other transactions: names, by the fields of :class:`Facts`, and :data:`UNLOOKED`.
+#: What a tick found of other transactions: names, by the fields of :class:`StaleFacts`, and :data:`UNLOOKED`.
 Told = Mapping[str, list[str]]
 
 #: A message has this many names; the asset page and the command line list them all.
@@ -45,7 +46,7 @@ NAMED = 3
 
 
 @dataclass(frozen=True)
-class Facts:
+class StaleFacts:
     """The facts of a tick.
 
     Attributes
@@ -71,47 +72,53 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StaleVerdict:
     """The sentence of the tick, and the name of the incident if a recovery is needed."""
 
     message: str
     incident: str | None = None
 
 
-def verdict(f: Facts, policy: WatchPolicy) -> Verdict:
+def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
     """Judge the open transactions. A recovery ends those that coordinators know, but not hanging or foreign ones."""
     said = []
     if f.stale:
         worst = f.stale[0]
+        left_s = max(0.0, worst.timeout_s - worst.age_s)
         said.append(
-            f"{len(f.stale)} transactions have been open for longer than {policy.stale_after_s:g} s: "
-            f"{_stale(f.stale)}; the brokers abort the oldest {max(0.0, worst.timeout_s - worst.age_s):.0f} s from now"
+            f"{plural(len(f.stale), 'transaction')} of the sink {'has' if len(f.stale) == 1 else 'have'} been open for "
+            f"longer than {policy.stale_after_s:g} s: {_stale(f.stale)}; the brokers abort the oldest {left_s:.0f} s "
+            "from now"
         )
     if f.hanging_ours:
         said.append(
-            f"hanging, and no coordinator will end them: {_some(f.hanging_ours)}. To end one, launch the job "
-            "end_hanging with this name (a dry run first), or run `exactly-once transactions abort --hanging NAME`"
+            f"no coordinator will end these hanging transactions of the sink: {_some(f.hanging_ours)}. To end one, "
+            f"launch the job {HANGING_JOB} with this name (a dry run first), or run "
+            "`exactly-once transactions abort --hanging NAME`"
         )
     if f.hanging_foreign:
         said.append(
-            f"hanging on the sink's topics but not of this sink: {_some(f.hanging_foreign)}. The sensor leaves them "
-            "alone; their owner can end them with kafka-transactions.sh abort"
+            f"transactions that are not of this sink hang on its topics: {_some(f.hanging_foreign)}. The sensor "
+            "leaves them alone; their owner can end them with kafka-transactions.sh abort"
         )
     if f.unknown:
         said.append(
-            f"hanging, or of other applications, whose transactional ids this principal may not see: {_some(f.unknown)}"
+            f"old transactions of unknown writers hold readers back: {_some(f.unknown)}. They hang, or their "
+            "applications have transactional ids that this principal may not see"
         )
     if f.foreign:
         said.append(f"transactions of other applications hold the sink's topics and are left alone: {_some(f.foreign)}")
     if not said:
-        return Verdict(f"No transaction has been open for longer than {policy.stale_after_s:g} s ({f.open} are open)")
+        return StaleVerdict(
+            f"No transaction has been open for longer than {policy.stale_after_s:g} s ({f.open} are open)"
+        )
     oldest = f.stale[0] if f.stale else None
     incident = f"stale/{oldest.transactional_id}/{oldest.producer_id}.{oldest.producer_epoch}" if oldest else None
     message = "; ".join(said)
-    return Verdict(message[0].upper() + message[1:], incident)
+    return StaleVerdict(message[0].upper() + message[1:], incident)
 
 
-def trouble(f: Facts, worked_on: bool) -> Trouble | None:
+def trouble(f: StaleFacts, worked_on: bool) -> Trouble | None:
     """Return what a person must know, should it stay: what nothing here ends by itself.
 
     Decided transactions are left to ``exactly_once_checkpoint_progress``: they are in doubt, with a notice of its own.
@@ -130,7 +137,7 @@ def trouble(f: Facts, worked_on: bool) -> Trouble | None:
 
 
 def stale_transactions_sensor(
-    streams: Sequence[StreamSpec], name: str = STALE_SENSOR, interval_s: int = EVERY_30_S
+    streams: Sequence[StreamSpec], name: str = STALE_SENSOR, every_s: int = 30
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams, and for backfills, whose sinks are their own."""
     ours = frozenset(stream.sink_id for stream in streams)
@@ -138,7 +145,7 @@ def stale_transactions_sensor(
     @dg.sensor(
         name=name,
         job_name=RECOVERY_JOB,
-        minimum_interval_seconds=interval_s,
+        minimum_interval_seconds=interval(every_s),
         default_status=default_status(),
         description=(
             "Looks for transactions of the streams and their backfills that have been open for longer than the watch "
@@ -157,38 +164,38 @@ def stale_transactions_sensor(
         teller = Teller(exactly_once_notify, "transactions", watch_policy.notice_after_s)
         due = _due(tick, now, watch_policy)
 
-        def look(stream: StreamSpec, budget_s: float) -> Look:
+        def read(stream: StreamSpec, budget_s: float) -> SinkReading:
             connection, deadline = kafka.connection(), Deadline(budget_s)
             inspection = inspect_sink(connection, stream.sink_id, budget_s, alive_of=alive_of(context.instance))
             if stream.sink_id not in due:
-                return Look(inspection, None)
+                return SinkReading(inspection, None)
             try:
                 told = _others(connection, stream, ours, inspection, watch_policy, deadline, _told(tick.memory(stream)))
             except ExactlyOnceError as error:
                 # what the coordinators say of the sink is judged all the same
                 unlooked = _unlooked(error, "the sensor did not look for hanging and other transactions")
                 told = {**_told(tick.memory(stream)), UNLOOKED: [unlooked]}
-            return Look(inspection, told)
+            return SinkReading(inspection, told)
 
-        found = look_at(tick.streams, look, tick.deadline)
+        found = ask_each(tick.streams, read, tick.deadline)
         histories = Histories(context.instance)
         for stream in tick.streams:
-            looked = found.get(stream.sink_id)
-            if looked is None:
+            reading = found.get(stream.sink_id)
+            if reading is None:
                 tick.missed(stream)
-            elif isinstance(looked, ExactlyOnceError):
-                last = tick.memory(stream)  # its turn at the leaders is over: the others have theirs before the next
-                tick.failed(stream, looked, memory={**last, "tried": now} if stream.sink_id in due else None)
+            elif isinstance(reading, ExactlyOnceError):
+                last = tick.memory(stream)  # its leaders count as asked: those of the others come first
+                tick.failed(stream, reading, memory={**last, "tried": now} if stream.sink_id in due else None)
             else:
                 last = tick.memory(stream)
-                tick.add(stream, judge(stream, looked, histories, watch_policy, last, now, teller))
+                tick.add(stream, judge(stream, reading, histories, watch_policy, last, now, teller))
         return tick.result()
 
     return stale_transactions
 
 
 @dataclass(frozen=True)
-class Look:
+class SinkReading:
     """What the brokers say of one sink; ``told`` is None when it was not the other transactions' time."""
 
     inspection: Inspection
@@ -197,7 +204,7 @@ class Look:
 
 def judge(
     stream: StreamSpec,
-    look: Look,
+    reading: SinkReading,
     histories: Histories,
     policy: WatchPolicy,
     last: Memory,
@@ -207,20 +214,20 @@ def judge(
     """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays. ``last`` is what the last
     tick kept of it.
     """
-    told = _told(last) if look.told is None else look.told
+    told = _told(last) if reading.told is None else reading.told
     others = {kind: tuple(names) for kind, names in told.items() if kind != UNLOOKED}
-    checked = last.get("checked", 0.0) if look.told is None else now
-    stale = tuple(t for t in look.inspection.open if t.age_s > policy.stale_after_s)
-    facts = Facts(stale, len(look.inspection.open), **others)
+    checked = last.get("checked", 0.0) if reading.told is None else now
+    stale = tuple(t for t in reading.inspection.open if t.age_s > policy.stale_after_s)
+    facts = StaleFacts(stale, len(reading.inspection.open), **others)
     found = verdict(facts, policy)
     request, message, worked_on = None, f"{found.message}.", False
     if found.incident is not None:
-        wish = Wish(found.incident, message)
-        history, owner = histories.whole(stream), look.inspection.owner
+        need = RecoveryNeed(found.incident, message)
+        history, owner = histories.whole(stream), reading.inspection.owner
         worked_on = any(
             run.works and not run.frozen for run in (*history.recoveries, *history.streams, *history.others)
         )
-        request, answer = ask(stream, history, wish, policy, owner)
+        request, answer = ask(stream, history, need, policy, owner)
         message += answer
     incident, unsaid = teller.tell(stream, trouble(facts, worked_on), message, last.get("incident", {}), now)
     attention = bool(stale) or any(others.values()) or bool(unsaid)
@@ -230,13 +237,13 @@ def judge(
 
 
 def _due(tick: Tick, now: float, policy: WatchPolicy) -> set[str]:
-    """Return the sinks whose turn it is to ask the partition leaders: not all in one tick, the longest ago first, also
-    when the look at the sink failed before it came to that.
+    """Return the sinks of which to ask the partition leaders now: not all in one tick, the longest ago first, also
+    when reading the sink failed before it came to that.
     """
     last = {s.sink_id: tick.memory(s) for s in tick.streams}
-    turn = {sink_id: max(m.get("checked", 0.0), m.get("tried", 0.0)) for sink_id, m in last.items()}
+    asked = {sink_id: max(m.get("checked", 0.0), m.get("tried", 0.0)) for sink_id, m in last.items()}
     due = [sink_id for sink_id, m in last.items() if now - m.get("checked", 0.0) >= policy.hanging_every_s]
-    return set(sorted(due, key=lambda sink_id: turn[sink_id])[:LEADERS_AT_ONCE])
+    return set(sorted(due, key=lambda sink_id: asked[sink_id])[:LEADERS_AT_ONCE])
 
 
 def _told(last: Memory) -> Told:
@@ -254,10 +261,10 @@ def _others(
     deadline: Deadline,
     before: Told,
 ) -> Told:
-    """Find the other transactions that hold back readers of the sink's topics, by the fields of :class:`Facts`. Those
-    of ``ours`` are not foreign: the sentence of their own stream names them.
+    """Find the other transactions that hold back readers of the sink's topics, by the fields of :class:`StaleFacts`.
+    Those of ``ours`` are not foreign: the sentence of their own stream names them.
 
-    Of topics that may not be read, it returns the hanging transactions that the look ``before`` found: they have not
+    Of topics that may not be read, it returns the hanging transactions that the tick ``before`` found: they have not
     gone because a right has.
     """
     with Admin(connection, max(0.5, deadline.left)) as admin:

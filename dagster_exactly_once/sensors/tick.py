@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.sensors.stream import StreamSpec
+from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, InvalidOption
 
@@ -20,10 +20,6 @@ CURSOR_VERSION = 2
 #: The time of one tick, nearly all of it for the brokers. Dagster gives up a tick after 60 s, and a slow tick delays
 #: others.
 BUDGET_S = 8.0
-
-#: Dagster looks at its sensors every 5 s. It misses an interval of exactly 5, 10 or 30 s by milliseconds at every other
-#: look, and the tick then comes 5 s late; with one second less it comes on time.
-EVERY_5_S, EVERY_10_S, EVERY_30_S = 4, 9, 29
 
 #: What a tick keeps of one stream for the next tick.
 Memory = Mapping[str, Any]
@@ -54,7 +50,8 @@ class Tick:
     Attributes
     ----------
     streams : list of StreamSpec
-        In their turn: those that earlier ticks did not reach come first, the longest missed before the others.
+        In the order of this tick: those that earlier ticks did not reach come first, the longest missed of all
+        first.
     deadline : Deadline
         The end of the tick's time.
     """
@@ -62,7 +59,7 @@ class Tick:
     def __init__(self, context: dg.SensorEvaluationContext, streams: Sequence[StreamSpec]):
         self.deadline = Deadline(BUDGET_S)
         last = read_cursor(context.cursor)
-        missed = {sink_id: turn for turn, sink_id in enumerate(last.get("missed", ()))}
+        missed = {sink_id: place for place, sink_id in enumerate(last.get("missed", ()))}
         memories = last.get("streams", {})
         self.streams = sorted(streams, key=lambda s: missed.get(s.sink_id, len(missed)))
         self._context = context
@@ -82,7 +79,7 @@ class Tick:
             self._memories[stream.sink_id] = judged.memory
 
     def failed(self, stream: StreamSpec, error: ExactlyOnceError, why: str = "", memory: Memory | None = None) -> None:
-        """Note that a stream could not be looked at; the other streams are judged all the same.
+        """Note that a stream could not be read; the other streams are judged all the same.
 
         Raises
         ------
@@ -95,9 +92,12 @@ class Tick:
         self.add(stream, Judged(f"{error} The sensor did nothing{why}.", attention=True, memory=memory))
 
     def missed(self, stream: StreamSpec) -> None:
-        """Note that the time was over before a stream's turn."""
+        """Note that the tick ran out of time before a stream."""
         self._missed.append(stream.sink_id)
-        self.add(stream, Judged("not looked at in this tick.", attention=True))
+        self.add(
+            stream,
+            Judged("The tick ran out of time before this stream; the next tick looks at it first.", attention=True),
+        )
 
     def observed(self, stream: StreamSpec) -> bool:
         """Return whether this tick observes something of a stream."""
@@ -154,8 +154,17 @@ def read_cursor(cursor: str | None) -> dict[str, Any]:
 
 
 def write_cursor(streams: Mapping[str, Memory], missed: Sequence[str] = ()) -> str:
-    """Make the cursor for the next tick: what to know of each stream, by sink id, and whose turn did not come."""
+    """Make the cursor for the next tick: what to know of each stream, by sink id, and which it did not reach."""
     return json.dumps({"version": CURSOR_VERSION, "streams": streams, "missed": missed}, sort_keys=True)
+
+
+def interval(every_s: int) -> int:
+    """Return the ``minimum_interval_seconds`` of a sensor that ticks every ``every_s`` seconds.
+
+    Dagster looks at its sensors every 5 s. It misses an interval of exactly 5, 10 or 30 s by milliseconds at every
+    other look, and the tick then comes 5 s late; with one second less it comes on time.
+    """
+    return every_s - 1
 
 
 def default_status() -> dg.DefaultSensorStatus:

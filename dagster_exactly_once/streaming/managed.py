@@ -9,13 +9,12 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.classified import as_failure
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.streaming.failures import Diagnosis, Place, diagnose
+from dagster_exactly_once.runs.failures import Diagnosis, FailurePlace, as_failure, diagnose
 from dagster_exactly_once.streaming.observer import StreamObserver
 from dagster_exactly_once.streaming.rotation import Rotation
 from dagster_exactly_once.streaming.supervisor import Supervisor
-from dagster_exactly_once.streaming.windows import Window
+from dagster_exactly_once.streaming.windows import ReportWindow
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.participant import Participant
 
@@ -76,7 +75,7 @@ class ManagedStream:
         transactions: TransactionAdmin,
         sink_id: str,
         kill: Callable[[], None],
-        report: Callable[[Window], None],
+        report: Callable[[ReportWindow], None],
         report_interval_s: float,
         rotation: Rotation | None = None,
         operator: str = "",
@@ -99,7 +98,7 @@ class ManagedStream:
         self._killed = False
         self._records = 0
 
-    def run(self) -> Window:
+    def run(self) -> ReportWindow:
         """Run until the query ends.
 
         1. Start the query on its thread; report a window now and then.
@@ -173,12 +172,12 @@ class ManagedStream:
         if not self._supervisor.stop(KILL_BUDGET_S):
             self._log.warning("The query's thread does not end. The recovery fences anything it may still write.")
 
-    def _finish(self) -> Window:
+    def _finish(self) -> ReportWindow:
         diagnosis = None
         try:
             self._supervisor.raise_failure()
         except Exception as failure:
-            diagnosis = diagnose(failure, Place(self._job, *self._observer.in_flight()))
+            diagnosis = diagnose(failure, FailurePlace(self._job, *self._observer.in_flight()))
             self._log.error(f"The query failed: {failure}")
         self._settle(diagnosis)
         window = self._last_window()
@@ -211,21 +210,21 @@ class ManagedStream:
             self._log.warning(f"Could not list the open transactions: {error}")
             return True
 
-    def _tell(self, window: Window) -> None:
+    def _tell(self, window: ReportWindow) -> None:
         """Report a window without interruption: an interrupt between its events would report half of it, or twice."""
         with interrupts_deferred():
             self._report(window)
             self._observer.told()
             self._records += window.records
 
-    def _look(self, final: bool = False) -> Window | None:
+    def _look(self, final: bool = False) -> ReportWindow | None:
         try:
-            return self._observer.look(self._supervisor.take_progress(), final)
+            return self._observer.read_window(self._supervisor.take_progress(), final)
         except ExactlyOnceError as error:
             self._log.warning(f"No report this time: {error}")
             return None
 
-    def _last_window(self) -> Window | None:
+    def _last_window(self) -> ReportWindow | None:
         return self._look(final=True)
 
 

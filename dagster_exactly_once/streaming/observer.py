@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, lag
 from dagster_exactly_once.resources.transactions import UNDER_WAY
 from dagster_exactly_once.streaming.supervisor import Progress
-from dagster_exactly_once.streaming.windows import Window, committed_batches
+from dagster_exactly_once.streaming.windows import ReportWindow, committed_batches
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
@@ -19,8 +19,9 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Count
 
-#: A look takes two connections and some ten requests; with a broker that does not answer, it takes at most this long.
-LOOK_BUDGET_S = 5.0
+#: A reading takes two connections and some ten requests; with a broker that does not answer, it takes at most this
+#: long.
+READ_BUDGET_S = 5.0
 
 
 class StreamObserver:
@@ -50,13 +51,13 @@ class StreamObserver:
         self._progress: dict[int, Progress] = {}
         found = checkpoints.read(checkpoint)
         self._reported = -1 if found.last_commit is None else found.last_commit
-        log = read_log(connection, sink_id, LOOK_BUDGET_S)
+        log = read_log(connection, sink_id, READ_BUDGET_S)
         self._first_token = log.owner.token if log.owner else 0
         self._window_began = time.monotonic()
         self._before = _counted(log, found.query_id, self._reported)
         self._looked = (self._reported, self._window_began, self._before)
 
-    def look(self, progress: Iterable[Progress], final: bool = False) -> Window:
+    def read_window(self, progress: Iterable[Progress], final: bool = False) -> ReportWindow:
         """The window since the last one that was :meth:`told`.
 
         Spark reports the progress of a batch a moment after it committed the batch. Leaves a batch without progress to
@@ -70,13 +71,13 @@ class StreamObserver:
         self._progress |= {p["batchId"]: p for p in progress}
         query_id = self._checkpoints.read(self._checkpoint).query_id
         marked = self._checkpoints.marked_ms(self._checkpoint, self._reported)
-        log = read_log(self._connection, self._sink_id, LOOK_BUDGET_S)
+        log = read_log(self._connection, self._sink_id, READ_BUDGET_S)
         if not final:
             told = max(self._progress, default=self._reported)
             marked = {batch_id: ms for batch_id, ms in marked.items() if batch_id <= told}
         decisions = [d for d in log.decisions if d.query_id == query_id]
         batches = committed_batches(decisions, marked, self._progress)
-        with Admin(self._connection, LOOK_BUDGET_S) as admin:
+        with Admin(self._connection, READ_BUDGET_S) as admin:
             committed = self._checkpoints.committed_offsets(self._checkpoint)
             lags = tuple(lag(committed, topic, admin.watermarks(topic)) for topic in self._sources)
             under_way = list_transactions(admin, namespace(self._sink_id), UNDER_WAY)
@@ -84,10 +85,10 @@ class StreamObserver:
         newest = max(marked, default=self._reported)
         counted = _counted(log, query_id, newest)
         self._looked = (newest, now, counted)
-        return Window(batches, sum(lags), len(under_way), now - self._window_began, self._before, counted, lags)
+        return ReportWindow(batches, sum(lags), len(under_way), now - self._window_began, self._before, counted, lags)
 
     def told(self) -> None:
-        """Note that the window of the last :meth:`look` has reached Dagster; the next one begins where it ended."""
+        """Note that the last window has reached Dagster; the next one begins where it ended."""
         self._reported, self._window_began, self._before = self._looked
         self._progress = {b: p for b, p in self._progress.items() if b > self._reported}
 
@@ -106,12 +107,12 @@ class StreamObserver:
 
         A query claims once, when it starts; a second claim since then is not its own.
         """
-        owner = read_log(self._connection, self._sink_id, LOOK_BUDGET_S).owner
+        owner = read_log(self._connection, self._sink_id, READ_BUDGET_S).owner
         return owner is not None and owner.token > self._first_token + 1
 
     def unproven(self) -> bool:
         """Return whether the commit log holds a decision that is not proven committed."""
-        return bool(read_log(self._connection, self._sink_id, LOOK_BUDGET_S).open_decisions)
+        return bool(read_log(self._connection, self._sink_id, READ_BUDGET_S).open_decisions)
 
 
 def _counted(log: LogState, query_id: str | None, last_batch: int) -> Count | None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_exactly_once.inputs import KafkaTopic
+from dagster_exactly_once.declare.inputs import KafkaTopic
+from dagster_exactly_once.declare.start import start_time_ms
 from dagster_exactly_once.resources.spark import kafka_source_options, use_state_store
 from dagster_exactly_once.streaming.source import first_since, offsets_json
-from dagster_exactly_once.streaming.start import start_time_ms
 from dagster_exactly_once.streaming.state import protect_state
 from exactly_once.kafka.connection import Connection
 from exactly_once.participant import Participant

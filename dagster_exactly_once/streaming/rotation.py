@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dagster as dg
 
-from dagster_exactly_once.resources.run_process import WORKING
-from dagster_exactly_once.sensors.stream import TAG_CONTINUES, TAG_READY, TAG_ROTATES
+from dagster_exactly_once.runs.process import WORKING
+from dagster_exactly_once.runs.tags import TAG_CONTINUES, TAG_READY, TAG_ROTATES
 
 #: A run starts within a minute or two, also on a pod for which a node must be added.
 PATIENCE_S = 600.0
@@ -40,8 +40,9 @@ class Rotation:
             return True
         if age_s - (self._asked_s or 0.0) > PATIENCE_S:
             self._log.warning(
-                f"No run was ready to continue this one within {PATIENCE_S:.0f} s, so it goes on. Is the sensor "
-                "liveness on, does the newest run of the job start, and has the instance room for one more run?"
+                f"No run was ready to continue this one within {PATIENCE_S:.0f} s, so it goes on. Check that "
+                "the sensor exactly_once_liveness is on, that the newest run of the job starts, and that the instance "
+                "has room for one more run."
             )
             self._asked_s, self._next_s = None, age_s + self._after_s
         return False

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from dagster_exactly_once.classified import classified
-from dagster_exactly_once.config import Mode, StreamConfig
-from dagster_exactly_once.inputs import KafkaTopic
+from dagster_exactly_once.declare.complete import closed
+from dagster_exactly_once.declare.config import Mode, StreamConfig
+from dagster_exactly_once.declare.inputs import KafkaTopic
+from dagster_exactly_once.declare.start import EARLIEST, start_time_ms
+from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.recovery.work import consented
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.operator import alive_of, is_foreign, operator_of
-from dagster_exactly_once.resources.run_process import tag_driver
 from dagster_exactly_once.resources.spark import BorrowedSession, SparkSessionResource, driver_pid
 from dagster_exactly_once.resources.transactions import TransactionAdmin
+from dagster_exactly_once.runs.failures import FailurePlace, classified, transform_failed
+from dagster_exactly_once.runs.operator import alive_of, is_foreign, operator_of
+from dagster_exactly_once.runs.own_exception import raised_by
+from dagster_exactly_once.runs.process import tag_driver
+from dagster_exactly_once.runs.tags import TAG_ROTATED
 from dagster_exactly_once.sensors.observation import input_lags
-from dagster_exactly_once.sensors.stream import TAG_ROTATED
-from dagster_exactly_once.stream import Stream
-from dagster_exactly_once.streaming.complete import closed
-from dagster_exactly_once.streaming.failures import Place, transform_failed
 from dagster_exactly_once.streaming.managed import ManagedStream
 from dagster_exactly_once.streaming.observer import StreamObserver
-from dagster_exactly_once.streaming.own_exception import raised_by
 from dagster_exactly_once.streaming.query import QueryPlan, sink_options, start_query
 from dagster_exactly_once.streaming.rotation import Rotation
-from dagster_exactly_once.streaming.start import EARLIEST, start_time_ms
+from dagster_exactly_once.streaming.single_writer import SingleWriter
 from dagster_exactly_once.streaming.supervisor import Supervisor
-from dagster_exactly_once.streaming.turn import Turn
-from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, Window
+from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, ReportWindow
 from exactly_once.checkpoint import check_whole
 from exactly_once.coordinator import start
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnknownTopic
@@ -54,8 +54,8 @@ MOST_WINDOWS = 200
 #: only observations have it, which every report makes.
 ROW_COUNT = "dagster/row_count"
 
-#: For the look at the input before anything starts.
-LOOK_BUDGET_S = 20.0
+#: For reading the input's ends before anything starts.
+READ_BUDGET_S = 20.0
 
 
 class SharedRun(ExactlyOnceError):
@@ -80,12 +80,12 @@ def run_stream(
 ) -> Iterator[dg.MaterializeResult]:
     """Run the stream until it is stopped or has caught up; see :class:`ManagedStream`."""
     plan = _plan(config, stream, operator_of(context.instance, context.run.run_id))
-    turn = Turn(context, stream.spec, plan.sink_id)
+    writer = SingleWriter(context, stream.spec, plan.sink_id)
     with classified():
         _check_alone(context, config, stream)
-        turn.begin()
+        writer.begin()
         reports = Reports(context, stream)
-        managed = _prepared(context, config, tools, stream, plan, turn, reports)
+        managed = _prepared(context, config, tools, stream, plan, writer, reports)
         last = managed.run()
     if managed.rotated:
         context.instance.add_run_tags(context.run.run_id, {TAG_ROTATED: context.run.run_id})
@@ -132,7 +132,7 @@ def _prepared(
     tools: Tools,
     stream: Stream,
     plan: QueryPlan,
-    turn: Turn,
+    writer: SingleWriter,
     reports: Reports,
 ) -> ManagedStream:
     """Check what can be checked before Spark starts, and find what earlier runs have reported."""
@@ -140,14 +140,14 @@ def _prepared(
     connection = kafka.connection()
     start_time_ms(config.start_from or EARLIEST)
     _check_sources(connection, stream)
-    log = read_log(connection, plan.sink_id, LOOK_BUDGET_S)
+    log = read_log(connection, plan.sink_id, READ_BUDGET_S)
     _check_operator(context.instance, log, plan.sink_id, config.once.fence)
     if stream.output_partitions is not None:
         kafka.create_topics(dict.fromkeys(stream.topics, stream.output_partitions))
     checkpoint = plan.checkpoint or checkpoints.location(kafka.cluster_id(), plan.sink_id)
     check_whole(checkpoint, plan.sink_id)  # Spark's own error names no way out
     plan = replace(plan, checkpoint=checkpoint)
-    if not turn.waits:  # else what it looks at still changes; the query looks again when the rows are known
+    if not writer.waits:  # else what it looks at still changes; the query looks again when the rows are known
         start.check(sink_options(connection, plan))
     begun = checkpoints.first_offsets(checkpoint)
     found = checkpoints.read(checkpoint)
@@ -162,7 +162,7 @@ def _prepared(
             reports.linked(
                 lambda session: start_query(session, connection, plan, lambda inputs: _records(stream, inputs, config))
             ),
-            ready=turn.ready,
+            ready=writer.ready,
         ),
         StreamObserver(connection, plan.sink_id, stream.source_topics, plan.checkpoint, checkpoints),
         tools.transactions,
@@ -190,7 +190,7 @@ def _records(stream: Stream, inputs: Mapping[str, DataFrame], config: StreamConf
     except (ExactlyOnceError, dg.DagsterError):
         raise
     except Exception as error:
-        raise transform_failed(raised_by(error), Place(stream.spec.job)) from error
+        raise transform_failed(raised_by(error), FailurePlace(stream.spec.job)) from error
 
 
 def _from(sources: Mapping[str, KafkaTopic], start_from: str, begun: Offsets) -> dict[str, KafkaTopic]:
@@ -219,7 +219,7 @@ def _check_begun(begun: Offsets, stream: Stream, checkpoint: str, counted: bool)
 
 def _check_sources(connection: Connection, stream: Stream) -> None:
     """Refuse to start without the input: a stream never creates its sources."""
-    with Admin(connection, LOOK_BUDGET_S) as admin:
+    with Admin(connection, READ_BUDGET_S) as admin:
         for topic in stream.source_topics:
             try:
                 admin.topic_partitions([topic])
@@ -270,7 +270,7 @@ class Reports:
 
         return looked
 
-    def tell(self, window: Window) -> None:
+    def tell(self, window: ReportWindow) -> None:
         """Observe the outputs: a materialization would tell assets downstream that their data is complete."""
         _say(self._context, self._stream, window)
         if window.batches:
@@ -280,11 +280,11 @@ class Reports:
         else:
             first = self._stream.outputs[0].key
             self._context.log_event(dg.AssetObservation(first, metadata=_idle(self._stream, window)))
-        for observed in input_lags(self._stream.spec, window.lags):
+        for observed in input_lags(self._stream.spec, window.lags, time.time()):
             self._context.log_event(observed)
         self.complete(window)
 
-    def complete(self, window: Window) -> None:
+    def complete(self, window: ReportWindow) -> None:
         """Materialize the windows of event time that the watermark has passed, if the stream declares any."""
         windows = self._stream.complete
         if self._first_ms is None:
@@ -299,7 +299,7 @@ class Reports:
             self._reported = (name,)
 
 
-def _say(context: dg.AssetExecutionContext, stream: Stream, window: Window) -> None:
+def _say(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow) -> None:
     counts = window.records_of(stream.topics)[1:]
     others = [f"{count:,} to {topic}" for topic, count in zip(stream.topics[1:], counts, strict=True)]
     context.log.info("; ".join([window.sentence(), *others]))
@@ -310,7 +310,7 @@ def _say(context: dg.AssetExecutionContext, stream: Stream, window: Window) -> N
         )
 
 
-def _metadata(stream: Stream, window: Window) -> dict[dg.AssetKey, Metadata]:
+def _metadata(stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadata]:
     """Return, for each output, the numbers to plot and the table of batches."""
     rows = [
         dg.TableRecord(
@@ -335,12 +335,12 @@ def _metadata(stream: Stream, window: Window) -> dict[dg.AssetKey, Metadata]:
     return found
 
 
-def _idle(stream: Stream, window: Window) -> Metadata:
+def _idle(stream: Stream, window: ReportWindow) -> Metadata:
     """Return the numbers of the first output in a window without a batch."""
     return {**window.plots(0), **_totals(stream, window)[0]}
 
 
-def _totals(stream: Stream, window: Window) -> list[Metadata]:
+def _totals(stream: Stream, window: ReportWindow) -> list[Metadata]:
     """Return, for each output, the records since the stream's first start."""
     totals = window.totals_of(stream.topics)
     if totals is None or window.counted is None:

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dagster_exactly_once.resources.spark import kafka_source_options
-from dagster_exactly_once.streaming.spans import Span, Spans, from_start, worth_reading
+from dagster_exactly_once.streaming.spans import OffsetSpan, Spans, from_start, worth_reading
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: For each look at the brokers.
-LOOK_BUDGET_S = 20.0
+#: For each query of the brokers.
+READ_BUDGET_S = 20.0
 
-#: If records carry the time of writing, the first few offsets hold the one to find; otherwise each further look goes
+#: If records carry the time of writing, the first few offsets hold the one to find; otherwise each further query goes
 #: ten times as far.
-FIRST_LOOK = 100_000
+FIRST_OFFSETS = 100_000
 
 
 def read_input(spark: SparkSession, connection: Connection, topic: str, spans: Spans) -> DataFrame:
@@ -45,17 +45,17 @@ def first_since(spark: SparkSession, connection: Connection, topic: str, timesta
     """
     from pyspark.sql import functions as F
 
-    with Admin(connection, LOOK_BUDGET_S) as admin:
+    with Admin(connection, READ_BUDGET_S) as admin:
         marks = admin.watermarks(topic)
         since = admin.offsets_since(topic, timestamp_ms)
-    rest: Spans = worth_reading({p: Span(w.low, w.last_stable) for p, w in marks.items()}, since)
-    ends, found, step = {p: span.end for p, span in rest.items()}, dict[int, int](), FIRST_LOOK
+    rest: Spans = worth_reading({p: OffsetSpan(w.low, w.last_stable) for p, w in marks.items()}, since)
+    ends, found, step = {p: span.end for p, span in rest.items()}, dict[int, int](), FIRST_OFFSETS
     while not all(span.empty for span in rest.values()):
-        look = from_start(rest, step)
-        later = read_input(spark, connection, topic, look).where(F.unix_millis("timestamp") >= timestamp_ms)
+        asked = from_start(rest, step)
+        later = read_input(spark, connection, topic, asked).where(F.unix_millis("timestamp") >= timestamp_ms)
         found |= {
             r.partition: r["first"] for r in later.groupBy("partition").agg(F.min("offset").alias("first")).collect()
         }
-        rest = {p: Span(ends[p] if p in found else look[p].end, ends[p]) for p in rest}
+        rest = {p: OffsetSpan(ends[p] if p in found else asked[p].end, ends[p]) for p in rest}
         step *= 10
     return {p: found.get(p, end) for p, end in ends.items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Offsets of one partition, from ``start`` up to, not including, ``end``."""
 
     start: int
@@ -19,10 +19,10 @@ class Span(NamedTuple):
 
 
 #: By partition.
-Spans = Mapping[int, Span]
+Spans = Mapping[int, OffsetSpan]
 
 
-def worth_reading(share: Spans, since: Mapping[int, int | None]) -> dict[int, Span]:
+def worth_reading(share: Spans, since: Mapping[int, int | None]) -> dict[int, OffsetSpan]:
     """Return the part of ``share`` that can hold records from some time on.
 
     Parameters
@@ -34,10 +34,10 @@ def worth_reading(share: Spans, since: Mapping[int, int | None]) -> dict[int, Sp
     for p, span in share.items():
         first = since.get(p)
         start = span.end if first is None else min(max(span.start, first), span.end)
-        found[p] = Span(start, span.end)
+        found[p] = OffsetSpan(start, span.end)
     return found
 
 
-def from_start(spans: Spans, most: int) -> dict[int, Span]:
+def from_start(spans: Spans, most: int) -> dict[int, OffsetSpan]:
     """Return the first ``most`` offsets of each span."""
-    return {p: Span(span.start, min(span.end, span.start + most)) for p, span in spans.items()}
+    return {p: OffsetSpan(span.start, min(span.end, span.start + most)) for p, span in spans.items()}

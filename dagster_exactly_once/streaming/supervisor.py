@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 Progress = Mapping[str, Any]
 Session = TypeVar("Session")
 
-#: How often the worker looks for progress, for a request to stop, and whether its turn has come.
+#: How often the worker checks for progress, for a request to stop, and whether the query may start.
 POLL_S = 0.5
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from exactly_once.ops.words import plural
 from exactly_once.protocol.counting import OTHER
 from exactly_once.protocol.records import Count, Decision
 
@@ -21,7 +22,7 @@ BATCHES_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Batch:
+class CommittedBatch:
     """One committed batch.
 
     ``batch_ms`` is Spark's duration of the whole batch, ``sink_ms`` of reading, transforming, preparing and committing;
@@ -46,7 +47,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Window:
+class ReportWindow:
     """The period since the last window.
 
     Attributes
@@ -63,7 +64,7 @@ class Window:
         The lag on each input topic.
     """
 
-    batches: tuple[Batch, ...]
+    batches: tuple[CommittedBatch, ...]
     lag: int
     open_transactions: int
     seconds: float
@@ -122,14 +123,14 @@ class Window:
 
     def sentence(self) -> str:
         """The window in one line for the run log."""
-        state = f"{self.lag:,} offsets behind, {self.open_transactions} open transactions"
+        state = f"{plural(self.lag, 'offset')} behind, {plural(self.open_transactions, 'open transaction')}"
         if not self.batches:
             return f"no batch in {self.seconds:.0f} s; {state}"
-        batches = "1 batch" if len(self.batches) == 1 else f"{len(self.batches)} batches"
         observed = ", ".join(f"{count:,} {name}" for name, count in self.observed.items())
         total = f", {sum(self.counted.records.values()):,} in all" if self.counted else ""
         return (
-            f"batch {self.last_batch}: {self.records:,} records committed in {self.seconds:.0f} s by {batches}"
+            f"batch {self.last_batch}: {plural(self.records, 'record')} committed in {self.seconds:.0f} s by "
+            f"{plural(len(self.batches), 'batch')}"
             f"{f' ({observed})' if observed else ''}{total}; {state}"
         )
 
@@ -156,7 +157,7 @@ def committed_batches(
     decisions: Sequence[Decision],
     marked_ms: Mapping[int, int],
     progress: Mapping[int, Mapping[str, Any]],
-) -> tuple[Batch, ...]:
+) -> tuple[CommittedBatch, ...]:
     """Return the batches that Spark has committed, in order, also those whose decision the log no longer has.
 
     Parameters
@@ -176,11 +177,13 @@ def committed_batches(
     )
 
 
-def _batch(batch_id: int, decision: Decision | None, marked_ms: int | None, event: Mapping[str, Any] | None) -> Batch:
+def _batch(
+    batch_id: int, decision: Decision | None, marked_ms: int | None, event: Mapping[str, Any] | None
+) -> CommittedBatch:
     durations = event.get("durationMs") or {} if event else {}
     batch_ms = durations.get("triggerExecution")
     commit_ms = max(0, marked_ms - decision.decided_ms) if decision is not None and marked_ms is not None else None
-    return Batch(
+    return CommittedBatch(
         batch_id,
         decision.records if decision else None,
         decision.part_count if decision else None,

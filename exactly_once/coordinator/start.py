@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from exactly_once.checkpoint import batch_in_flight, check_whole, read_checkpoint
 from exactly_once.coordinator.claim import check_stream, check_write
 from exactly_once.coordinator.consent import Consent
+from exactly_once.deadline import Deadline
 from exactly_once.errors import (
     CheckpointAway,
     CheckpointRewound,
@@ -30,8 +31,9 @@ from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.protocol.planning import Batch, history_word
 from exactly_once.protocol.row_schema import Column, check_columns
+from exactly_once.protocol.spelling import did_you_mean
 
-#: For each question to a cluster that listens. A healthy one answers all of them within half a second.
+#: For each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
 LOOK_BUDGET_S = 10.0
 
 APPEND, UPDATE, COMPLETE = "append", "update", "complete"
@@ -61,13 +63,13 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
         check_columns(columns, options.topic, options.registry is not None and options.registry.frames("key"))
     if options.checkpoint:
         check_whole(options.checkpoint, options.sink_id)
+    deadline = Deadline(LOOK_BUDGET_S)
     check_doors(options.connection)
-    with Admin(options.connection, LOOK_BUDGET_S) as admin:
+    with Admin(options.connection, round(deadline.left, 1)) as admin:
         check_cluster(options, admin)
         admin.renew(LOOK_BUDGET_S)
-        if options.guarantee is Guarantee.EXACTLY_ONCE:
-            _check_rights(options, admin)
-        log = read_log(options.connection, options.sink_id, LOOK_BUDGET_S)
+        is_new = options.guarantee is Guarantee.EXACTLY_ONCE and not _check_rights(options, admin)
+        log = LogState() if is_new else read_log(options.connection, options.sink_id, LOOK_BUDGET_S)
         if batch:
             check_write(options, log)
         else:
@@ -89,6 +91,11 @@ def check_mode(output_mode: str) -> None:
         )
     if output_mode.lower() == COMPLETE:
         raise complete_refused()
+    if output_mode.lower() != APPEND:
+        raise UnsupportedMode(
+            f"output_mode={output_mode!r} is not an output mode of Spark",
+            did_you_mean(output_mode.lower(), (APPEND, UPDATE, COMPLETE)) or f"Use {APPEND}",
+        )
 
 
 def complete_refused() -> UnsupportedMode:
@@ -144,8 +151,8 @@ def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], H
         )
 
 
-def _check_rights(options: SinkOptions, admin: Admin) -> None:
-    """Make sure of the rights on the commit log, if it is there, and on the transactional ids."""
+def _check_rights(options: SinkOptions, admin: Admin) -> bool:
+    """Make sure of the rights on the commit log, if it is there, and on the transactional ids; return whether it is."""
     try:
         check_seen(admin, namespace(options.sink_id))
     except NotAuthorized as e:
@@ -155,5 +162,6 @@ def _check_rights(options: SinkOptions, admin: Admin) -> None:
     try:
         admin.topic_partitions([log])
     except UnknownTopic:
-        return  # the claim makes it, or says that it may not
+        return False  # the claim makes it, or says that it may not
     admin.check_rights(log, ("READ", "WRITE"))
+    return True

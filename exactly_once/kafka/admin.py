@@ -1,5 +1,5 @@
 """One kafka-python admin connection, with one time budget and the project's own errors: the only file that touches what
-kafka-python does not publish (tests/unit/test_kafka_python.py holds it to these names).
+kafka-python does not publish (tests/unit/kafka/test_kafka_python.py holds it to these names).
 
 What a cluster is (brokers, topics, offsets, settings) is answered here; transactions, partition leaders and consumer
 groups are functions over an :class:`Admin`, in the modules of these names.
@@ -32,7 +32,7 @@ from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, NotAuthorized, UnknownTopic
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import Cause, cause_of, check, lacking, of_admin
-from exactly_once.kafka.refusal import refusal_of
+from exactly_once.kafka.login_probe import refusal_of
 
 T = TypeVar("T")
 

@@ -1,7 +1,8 @@
 """What the error codes of Kafka's protocol mean for a part, by number: the number is the same in every client.
 
 An unlisted code is one that a retry does not change: a person has to look. So an error that nobody thought of stops a
-stream with the broker's own sentence, and is not restarted for ever.
+stream with the broker's own sentence, and is not restarted for ever. ``java/exactlyonce/Errors.java`` lets the same
+codes pass; ``tests/integration/test_java_errors.py`` compares them.
 """
 
 from __future__ import annotations
@@ -28,9 +29,6 @@ MAY_PASS = frozenset(
         74,  # FENCED_LEADER_EPOCH
         75,  # UNKNOWN_LEADER_EPOCH
         78,  # OFFSET_NOT_AVAILABLE
-        80,  # PREFERRED_LEADER_NOT_AVAILABLE
-        83,  # ELIGIBLE_LEADERS_NOT_AVAILABLE
-        84,  # ELECTION_NOT_NEEDED
         88,  # UNSTABLE_OFFSET_COMMIT
         89,  # THROTTLING_QUOTA_EXCEEDED
         100,  # UNKNOWN_TOPIC_ID: a broker that has not heard of the topic yet

@@ -267,7 +267,7 @@ class CommitLog:
             raise Fenced(
                 f"claim {token} of sink {self.sink_id!r} is superseded by {owner.title}",
                 "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take "
-                "the sink back",
+                f"the sink back. If nobody knows that owner, exactly-once log {self.sink_id} says who wrote its claim",
             )
         return self._state
 

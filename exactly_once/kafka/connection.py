@@ -20,13 +20,16 @@ from exactly_once.kafka.oauth import OAuth
 
 #: What librdkafka has to say; everything that matters also comes back as an exception.
 librdkafka_log = logging.getLogger("exactly_once.librdkafka")
+librdkafka_log.addHandler(logging.NullHandler())  # else Python prints it where a program has not set up logging
 
 #: librdkafka's default opens connections one by one, 50 ms apart, and may miss the coordinator for a further 500 ms:
 #: a new producer took 56 to 515 ms that way, and takes 6 to 16 ms with this (12 tries each, one broker).
 FAST_CONNECT = {"enable.sparse.connections": False}
 
 _JAAS = re.compile(r"""(\w+)\s*=\s*"((?:[^"\\]|\\.)*)\"""")
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+#: What ``security.protocol`` may be.
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 #: Option names (without ``kafka.``) that describe the connection; all others are the producer's.
@@ -102,10 +105,11 @@ class Connection:
         servers = o.get("bootstrap.servers", "").strip()
         if not servers:
             raise InvalidOption(
-                "kafka.bootstrap.servers is missing", "Set the option to the brokers' host:port, separated by commas"
+                "kafka.bootstrap.servers is missing, so the sink does not know which cluster it writes to",
+                "Set the option kafka.bootstrap.servers to host:port of one broker or of several, separated by commas",
             )
         protocol = o.get("security.protocol", "PLAINTEXT").upper()
-        _one_of("kafka.security.protocol", protocol, _PROTOCOLS)
+        _one_of("kafka.security.protocol", protocol, PROTOCOLS)
         mechanism = user = password = oauth = None
         if protocol.startswith("SASL"):
             mechanism = o.get("sasl.mechanism", "").upper()

@@ -33,7 +33,7 @@ from exactly_once.errors import (
     UnknownTopic,
 )
 from exactly_once.kafka.codes import MAY_PASS, OF_THE_RECORD, OF_THE_TRANSACTION
-from exactly_once.protocol.names import PartId, namespace
+from exactly_once.protocol.names import PartId, namespace, sink_of_log
 
 #: So much of a key is shown.
 KEY_SHOWN = 60
@@ -182,7 +182,9 @@ def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceEr
         )
     return BrokerUnreachable(
         f"no broker of {servers} answered within {seconds:g} s ({said})",
-        "Check kafka.bootstrap.servers, the brokers and the network; start again, unchanged, once they answer",
+        "Run exactly-once doctor on this host: it names each address that does not answer, and why. Correct "
+        "kafka.bootstrap.servers if none of them is a broker of yours. Otherwise start again, unchanged, once they "
+        "answer",
     )
 
 
@@ -243,7 +245,9 @@ def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "")
                 f"Correct the setting of the topic {topic}, or of the brokers, that the answer names",
             )
     return BrokerUnreachable(
-        f"the commit log {topic} on {servers}: {error.str()}", "Check the brokers, then start again"
+        f"the commit log {topic} on {servers}: {error.str()}",
+        f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition that "
+        "does not answer. Start again, unchanged, once it does",
     )
 
 
@@ -258,54 +262,65 @@ def of_sender(
     batch that begins with it: librdkafka does not tell which record of a batch the brokers refuse.
     """
     error: KafkaError = e.args[0]
+    said, who = _said(error), f"{name} (topic {topic!r}, first key {shown(key)})" if topic else name
     match cause_of(error):
         case Cause.TOO_LARGE:
             return InvalidRecord(
                 f"a record of this part (topic {topic!r}, key {shown(key)}, value of {len(value or b'')} bytes) is "
-                "larger than max.request.size",
+                f"larger than max.request.size: {said}",
                 "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the record "
                 "smaller",
             )
         case Cause.NO_TOPIC:
             return InvalidRecord(
-                f"a record goes to a topic or partition that does not exist ({topic or error.str()}): it never "
-                "existed, or was deleted while the stream was running",
+                f"a record goes to a topic or partition that does not exist"
+                f"{f' ({topic}, first key {shown(key)})' if topic else ''}: it never existed, or was deleted while the "
+                f"stream was running: {said}",
                 "Create the topic or partition, or correct the option or the columns that name it",
             )
         case Cause.TIMEOUT:
             return InvalidTransactionTimeout(
-                "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
-                "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers",
+                f"{who}: kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: {said}",
+                "Lower kafka.transaction.timeout.ms to transaction.max.timeout.ms, which exactly-once doctor shows, or "
+                "raise that on the brokers",
             )
         case Cause.DENIED:
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
-                return lacking(["WRITE"], topic, f"{name}: ")
+                return lacking(["WRITE"], topic, f"{who}: {said}: ")
             part = PartId.parse(name)
             prefix = f" with the prefix {namespace(part.sink_id)}" if part else ""
             return NotAuthorized(
-                f"{name}: {error.str()}",
+                f"{who}: {said}",
                 f"Grant WRITE on the transactional ids{prefix}"
                 if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 else _let_in(error.str()),
             )
         case Cause.RECORD:
             return InvalidRecord(
-                f"the brokers refuse a batch of this part (topic {topic!r}, first key {shown(key)}): {_said(error)}",
+                f"the brokers refuse a batch of this part (topic {topic!r}, first key {shown(key)}): {said}",
                 _RECORD_WAY_OUT.get(error.code(), "Correct the row, or the setting of the topic that refuses it"),
             )
         case Cause.REFUSED:
             return BrokerRefused(
-                f"{name}: the brokers refuse a request{f' for topic {topic!r}' if topic else ''}: {_said(error)}",
-                "Correct the setting that the answer names, in the options, of the topic or on the brokers",
+                f"{who}: the brokers refuse a request: {said}",
+                "Find the exception in the brokers' server.log: the answer does not name it; then look at "
+                "compression.type of the topic, and at authorizer.class.name and log.dirs of the broker"
+                if error.code() == KafkaError.UNKNOWN
+                else "Correct the setting that the answer names, in the options, of the topic or on the brokers",
                 "None of this batch is visible to a read_committed reader",
             )
-    return PrepareFailed(f"{name}: {_said(error)}", "Start the stream again once the brokers are healthy")
+    return PrepareFailed(
+        f"{who}: {said}",
+        "Start the stream again: it writes the batch anew. If it fails in the same way, exactly-once doctor --topic "
+        f"{topic or 'TOPIC'} names the partitions that lack a leader or replicas in sync",
+    )
 
 
 _RECORD_WAY_OUT = {
     KafkaError.TOPIC_EXCEPTION: "Correct the option or the column that names the topic",
-    KafkaError.INVALID_TIMESTAMP: "Correct the column 'timestamp' (a wrong time zone, or seconds for milliseconds), or "
-    "change message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic",
+    KafkaError.INVALID_TIMESTAMP: "Correct the column 'timestamp' (a wrong time zone, or seconds for milliseconds), "
+    "without one the clock of the executor's host; or change message.timestamp.before.max.ms and "
+    "message.timestamp.after.max.ms of the topic, or its message.timestamp.type",
     KafkaError.INVALID_RECORD: "Correct the row (a compacted topic takes no row without a key), or the setting of the "
     "topic that refuses it",
 }
@@ -321,15 +336,13 @@ def of_delivery(error: KafkaError, name: str, where: str, key: object, size: int
     ``size`` is its value's.
     """
     topic = where.rpartition("-")[0]
-    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return lacking(["WRITE"], topic, f"{name}: ")
     if cause_of(error) is not Cause.TOO_LARGE:
-        of_record = cause_of(error) is Cause.RECORD
-        return of_sender(KafkaException(error), name, topic if of_record else where, key)
+        no_topic = cause_of(error) is Cause.NO_TOPIC  # perhaps the partition alone
+        return of_sender(KafkaException(error), name, where if no_topic else topic, key)
     limit = "max.message.bytes" if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else "segment.bytes"
     return InvalidRecord(
         f"the brokers refuse a request of this part because it exceeds {limit} of topic {topic!r}; its largest record "
-        f"has the key {shown(key)} and a value of {size} bytes",
+        f"has the key {shown(key)} and a value of {size} bytes: {_said(error)}",
         f"Raise {limit} of topic {topic!r}, or keep both kafka.batch.size and the record below that limit",
     )
 

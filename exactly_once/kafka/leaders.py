@@ -15,7 +15,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kafka.errors import KafkaError, LeaderNotAvailableError, UnknownBrokerIdError, for_code
+from kafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    TopicAuthorizationFailedError,
+    UnknownBrokerIdError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
@@ -82,6 +89,7 @@ class _Answer(NamedTuple):
     partition: int
     failure: KafkaError | None
     open: list[Hanging]
+    producers: frozenset[int] = frozenset()
 
 
 # -- before a decision ------------------------------------------------------------------------------------------------
@@ -186,6 +194,33 @@ def _open_at(admin: Admin, topics: list[str], wanted: Callable[[Partition], bool
         return found
 
     return admin.ask(question)
+
+
+# -- where producers wrote --------------------------------------------------------------------------------------------
+
+
+class Trail(NamedTuple):
+    """The topics in which one of some producers wrote; those that this principal may not read; and those of which a
+    leader did not answer.
+    """
+
+    found: frozenset[str] = frozenset()
+    denied: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+
+
+def trail_of(admin: Admin, producer_ids: Iterable[int], topics: Sequence[str]) -> Trail:
+    """Ask the leaders of ``topics`` which of these producers wrote there, committed, aborted or open.
+
+    A leader forgets a producer that has written nothing to the partition for ``producer.id.expiration.ms`` (a day).
+    """
+    wanted = frozenset(producer_ids)
+    answers = admin.ask(lambda: _describe_producers(admin, list(topics), lambda partition: True))
+    failed = [(a.topic, a.failure) for a in answers if a.failure is not None]
+    denied = frozenset(topic for topic, e in failed if isinstance(e, TopicAuthorizationFailedError))
+    gone = frozenset(topic for topic, e in failed if isinstance(e, UnknownTopicOrPartitionError))
+    found = frozenset(a.topic for a in answers if a.producers & wanted)
+    return Trail(found, denied, frozenset(topic for topic, _ in failed) - denied - gone)
 
 
 # -- what hangs -------------------------------------------------------------------------------------------------------
@@ -356,6 +391,7 @@ def _answers(answer: Any) -> list[_Answer]:
                 for x in p.active_producers
                 if x.current_txn_start_offset >= 0
             ],
+            frozenset(x.producer_id for x in p.active_producers),
         )
         for topic in answer.topics
         for p in topic.partitions

@@ -7,6 +7,7 @@ to the high watermark, or not at all.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -33,8 +34,12 @@ _WHO_S = 5.0
 #: Of a record's key in an error. Those of batch writes have up to 415 characters.
 _KEY_SHOWN = 500
 
-#: So many records under keys that are not the sink's may wait for their tombstones: each is kept until the log's end.
-_MANY_STRAYS = 1_000
+#: Of a key that is not the sink's, and of its value.
+_STRAY_SHOWN = 100
+
+#: So many keys that are not the sink's may wait for their tombstones: some 20 MB. A program that takes the log for its
+#: own topic writes thousands within a second, and tombstones must be a way back from them.
+_MANY_STRAYS = 100_000
 
 #: A commit log is this partition of its topic; a topic with more has nothing in the others.
 PARTITION = 0
@@ -120,23 +125,40 @@ class _Latest:
 
     def __init__(self) -> None:
         self._by_key: dict[bytes | str | None, Message] = {}
-        self._strays: set[bytes | str | None] = set()
+        self._strays: dict[bytes, str] = {}  # a digest of the key -> where it is
 
     def take(self, message: Message) -> None:
-        key = message.key()
-        self._by_key.pop(key, None)
-        self._strays.discard(key)
-        if message.value() is None:
+        key, text = message.key(), _text(message.key())
+        if is_own_key(text):
+            self._by_key.pop(key, None)
+            if message.value() is not None:
+                self._by_key[key] = message
             return
-        self._by_key[key] = message
-        if not is_own_key(_text(key)):
-            self._strays.add(key)
+        digest = blake2b(key.encode() if isinstance(key, str) else key or b"", digest_size=16).digest()
+        self._strays.pop(digest, None)
+        if (value := message.value()) is not None:
+            where = f"at offset {message.offset()} under the key {text[:_STRAY_SHOWN]!r}"
+            self._strays[digest] = f"{value[:_STRAY_SHOWN]!r} {where}"
             if len(self._strays) > _MANY_STRAYS:
-                raise _damaged(message, f"the commit log holds more than {_MANY_STRAYS:,} strange records")
+                raise self._stray(message.topic() or "")
 
     def entries(self, sink_id: str) -> list[Entry]:
         """In the order of the log."""
+        if self._strays:
+            raise self._stray(commit_log_topic(sink_id))
         return [_entry(message, sink_id) for message in self._by_key.values()]
+
+    def _stray(self, topic: str) -> CommitLogDamaged:
+        first = next(iter(self._strays.values()))
+        many = (
+            f"{len(self._strays):,} keys" if len(self._strays) <= _MANY_STRAYS else f"more than {_MANY_STRAYS:,} keys"
+        )
+        then = ", and wait until the brokers have compacted the topic" if len(self._strays) > _MANY_STRAYS else ""
+        return CommitLogDamaged(
+            f"the commit log {topic} holds records under {many} that no sink uses, the first {first}",
+            "Stop the program that wrote them: only the sink may write here. Then drop them: "
+            f"exactly-once log {sink_of_log(topic)} --drop-foreign{then}",
+        )
 
 
 def _entry(message: Message, sink_id: str) -> Entry:
@@ -145,15 +167,21 @@ def _entry(message: Message, sink_id: str) -> Entry:
     try:
         record = decode(message.value() or b"", dict(message.headers() or ()))
     except CommitLogDamaged as e:
-        if "newer version" in e.what:
-            raise
-        raise _damaged(message, e.what) from None
+        if "newer version" not in e.what:
+            raise _damaged(message, sink_id, e.what) from None
+        raise CommitLogDamaged(
+            f"{e.what}: the record at offset {message.offset()} of {message.topic()}",
+            f"{e.way_out}. If no newer version was ever in use, somebody else wrote the record: exactly-once log "
+            f"{sink_id} says who, and how to undo it",
+        ) from None
     try:
         check_own(record, sink_id)
     except ValueError as e:
-        raise _damaged(message, f"the commit log holds a record that no driver of this sink wrote ({e})") from None
+        what = f"the commit log holds a record that no driver of this sink wrote ({e})"
+        raise _damaged(message, sink_id, what) from None
     if _text(message.key()) != key_of(record):
-        raise _damaged(message, f"the commit log holds a record that belongs under the key {key_of(record)!r}")
+        what = f"the commit log holds a record that belongs under the key {key_of(record)!r}"
+        raise _damaged(message, sink_id, what)
     return Entry(record, message.offset() or 0, timestamp_ms)
 
 
@@ -161,17 +189,12 @@ def _text(key: bytes | str | None) -> str:
     return key.decode(errors="replace") if isinstance(key, bytes) else key or ""
 
 
-def _damaged(message: Message, what: str) -> CommitLogDamaged:
-    raw = message.key()
-    key = _text(raw) if raw is not None else None
-    if key is not None and not is_own_key(key):
-        then = f"Then write a tombstone (a null value) for the key {key[:_KEY_SHOWN]!r}"
-    else:
-        sink_id = sink_of_log(message.topic() or "")
-        then = f"Then put the record before it in force again: exactly-once log {sink_id} --undo {message.offset()}"
+def _damaged(message: Message, sink_id: str, what: str) -> CommitLogDamaged:
+    key = _text(message.key())[:_KEY_SHOWN]
     return CommitLogDamaged(
-        f"{what}, at offset {message.offset()} of {message.topic()} under the key {key and key[:_KEY_SHOWN]!r}",
-        f"Stop the program that wrote this record: only the sink may write here. {then}",
+        f"{what}, at offset {message.offset()} of {message.topic()} under the key {key!r}",
+        "Stop the program that wrote this record: only the sink may write here. Then put the record before it in force "
+        f"again: exactly-once log {sink_id} --undo {message.offset()}",
     )
 
 
@@ -201,5 +224,6 @@ def timed_out(topic: str, deadline: Deadline) -> BrokerUnreachable:
     """The error of a log whose brokers are silent."""
     return BrokerUnreachable(
         f"the commit log {topic} did not answer within {deadline.seconds:g} s",
-        "Check the brokers, and start again when they answer",
+        f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition that "
+        "does not answer. Start again, unchanged, once it does",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import CommitLogDamaged, ExactlyOnceError
@@ -55,13 +55,15 @@ def _search(admin: Admin, logs: list[str], query_id: str, deadline: Deadline) ->
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 20,
             "logger": librdkafka_log,
         }
     )
     waiting, found = set(logs), None
     try:
-        consumer.assign([TopicPartition(log, PARTITION, OFFSET_BEGINNING) for log in logs])
+        # from offset 0: a named beginning is looked up, and the client waits for 500 ms until it knows the leader
+        consumer.assign([TopicPartition(log, PARTITION, 0) for log in logs])
         while waiting and not deadline.over:
             message = consumer.poll(0.1)
             if message is None:

@@ -61,7 +61,7 @@ class Columns:
             sender.send(topic, key, value, partition, headers, timestamp_ms)
 
     def _topics(self, batch: pa.RecordBatch) -> Iterator[str]:
-        """The topic of each row, all of them checked before the first row is sent."""
+        """The topic of each row, all of them checked before the first row of the Arrow batch is sent."""
         if self.topic is not None:
             return repeat(self.topic, batch.num_rows)
         column = _binary(batch, "topic")

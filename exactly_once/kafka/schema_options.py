@@ -74,7 +74,7 @@ class Registry:
         if unknown := [o for o in ours if o not in known]:
             raise InvalidOption(
                 f"{unknown[0]} is not an option of this sink",
-                f"{did_you_mean(unknown[0], known)}Use one of {', '.join(sorted(known))}",
+                did_you_mean(unknown[0], known) or f"Use one of {', '.join(sorted(known))}",
             )
         url = options.get("schema.registry.url", "").strip()
         if not url:

@@ -18,8 +18,8 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.digest_scope import CHOOSE, MIXED, NOW, PLAIN, Headers, form_of, place_of
 from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.late import LateCheck
+from exactly_once.kafka.login_probe import reason_of
 from exactly_once.kafka.open_transaction import OPEN_BUDGET_S, OpenTransaction
-from exactly_once.kafka.refusal import reason_of
 from exactly_once.kafka.sender import Sender
 from exactly_once.protocol.records import Extent, PreparedTransaction
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.processes import Frozen
-from exactly_once.protocol.life import Life
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, commit_log_id
+from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import KAFKA, WRITE, Claim, Completed, Decision, PreparedTransaction
 
 _COMMITTING = ("PrepareCommit", "CompleteCommit")
@@ -86,10 +86,10 @@ class OpenTransaction:
 class PendingPart:
     """One handle of an unproven decision, and its state according to its coordinator.
 
-    ``state`` is its :class:`~exactly_once.protocol.life.Life`: ``decided`` (still open), ``committed`` or ``lost``; or
-    ``unknown`` (the coordinator forgot the id, or uses it for another transaction). In an output other than Kafka it is
-    ``unasked``: only a start of the stream, or a recovery that has this output, can ask it. There, ``transactional_id``
-    is the part's name.
+    ``state`` is its :class:`~exactly_once.protocol.part_state.PartState`: ``decided`` (still open), ``committed`` or
+    ``lost``; or ``unknown`` (the coordinator forgot the id, or uses it for another transaction). In an output other
+    than Kafka it is ``unasked``: only a start of the stream, or a recovery that has this output, can ask it. There,
+    ``transactional_id`` is the part's name.
     """
 
     transactional_id: str
@@ -306,10 +306,10 @@ def state_of(handle: PreparedTransaction, decision: Decision, described: Descrip
     if described is None or not _is(handle, decision, described):
         return "unknown"
     if described.state == "Ongoing":
-        return Life.DECIDED
+        return PartState.DECIDED
     if described.state in _COMMITTING:
-        return Life.COMMITTED
-    return Life.LOST if described.state in _ABORTING else "unknown"
+        return PartState.COMMITTED
+    return PartState.LOST if described.state in _ABORTING else "unknown"
 
 
 def _is(handle: PreparedTransaction, decision: Decision, described: Description) -> bool:

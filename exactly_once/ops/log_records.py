@@ -1,7 +1,8 @@
 """The records of a commit log one by one, with their writers, and the way back from one that the sink did not write.
 
 Whoever may write to the topic of a commit log can forge a record. A forged decision of a later batch, for example, has
-every start refused. :func:`undo` puts the record of the same key before it in force again.
+every start refused. :func:`undo` puts the record of the same key before it in force again, and :func:`drop_foreign`
+takes away what is under keys that no sink uses.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from exactly_once.kafka.transactions import ids_of
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
-from exactly_once.protocol.records import ACCEPTED, Aborted, Claim, Completed, Decision, Record
+from exactly_once.protocol.records import ACCEPTED, Aborted, Claim, Completed, Decision, Record, is_own_key
 
 #: For looking at the log, and for writing to it.
 BUDGET_S = 30.0
@@ -35,7 +36,7 @@ class Logged:
     ----------
     offset, timestamp_ms
         Its place, and the brokers' time of its write.
-    key : str
+    key : bytes
         Its key in compaction; the last record of a key is in force.
     record : Record or None
         None for a tombstone, and for what is no record of a sink.
@@ -47,7 +48,7 @@ class Logged:
 
     offset: int
     timestamp_ms: int
-    key: str
+    key: bytes
     record: Record | None
     producer_id: int
     writer: str | None
@@ -57,6 +58,11 @@ class Logged:
     def is_of(self, sink_id: str) -> bool:
         """Return whether the sink's own producer wrote it."""
         return self.writer == commit_log_id(sink_id)
+
+    @property
+    def key_text(self) -> str:
+        """The key, as far as it is text."""
+        return self.key.decode(errors="replace")
 
     @property
     def title(self) -> str:
@@ -106,9 +112,8 @@ def _logged(batch: Batch, raw: Any, writers: dict[int, str]) -> Logged:
             record = decode(raw.value, dict(headers))
         except CommitLogDamaged:
             record = None
-    key = (raw.key or b"").decode(errors="replace")
     writer = writers.get(batch.producer_id)
-    return Logged(raw.offset, raw.timestamp, key, record, batch.producer_id, writer, raw.value, headers)
+    return Logged(raw.offset, raw.timestamp, raw.key or b"", record, batch.producer_id, writer, raw.value, headers)
 
 
 def in_force(records: list[Logged]) -> list[Logged]:
@@ -147,8 +152,22 @@ def undo(connection: Connection, sink_id: str, offset: int, force: str | None = 
     found = log_records(connection, sink_id)
     wrong, before = find(found, offset, sink_id)
     check_undo(sink_id, wrong, before, force)
-    _write(connection, sink_id, wrong, before)
+    _write(connection, sink_id, [(wrong.key, before)])
     return Undone(wrong, before)
+
+
+def drop_foreign(connection: Connection, sink_id: str) -> list[Logged]:
+    """Write a tombstone for each key in force that no sink uses; return the records that are no longer in force. The
+    sink's own records stay. A driver that is alive goes on, as after :func:`undo`.
+
+    Raises
+    ------
+    BrokerUnreachable, BrokerRefused, NotAuthorized, UnknownTopic
+    """
+    found = [r for r in in_force(log_records(connection, sink_id)) if not is_own_key(r.key_text)]
+    if found:
+        _write(connection, sink_id, [(r.key, None) for r in found])
+    return found
 
 
 def find(records: list[Logged], offset: int, sink_id: str) -> tuple[Logged, Logged | None]:
@@ -163,7 +182,7 @@ def find(records: list[Logged], offset: int, sink_id: str) -> tuple[Logged, Logg
     if same[-1] is not wrong:
         raise InvalidOption(
             f"the record at offset {offset} of {topic} is not in force: the one at offset {same[-1].offset} has the "
-            f"same key {wrong.key!r}",
+            f"same key {wrong.key_text!r}",
             "Undo the record that is in force, or nothing",
         )
     earlier = [r for r in same[:-1] if r.value is not None]
@@ -183,15 +202,16 @@ def check_undo(sink_id: str, wrong: Logged, before: Logged | None, force: str | 
         )
     if before is None and wrong.record is not None and not isinstance(wrong.record, Claim):
         raise Refused(
-            f"the log has no record under the key {wrong.key!r} before {wrong.title} at offset {wrong.offset}: there "
-            "was none, or compaction has removed it",
+            f"the log has no record under the key {wrong.key_text!r} before {wrong.title} at offset {wrong.offset}: "
+            "there was none, or compaction has removed it",
             "Find out first whether the output holds a batch that was decided under this key, by its rows or by the "
             "consumer group of the sink",
             phrase=phrase,
         )
 
 
-def _write(connection: Connection, sink_id: str, wrong: Logged, before: Logged | None) -> None:
+def _write(connection: Connection, sink_id: str, records: list[tuple[bytes, Logged | None]]) -> None:
+    """Write under each key what a record holds, or a tombstone, in one transaction of the log's own producer."""
     topic = commit_log_topic(sink_id)
     producer = Producer(
         {
@@ -199,14 +219,16 @@ def _write(connection: Connection, sink_id: str, wrong: Logged, before: Logged |
             **FAST_CONNECT,
             "transactional.id": commit_log_id(sink_id),
             "message.max.bytes": LARGEST_RECORD_BYTES,
+            "queue.buffering.max.messages": 2 * len(records) + 1_000,  # all of them may wait at once
             "logger": librdkafka_log,
         }
     )
     try:
         producer.init_transactions(BUDGET_S)
         producer.begin_transaction()
-        value, headers = (before.value, list(before.headers)) if before else (None, [])
-        producer.produce(topic, value, wrong.key, partition=PARTITION, headers=headers)
+        for key, record in records:
+            value, headers = (record.value, list(record.headers)) if record else (None, [])
+            producer.produce(topic, value, key, partition=PARTITION, headers=headers)
         producer.commit_transaction(BUDGET_S)
     except KafkaException as e:
         raise of_commit_log(e, topic, connection.bootstrap_servers, namespace(sink_id)) from e

@@ -24,7 +24,8 @@ AliveOf = Callable[[Claim], bool | None]
 _SAME_START_S = 2.0
 
 #: A process in a system call that cannot be interrupted waits for a disk, for milliseconds. One that has not run for as
-#: long as this hangs there.
+#: long as this hangs there. Only the main thread counts: a slow disk holds one of the many threads of a healthy JVM for
+#: longer, and a process whose main thread works takes messages, so that nobody need kill it.
 _STUCK_AFTER_S = 1.0
 
 
@@ -33,7 +34,7 @@ class State(Enum):
 
     RUNS = "running"
     STOPPED = "stopped by a signal"
-    STUCK = "stuck in the kernel"
+    STUCK = "stuck in the kernel"  # with its main thread
     GONE = "gone"
 
     @property

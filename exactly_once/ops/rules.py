@@ -132,7 +132,7 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
             force,
             _losing(decided),
             f"the transaction of {transaction.transactional_id} is decided ({name_of(decided.decision)}, "
-            f"{decided.handle.records} records); aborting it would lose them",
+            f"{_count(decided.handle.records)}); aborting it would lose them",
             "Commit the transaction, start the stream, or run the recovery: each commits the transaction",
         )
     return decided

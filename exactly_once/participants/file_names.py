@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 from reprlib import repr as shortened
 
-from exactly_once.errors import CommitLogDamaged
 from exactly_once.participant import PartName
 from exactly_once.protocol.records import PreparedPart
+from exactly_once.protocol.untrusted import forged
 
 STAGING = "_staging"
 
@@ -44,10 +44,7 @@ def file_of(handle: PreparedPart) -> str:
     file = handle.data.get("file")
     if isinstance(file, str) and part_of(file) == handle.name and PartName.parse(handle.name):
         return file
-    raise CommitLogDamaged(
-        f"the handle of {handle.name!r} names the file {shortened(file)}, which is not that part's",
-        "Find out what other than the sink writes to its commit log, and stop it",
-    )
+    raise forged(handle.name, f"names the file {shortened(file)}, which is not that part's")
 
 
 def directory_of(handles: Sequence[PreparedPart]) -> str:

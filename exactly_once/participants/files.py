@@ -34,8 +34,8 @@ from exactly_once.errors import (
 )
 from exactly_once.failpoints import reach
 from exactly_once.participant import Found, Participant, PartName, Scope
-from exactly_once.participants.file_looks import found_files
 from exactly_once.participants.file_names import BATCH, IDENTITY, STAGING, directory_of, file_of, part_of
+from exactly_once.participants.file_visible import found_files
 from exactly_once.participants.file_writer import FileWriter, Format
 from exactly_once.participants.stores import Store, store_of
 from exactly_once.protocol.records import PreparedPart
@@ -183,7 +183,9 @@ class FileParticipant(Participant[PreparedPart]):
             yield
         except OSError as e:
             raise Unfinished(
-                f"{self.name}: I/O on {self.url} failed ({e})", "Start the stream (or the recovery) again", safe
+                f"{self.name}: I/O on {self.url} failed ({e})",
+                f"Make sure that {self.url} is mounted and writable, and has room; then start the stream again",
+                safe,
             ) from e
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from exactly_once.errors import ExactlyOnceError, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.survey import UNCLEAN_ELECTION, may_elect_uncleanly
+from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, may_elect_uncleanly
 from exactly_once.kafka.transactions import end_txn_version
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.protocol.names import namespace

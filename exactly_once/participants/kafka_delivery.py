@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
+from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.rows import Columns
 from exactly_once.kafka.sender import AcknowledgedSender, UnacknowledgedSender
 from exactly_once.options import Guarantee, SinkOptions
@@ -46,16 +48,31 @@ class _DeliveredPart(PartWriter[PreparedTransaction]):
         self._sender = AcknowledgedSender(options.connection, options.producer, name) if waits else _lasting(options)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        self._columns.send(rows, self._sender)
+        with _visible_at_once(self._options.guarantee):
+            self._columns.send(rows, self._sender)
 
     def pre_commit(self) -> None:
-        if isinstance(self._sender, UnacknowledgedSender):
-            self._sender.serve()
-        else:
-            self._sender.flush(self._options.delivery_timeout_s)
+        with _visible_at_once(self._options.guarantee):
+            if isinstance(self._sender, UnacknowledgedSender):
+                self._sender.serve()
+            else:
+                self._sender.flush(self._options.delivery_timeout_s)
 
     def abort(self) -> None:
         pass
+
+
+@contextmanager
+def _visible_at_once(guarantee: Guarantee) -> Iterator[None]:
+    """Raise the errors of the block with what is true without transactions; ``Ticket.java`` says the same."""
+    try:
+        yield
+    except ExactlyOnceError as e:
+        told = e.with_safe(
+            "Records of this batch that were sent before may be visible: this sink's guarantee is "
+            f"{guarantee.value}, and the next start writes the batch again"
+        )
+        raise told.with_traceback(e.__traceback__) from e.__cause__
 
 
 _unacknowledged: dict[str, UnacknowledgedSender] = {}

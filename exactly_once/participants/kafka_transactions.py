@@ -138,8 +138,8 @@ def _expiring(
         if took_ms < limit_ms(proposal.timeout_ms):
             return Expiring(
                 why,
-                "Start the stream (or the write) again; if the error repeats, find out which operator or "
-                "application ends transactions with this id",
+                "Start the stream (or the write) again. If the error repeats, another program or a person ends "
+                f"transactions of this id: exactly-once transactions explain {h.transactional_id} shows its state",
             )
         why = f"{why}, {took_ms / 1000:.1f} s after the batch was planned"
     longest = admin.renew(LEADERS_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
@@ -206,7 +206,8 @@ def commit_transactions(
             f"{len(waiting)} of {len(by_id)} transactions were not proven committed within {budget_s:g} s, "
             f"{waiting[0].transactional_id} among them (the brokers did not answer, or have yet to write the end "
             "markers)",
-            "Start the stream (or the recovery) again when the brokers answer, before the transactions time out",
+            f"Once the brokers answer, start the stream again, or run exactly-once recover {sink_id}. Do it before the "
+            "transactions time out: after that, only a start of the stream can write these rows (EO-LOST)",
         )
     if unknown := [by_id[i] for i, fate in ended.items() if fate is Fate.UNKNOWN]:
         raise Expired(

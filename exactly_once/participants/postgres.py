@@ -23,7 +23,6 @@ import pyarrow as pa
 from exactly_once.deadline import Deadline
 from exactly_once.digest import RowDigest
 from exactly_once.errors import (
-    CommitLogDamaged,
     DatabaseUnusable,
     Expired,
     InvalidOption,
@@ -34,6 +33,7 @@ from exactly_once.errors import (
 from exactly_once.participant import Found, Participant, PartName, PartWriter, Scope
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import PreparedPart
+from exactly_once.protocol.untrusted import forged
 
 try:
     import psycopg
@@ -41,7 +41,7 @@ try:
 
     from exactly_once.participants import postgres_session as server
     from exactly_once.participants.postgres_checks import refuse
-    from exactly_once.participants.postgres_looks import fate_of, found_rows
+    from exactly_once.participants.postgres_visible import fate_of, found_rows
 except ImportError as e:
     raise InvalidOption(
         f"the PostgreSQL participant needs psycopg, which cannot be imported here ({e})",
@@ -220,10 +220,7 @@ def _check(handle: PreparedPart) -> None:
     texts = all(isinstance(data.get(name), str) for name in ("gid", "xid", "database", "timeline"))
     if texts and data["gid"] == handle.name and PartName.parse(handle.name) and _XID.fullmatch(str(data["xid"])):
         return
-    raise CommitLogDamaged(
-        f"the handle of {handle.name!r} holds {shortened(dict(data))}, which is not that part's transaction",
-        "Find out what other than the sink writes to its commit log, and stop it",
-    )
+    raise forged(handle.name, f"holds {shortened(dict(data))}, which is not that part's transaction")
 
 
 def session_name(part: PartName) -> str:

@@ -59,8 +59,8 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
                 f"the checkpoint is at batch {batch.batch_id}, but sink {sink_id!r} has no decision of query "
                 f"{batch.query_id}: the commit log was deleted, or the checkpoint comes from another sink",
                 "If this query never wrote with this sink id (a switch from another sink), set the option "
-                f"sink.adopt={history_word(batch)} for one start. If the commit log was lost, first make sure that the "
-                f"output does not already hold batch {batch.batch_id}",
+                f"sink.adopt={history_word(batch)} for one start, which writes the batch. If the commit log was lost, "
+                f"first make sure that the output does not already hold batch {batch.batch_id}; then set it as well",
             )
         return Plan.WRITE
     if batch.batch_id > last.batch_id:
@@ -185,5 +185,6 @@ def check_binding(sink_id: str, owner: Claim | None, query_id: str, checkpoint: 
         f"{sink} belongs to query {bound_query}{of_checkpoint(owner.checkpoint)}, but {has}: "
         "either two queries use one sink id, or the checkpoint of the first query was deleted",
         "Give each query its own sink.id; or, if the old checkpoint is gone forever and you accept that its last rows "
-        f"may be written again, set the option sink.takeover={bound_query} for one start",
+        f"may be written again, set the option sink.takeover={bound_query} for one start. If nobody knows that query, "
+        f"exactly-once log {sink_id} says who wrote its claim, and how to undo it",
     )

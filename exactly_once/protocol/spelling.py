@@ -15,6 +15,6 @@ def meant(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the beginning of a way out: the name that was meant, "" when ``name`` looks like none of ``known``."""
+    """Return the way out: the name that was meant; "" when ``name`` looks like none of ``known``."""
     found = meant(name, known)
-    return f"Correct the name: did you mean {found}? " if found else ""
+    return f"Correct the name: did you mean {found}?" if found else ""

@@ -58,7 +58,7 @@ def too_late(sink_id: str, ticket: Ticket, state: LogState) -> ExactlyOnceError 
         return Fenced(
             f"this task of {name} runs for claim {ticket.token}, but {owner.title} has taken the sink",
             "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take the "
-            "sink back",
+            f"sink back. If nobody knows that owner, exactly-once log {sink_id} says who wrote its claim",
         )
     if aborted is not None and aborted.execution == ticket.execution:
         return PrepareFailed(

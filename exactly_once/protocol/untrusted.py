@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from reprlib import repr as shortened
 from typing import Any
 
+from exactly_once.errors import CommitLogDamaged
 from exactly_once.protocol.names import PartId, PartName
 from exactly_once.protocol.records import (
     KAFKA,
@@ -219,3 +220,13 @@ def check_own(record: Record, sink_id: str) -> None:
                 part = None
         if part is None or (part.sink_id, part.part) != (sink_id, handle.part):
             raise ValueError(f"{shortened(handle.name)} is no part {handle.part} of sink {sink_id!r}")
+
+
+def forged(part: str, how: str) -> CommitLogDamaged:
+    """The error of a decision with a handle that no task of the sink made; ``how`` follows the name of the part."""
+    name = PartName.parse(part)
+    return CommitLogDamaged(
+        f"a decision in the commit log is not the sink's: its handle of {part!r} {how}",
+        f"Stop the program that writes into the commit log; exactly-once log {name.sink_id if name else 'SINK'} names "
+        "the decision, its writer and the command that undoes it",
+    )

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from exactly_once.coordinator import start
 from exactly_once.coordinator.micro_batch import Coordinator
-from exactly_once.coordinator.weaker import DeliveryCoordinator, coordinator_of
+from exactly_once.coordinator.without_transactions import DeliveryCoordinator, coordinator_of
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
 from exactly_once.kafka.rows import Columns
 from exactly_once.kafka.schema_registry import Framing, resolve

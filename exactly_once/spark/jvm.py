@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from exactly_once.coordinator import start
 from exactly_once.coordinator.batch_write import WriteCoordinator
 from exactly_once.coordinator.micro_batch import Coordinator
-from exactly_once.coordinator.weaker import DeliveryCoordinator, coordinator_of
+from exactly_once.coordinator.without_transactions import DeliveryCoordinator, coordinator_of
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, ProtocolViolation, UnsupportedMode
 from exactly_once.failpoints import reach
 from exactly_once.kafka.schema_registry import Framing, resolve

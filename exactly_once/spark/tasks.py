@@ -20,7 +20,7 @@ from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.replay import stands_for_lost
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.spark.gather import together
+from exactly_once.spark.coalesce import together
 from exactly_once.spark.modes import check_task
 
 log = logging.getLogger(__name__)

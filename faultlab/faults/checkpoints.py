@@ -170,7 +170,7 @@ class SpoilState(_Checkpoint):
 def _before(checkpoint: CheckpointFiles, name: str, version: int) -> str:
     """The same file of the version before; "" when there is none, or Spark keeps no checksum of it.
 
-    Without checksums Spark reads an older file and notices nothing, and no sink can see that (docs/faults.md).
+    Without checksums Spark reads an older file and notices nothing, and no sink can see that (docs/lab/faults.md).
     """
     folder, kind = name.rpartition("/")[0], name.rpartition(".")[2]
     same = (n for n in checkpoint.state(version - 1) if n.rpartition("/")[0] == folder and n.endswith(f".{kind}"))

@@ -106,7 +106,7 @@ final class Child implements Coordinator {
 
     private static SinkException missing(Throwable cause) {
         return new SinkException(
-                "EO-COORDINATOR",
+                "EO-COORDINATOR-MISSING",
                 "the sink's protocol runs in Python, and `" + python() + " -m exactly_once.spark.serve` "
                         + (cause == null ? "has ended" : "cannot be started (" + cause.getMessage() + ")"),
                 "What is decided will be committed by the next start; nothing else is visible",

@@ -21,7 +21,6 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
-import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** What the tasks of an executor ask a cluster, over one connection. */
@@ -59,9 +58,9 @@ final class Cluster {
      * Asks the brokers for the number of partitions of a topic. A producer would wait for a topic that does not exist (any more), and make it
      * anew where the brokers allow that.
      *
-     * @throws SinkException when it does not exist, or this principal may not describe it
+     * @throws Exception the client's; when it does not exist, or this principal may not describe it
      */
-    int look(String topic) {
+    int look(String topic) throws Exception {
         try {
             List<TopicPartitionInfo> found = ask(admin.describeTopics(List.of(topic))
                             .topicNameValues()
@@ -71,9 +70,7 @@ final class Cluster {
             return found.size();
         } catch (Exception e) {
             led.remove(topic);
-            if (Errors.cause(e) instanceof UnknownTopicOrPartitionException unknown)
-                throw Errors.unknown(topic, unknown);
-            throw Errors.of(e, "topic '" + topic + "'");
+            throw e;
         }
     }
 

@@ -1,8 +1,10 @@
 package exactlyonce;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
+import java.security.GeneralSecurityException;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.Set;
@@ -10,16 +12,15 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.config.ConfigException;
-import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.errors.AuthenticationException;
 import org.apache.kafka.common.errors.AuthorizationException;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.errors.InvalidTxnTimeoutException;
 import org.apache.kafka.common.errors.RecordBatchTooLargeException;
 import org.apache.kafka.common.errors.RecordTooLargeException;
-import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.errors.TopicAuthorizationException;
 import org.apache.kafka.common.errors.TransactionalIdAuthorizationException;
+import org.apache.kafka.common.errors.UnknownServerException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 
 /** What a failure of Kafka's client is called, with its way out; exactly_once/kafka/errors.py says the same of Python's clients. */
@@ -33,115 +34,150 @@ final class Errors {
                     + " -v1 PBE-SHA1-3DES";
     private static final String RIGHTS = "; docs/reference.md lists all rights";
 
+    /** The codes of the protocol that may pass, as in exactly_once/kafka/codes.py, which names them, and those of a producer that is fenced. */
+    private static final Set<Integer> MAY_PASS = Set.of(
+            1, 2, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 45, 47, 48, 49, 51, 52, 56, 59, 74, 75, 78, 88, 89, 90,
+            100, 103, 105, 120);
+
+    /** What may pass and has no code, as the client itself raises it; not every release has each class. */
+    private static final Set<String> MAY_PASS_OF_THE_CLIENT = Set.of(
+            "TimeoutException", // Java's: a question took too long
+            "DisconnectException",
+            "BootstrapResolutionException",
+            "TransactionAbortedException",
+            "InterruptException",
+            "InterruptedException");
+
     /** What the brokers find wrong with a record, by the class of Kafka's exception. */
     private static final Map<String, String> OF_THE_RECORD = Map.of(
             "InvalidTopicException", "Correct the option or the column that names the topic",
             "InvalidTimestampException",
-                    "Correct the column 'timestamp' (a wrong time zone, or seconds for milliseconds), or change "
-                            + "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic",
+                    "Correct the column 'timestamp' (a wrong time zone, or seconds for milliseconds), without one the"
+                            + " clock of the executor's host; or change message.timestamp.before.max.ms and"
+                            + " message.timestamp.after.max.ms of the topic, or its message.timestamp.type",
             "InvalidRecordException",
                     "Correct the row (a compacted topic takes no row without a key), or the setting of the topic that"
                             + " refuses it");
-
-    /** What ends one transaction and not the next one, though no retry of its request may help. */
-    private static final Set<String> OF_THE_TRANSACTION = Set.of(
-            "OutOfOrderSequenceException",
-            "InvalidTxnStateException",
-            "InvalidPidMappingException",
-            "UnknownProducerIdException",
-            "TransactionCoordinatorFencedException",
-            "TransactionalIdNotFoundException",
-            "TransactionAbortableException",
-            "ProducerFencedException",
-            "InvalidProducerEpochException",
-            "TransactionAbortedException",
-            "CorruptRecordException",
-            "InterruptException",
-            "AbortableTransactionException",
-            "ApplicationRecoverableException");
 
     private Errors() {}
 
     /** Returns the error of a request of the producer (or of the question) {@code name}. */
     static SinkException of(Throwable thrown, String name) {
-        Throwable e = cause(thrown);
+        return of(cause(thrown), name, "", name);
+    }
+
+    /** @param who the name, and the topic and key of the record that failed */
+    private static SinkException of(Throwable e, String name, String topic, String who) {
+        String said = said(e);
         if (e instanceof SinkException known) return known;
-        if (e instanceof ConfigException || e instanceof InvalidConfigurationException)
+        if (mayPass(e)) return failed("EO-PREPARE", who + ": " + said, HEALTHY, e);
+        if (e instanceof ConfigException
+                || e.getClass() == InvalidConfigurationException.class
+                || e instanceof IOException // of a file that a setting names: what the network refuses is repeated
+                || e instanceof GeneralSecurityException)
             return new SinkException(
                     "EO-OPTION",
-                    "the Kafka client refuses a setting: " + said(e) + innermost(e),
+                    who + ": the Kafka client refuses a setting: " + said + innermost(e),
                     "Nothing was written",
                     "Correct the kafka.* option of that name" + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
                     e);
         if (e instanceof TopicAuthorizationException denied) {
-            String topics = String.join(", ", denied.unauthorizedTopics());
-            return failed(
-                    "EO-DENIED",
-                    name + ": this principal lacks WRITE on topic " + topics,
-                    "Grant WRITE on the topic " + topics + RIGHTS,
-                    e);
+            Set<String> unnamed = topic.isEmpty() ? Set.of() : Set.of(topic);
+            String topics =
+                    String.join(", ", denied.unauthorizedTopics().isEmpty() ? unnamed : denied.unauthorizedTopics());
+            if (!topics.isEmpty())
+                return failed(
+                        "EO-DENIED",
+                        who + ": this principal lacks WRITE on topic " + topics + ": " + said,
+                        "Grant WRITE on the topic " + topics + RIGHTS,
+                        e);
         }
         if (e instanceof TransactionalIdAuthorizationException) {
             String prefix = name.replaceFirst("^(eo:[^:]+:).*", "$1");
             return failed(
                     "EO-DENIED",
-                    name + ": " + said(e),
+                    who + ": " + said,
                     "Grant WRITE on the transactional ids with the prefix " + prefix + RIGHTS,
                     e);
         }
         if (e instanceof AuthorizationException || e instanceof AuthenticationException)
             return failed(
                     "EO-DENIED",
-                    name + ": " + said(e),
+                    who + ": " + said,
                     "Correct the credentials or renew the certificate, or grant the right that docs/reference.md lists"
                             + " under 'Rights'",
                     e);
         if (e instanceof InvalidTxnTimeoutException)
             return failed(
                     "EO-TIMEOUT",
-                    "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
+                    who + ": kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: " + said,
                     "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers",
                     e);
-        if (e instanceof ApiException && !mayPass(e))
+        // not of a record, see below: only the commit log is asked for by its name
+        if (e instanceof UnknownTopicOrPartitionException)
             return failed(
-                    "EO-BROKER-REFUSED",
-                    name + ": the brokers refuse a request: " + said(e),
-                    "Correct the setting that the answer names, in the options, of the topic or on the brokers",
+                    "EO-TOPIC",
+                    who + ": the commit log of the sink does not exist (any more): " + said,
+                    "Start the stream by hand: it says how to continue without it",
                     e);
-        return failed("EO-PREPARE", name + ": " + said(e), HEALTHY, e);
+        if (!(e instanceof KafkaException))
+            return failed(
+                    "EO-PROTOCOL",
+                    who + ": " + said,
+                    "Start the stream once more; if the error repeats, report it with the log of this task's executor",
+                    e);
+        return failed(
+                "EO-BROKER-REFUSED",
+                who + ": the brokers, or the client itself, refuse a request: " + said,
+                e instanceof UnknownServerException
+                        ? "Find the exception in the brokers' server.log: the answer does not name it; then look at"
+                                + " compression.type of the topic, and at authorizer.class.name and log.dirs of the"
+                                + " broker"
+                        : "Correct the setting that the answer names, in the options, of the topic or on the brokers",
+                e);
     }
 
-    /** Returns the error of a record for {@code topic} with this key, and a value of {@code size} bytes. */
+    /** Returns the error of a record for {@code topic} with this key; {@code size} is its value's. */
     static SinkException ofRecord(Throwable thrown, String name, String topic, byte[] key, int size) {
         Throwable e = cause(thrown);
-        String record = "(topic '" + topic + "', key " + shown(key) + ", value of " + size + " bytes)";
-        if (e instanceof RecordTooLargeException || e instanceof RecordBatchTooLargeException)
+        String record = "(topic '" + topic + "', key " + shown(key) + ")";
+        if (e instanceof RecordTooLargeException)
             return failed(
                     "EO-RECORD",
-                    "a record of this part " + record + " is too large: " + said(e),
+                    "a record of this part " + record + ", with a value of " + size + " bytes, is too large: "
+                            + said(e),
                     "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the"
                             + " record smaller",
                     e);
-        if (e instanceof UnknownTopicOrPartitionException) return unknown(topic, e);
+        if (e instanceof RecordBatchTooLargeException)
+            return failed(
+                    "EO-RECORD",
+                    "a batch that begins with a record of this part " + record + " is too large: " + said(e),
+                    "Raise segment.bytes of topic '" + topic + "', or keep both kafka.batch.size and the record below"
+                            + " that limit",
+                    e);
+        if (e instanceof UnknownTopicOrPartitionException) return unknown(topic, key, e);
         String wayOut = OF_THE_RECORD.get(e.getClass().getSimpleName());
-        if (wayOut == null
-                && e.getClass() == KafkaException.class
-                && String.valueOf(e.getMessage()).contains("one more invalid records"))
-            wayOut = OF_THE_RECORD.get("InvalidRecordException"); // of another record in its batch
         if (wayOut != null)
             return failed(
                     "EO-RECORD", "the brokers refuse a record of this part " + record + ": " + said(e), wayOut, e);
-        return of(e, name);
+        return of(e, name, topic, name + " " + record);
     }
 
     /** Returns the error of a record whose topic or partition does not exist. */
-    static SinkException unknown(String where, Throwable cause) {
+    static SinkException unknown(String where, byte[] key, Throwable cause) {
         return failed(
                 "EO-RECORD",
-                "a record goes to a topic or partition that does not exist (" + where
-                        + "): it never existed, or was deleted while the stream was " + "running",
+                "a record goes to a topic or partition that does not exist (" + where + ", key " + shown(key)
+                        + "): it never existed, or was deleted while the stream was running"
+                        + (cause == null ? "" : ": " + said(cause)),
                 "Create the topic or partition, or correct the option or the columns that name it",
                 cause);
+    }
+
+    /** Whether a record failed for another one of its batch, which the brokers refuse. */
+    static boolean isOfAnother(Throwable e) {
+        return e.getClass() == KafkaException.class && said(e).contains("because it was part of a batch");
     }
 
     /** Returns bytes of a row (a key, a topic) for an error: as text where they are text, shortened. */
@@ -174,8 +210,10 @@ final class Errors {
     }
 
     private static boolean mayPass(Throwable e) {
-        return e instanceof RetriableException
-                || OF_THE_TRANSACTION.contains(e.getClass().getSimpleName());
+        return MAY_PASS.contains((int)
+                        org.apache.kafka.common.protocol.Errors.forException(e).code())
+                || MAY_PASS_OF_THE_CLIENT.contains(e.getClass().getSimpleName())
+                || (e instanceof ConfigException && said(e).startsWith("No resolvable bootstrap urls"));
     }
 
     private static String said(Throwable e) {

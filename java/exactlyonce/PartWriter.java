@@ -63,7 +63,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         public void onCompletion(RecordMetadata record, Exception e) {
             if (part.ticket.guarantee() == Ticket.Guarantee.NONE) return;
             if (e == null) part.written.add(record);
-            else if (part.failed == null) part.failed = new Failed(e, topic, key, size);
+            else if (part.failed == null && !Errors.isOfAnother(e)) part.failed = new Failed(e, topic, key, size);
             Failpoints.reach("some-sent");
         }
     }
@@ -106,13 +106,21 @@ final class PartWriter implements DataWriter<InternalRow> {
 
     @Override
     public void write(InternalRow row) {
+        try {
+            writeRow(row);
+        } catch (SinkException e) {
+            throw ticket.told(e);
+        }
+    }
+
+    private void writeRow(InternalRow row) {
         if (ticket.plan() == Ticket.Plan.DRAIN)
             return; // its rows are read all the same: state stores commit with the last one
         if (rows.option() == null) choose(row);
-        else if (topic == null) choose(rows.option(), rows.option().getBytes(StandardCharsets.UTF_8));
+        else if (topic == null) choose(rows.option(), rows.option().getBytes(StandardCharsets.UTF_8), row);
         int to = rows.partitionOf(row);
-        if (to >= partitions && to >= (partitions = cluster().look(topic)))
-            throw Errors.unknown(topic + "-" + to, null);
+        if (to >= partitions && to >= (partitions = look(topic, rows.key().of(row))))
+            throw Errors.unknown(topic + "-" + to, rows.key().of(row), null);
         long timestamp = rows.timestampOf(row);
         Header[] headers = rows.headersOf(row);
         byte[] key = rows.key().of(row), value = rows.value().of(row);
@@ -136,15 +144,23 @@ final class PartWriter implements DataWriter<InternalRow> {
 
     private void choose(InternalRow row) {
         byte[] raw = rows.topicOf(row);
-        if (topic == null || !Arrays.equals(raw, topicBytes)) choose(rows.named(raw, row), raw);
+        if (topic == null || !Arrays.equals(raw, topicBytes)) choose(rows.named(raw, row), raw, row);
     }
 
-    private void choose(String topic, byte[] raw) {
+    private void choose(String topic, byte[] raw, InternalRow row) {
         Integer known = looked.get(topic); // once in each part: a topic may have been deleted since the last one
-        if (known == null) looked.put(topic, known = cluster().look(topic));
+        if (known == null) looked.put(topic, known = look(topic, rows.key().of(row)));
         partitions = known;
         this.topic = topic;
         topicBytes = raw;
+    }
+
+    private int look(String topic, byte[] key) {
+        try {
+            return cluster().look(topic);
+        } catch (Exception e) {
+            throw Errors.ofRecord(e, name, topic, key, 0);
+        }
     }
 
     private Cluster cluster() {
@@ -185,16 +201,27 @@ final class PartWriter implements DataWriter<InternalRow> {
         try {
             producer.send(record, new Sent(this, record.topic(), record.key(), size));
         } catch (RuntimeException e) {
+            if (Errors.cause(e) != e) settle();
             if (failed == null) failed = new Failed(e, record.topic(), record.key(), size);
         }
         if (failed != null) throw failure();
+    }
+
+    /** Waits until each record that was sent is reported: kafka-clients 3.4 (Spark 3.5) fails the transaction before it reports over which one. */
+    private void settle() {
+        try {
+            producer.flush();
+        } catch (RuntimeException e) {
+            // no more is known than that it failed
+        }
     }
 
     /** Returns the error of the first record that failed; a transaction that is too old is the reason to report. */
     private SinkException failure() {
         Failed first = failed;
         checkAge();
-        if (Errors.cause(first.error) instanceof TimeoutException) cluster.look(first.topic); // was the topic deleted?
+        if (Errors.cause(first.error) instanceof TimeoutException)
+            look(first.topic, first.key); // was the topic deleted?
         return Errors.ofRecord(first.error, name, first.topic, first.key, first.size);
     }
 
@@ -216,6 +243,14 @@ final class PartWriter implements DataWriter<InternalRow> {
 
     @Override
     public WriterCommitMessage commit() {
+        try {
+            return prepare();
+        } catch (SinkException e) {
+            throw ticket.told(e);
+        }
+    }
+
+    private Part prepare() {
         LinkedHashMap<String, Object> fields = new LinkedHashMap<>();
         fields.put("part", partition);
         fields.put("attempt", attempt);

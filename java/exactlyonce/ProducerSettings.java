@@ -50,7 +50,7 @@ final class ProducerSettings {
             Cluster.of(ticket); // reads keys and certificates
             CHECKED.add(settings);
         } catch (ConfigException e) {
-            throw Errors.of(e, ticket.sink());
+            throw Errors.of(e, "sink '" + ticket.sink() + "'");
         }
     }
 

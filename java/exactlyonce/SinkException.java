@@ -8,21 +8,38 @@ package exactlyonce;
 public final class SinkException extends IllegalArgumentException {
     private static final long serialVersionUID = 1;
 
-    /** What every failure of a task leaves true. */
+    private static final String WAY_OUT = ". What to do: ";
+
+    /** What every failure of a task leaves true under exactly_once; {@link Ticket#told} knows of the other guarantees. */
     static final String NOTHING_VISIBLE = "None of this batch is visible to a read_committed reader";
+
+    private final String safe;
 
     /** Wraps a text that Python made. */
     SinkException(String text) {
         super(text);
+        safe = "";
     }
 
-    /** Of a task, whose rows nobody sees. */
+    /** Of a task. */
     SinkException(String code, String what, String wayOut) {
         this(code, what, NOTHING_VISIBLE, wayOut, null);
     }
 
     SinkException(String code, String what, String safe, String wayOut, Throwable cause) {
-        super(code + ": " + line(what) + ". " + safe + ". What to do: " + line(wayOut) + ".", cause);
+        super(code + ": " + line(what) + ". " + safe + WAY_OUT + line(wayOut) + ".", cause);
+        this.safe = safe;
+    }
+
+    private SinkException(String text, SinkException of, String safe) {
+        super(text, of.getCause());
+        setStackTrace(of.getStackTrace());
+        this.safe = safe;
+    }
+
+    /** Returns the same error with other words on what is safe; one whose text is Python's keeps it. */
+    SinkException withSafe(String other) {
+        return new SinkException(getMessage().replace(". " + safe + WAY_OUT, ". " + other + WAY_OUT), this, other);
     }
 
     /** One line, without what a terminal would obey: Python finds the whole sentence in a trace by that. */

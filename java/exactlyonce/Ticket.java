@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Set;
 import org.apache.spark.sql.types.StructType;
 
@@ -83,6 +84,13 @@ record Ticket(
     /** Whether rows go out in transactions that the driver ends. */
     boolean isTransactional() {
         return guarantee == Guarantee.EXACTLY_ONCE;
+    }
+
+    /** Returns a task's error as it is true under this guarantee; exactly_once/participants/kafka_delivery.py says the same. */
+    SinkException told(SinkException e) {
+        if (isTransactional()) return e;
+        return e.withSafe("Records of this batch that were sent before may be visible: this sink's guarantee is "
+                + guarantee.name().toLowerCase(Locale.ROOT) + ", and the next start writes the batch again");
     }
 
     /** Whether a part with these rows is one that tasks keep. */

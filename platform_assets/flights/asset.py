@@ -3,9 +3,9 @@
 import dagster as dg
 from pydantic import Field
 
-from dagster_exactly_once.classified import classified
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import tag_run
+from dagster_exactly_once.runs.failures import classified
+from dagster_exactly_once.runs.process import tag_run
 from exactly_once.demo.departures import DEPARTURES, events
 from platform_assets.constants import (
     EVENT_TIME_TOPIC,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagster_exactly_once.checks.reader import Record
+from dagster_exactly_once.declare.origin import Record
 from platform_assets.constants import FLIGHT_DELAYS_REJECTED
 from platform_assets.report.reconcile import split
 

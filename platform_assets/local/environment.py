@@ -12,7 +12,7 @@ from pathlib import Path
 
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.local.embedded_broker import EmbeddedBroker
-from platform_assets.constants import run_dir
+from exactly_once.local.run_folder import run_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -71,7 +71,7 @@ def local_environment(fresh: str = "") -> Iterator[Environment]:
     BrokerFailed
         The embedded broker did not start.
     """
-    folder = run_dir() / fresh
+    folder = run_folder() / fresh
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:
         try:

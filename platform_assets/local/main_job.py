@@ -10,9 +10,8 @@ from typing import Any
 import dagster as dg
 from rich.console import Console
 
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import fail_dead_runs
+from dagster_exactly_once.runs.process import fail_dead_runs
 from exactly_once.demo.departures import DEPARTURES
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
@@ -23,6 +22,7 @@ from platform_assets.local.environment import Environment
 from platform_assets.local.job_process import JobProcess, running, why_failed
 from platform_assets.local.show import Bars, show_report
 from platform_assets.report.report import TOPICS, make_report
+from resources.deployment import resources
 
 #: How often a bar moves; each look costs the brokers a handful of requests.
 LOOK_EVERY_S = 1.0
@@ -134,7 +134,7 @@ class _StreamProgress:
 
     def __init__(self, kafka: KafkaTransactionalProducerFactory, environment: Environment):
         self._kafka = kafka
-        self._checkpoints = CheckpointReader(root=str(environment.folder / "checkpoints"))
+        self._checkpoints = resources(environment.folder)["checkpoints"]
         self._location = self._checkpoints.location(kafka.cluster_id(), SINK_ID)
 
     def __call__(self) -> tuple[int, int]:

@@ -22,7 +22,7 @@ import dagster as dg
 from rich.console import Console
 
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import fail_dead_runs
+from dagster_exactly_once.runs.process import fail_dead_runs
 from platform_assets.constants import CODE_LOCATION, FEED_JOB
 from platform_assets.flights.asset import create_topic
 from platform_assets.flights.names import STREAM_JOB

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster_exactly_once.checks.reader import Record
+from dagster_exactly_once.declare.origin import Record
 
 #: Examples kept for each kind of fault.
 EXAMPLES = 3

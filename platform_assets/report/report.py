@@ -19,7 +19,7 @@ from platform_assets.flights.expected import expected_delays
 from platform_assets.report.reconcile import Findings, Reconciler
 
 TOPICS = (FLIGHTS, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED)
-LOOK_BUDGET_S = 20.0
+READ_BUDGET_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def make_report(
     for topic, add in zip(TOPICS, (reconciler.add_input, reconciler.add_output, reconciler.add_rejected), strict=True):
         for record in read_committed(connection, topic, lambda count, topic=topic: on_read(topic, count)):  # type: ignore[misc]
             add(record)
-    log = read_log(connection, sink_id, LOOK_BUDGET_S)
-    with Admin(connection, LOOK_BUDGET_S) as admin:
+    log = read_log(connection, sink_id, READ_BUDGET_S)
+    with Admin(connection, READ_BUDGET_S) as admin:
         prefixes = (namespace(sink_id), FEED_TRANSACTIONAL_ID)
         under_way = [t.transactional_id for prefix in prefixes for t in list_transactions(admin, prefix, UNDER_WAY)]
         watermarks = {topic: admin.watermarks(topic) for topic in TOPICS}

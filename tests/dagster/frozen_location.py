@@ -4,10 +4,11 @@ import time
 
 import dagster as dg
 
-from dagster_exactly_once.resources.run_process import tag_run
+from dagster_exactly_once.runs.process import tag_run
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.runs.tags import TAG_STREAM
 from dagster_exactly_once.sensors.liveness import liveness_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy
-from dagster_exactly_once.sensors.stream import TAG_STREAM, StreamSpec
 
 
 def spec(name: str) -> StreamSpec:

@@ -5,7 +5,7 @@ import time
 from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.sensors.stream import TAG_RESTART_OF
+from dagster_exactly_once.runs.tags import TAG_RESTART_OF
 from exactly_once.kafka.commit_log import read_log
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from tests.support import oracle

@@ -9,7 +9,7 @@ import sys
 import dagster as dg
 import pytest
 
-from dagster_exactly_once.config import ANOTHER_SINK
+from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from tests.dagster.conftest import ROOT

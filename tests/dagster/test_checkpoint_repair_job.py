@@ -8,12 +8,12 @@ import psutil
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_exactly_once.config import ANOTHER_SINK
+from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import REPAIR_OP
 from dagster_exactly_once.recovery import steps
 from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
-from dagster_exactly_once.resources.run_process import tag_run
-from dagster_exactly_once.sensors.history import classify
+from dagster_exactly_once.runs.history import classify
+from dagster_exactly_once.runs.process import tag_run
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.commit_log import CommitLog, read_log

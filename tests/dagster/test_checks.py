@@ -158,8 +158,8 @@ def test_before_the_first_start_a_check_says_that_the_stream_never_ran(stream):
 @pytest.mark.parametrize("servers", ["", "127.0.0.1:1"])
 def test_brokers_that_are_away_or_unknown_turn_nothing_red(stream, monkeypatch, servers):
     """They did on a fresh installation: "Execution failed" on every check, for as long as the next ten minutes."""
-    monkeypatch.setattr(definitions, "LOOK_BUDGET_S", 1.0)
-    monkeypatch.setattr("dagster_exactly_once.streaming.location.LOOK_BUDGET_S", 1.0)
+    monkeypatch.setattr(definitions, "READ_BUDGET_S", 1.0)
+    monkeypatch.setattr("dagster_exactly_once.resources.location.READ_BUDGET_S", 1.0)
     monkeypatch.setattr(stream, "servers", servers)
     found = stream.checks()
     assert failed(found) == dict.fromkeys(NAMES, "WARN"), found

@@ -5,10 +5,10 @@ import socket
 import dagster as dg
 import pytest
 
-from dagster_exactly_once.config import ANOTHER_SINK
+from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import HANGING_JOB, HANGING_OP
 from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
-from dagster_exactly_once.sensors.history import classify
+from dagster_exactly_once.runs.history import classify
 from exactly_once.deadline import Deadline
 from exactly_once.kafka import leaders
 from exactly_once.kafka.admin import Admin

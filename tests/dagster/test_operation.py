@@ -9,7 +9,7 @@ import pytest
 from dagster_exactly_once.checks.reader import read_committed
 from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
+from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.checkpoint import read_checkpoint
 from exactly_once.kafka.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from dagster_exactly_once.sensors.stream import TAG_RESTART_OF
+from dagster_exactly_once.runs.tags import TAG_RESTART_OF
 from exactly_once.kafka.commit_log import read_log
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from tests.dagster.conftest import ROOT, Site

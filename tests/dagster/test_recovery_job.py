@@ -13,17 +13,17 @@ import pytest
 import yaml
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_exactly_once.config import ANOTHER_SINK
+from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import MEMORY, RECOVERY_OP
 from dagster_exactly_once.recovery import steps
 from dagster_exactly_once.recovery.job import recovery_job
-from dagster_exactly_once.recovery.work import UNKNOWN_SINKS, Registry
-from dagster_exactly_once.resources.operator import operator_of
-from dagster_exactly_once.resources.run_process import TAG_SINK, tag_run
+from dagster_exactly_once.recovery.work import UNKNOWN_SINKS, SinkRegistry
 from dagster_exactly_once.resources.transactions import TransactionAdmin
-from dagster_exactly_once.sensors.gate import Wish, recovery_request
-from dagster_exactly_once.sensors.history import History, classify
-from dagster_exactly_once.sensors.stream import TAG_RECOVERS, TAG_RESTART_OF, TAG_STREAM
+from dagster_exactly_once.runs.history import StreamHistory, classify
+from dagster_exactly_once.runs.operator import operator_of
+from dagster_exactly_once.runs.process import tag_run
+from dagster_exactly_once.runs.tags import TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
+from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, recovery_request
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.transactions import describe, end_one, end_txn_version
@@ -298,7 +298,7 @@ def test_a_wish_for_a_restart_is_left_for_the_sensor(instance, dead):
     """The job must not launch the stream itself: a recovery that runs twice would start it twice."""
     spec = replace(flight_delays.spec, sink_id=dead.sink_id)
     resources = {"transactions": TransactionAdmin.from_environment(), MEMORY: dg.mem_io_manager}
-    job = dg.Definitions(jobs=[recovery_job(Registry([spec]))], resources=resources).resolve_job_def(
+    job = dg.Definitions(jobs=[recovery_job(SinkRegistry([spec]))], resources=resources).resolve_job_def(
         "exactly_once_recovery"
     )
     failed = create_run_for_test(
@@ -322,6 +322,6 @@ def test_one_recovery_at_a_time_is_a_limit_of_the_queue():
     """dagster.yaml limits the tag; without it on what a sensor asks for the limit would limit nothing."""
     settings = yaml.safe_load((ROOT / "dagster.yaml").read_text())
     limits = {limit["key"]: limit["limit"] for limit in settings["concurrency"]["runs"]["tag_concurrency_limits"]}
-    request = recovery_request(flight_delays.spec, History(0.0), Wish("incident", "cause"))
+    request = recovery_request(flight_delays.spec, StreamHistory(0.0), RecoveryNeed("incident", "cause"))
     assert limits[TAG_RECOVERS] == 1 and request.tags[TAG_RECOVERS] == SINK_ID
     assert settings["run_coordinator"]["config"]["dequeue_interval_seconds"] == 1

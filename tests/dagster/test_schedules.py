@@ -13,8 +13,7 @@ from dagster_exactly_once.checks.schedule import due
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_MACHINE, TAG_PID
-from dagster_exactly_once.sensors.stream import TAG_STREAM
+from dagster_exactly_once.runs.tags import TAG_HOST, TAG_MACHINE, TAG_PID, TAG_STREAM
 from exactly_once.coordinator.machine import this_machine
 from platform_assets.definitions import defs
 from platform_assets.flights.names import BACKFILL_JOB, BACKFILL_OP, FLIGHT_DELAYS_BY_DAY, STREAM_JOB, STREAM_OP
@@ -117,7 +116,7 @@ def test_brokers_that_do_not_answer_are_named_by_the_tick(instance, monkeypatch)
     """A tick that raises turns red and says nothing; one that skips says what is wrong and tries again."""
     monkeypatch.undo()
     monkeypatch.setattr(schedules, "TICK_BUDGET_S", 1.0)
-    monkeypatch.setattr("dagster_exactly_once.streaming.location.LOOK_BUDGET_S", 1.0)
+    monkeypatch.setattr("dagster_exactly_once.resources.location.READ_BUDGET_S", 1.0)
     assert tick(instance).skip_message.startswith("EO-UNREACHABLE")
 
 

@@ -119,8 +119,8 @@ def test_with_the_documented_rights_the_sensors_find_what_is_stale_and_what_hang
         found = {name: said(d, name) for name in SENSORS}
         assert not any("EO-DENIED" in sentence for sentence in found.values()), found
         assert scene.stale in found[NAME] and "undecided" in found[NAME]
-        assert f"no coordinator will end them: {ours}" in found[NAME]
-        assert f"not of this sink: {others}" in found[NAME]
+        assert f"o coordinator will end these hanging transactions of the sink: {ours}" in found[NAME]
+        assert f"not of this sink hang on its topics: {others}" in found[NAME]
         assert f"left alone: {payments}" in found[NAME]
         assert found["exactly_once_checkpoint_progress"].startswith("Stopped")
         assert "EO-FENCED" in found["exactly_once_run_failure"]
@@ -166,8 +166,9 @@ def test_a_living_transaction_under_an_id_that_may_not_be_seen_is_not_called_han
     leave_hanging(scene.boss, scene.output, 2, part_id(scene.sink.sink_id, 1, 7, "0.0"))
     with scene.payments() as payments:
         sentence = said(scene.ticks(instance))
-    assert f"may not see: {scene.output}-1@0" in sentence and payments not in sentence
-    assert f"no coordinator will end them: {scene.output}-2@0" in sentence and "kafka-transactions.sh" not in sentence
+    assert f"unknown writers hold readers back: {scene.output}-1@0" in sentence and payments not in sentence
+    assert f"o coordinator will end these hanging transactions of the sink: {scene.output}-2@0" in sentence
+    assert "kafka-transactions.sh" not in sentence
 
 
 def test_leaders_that_do_not_answer_keep_no_stream_from_its_recovery(

@@ -13,20 +13,29 @@ import pytest
 from confluent_kafka import Producer
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_exactly_once.names import NOTIFY
+from dagster_exactly_once.names import ALL_STREAMS, NOTIFY
 from dagster_exactly_once.notify import Notifier, WebhookNotifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.operator import operator_of
-from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SINK
+from dagster_exactly_once.runs.history import classify
+from dagster_exactly_once.runs.operator import operator_of
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.runs.tags import (
+    TAG_ATTEMPT,
+    TAG_CAUSE,
+    TAG_HOST,
+    TAG_MACHINE,
+    TAG_PID,
+    TAG_RESTART_OF,
+    TAG_SINK,
+    TAG_STREAM,
+)
 from dagster_exactly_once.sensors import checkpoint_progress, incidents
 from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
-from dagster_exactly_once.sensors.history import classify
 from dagster_exactly_once.sensors.liveness import liveness_sensor
 from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
-from dagster_exactly_once.sensors.stream import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF, TAG_STREAM, StreamSpec
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
@@ -490,6 +499,31 @@ def test_a_sink_at_rest_without_a_run_is_stopped(instance, dead, bootstrap_serve
     d = on_broker(instance, dead, bootstrap_servers)
     assert d.said("exactly_once_checkpoint_progress").startswith("Stopped: no run")
     assert d.tick("exactly_once_checkpoint_progress").asset_events == []  # told a moment ago, and nothing changed
+
+
+def test_a_tick_asks_the_brokers_how_far_a_dead_stream_is_behind(
+    instance, dead, bootstrap_servers, connection, monkeypatch
+):
+    """Mishap: the lag of the last batch stands on the page for as long as nobody starts the stream."""
+    monkeypatch.setattr(checkpoint_progress, "SHOW_EVERY_S", 0.0)
+    d = on_broker(instance, dead, bootstrap_servers)
+
+    def shown():
+        (page,) = [
+            e
+            for e in d.tick("exactly_once_checkpoint_progress").asset_events
+            if e.asset_key == dg.AssetKey(ALL_STREAMS)
+        ]
+        assert abs(time.time() - page.metadata["looked_at"].value) < 30
+        return int(page.metadata["streams"].records[0].data["lag"])
+
+    assert shown() == 0
+    producer = Producer(connection.librdkafka())
+    for count in (5, 12):
+        for n in range(count):
+            producer.produce(dead.topic, str(n))
+        assert producer.flush(30) == 0
+        assert shown() == {5: 5, 12: 17}[count]
 
 
 def test_a_sink_that_was_never_used_is_no_problem(instance, topic, bootstrap_servers):

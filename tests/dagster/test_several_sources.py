@@ -12,7 +12,7 @@ import pytest
 from dagster_exactly_once.names import CHECKS_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.sensors.situation import Situation, situations
+from dagster_exactly_once.sensors.sink_state import SinkState, sink_states
 from exactly_once.deadline import Deadline
 from tests.dagster.conftest import ROOT
 from tests.faults.test_named_sources import EVOLUTION
@@ -47,10 +47,10 @@ def written(site):
     return sorted(m.value.split("/")[0] for m in oracle.read(site.connection, [BOOKINGS]))
 
 
-def situation(site) -> Situation:
+def sink_state(site) -> SinkState:
     kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
     checkpoints = CheckpointReader(root=str(site.folder / "checkpoints"))
-    return situations(kafka, checkpoints, [bookings.spec], Deadline(20))[bookings.sink_id]
+    return sink_states(kafka, checkpoints, [bookings.spec], Deadline(20))[bookings.sink_id]
 
 
 def checked(site, monkeypatch):
@@ -73,7 +73,7 @@ def streamed(site):
     first = written(site)
     send(site, ORDERS, [f"order{n}" for n in range(50)])
     send(site, REFUNDS, [f"refund{n}" for n in range(20)])
-    assert situation(site).lag > 70  # the records of both, and their markers
+    assert sink_state(site).lag > 70  # the records of both, and their markers
     succeeded, said = run(site, refunded="~")
     assert succeeded, said[-5000:]
     return first
@@ -89,7 +89,7 @@ def test_each_record_of_both_topics_is_written_once_from_where_its_topic_begins(
 
 def test_health_and_checks_see_both_topics(site, streamed, monkeypatch):
     """Guards against a lag that counts one topic, and against a comparison that takes one for the other."""
-    assert situation(site).lag == 0
+    assert sink_state(site).lag == 0
     found = checked(site, monkeypatch)
     assert all(e.passed for e in found.values()), {name: e.description for name, e in found.items()}
     proof = found["no_duplicates_and_no_loss"].metadata

@@ -118,6 +118,7 @@ def test_a_recovery_is_safe_twice(sink, admin):
     assert admin.recover(brokers.fresh_name("unused")).found_nothing
 
 
+@pytest.mark.long
 def test_every_call_has_an_end_when_no_broker_answers():
     nobody = TransactionAdmin(bootstrap_servers="127.0.0.1:1", budget_s=1.0, recovery_budget_s=1.0)
     for act in (

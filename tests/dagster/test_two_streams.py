@@ -18,10 +18,17 @@ from dagster._core.test_utils import create_run_for_test
 from dagster_exactly_once.names import NOTIFY, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.resources.run_process import TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SINK
-from dagster_exactly_once.sensors.history import read_history
+from dagster_exactly_once.runs.history import read_history
+from dagster_exactly_once.runs.tags import (
+    TAG_HOST,
+    TAG_JOB,
+    TAG_MACHINE,
+    TAG_PID,
+    TAG_RECOVERS,
+    TAG_RESTART_OF,
+    TAG_SINK,
+)
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
-from dagster_exactly_once.sensors.stream import TAG_JOB, TAG_RECOVERS, TAG_RESTART_OF
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.kafka.commit_log import read_log
 from platform_assets.constants import DELAY_BY_HOUR

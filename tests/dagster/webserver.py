@@ -11,7 +11,7 @@ import sys
 import dagster as dg
 import psutil
 
-from dagster_exactly_once.resources.run_process import TAG_PID
+from dagster_exactly_once.runs.tags import TAG_PID
 from tests.dagster.client import Client
 from tests.dagster.conftest import ROOT
 from tests.support.processes import kill_session, of_session, until

@@ -79,6 +79,7 @@ def test_a_right_that_is_revoked_stops_the_stream_and_costs_nothing(
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_a_right_that_is_revoked_behind_the_decision_leaves_the_batch_decided(
     authorizing: AuthorizingBroker, warm: SparkDriver, tmp_path: Path
 ) -> None:

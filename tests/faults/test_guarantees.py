@@ -1,4 +1,4 @@
-"""The README's table of duplicates and losses under each guarantee, measured.
+"""The table of duplicates and losses under each guarantee in docs/reference.md, measured.
 
 The same stream under the same kills, once for each guarantee and once with Spark's own sink. A kill is a kill -9 of the
 whole driver: (1) while one part of a batch hangs and the others are written, (2) right after Spark wrote commits/N,
@@ -19,7 +19,7 @@ from tests.support.fixtures import Bench, StartDriver
 from tests.support.processes import until
 from tests.support.stream import Job
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 
 #: So that what a part sends without waiting is not out at once; a flush sends it all the same.
 LINGER_MS = "1500"
@@ -106,7 +106,7 @@ def seen(bench: Bench, committed: bool) -> Seen:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_guarantee_keeps_what_the_readme_says_of_it(
+def test_a_guarantee_keeps_what_the_reference_says_of_it(
     kind: str, bench: Bench, driver: StartDriver, tmp_path: Path
 ) -> None:
     """Guards against a guarantee that is weaker than its row in the table, and against a table without measurement."""
@@ -114,14 +114,15 @@ def test_a_guarantee_keeps_what_the_readme_says_of_it(
 
     committed, uncommitted = seen(bench, committed=True), seen(bench, committed=False)
     print(f"| `{kind}` | {committed.duplicated} | {committed.lost} | {uncommitted.duplicated} | {uncommitted.lost} |")
-    row = next(x for x in README.read_text().splitlines() if x.startswith((f"| `{kind}` |", f"| {kind} |")))
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    row = next(x for x in lines if x.startswith((f"| `{kind}` |", f"| {kind} |")))
     shown = [cell.strip() for cell in row.strip("|").split("|")[1:5]]
     if kind == "none":
         assert committed.lost > 0, "the kill right after commits/N loses what was not sent yet"
         assert shown[1] != "0"
     else:
         figures = [*committed, *uncommitted]
-        assert shown == [str(n) for n in figures], f"the README shows {shown}, measured {figures}"
+        assert shown == [str(n) for n in figures], f"the page shows {shown}, measured {figures}"
     if kind == "exactly_once":
         assert committed == Seen(0, 0)
         bench.assert_settled()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagster_exactly_once.names import RECOVERY_JOB
-from dagster_exactly_once.sensors.stream import TAG_RESTART_OF
+from dagster_exactly_once.runs.tags import TAG_RESTART_OF
 from faultlab.building import lab_of
 from faultlab.dagster_system import DagsterSystem
 from faultlab.lab import Lab

@@ -61,6 +61,7 @@ def test_a_query_that_spark_could_not_abort_is_settled_when_it_has_ended(bench: 
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_why_a_batch_failed_is_told_although_its_abort_died_too(bench: Bench, warm: SparkDriver) -> None:
     """Guards against a run that stays down: of a batch whose abort raises, Spark says "Writing job failed.", and
     the code that makes Dagster start it again would be only in what caused it.

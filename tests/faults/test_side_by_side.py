@@ -1,4 +1,4 @@
-"""The lab on the sinks of others: what docs/faults.md compares ours with."""
+"""The lab on the sinks of others: what docs/lab/faults.md compares ours with."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dagster_exactly_once.resources.spark import LOCAL_CHECKPOINTS
-from dagster_exactly_once.streaming.failures import diagnose
+from dagster_exactly_once.runs.failures import diagnose
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.state import STORES, TRANSFORM, settings_of
 from tests.support.fixtures import Bench, KafkaInput
@@ -65,7 +65,7 @@ def test_state_that_is_damaged_stops_the_stream_and_a_copy_of_the_checkpoint_bri
     what it no longer knows.
 
     One damage passes through Spark: a whole, older file in the store that keeps no checksums. This pins what
-    docs/faults.md says of it.
+    docs/lab/faults.md says of it.
     """
     store, driver = stateful
     job = replace(bench.job, transform=TRANSFORM)

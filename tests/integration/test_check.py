@@ -6,14 +6,21 @@ import json
 import socket
 import time
 import uuid
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
 
 import pytest
 
 import exactly_once
 from exactly_once.coordinator.start import check
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka import admin as admin_module
+from exactly_once.kafka import log_reader, log_search
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import commit_log_topic
@@ -23,10 +30,15 @@ from tests.support.fixtures import Bench, StartDriver
 from tests.support.made_sink import MadeSink
 from tests.support.stream import Refused, SparkDriver
 
-#: Of a look that takes half a second on a machine that does nothing else.
-SOON_S = 5.0
+#: A look takes 0.05 to 0.1 s. One that waits anywhere in a client, for 0.5 s or more, is never as fast.
+SOON_S = 0.5
+
+#: On a busy machine one of so many tries is fast.
+TRIES = 10
 
 VALUE: list[Column] = [("value", "string")]
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -39,11 +51,45 @@ def options(connection: Connection, tmp_path: Path) -> dict[str, str]:
 
 def refusal(options: dict[str, str], columns: list[Column] | None = None, batch: bool = False) -> ExactlyOnceError:
     """What is refused, soon."""
-    began = time.monotonic()
-    with pytest.raises(ExactlyOnceError) as refused:
-        check(options, VALUE if columns is None else columns, batch)
-    assert time.monotonic() - began < SOON_S
-    return refused.value
+
+    def look() -> ExactlyOnceError:
+        with pytest.raises(ExactlyOnceError) as refused:
+            check(options, VALUE if columns is None else columns, batch)
+        return refused.value
+
+    return soon(look)
+
+
+def soon(look: Callable[[], T], limit_s: float = SOON_S) -> T:
+    """What ``look`` returns; one of its tries is fast."""
+    for _ in range(TRIES):
+        began = time.monotonic()
+        found = look()
+        took_s = time.monotonic() - began
+        print(f"{took_s * 1000:.0f} ms: {found}")
+        if took_s < limit_s:
+            return found
+    raise AssertionError(f"none of {TRIES} tries took less than {limit_s} s")
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many clients of each kind connect to the brokers."""
+    made: Counter[str] = Counter()
+
+    def counting(module: ModuleType, name: str) -> None:
+        kind = getattr(module, name)
+
+        def make(*args: Any, **settings: Any) -> Any:
+            made[name] += 1
+            return kind(*args, **settings)
+
+        monkeypatch.setattr(module, name, make)
+
+    counting(admin_module, "_Client")
+    counting(log_reader, "Consumer")
+    counting(log_search, "Consumer")
+    return made
 
 
 def planned(location: Path, batch: int, query: str = "q") -> None:
@@ -61,10 +107,7 @@ def test_a_stream_that_may_start_passes_and_leaves_nothing_behind(
     connection: Connection, options: dict[str, str]
 ) -> None:
     """Guards against a look that creates the commit log, or fences a driver."""
-    began = time.monotonic()
-    assert check(options, VALUE).sink_id == options["sink.id"]
-    print(f"{time.monotonic() - began:.2f} s")
-    assert time.monotonic() - began < SOON_S
+    assert soon(lambda: check(options, VALUE).sink_id) == options["sink.id"]
     with Admin(connection) as admin:
         assert commit_log_topic(options["sink.id"]) not in admin.topics()
 
@@ -81,6 +124,29 @@ def test_what_the_first_batch_would_refuse_is_refused(options: dict[str, str]) -
         away = f"127.0.0.1:{closed.getsockname()[1]}"
         found = refusal({**options, "kafka.bootstrap.servers": away})
     assert found.code == "EO-UNREACHABLE" and away in found.what
+
+
+def test_a_look_connects_as_often_as_it_must(
+    connection: Connection, options: dict[str, str], tmp_path: Path, clients: Counter[str]
+) -> None:
+    """Guards against a start that gets slower with each question: a new client costs a connection and a log-in."""
+
+    def made_by(given: dict[str, str], columns: list[Column] = VALUE) -> dict[str, int]:
+        clients.clear()
+        with suppress(ExactlyOnceError):
+            check(given, columns)
+        return dict(clients)
+
+    assert made_by({**options, "kafka.linger.m": "5"}) == {}
+    assert made_by(options, [("value", "int")]) == {}
+    assert made_by(options) == {"_Client": 1}
+    assert made_by({**options, "topic": options["topic"] + "-2"}) == {"_Client": 1}
+    theirs = MadeSink(connection, options["topic"], query_id=f"query-{uuid.uuid4()}")
+    theirs.claim()
+    theirs.batch(0, [("k", "v", 0)])
+    assert made_by({**options, "sink.id": theirs.sink_id}) == {"_Client": 1, "Consumer": 1}
+    planned(tmp_path / "c", 0, theirs.query_id)
+    assert made_by(options) == {"_Client": 1, "Consumer": 1}
 
 
 def test_a_checkpoint_that_another_sink_wrote_is_refused_and_that_sink_is_named(
@@ -117,7 +183,7 @@ def test_a_sink_of_another_checkpoint_is_refused_with_the_path_of_that_checkpoin
 
 def test_a_dataframe_is_checked_without_a_trace_of_the_jvm(bench: Bench, warm: SparkDriver) -> None:
     """The thin adapter: columns, session and mode are those of a real DataFrame."""
-    assert warm.ask("check", job=vars(bench.job)) < SOON_S
+    soon(lambda: warm.ask("check", job=vars(bench.job)), 2 * SOON_S)
     wrong = {
         "EO-SCHEMA": replace(bench.job, select=["1 value"]),
         "EO-OPTION": bench.job.having(kafka_compresion_type="lz4"),
@@ -144,7 +210,7 @@ def test_a_session_is_told_at_its_registration_that_it_cannot_read_kafka(
 ) -> None:
     """Mishap: KAFKA_DATA_SOURCE_NOT_ENABLED, "as per the deployment section of the Guide". A stream of files works."""
     bare = driver(conf={"spark.jars": exactly_once.jar()})
-    assert bare.ask("check", job=vars(bench.job)) < SOON_S
+    bare.ask("check", job=vars(bench.job))
     assert "EO-WARN-CONNECTOR this Spark session has no Kafka connector" in bare.log.read_text()
     assert "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in bare.log.read_text()
     warm.ask("check", job=vars(bench.job))

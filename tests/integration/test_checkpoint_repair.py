@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dagster_exactly_once.streaming.failures import diagnose
+from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import check_whole, read_checkpoint
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.connection import Connection

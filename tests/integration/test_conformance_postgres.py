@@ -273,6 +273,7 @@ def test_a_server_killed_at_any_time_during_commits_commits_each_part_once(own_p
     assert own_postgres.prepared() == set()
 
 
+@pytest.mark.long
 def test_a_server_that_stands_still_does_not_hang_the_stream(
     own_postgres: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,

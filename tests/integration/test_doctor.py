@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,14 @@ from exactly_once.kafka.transactions import list_transactions
 from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops import cli
 from exactly_once.ops.cli import doctor
-from exactly_once.ops.doctor import Line, Verdict
+from exactly_once.ops.doctor.host import DoctorVerdict, Line
+from exactly_once.ops.inspection import inspect_sink
+from exactly_once.ops.rules import Refused, check_owner
 from exactly_once.options import SinkOptions
 from tests.support import broker as brokers
 from tests.support.authorizing import AuthorizingBroker, Right
 from tests.support.dead_sink import DeadSink
+from tests.support.processes import until
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
@@ -65,6 +70,26 @@ def test_a_healthy_cluster_has_nothing_wrong_and_every_line_a_figure(
     assert len(by_check(found, f"topic {topic}")) == 1, "of the decision, and named"
     assert [line["verdict"] for line in by_check(found, "rights")] == ["ok"] * 4
     assert by_check(found, "commit log's settings")[0]["verdict"] == "ok"
+
+
+def test_the_doctor_says_of_a_frozen_owner_what_the_recovery_says(run: Run, connection: Connection, topic: str) -> None:
+    """Mishap: the doctor sends its reader to a recovery, which refuses: end the frozen process first."""
+    with subprocess.Popen(["sleep", "300"]) as owner:
+        try:
+            owner.send_signal(signal.SIGSTOP)
+            stopped = psutil.Process(owner.pid)
+            until("it is stopped", lambda: stopped.status() == psutil.STATUS_STOPPED, 10)
+            sink = DeadSink(connection, topic, socket.gethostname(), owner.pid, stopped.create_time())
+            sink.open_part(0)
+            _, found = run("--bootstrap-servers", connection.bootstrap_servers, "--sink", sink.sink_id)
+            with pytest.raises(Refused, match="is frozen") as refused:
+                check_owner(sink.sink_id, inspect_sink(connection, sink.sink_id).owner)
+        finally:
+            owner.kill()
+    [line] = by_check(found, "transactions")
+    assert line["verdict"] == "wrong" and f"process {owner.pid} on" in line["sentence"]
+    assert line["way_out"] == f"Run kill -9 {owner.pid}, then exactly-once recover {sink.sink_id}"
+    assert f"kill -9 {owner.pid}" in refused.value.way_out
 
 
 def test_the_doctor_leaves_no_trace(run: Run, connection: Connection) -> None:
@@ -171,9 +196,11 @@ def test_a_principal_learns_which_rights_it_lacks(authorizing: AuthorizingBroker
         ids,
     ]
     said = {line.sentence: line.verdict for line in look(authorizing, sink_id, topic, enough) if line.check == "rights"}
-    assert Verdict.WRONG not in said.values(), said
+    assert DoctorVerdict.WRONG not in said.values(), said
     said_bare = [
-        x for x in look(authorizing, sink_id, topic, [elsewhere]) if x.check == "rights" and x.verdict is Verdict.WRONG
+        x
+        for x in look(authorizing, sink_id, topic, [elsewhere])
+        if x.check == "rights" and x.verdict is DoctorVerdict.WRONG
     ]
     assert sorted(" ".join(line.sentence.split()[3:6]) for line in said_bare) == [
         "WRITE on the",
@@ -182,5 +209,5 @@ def test_a_principal_learns_which_rights_it_lacks(authorizing: AuthorizingBroker
     ]
     for missing, word in ((0, f"lacks WRITE on topic '{topic}'"), (3, f"lacks WRITE on the commit log {log}")):
         some = [right for n, right in enumerate(enough) if n != missing]
-        found = [line for line in look(authorizing, sink_id, topic, some) if line.verdict is Verdict.WRONG]
+        found = [line for line in look(authorizing, sink_id, topic, some) if line.verdict is DoctorVerdict.WRONG]
         assert any(word in line.sentence for line in found), found

@@ -223,6 +223,7 @@ def owner(tmp_path: Path):
     process.wait()
 
 
+@pytest.mark.long
 def test_kill_9_of_the_owner_leaves_no_process_and_a_usable_folder(owner, tmp_path: Path) -> None:
     process, pids = owner
     assert len(pids) == 1 and psutil.pid_exists(pids[0])

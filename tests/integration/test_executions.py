@@ -187,6 +187,7 @@ def test_what_an_attempt_left_that_counts_as_the_first_one_is_swept_with_its_bat
     assert stream.visible() == ["b0-p0", "b1-p0"]
 
 
+@pytest.mark.long
 def test_a_batch_that_is_too_long_is_a_persons_affair_the_second_time(stream: Stream) -> None:
     """Guards against restarts forever: Spark runs the same batch again, which is as long as before. From the driver
     the first time, from a task the second time; a batch that is in time again is written.

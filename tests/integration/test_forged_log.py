@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import time
 from collections.abc import Iterator
@@ -12,9 +14,10 @@ from confluent_kafka import Producer
 
 from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
-from exactly_once.errors import CheckpointRewound, CommitLogDamaged
+from exactly_once.errors import CheckpointRewound, CommitLogDamaged, ExactlyOnceError, Fenced, SinkOwned
+from exactly_once.kafka import log_reader
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import describe
 from exactly_once.ops import cli
@@ -22,8 +25,8 @@ from exactly_once.ops.log_records import log_records, undo
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import commit_log_topic
-from exactly_once.protocol.planning import Batch, Plan, plan_batch
-from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction, Tally, key_of
+from exactly_once.protocol.planning import Batch, Plan, check_binding, plan_batch
+from exactly_once.protocol.records import Claim, Decision, PreparedPart, PreparedTransaction, Tally, key_of
 from tests.support import broker as brokers
 from tests.support.dead_sink import DeadSink
 
@@ -110,11 +113,86 @@ def test_a_flood_of_one_key_takes_the_memory_of_one_record(connection: Connectio
     assert read_log(connection, sink.sink_id, 30).tally == replace(flood, drained=99_999)
 
 
-def test_a_flood_of_foreign_keys_is_refused_before_its_end(connection: Connection, sink: DeadSink) -> None:
+def test_a_flood_of_foreign_keys_is_refused_before_its_end(
+    connection: Connection, sink: DeadSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Outage: as above, by a program that mistakes the log for its own topic."""
-    forge(connection, sink.sink_id, *[(f"order-{n}", b"{}") for n in range(50_000)])
-    with pytest.raises(CommitLogDamaged, match=r"more than 1,000 strange records.*under the key 'order-"):
+    monkeypatch.setattr(log_reader, "_MANY_STRAYS", 1_000)
+    forge(connection, sink.sink_id, *[(f"order-{n}", b"{}") for n in range(5_000)])
+    with pytest.raises(CommitLogDamaged, match=r"more than 1,000 keys that no sink uses.*under the key 'order-") as e:
         read_log(connection, sink.sink_id, 30)
+    assert "wait until the brokers have compacted" in e.value.way_out
+
+
+def do_what_it_says(e: ExactlyOnceError, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the one command of the way out."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", connection.bootstrap_servers)
+    [command] = re.findall(r"exactly-once (log \S+ --\S+(?: \d+)?)", e.way_out)
+    assert cli.main(command.split()) == 0
+
+
+def test_what_a_program_wrote_here_by_mistake_is_dropped_by_the_command_in_the_message(
+    connection: Connection, sink: DeadSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead sink id: the message named one key of thousands, and a tombstone that no command writes."""
+    real = Decision("q", 7, 1, (), "digest of 7", 5, 0)
+    sink.log.append(real, Deadline(20))
+    forge(connection, sink.sink_id, *[(f"order-{n}", b"{}") for n in range(2_000)])
+    not_text = Producer(connection.librdkafka())
+    not_text.produce(commit_log_topic(sink.sink_id), b"x", b"\xff\xfe", partition=0)
+    assert not_text.flush(30) == 0
+    with pytest.raises(CommitLogDamaged, match=r"under 2,001 keys that no sink uses, the first b'{}' at offset") as e:
+        read_log(connection, sink.sink_id)
+    do_what_it_says(e.value, connection, monkeypatch)
+    assert read_log(connection, sink.sink_id).last_decision("q") == real
+    assert cli.main(["log", sink.sink_id]) == 0
+
+
+@pytest.mark.parametrize(
+    "value", [b"not a record", b'{"format": 99, "kind": "tally"}', encode(Tally(1))[:-1]], ids=["text", "newer", "cut"]
+)
+def test_what_is_no_record_under_a_key_of_the_sink_is_undone_by_the_command_in_the_message(
+    value: bytes, connection: Connection, sink: DeadSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead sink id: a way out that was never tried."""
+    before = read_log(connection, sink.sink_id)
+    forge(connection, sink.sink_id, ("tally", value))
+    with pytest.raises(CommitLogDamaged) as e:
+        read_log(connection, sink.sink_id)
+    if "--undo" in e.value.way_out:
+        do_what_it_says(e.value, connection, monkeypatch)
+    else:  # a newer version is to be upgraded to, unless the record is a stranger's
+        assert f"exactly-once log {sink.sink_id} says who" in e.value.way_out
+        assert undone_as_shown(connection, sink.sink_id, monkeypatch)
+    assert read_log(connection, sink.sink_id) == before
+
+
+def undone_as_shown(connection: Connection, sink_id: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Undo the one foreign record that ``exactly-once log`` shows."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", connection.bootstrap_servers)
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        assert cli.main(["log", sink_id]) == 1
+    [command] = re.findall(r"exactly-once (log \S+ --undo \d+)", shown.getvalue())
+    return cli.main(command.split()) == 0
+
+
+def test_a_forged_claim_is_named_by_the_command_in_the_refusal_and_undone(
+    connection: Connection, sink: DeadSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost sink: the owner that EO-SINK-OWNED and EO-FENCED name exists nowhere, and "another sink.id" is the only
+    way that they know.
+    """
+    mine = read_log(connection, sink.sink_id).owner
+    assert mine is not None
+    forged = Claim(mine.token + 1, "nobody", 1, "stream", "nowhere", 1, "/c")
+    forge(connection, sink.sink_id, (key_of(forged), encode(forged)))
+    with pytest.raises(SinkOwned, match=f"exactly-once log {sink.sink_id} says who"):
+        check_binding(sink.sink_id, read_log(connection, sink.sink_id).owner, "q", "/c", None)
+    with pytest.raises(Fenced, match=f"exactly-once log {sink.sink_id} says who"):
+        CommitLog(connection, sink.sink_id).own(mine.token, Deadline(20))
+    assert undone_as_shown(connection, sink.sink_id, monkeypatch)
+    assert read_log(connection, sink.sink_id).owner == mine
 
 
 def test_a_forged_decision_is_named_with_its_writer_and_undone_and_the_sink_goes_on(

@@ -19,7 +19,7 @@ import pyspark
 import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.streaming.failures import diagnose
+from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import file_system, read_checkpoint, read_text
 from exactly_once.errors import CheckpointAway
 from exactly_once.local.java import find_java

@@ -42,7 +42,7 @@ def test_transactions_that_a_producer_leaves_open_one_after_the_other_are_commit
     ids = [brokers.fresh_name("part") for _ in range(2)]
     producers = set()
     with (
-        Admin(connection) as admin,
+        Admin(connection, 60) as admin,
         trial.talk(kafka_client(release), "produce", connection.bootstrap_servers, topic) as ask,
     ):
         assert ask() == str(reusable).lower()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from exactly_once.coordinator import micro_batch, weaker
+from exactly_once.coordinator import micro_batch, without_transactions
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
@@ -100,7 +100,7 @@ def checkpoint(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         number = batches.get(checkpoint, 0)
         return Batch(QUERY, number, f"digest of {number}")
 
-    for module in (micro_batch, weaker):
+    for module in (micro_batch, without_transactions):
         monkeypatch.setattr(module, "batch_in_flight", in_flight)
     return batches
 

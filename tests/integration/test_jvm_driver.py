@@ -216,6 +216,7 @@ def test_queries_at_once_share_one_child(connection: Connection, without_registe
         bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_a_driver_that_computes_in_python_meanwhile_commits_all_the_same(bench: Bench, warm: SparkDriver) -> None:
     """Guards against calls that time out, or that end a query, while another thread holds the interpreter's lock."""
 
@@ -240,6 +241,7 @@ def test_a_driver_that_computes_in_python_meanwhile_commits_all_the_same(bench: 
     bench.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_results_of_tasks_may_come_by_kryo(bench: Bench, driver: StartDriver) -> None:
     """Guards against a handle that Spark's other serializer cannot make again."""
     bench.input.add(2)

@@ -154,6 +154,7 @@ def test_an_endpoint_that_fails_for_a_while_is_a_restart_and_not_the_end(
         assert admin.broker_count() == 1
 
 
+@pytest.mark.long
 def test_a_connection_outlives_its_token(
     broker: TokenBroker, endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

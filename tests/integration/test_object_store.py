@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.streaming.failures import diagnose
+from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import read_checkpoint
 from tests.support.fixtures import Bench, StartDriver
 from tests.support.processes import until

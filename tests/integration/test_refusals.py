@@ -19,7 +19,13 @@ from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.records import Claim
 from tests.support.broker import delete_topic
 from tests.support.fixtures import Bench, StartDriver, make_bench
+from tests.support.processes import until
 from tests.support.stream import Ended, Job, Run, SparkDriver
+
+MAY_BE_VISIBLE = (
+    ". Records of this batch that were sent before may be visible: this sink's guarantee is {}, and the next start "
+    "writes the batch again. What to do: "
+)
 
 RATE = {"format": "rate", "options": {"rowsPerSecond": "10", "numPartitions": "2"}}
 RATE_COLUMNS = ["cast(value as string) key", "cast(value as string) value"]
@@ -118,6 +124,46 @@ def test_a_record_larger_than_max_request_size_is_refused_and_named(refused: Ben
     expect(warm.run(large), "EO-RECORD", "the-key", "20000", "max.request.size")
     assert refused.decided_batches() == []
     assert refused.open_parts() == 0
+
+
+@pytest.mark.parametrize(("cell", "where"), [("'nowhere' topic", "nowhere"), ("99 as partition", "{topic}-99")])
+def test_a_row_for_a_topic_or_partition_that_does_not_exist_is_refused_and_named(
+    cell: str, where: str, refused: Bench, warm: SparkDriver
+) -> None:
+    """A person looks for one row among millions, whose topic or partition an expression got wrong."""
+    job = changed(refused.job, select=["'the-key' key", "value", cell])
+    ended = warm.run(job.having(topic=None) if "topic" in cell else job)
+    expect(ended, "EO-RECORD", f"does not exist ({where.format(topic=refused.topic)}, key 'the-key')")
+
+
+@pytest.mark.parametrize("weaker", ["at_least_once", "none"])
+def test_under_a_weaker_guarantee_a_refusal_says_that_rows_sent_before_may_be_visible(
+    weaker: str, bench: Bench, warm: SparkDriver
+) -> None:
+    """A wrong promise: whoever is told that nothing is visible does not look for the duplicates that the next start
+    makes of the rows before the refused one.
+    """
+    bench.input.add_rows([[(str(n), str(n)) for n in range(10_000)]])
+    last = "if(value like '9999|%', 99, null) partition"
+    ended = warm.run(changed(bench.job, select=[*bench.job.select, last]).having(sink_guarantee=weaker))
+    expect(ended, "EO-RECORD", f"does not exist ({bench.topic}-99, key '9999')", MAY_BE_VISIBLE.format(weaker))
+    assert "None of this batch is visible" not in ended.sentence
+    until("rows of the failed batch", lambda: len(bench.visible()) > 0, 30)
+
+
+@pytest.mark.parametrize("rows", [5_000, 500_000], ids=["at the flush", "while the task still sends"])
+def test_of_a_batch_that_the_brokers_refuse_the_very_row_is_named(rows: int, bench: Bench, warm: SparkDriver) -> None:
+    """Guards against the key of an innocent row: the client reports all rows of the batch, the first one first."""
+    bench.input.add_rows([[(f"k{n}", str(n)) for n in range(rows)]])
+    late = "if(value like 'k4570|%', timestamp'2200-01-01', current_timestamp()) timestamp"
+    expect(
+        warm.run(changed(bench.job, select=[*bench.job.select, late])),
+        "EO-RECORD",
+        f"(topic '{bench.topic}', key 'k4570'): ",
+        "Timestamp",
+        "message.timestamp.after.max.ms",
+    )
+    bench.assert_exactly([])
 
 
 def test_a_missing_sink_id_is_refused(refused: Bench, warm: SparkDriver) -> None:

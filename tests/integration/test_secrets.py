@@ -94,6 +94,7 @@ def raw(connection: Connection, topics: list[str]) -> str:
     return repr(oracle.read(connection, topics, committed=False))
 
 
+@pytest.mark.long
 def test_no_secret_is_in_anything_that_streams_write(
     secure: SecureBroker, driver: StartDriver, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -201,7 +202,7 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("password", [PASSWORD, WRONG], ids=["right", "wrong"])
+@pytest.mark.parametrize("password", [PASSWORD, pytest.param(WRONG, marks=pytest.mark.long)], ids=["right", "wrong"])
 def test_no_secret_is_in_what_the_command_line_prints(secure: SecureBroker, password: str, tmp_path: Path) -> None:
     """Leak: what a person pastes into a ticket."""
     sink = DeadSink(Connection(secure.bootstrap_servers), create_topic(secure.bootstrap_servers, partitions=2))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from exactly_once.errors import BrokerUnreachable, NotAuthorized
+from exactly_once.coordinator.start import check
+from exactly_once.errors import BrokerUnreachable, InvalidOption, NotAuthorized
 from exactly_once.kafka import transaction as kafka_transaction
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.doors import check_doors
 from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.kafka.transactions import end_one
 from exactly_once.protocol.outcomes import Outcome
@@ -72,6 +75,29 @@ def test_a_password_that_was_changed_is_named_by_the_task_that_comes_in_with_the
     monkeypatch.setattr(kafka_transaction, "OPEN_BUDGET_S", 1.0)
     with Admin(secure.connection(way)) as admin, pytest.raises(NotAuthorized, match="Correct the credentials"):
         PartTransaction(secure.connection(way, "old"), {}, f"eo:{fresh_name()}:1:0:0.0", 60_000, admin)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+def test_another_protocol_than_the_plain_listener_s_is_refused_at_once(secure: SecureBroker, protocol: str) -> None:
+    """Mishap: eleven seconds, and then "start again, unchanged, once the brokers answer"."""
+    refuse_at_once(replace(secure.connection(PLAIN), bootstrap_servers=secure.bootstrap_servers), protocol, "PLAINTEXT")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_without_tls_is_refused_at_once_by_a_listener_with_it(secure: SecureBroker, way: str) -> None:
+    """Mishap: the client waits for an answer, and the broker for a TLS handshake."""
+    check_doors(secure.connection(way))
+    refuse_at_once(secure.connection(way), "PLAINTEXT", "SSL or SASL_SSL")
+
+
+def refuse_at_once(connection: Connection, protocol: str, spoken: str) -> None:
+    """What a user calls before a start names the option."""
+    given = replace(connection, security_protocol=protocol, sasl_mechanism=connection.sasl_mechanism or "PLAIN")
+    options = {"sink.id": fresh_name("sink"), "topic": "any", "checkpointLocation": "/nowhere", **given.spark()}
+    began = time.monotonic()
+    with pytest.raises(InvalidOption, match=f"security.protocol={protocol}, but the listener at .* speaks {spoken}\\."):
+        check(options)
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize("way", [SCRAM, *(pytest.param(way, marks=pytest.mark.long) for way in (PLAIN, CERTIFICATE))])

@@ -22,12 +22,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka.structs import TopicPartition as Place
 
 from exactly_once.deadline import Deadline
+from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import group_offsets, published_batches
-from exactly_once.kafka.leaders import _mark, abort_hanging, open_on
+from exactly_once.kafka.leaders import Trail, _mark, abort_hanging, open_on
 from exactly_once.local.embedded_broker import EmbeddedBroker
-from exactly_once.ops.verify import Anomaly, Report, verify
+from exactly_once.ops.verify import Anomaly, Report, run, verify
 from exactly_once.protocol.names import offsets_group, part_id
 from tests.support import broker as brokers
 from tests.support.hanging import UNVERIFIED, leave_hanging
@@ -372,6 +373,7 @@ def test_an_undecided_transaction_of_a_dead_driver_lingers(connection: Connectio
     assert name in report.findings[0].transaction
 
 
+@pytest.mark.long
 def test_a_transaction_that_no_coordinator_will_end_hangs(own_broker: Callable[..., EmbeddedBroker]) -> None:
     own = own_broker(properties=UNVERIFIED)
     connection = Connection.from_options({"kafka.bootstrap.servers": own.bootstrap_servers})
@@ -517,3 +519,83 @@ def test_an_output_that_was_deleted_is_unproven_and_no_anomaly(sink: MadeSink) -
     report = look(sink)
     assert report.clean, report.findings
     assert report.batches == 0 and report.unproven == {"retention or compaction removed records": 1}
+
+
+def other_topic(sink: MadeSink) -> str:
+    return brokers.create_topic(sink.connection.bootstrap_servers, partitions=4)
+
+
+def test_an_execution_that_was_committed_to_another_topic_before_the_option_changed_is_found(sink: MadeSink) -> None:
+    """Duplicate: batch 0 was committed by force in one topic, then the option ``topic`` named another one; no decision
+    names the first.
+    """
+    named, sink.topic = sink.topic, other_topic(sink)
+    elsewhere = sink.topic
+    sink.end([sink.write(0, rows(0, 0))])
+    sink.topic = named
+    sink.claim()
+    for n in range(3):
+        sink.batch(n, rows(n, 0), rows(n, 1))
+    report = look(sink)
+    (stray,) = report.findings
+    assert (stray.anomaly, stray.batch, stray.records) == (Anomaly.DUPLICATE, "batch 0", 4)
+    assert all(place.startswith(elsewhere) for place in stray.places)
+    assert report.batches == 3
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_transaction_in_a_topic_that_no_decision_names_is_found(
+    sink: MadeSink, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence over rows in a topic that the sink wrote to once. Where its leaders have forgotten the producer, somebody
+    names the topic.
+    """
+    for n in range(3):
+        sink.batch(n, rows(n, 0), rows(n, 1))
+    output, sink.topic = sink.topic, other_topic(sink)
+    stray = sink.write(0, rows(7, 0), attempt="0.1")
+    assert not found(look(sink)) & {"output ahead", "phantom"}, "it is open: nobody reads it"
+    sink.end([stray])
+    if named:
+        monkeypatch.setattr(run, "trail_of", lambda *_: Trail())
+    report = look(sink, topics=[output, sink.topic] if named else [])
+    assert found(report) == {"output ahead"} and report.findings[0].records == 4
+    assert report.findings[0].places[0].startswith(sink.topic)
+
+
+@pytest.mark.parametrize("which", ["part", "batch"])
+def test_what_was_moved_to_another_topic_is_found(sink: MadeSink, which: str) -> None:
+    """Silence over a part, or a whole batch, that stands in a topic that its decision does not name."""
+    sink.batch(0, rows(0, 0), rows(0, 1))
+    output, elsewhere = sink.topic, other_topic(sink)
+    handles = []
+    for part in (0, 1):
+        sink.topic = elsewhere if part == 0 or which == "batch" else output
+        handles.append(sink.write(part, rows(1, part)))
+    sink.topic = output
+    sink.decide(1, handles)
+    sink.end(handles)
+    sink.complete(1)
+    report = look(sink)
+    assert found(report) == {"corrupt"} and report.batches == 1, report
+    assert elsewhere in report.findings[0].what
+
+
+def test_a_topic_to_which_the_sink_wrote_nothing_that_readers_get_is_clean(sink: MadeSink) -> None:
+    """A false alarm: an aborted execution in another topic, and another sink's output there."""
+    output, sink.topic = sink.topic, other_topic(sink)
+    sink.end([sink.write(0, rows(0, 0))], commit=False)
+    other = MadeSink(sink.connection, sink.topic)
+    other.claim()
+    other.batch(0, rows(0, 0))
+    sink.topic = output
+    sink.batch(0, rows(0, 0))
+    report = look(sink)
+    assert report.clean and not report.unproven, report
+
+
+def test_a_named_topic_that_does_not_exist_is_an_error(sink: MadeSink) -> None:
+    """A misspelt topic that passes for one without strays."""
+    sink.batch(0, rows(0, 0))
+    with pytest.raises(UnknownTopic, match="misspelt"):
+        look(sink, topics=["misspelt"])

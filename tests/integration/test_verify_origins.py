@@ -394,6 +394,7 @@ def test_the_command_shows_its_bar_on_a_terminal_and_nowhere_else(stream):
     assert quiet.stderr == ""
 
 
+@pytest.mark.long
 def test_a_stream_of_spark_is_clean_while_it_runs_and_its_lost_record_is_named(
     bench: Bench, kafka_input: KafkaInput, warm: SparkDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:

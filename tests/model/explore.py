@@ -63,8 +63,8 @@ def explore(
 ) -> Found:
     """Look at every state until a property is violated; with ``every_kind``, until every kind of violation is found.
 
-    With ``lives``, a part that takes a step which its :class:`Life` does not have is a violation too. ``complete`` of
-    the answer is False when ``limit`` states were not enough.
+    With ``lives``, a part that takes a step which its :class:`PartState` does not have is a violation too. ``complete``
+    of the answer is False when ``limit`` states were not enough.
     """
     began = time.process_time()
     model = Model(scenario, rules)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from exactly_once.protocol.life import Life
+from exactly_once.protocol.part_state import PartState
 from tests.model.state import (
     DRIVER,
     ENDED,
@@ -50,7 +50,7 @@ def violation(w: World, before: World, scenario: Scenario) -> str | None:
 
 
 def illegal_step(w: World, before: World) -> str | None:
-    """A step from ``before`` to ``w`` that the life of a part does not have (:class:`Life`)."""
+    """A step from ``before`` to ``w`` that the life of a part does not have (:class:`PartState`)."""
     if (w.transactions, w.log) != (before.transactions, before.log):
         earlier = {t.handle: life(before, t) for t in before.transactions}
         for t in w.transactions:
@@ -60,17 +60,17 @@ def illegal_step(w: World, before: World) -> str | None:
     return None
 
 
-def life(w: World, t: Transaction) -> Life | None:
+def life(w: World, t: Transaction) -> PartState | None:
     """The life of the part whose transaction this is; None for an id that is initialised and has not begun.
 
     The brokers cannot tell a prepared part from one that is still written.
     """
     decided = any(t.handle in r[3] for r in w.log if r[0] == "decision")
     if t.state == "open":
-        return Life.DECIDED if decided else Life.PREPARED
+        return PartState.DECIDED if decided else PartState.PREPARED
     if t.state == "aborted":
-        return Life.LOST if decided else Life.ABORTED
-    return Life.COMMITTED if t.state == "committed" else None
+        return PartState.LOST if decided else PartState.ABORTED
+    return PartState.COMMITTED if t.state == "committed" else None
 
 
 def at_rest(w: World, scenario: Scenario) -> str | None:

@@ -8,8 +8,10 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+from pyspark.sql import DataFrame
 
 from dagster_exactly_once import exactly_once_definitions, exactly_once_resources, exactly_once_stream
 from exactly_once.participant import Participant
@@ -18,13 +20,13 @@ from exactly_once.participants.files import FileParticipant
 SOURCE, OUTPUT = "archive.in", "archived"
 
 
-def files() -> list[Participant]:
+def files() -> list[Participant[Any]]:
     """The archive, below the folder of the run."""
     return [FileParticipant("archive", str(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]) / "archive"))]
 
 
 @exactly_once_stream(source=SOURCE, outputs=[OUTPUT], output_partitions=2, participants=files)
-def archived(events):
+def archived(events: DataFrame) -> DataFrame:
     """The input, as it is."""
     return events.selectExpr("string(value) AS value")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -51,8 +51,15 @@ class Granting:
     def grant(self, rights: Iterable[Right], principal: str = f"User:{USER}") -> None:
         """Let ``principal`` do these things and nothing else, and nobody anything besides."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        whatever: Any = None  # matches every name, principal and host; its type says str alone
         everything = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+            ResourceType.ANY,
+            whatever,
+            ResourcePatternType.ANY,
+            whatever,
+            whatever,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
         )
         for deleted in admin.delete_acls([everything]).values():
             deleted.result(30)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+from pyspark.sql import DataFrame
 
 from dagster_exactly_once import (
     Checks,
@@ -22,7 +23,7 @@ from dagster_exactly_once import (
     exactly_once_resources,
     exactly_once_stream,
 )
-from dagster_exactly_once.checks.reader import Record
+from dagster_exactly_once.declare.origin import Record
 
 ORDERS, REFUNDS, BOOKINGS = "shop.orders", "shop.refunds", "bookings"
 
@@ -46,7 +47,7 @@ def origin(topic: str, record: Record) -> tuple[str, int, int]:
     column_schema="booking STRING NOT NULL",
     checks=Checks(origin=origin),
 )
-def bookings(refunds, orders, config: BookingsConfig):
+def bookings(refunds: DataFrame, orders: DataFrame, config: BookingsConfig) -> DataFrame:
     """Orders and refunds, by customer."""
     place = "topic || '/' || partition || '/' || offset AS value"
     refunded = refunds.selectExpr("key", f"'{config.refunded}' || string(value) || '/' || {place}")

@@ -33,6 +33,7 @@ class Daemon:
         if result.cursor:
             self.cursors[name] = result.cursor
         for request in result.run_requests or []:
+            assert request.run_key and request.job_name
             if not self.instance.get_runs(dg.RunsFilter(tags={"dagster/run_key": request.run_key})):
                 create_run_for_test(
                     self.instance,

@@ -68,13 +68,15 @@ class DeadSink:
                     i,
                     d.producer_id,
                     d.producer_epoch,
-                    PartId.parse(i).part,
+                    part.part,
                     records,
                     digest="d",
                     place=begin_of(admin, d) if placed else None,
                 )
                 for i, d in described.items()
+                if (part := PartId.parse(i))
             )
+            assert len(handles) == len(described), "each is the id of a part"
         self.log.append(Decision("q", 0, 1, handles, "digest", version, 0, topics=(self.topic,)), Deadline(30))
 
     def read(self) -> LogState:

@@ -110,6 +110,7 @@ class Driver:
     def close_callbacks(self) -> None:
         """Close py4j's callback server, with its connections."""
         gateway = self.spark.sparkContext._gateway
+        assert gateway is not None
         closing = threading.Thread(target=gateway.shutdown_callback_server)
         closing.start()
         while closing.is_alive():  # by itself it would wait for the next call of each connection

@@ -65,7 +65,7 @@ class Bench:
     def abort_parts(self, decision: Decision, *parts: int) -> None:
         """Abort some transactions of a decision behind the sink's back, as an operator may."""
         with Admin(self.connection) as admin:
-            for handle in decision.handles:
+            for handle in decision.transactions:
                 if handle.part in parts:
                     end = end_one(
                         admin,

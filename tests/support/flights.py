@@ -6,7 +6,7 @@ import threading
 from itertools import islice
 from typing import Self
 
-from dagster_exactly_once.checks.reader import Record
+from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.resources.checkpoints import CheckpointReader, lag
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.deadline import Deadline

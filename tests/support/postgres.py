@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -37,8 +37,8 @@ class PostgresServer:
     The server refuses to run as root; then it runs as ``nobody``.
     """
 
-    def __init__(self, version: int = 18, **settings: str):
-        self.settings = _SETTINGS | settings
+    def __init__(self, version: int = 18, settings: Mapping[str, str] | None = None):
+        self.settings = _SETTINGS | dict(settings or {})
         self.bin = _binaries(version)
         self.folder = Path(tempfile.mkdtemp(prefix="eo-postgres-"))  # pytest's own are closed to other users
         self.port = _free_port()
@@ -121,7 +121,7 @@ class PostgresServer:
     def sql(self, statement: str, *values: Any, database: str = "postgres", user: str = "postgres") -> list[Any]:
         """Run statements over a connection of the test's own, outside any transaction; return the rows."""
         with psycopg.connect(self.dsn(database, user), autocommit=True) as connection:
-            cursor = connection.execute(statement, values or None)  # type: ignore[call-overload]
+            cursor = connection.execute(statement, values or None)
             return list(cursor.fetchall()) if cursor.description else []
 
     def psql(self, statement: str) -> str:
@@ -153,7 +153,7 @@ class PostgresServer:
             [self.bin / command[0], *command[1:]], capture_output=True, text=True, cwd=self.folder, **self._as
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return str(done.stdout)
 
 
 @pytest.fixture(scope="session")
@@ -177,7 +177,7 @@ class Standby(PostgresServer):
 
     def __init__(self, primary: PostgresServer):
         self._primary = primary
-        super().__init__(**primary.settings)
+        super().__init__(settings=primary.settings)
 
     def follows(self) -> bool:
         """Whether it has replayed what the primary has written so far."""

@@ -88,11 +88,12 @@ class ReadBack:
             first = self.write(writer, mine, partition, hidden=hidden or commit is False, dated=dated)
             place = place or Place(TOPIC, partition, first)
             add_read(digest, form or PLAIN, TOPIC, partition, read(mine))
-        for partition in partitions if commit is not None else ():
-            self.end(writer, partition, commit, at_ms)
+        if commit is not None:
+            for partition in partitions:
+                self.end(writer, partition, commit, at_ms)
         return PreparedTransaction(
-            self.ids[writer[0]], *writer, part, records, 0, digest.text, place, (TOPIC,), 2, form
-        )  # fmt: skip
+            self.ids[writer[0]], *writer, part, records, 0, digest.text, place, end_txn_version=2, form=form
+        )
 
     def ledger(self, *decisions: Decision) -> Ledger:
         """What the checker knows of the topic after it has read it."""

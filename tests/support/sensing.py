@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -10,12 +11,13 @@ from dagster_exactly_once.names import NOTIFY
 from dagster_exactly_once.notify import Notifier
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.runs.tags import TAG_STREAM
 from dagster_exactly_once.sensors.checkpoint_progress import checkpoint_progress_sensor
 from dagster_exactly_once.sensors.liveness import liveness_sensor
 from dagster_exactly_once.sensors.run_failure import run_failure_sensor
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import stale_transactions_sensor
-from dagster_exactly_once.sensors.stream import TAG_STREAM, StreamSpec
 from exactly_once.kafka.connection import Connection
 from tests.support.daemon import Daemon
 
@@ -43,7 +45,7 @@ def stream_of(sink_id: str, source: str, *outputs: str) -> StreamSpec:
 
 
 def sensing(
-    instance: dg.DagsterInstance, streams: Sequence[StreamSpec], connection: Connection, **policy: float
+    instance: dg.DagsterInstance, streams: Sequence[StreamSpec], connection: Connection, **policy: Any
 ) -> Daemon:
     """The sensors of ``streams``, which come to the brokers by ``connection``; ``policy`` is of the watch policy."""
     fails = failing_job(streams[0].name)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dagster_exactly_once.names import RECOVERY_JOB
-from dagster_exactly_once.sensors.history import Classified, History
-from dagster_exactly_once.sensors.runs import Run
-from dagster_exactly_once.sensors.stream import TAG_RESTART_OF, StreamSpec
+from dagster_exactly_once.runs.history import Classified, StreamHistory
+from dagster_exactly_once.runs.runs import Run
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.runs.tags import TAG_RESTART_OF
 
 NOW = 100_000.0
 
@@ -57,7 +58,9 @@ def recovery(
     return run(run_id, status, job=RECOVERY_JOB, tags=tags, **rest)
 
 
-def history(*streams: Run, recoveries: tuple[Run, ...] = (), why: Classified | None = HEALS, **rest: Any) -> History:
+def history(
+    *streams: Run, recoveries: tuple[Run, ...] = (), why: Classified | None = HEALS, **rest: Any
+) -> StreamHistory:
     """A history, newest run first; a newest run that failed did so for ``why``."""
     failed = bool(streams) and streams[0].status == "FAILURE"
-    return History(NOW, streams, recoveries, stream_failure=why if failed else None, **rest)
+    return StreamHistory(NOW, streams, recoveries, stream_failure=why if failed else None, **rest)

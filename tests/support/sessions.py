@@ -16,4 +16,6 @@ def session_of(control: Any, log: Any = None, *others: Any) -> Session:
     """The session of sink "job" whose Kafka participant asks ``control``."""
     kafka = KafkaParticipant.of(SinkOptions.parse(OPTIONS))
     kafka._admin = control
-    return Session(log or SimpleNamespace(sink_id="job"), kafka, others, "/c")
+    if log is None:
+        log = SimpleNamespace(sink_id="job")
+    return Session(log, kafka, others, "/c")

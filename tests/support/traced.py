@@ -82,7 +82,7 @@ class Traced:
         producer = self.producer()
         producer.begin_transaction()
         for row in rows:
-            headers = [] if row.source is None else [("src", row.source.encode())]
+            headers: list[tuple[str, str | bytes | None]] = [] if row.source is None else [("src", row.source.encode())]
             producer.produce(self.output, "v", row.key, partition=row.partition, headers=headers)
         producer.flush(30)
         if end is not None:

@@ -83,7 +83,7 @@ def test_a_killed_stream_comes_back_by_itself_and_the_pages_say_how(ui, dagster,
     ui.sees("Started")
     ui.sees("records committed in")
     ui.open_event(TRANSACTIONS, "by sensor exactly_once_run_failure: it begins")
-    ui.sees("1 batches decided but not proven")
+    ui.sees("1 batch decided but not proven")
     ui.shoot("transactions")
     story.assert_exactly_once()
     story.assert_one_stream(new)

@@ -19,7 +19,7 @@ from exactly_once.errors import ExactlyOnceError, InvalidOption
 from exactly_once.ops.cli.arguments import parse
 from exactly_once.ops.cli.commands import run
 
-#: Width of a table that goes into a file or a pipe: enough for a transactional id with its partitions.
+#: Width of the lines that go into a file or a pipe: enough for a transactional id with its partitions.
 PIPED_WIDTH = 180
 
 #: Loggers of the Kafka clients, whose connection trouble the error at the end reports once.
@@ -65,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(
             ExactlyOnceError(
                 f"{type(e).__name__}: {e}",
-                "List again to see the current state, and report this as a bug",
+                "Run exactly-once transactions list to see the state, then repeat the command. If it fails again, "
+                "report this line as a bug",
                 "How far the command got is unknown",
             ),
             args.json,

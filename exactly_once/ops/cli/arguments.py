@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from exactly_once.demo import arguments as demo
 from exactly_once.kafka.leaders import OLDER_THAN_S
-from exactly_once.ops.cli import completions, metrics, verify
+from exactly_once.ops.cli import metrics, verify
 
 _ENVIRONMENT = (
     "The cluster is that of --bootstrap-servers; else of --command-config, a file as Kafka's own tools read it; else "
@@ -16,7 +16,7 @@ _ENVIRONMENT = (
 )
 _CODES = "Exit codes: 0 all is well, 1 something is wrong or was refused, 2 wrong usage."
 _LOCATION = "a path, or a URI (file, hdfs, s3, gs, abfs)"
-_WITHOUT_JSON = ("metrics", "completions")
+_WITHOUT_JSON = ("metrics",)
 _FORCE = "the phrase that the refusal prints, which states what will be lost, duplicated or stopped"
 
 
@@ -46,7 +46,7 @@ def build() -> argparse.ArgumentParser:
     groups = parser.add_subparsers(
         dest="group",
         required=True,
-        metavar="transactions | checkpoint | log | recover | verify | doctor | metrics | demo | completions",
+        metavar="transactions | checkpoint | log | recover | verify | doctor | metrics | demo",
     )
 
     transactions = _group(groups, "transactions", "list, explain, commit, abort")
@@ -85,11 +85,17 @@ def build() -> argparse.ArgumentParser:
 
     log = _verb(groups, "log", "log", "show the records of a sink's commit log and who wrote them, or undo one")
     log.add_argument("sink", metavar="SINK", help="a sink id")
-    log.add_argument(
+    back = log.add_mutually_exclusive_group()
+    back.add_argument(
         "--undo",
         metavar="OFFSET",
         type=int,
         help="put the record before this one, of the same key, in force again: the way back from a forged record",
+    )
+    back.add_argument(
+        "--drop-foreign",
+        action="store_true",
+        help="drop every record under a key that no sink uses: the way back from a program that wrote here by mistake",
     )
     log.add_argument("--force", metavar="PHRASE", help=_FORCE)
 
@@ -122,7 +128,6 @@ def build() -> argparse.ArgumentParser:
 
     _everywhere(metrics.add_arguments(groups))
     demo.add_arguments(groups)
-    completions.add_arguments(groups)
     return parser
 
 

@@ -70,8 +70,8 @@ def parse(text: str, name: str) -> dict[str, str]:
             shown = key if _KEY.fullmatch(key) else "its key"
             raise InvalidOption(
                 f"{where}: {shown} is not a setting that exactly-once supports",
-                f"{did_you_mean(key, OPTIONS)}Remove the line, or use one of {', '.join(sorted(OPTIONS))}; trust and "
-                "key stores must be PEM files",
+                did_you_mean(key, OPTIONS)
+                or f"Remove the line, or use one of {', '.join(sorted(OPTIONS))}; trust and key stores must be PEM",
             )
         found[f"kafka.{key}"] = _plain(value, where)
     return found

@@ -18,17 +18,17 @@ from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.transactions import Description, describe, list_transactions
 from exactly_once.ops import transactions as operations
-from exactly_once.ops.cli import arguments, completions, doctor, metrics, tables, verify
+from exactly_once.ops.cli import doctor, metrics, tables, verify
 from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain, trouble
-from exactly_once.ops.cli.words import never_claimed
-from exactly_once.ops.doctor import Verdict, worst
+from exactly_once.ops.doctor.host import DoctorVerdict, worst
 from exactly_once.ops.findings import Inspection, naming, sink_of
 from exactly_once.ops.inspection import inspect_sink, owner_of, sinks
-from exactly_once.ops.log_records import Logged, in_force, log_records, undo
+from exactly_once.ops.log_records import Logged, drop_foreign, in_force, log_records, undo
 from exactly_once.ops.repair import examine, repair
 from exactly_once.ops.rules import Attributed, Refused, check_owner, name_of
 from exactly_once.ops.standing import compare
+from exactly_once.ops.words import never_claimed, plural
 from exactly_once.protocol.names import check_sink_id, namespace
 
 #: For each look at a sink.
@@ -124,7 +124,11 @@ def _commit(args: argparse.Namespace) -> Result:
         "records": decided.handle.records if decided else None,
         "forced": done.forced,
     }
-    of = f", {name_of(decided.decision)}, {decided.handle.records} records" if decided else f", forced: {done.forced}"
+    of = (
+        f", {name_of(decided.decision)}, {plural(decided.handle.records, 'record')}"
+        if decided
+        else f", forced: {done.forced}"
+    )
     return Result(document, partial(tables.show_line, f"Committed {args.id}{of}."))
 
 
@@ -204,12 +208,17 @@ def _log(args: argparse.Namespace) -> Result:
     if args.undo is not None:
         done = undo(connection, sink_id, args.undo, args.force)
         again = f"{done.restored.title} at offset {done.restored.offset} is" if done.restored else "No record is"
-        text = f"Undid {done.record.title} at offset {done.record.offset}. {again} in force under {done.record.key!r}."
+        key = done.record.key_text
+        text = f"Undid {done.record.title} at offset {done.record.offset}. {again} in force under {key!r}."
         restored = _logged_json(done.restored, sink_id) if done.restored else None
         return Result(
             {"undone": _logged_json(done.record, sink_id), "restored": restored}, partial(tables.show_line, text)
         )
     try:
+        if args.drop_foreign:
+            gone = drop_foreign(connection, sink_id)
+            text = f"Dropped {plural(len(gone), 'record')} under keys that no sink uses. The sink's own are in force."
+            return Result({"dropped": [_logged_json(r, sink_id) for r in gone]}, partial(tables.show_line, text))
         found = in_force(log_records(connection, sink_id))
     except UnknownTopic:
         raise never_claimed(sink_id) from None
@@ -222,7 +231,7 @@ def _logged_json(r: Logged, sink_id: str) -> dict[str, Any]:
     return {
         "offset": r.offset,
         "timestamp_ms": r.timestamp_ms,
-        "key": r.key,
+        "key": r.key_text,
         "record": r.title,
         "producer_id": r.producer_id,
         "writer": r.writer,
@@ -272,17 +281,12 @@ def _doctor(args: argparse.Namespace) -> Result:
     sink_id = check_sink_id(args.sink) if args.sink else None
     connect = partial(connection_of, args)
     lines = doctor.look(connect, sink_id, args.topic, args.checkpoint, BUDGET_S, args.transaction_timeout)
-    return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is Verdict.WRONG else 0)
+    return Result(doctor.as_json(lines), partial(doctor.show, lines), 1 if worst(lines) is DoctorVerdict.WRONG else 0)
 
 
 def _metrics(args: argparse.Namespace) -> Result:
     metrics.run(args, connection_of(args))
     return Result({}, lambda console: None)
-
-
-def _completions(args: argparse.Namespace) -> Result:
-    script = completions.script(args.shell, arguments.build())
-    return Result({}, lambda console: print(script, file=console.file))
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
@@ -297,5 +301,4 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
     "verify": _verify,
     "doctor": _doctor,
     "metrics": _metrics,
-    "completions": _completions,
 }

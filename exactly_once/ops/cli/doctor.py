@@ -1,4 +1,4 @@
-"""``exactly-once doctor``: one table of what a stream needs of this host, of its checkpoint and of its cluster."""
+"""``exactly-once doctor``: what a stream needs of this host, of its checkpoint and of its cluster."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.doctor import Line, Verdict, worst, wrong
-from exactly_once.ops.doctor_looks import examine_checkpoint, examine_cluster, examine_host
+from exactly_once.ops.cli.tables import show_line, show_whole, wrapped
+from exactly_once.ops.doctor.host import DoctorVerdict, Line, worst, wrong
+from exactly_once.ops.doctor.probes import examine_checkpoint, examine_cluster, examine_host
 
-_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.WRONG: "bold red"}
+_STYLES = {DoctorVerdict.OK: "green", DoctorVerdict.WARN: "yellow", DoctorVerdict.WRONG: "bold red"}
+
+#: The width of the column of verdicts.
+_MARK = 7
 
 
 def look(
@@ -44,15 +47,21 @@ def as_json(lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def show(lines: Sequence[Line], console: Console) -> None:
-    """Print the table, and how many lines ask for somebody."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.show_header = False
-    table.add_column()
-    table.add_column(overflow="fold")  # one wide column: an id or a path stays in one piece to be copied
+    """Print the lines, each with its way out, and how many lines ask for somebody."""
     for line in lines:
-        mark = Text(line.verdict.value, style=_STYLES[line.verdict])
-        way_out = f"\nWhat to do: {line.way_out}." if line.way_out else ""
-        table.add_row(mark, Text(line.check, "bold").append(f": {line.sentence}.{way_out}", "default"))
-    console.print(table)
-    counts = ", ".join(f"{sum(1 for line in lines if line.verdict is v)} {v.value}" for v in Verdict)
-    console.print(Text(f"{counts}."))
+        _show(line, console)
+    counts = ", ".join(f"{sum(1 for line in lines if line.verdict is v)} {v.value}" for v in DoctorVerdict)
+    show_line(f"{counts}.", console)
+
+
+def _show(line: Line, console: Console) -> None:
+    mark = f"{line.verdict.value:<{_MARK}}"
+    first, *rest = wrapped(f"{line.check}: {line.sentence}.", console.width, mark, " " * _MARK)
+    text = Text(first)
+    text.stylize(_STYLES[line.verdict], 0, _MARK)
+    text.stylize("bold", _MARK, _MARK + len(line.check))
+    console.print(text, soft_wrap=True)
+    for more in rest:
+        show_whole(more, console)
+    if line.way_out:
+        show_line(f"{' ' * _MARK}What to do: {line.way_out}.", console)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactly_once.kafka.transactions import Description
-from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
 from exactly_once.ops.inspection import UNDER_WAY, unattended, worked_on
 from exactly_once.ops.processes import describe_frozen, end_command
 from exactly_once.ops.rules import Refused, check_owner, name_of
-from exactly_once.protocol.life import Life
+from exactly_once.ops.words import duration, plural, when
 from exactly_once.protocol.names import PartId
+from exactly_once.protocol.part_state import PartState
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,9 @@ def _options(found: Inspection, transaction: OpenTransaction | None, program: st
     except Refused as e:
         force = f" --force {shlex.quote(e.phrase or '')}"
     options: list[Option] = []
+    if found.owner is not None and found.owner.frozen:  # first: a driver that is fenced only is frozen still
+        effect = "Ends the frozen driver. No record is lost. Then start the stream, or run the recovery."
+        options.append(Option(end_command(found.owner.frozen), effect))
     name = transaction.transactional_id if transaction else ""
     if transaction is not None and transaction.state == "Ongoing":
         if transaction.verdict == "decided":
@@ -212,10 +215,7 @@ def _options(found: Inspection, transaction: OpenTransaction | None, program: st
                 "No record is lost."
             )
             options.append(Option(f"{program} transactions abort {name}{force}", effect))
-    if found.owner is not None and found.owner.frozen:
-        effect = "Ends the frozen driver. No record is lost. Then start the stream, or run the recovery."
-        options.append(Option(end_command(found.owner.frozen), effect))
-    elif found.owner is not None and found.owner.works:
+    if found.owner is not None and found.owner.works and not found.owner.frozen:
         options.append(Option("wait", "The driver is alive and ends its own transactions."))
     if found.owner is not None:
         fences = " Stops the driver with EO-FENCED." if force else ""
@@ -236,18 +236,19 @@ def trouble(found: Inspection) -> list[str]:
         if found.owner is not None and found.owner.frozen:
             why = f"its owner is frozen ({describe_frozen(found.owner.frozen)})"
             first = f"{end_command(found.owner.frozen)}, then "
+        waiting = [f"{plural(len(found.open), 'transaction')} open"] if found.open else []
+        waiting += [f"{plural(len(found.decided), 'batch')} decided but not proven"] if found.decided else []
         sentences.append(
-            f"{found.sink_id}: {plural(len(found.open), 'transaction')} open and {plural(len(found.decided), 'batch')} "
-            f"decided but not proven, and {why}: run {first}exactly-once recover {found.sink_id}"
+            f"{found.sink_id}: {' and '.join(waiting)}, and {why}: run {first}exactly-once recover {found.sink_id}"
         )
     for pending in found.decided:
-        for state in (Life.LOST, "unknown"):
+        for state in (PartState.LOST, "unknown"):
             if count := pending.count(state):
                 sentences.append(
                     f"{found.sink_id}: {pending.name} is decided, but {plural(count, 'part')} of it "
                     f"{'is' if count == 1 else 'are'} {state}"
                 )
-        if pending.unasked and not (pending.count(Life.DECIDED) or worked_on(found)):
+        if pending.unasked and not (pending.count(PartState.DECIDED) or worked_on(found)):
             outputs = " and ".join(f"{plural(count, 'part')} in {output}" for output, count in pending.unasked.items())
             sentences.append(
                 f"{found.sink_id}: {pending.name} is decided, but its other outputs may not have committed it yet "

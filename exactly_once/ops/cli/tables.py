@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from exactly_once.checkpoint import Checkpoint, repair_command
@@ -14,25 +15,57 @@ from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
 from exactly_once.kafka.transactions import Description
 from exactly_once.ops.cli.explain import Explanation, owner_sentence
-from exactly_once.ops.cli.words import duration, plural, when
 from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.ops.log_records import Logged
 from exactly_once.ops.processes import describe_frozen
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
 from exactly_once.ops.standing import Offsets, Standing
-from exactly_once.protocol.life import Life
-from exactly_once.protocol.records import KAFKA
+from exactly_once.ops.words import duration, plural, when
+from exactly_once.protocol.part_state import PartState
+from exactly_once.protocol.records import KAFKA, is_own_key
 
 #: A cell names this many partitions or groups, and counts the rest.
 _NAMED = 4
 
+#: The further lines of one that is wrapped are indented by so much more.
+_HANG = "    "
+
+#: A command in a sentence, up to a sign of punctuation: a shell runs the first half of one that is cut in two.
+_COMMAND = re.compile(r"(?:exactly-once|kill -9|pip install|kafka-[a-z-]+\.sh)(?: (?:'[^']*'|[^\s']*[^\s';,.:)]))+")
+
+#: ``textwrap`` does not break lines at it.
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
 #: What the parts of a decided batch may be found in, and what they are called here.
-_STATES = {Life.COMMITTED: "committed", Life.DECIDED: "waiting", Life.LOST: "lost", "unknown": "unknown"}
+_STATES = {PartState.COMMITTED: "committed", PartState.DECIDED: "waiting", PartState.LOST: "lost", "unknown": "unknown"}
 
 
 def show_line(text: str, console: Console) -> None:
-    """Print a sentence without wrapping it: it may hold a command to copy."""
+    """Print a line, wrapped: its further lines stand below, indented by more than what follows it."""
+    bare = text.lstrip()
+    show_text(bare, console, indent := text[: len(text) - len(bare)], indent + _HANG)
+
+
+def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Wrap a sentence at its blanks alone, and not within a command: what a person copies stays in one piece, and has a
+    line of its own where it is longer than one. ``first`` and ``rest`` begin the lines.
+    """
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _NO_BREAK), text)
+    lines = textwrap.wrap(
+        whole, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace(_NO_BREAK, " ") for line in lines]
+
+
+def show_text(text: str, console: Console, first: str = "", rest: str | None = None) -> None:
+    """Print a sentence, wrapped; ``rest`` (default: ``first``) begins its further lines."""
+    for line in wrapped(text, console.width, first, first if rest is None else rest):
+        show_whole(line, console)
+
+
+def show_whole(text: str, console: Console) -> None:
+    """Print what a person copies, a command or an id, on one line, however wide."""
     console.print(Text(text), soft_wrap=True)
 
 
@@ -56,7 +89,7 @@ def show_list(
             age = when(pending.decided_ms, inspection.checked_ms)
             show_line(f"  {pending.name} decided {age}, not proven: {', '.join(states) or 'no parts'}", console)
         if inspection.blocked:
-            console.print(Text(f"  readers wait on {_partitions(inspection.blocked)}"))
+            show_text(f"readers wait on {_partitions(inspection.blocked)}", console, "  ", "    ")
     if idle:
         show_line("Nothing under way:", console)
     for d in idle:
@@ -93,7 +126,8 @@ def _show_open(t: OpenTransaction, console: Console) -> None:
     age = Text(f"    {t.state} for ").append(duration(t.age_s), "bold red" if t.age_s > t.timeout_s > 0 else "")
     of = "" if t.batch_id is None else f" in batch {t.batch_id} with {plural(t.records or 0, 'record')}"
     console.print(age.append(f" of {duration(t.timeout_s)}, {t.verdict}{of}"))
-    console.print(Text(f"    writes to {_some([f'{topic}-{p}' for topic, p in t.partitions]) or 'no partition'}"))
+    where = _some([f"{topic}-{p}" for topic, p in t.partitions]) or "no partition"
+    show_text(f"writes to {where}", console, "    ", "      ")
 
 
 def _show_hanging(hanging: Sequence[Attributed], console: Console) -> None:
@@ -124,8 +158,8 @@ def show_explanation(found: Explanation, console: Console) -> None:
     if found.options:
         show_line("  You may:", console)
     for option in found.options:
-        show_line(f"    {option.command}", console)
-        show_line(f"        {option.effect}", console)
+        show_whole(f"    {option.command}", console)
+        show_text(option.effect, console, "        ")
 
 
 def _blocks(found: Explanation) -> str:
@@ -150,7 +184,7 @@ def show_report(report: RecoveryReport, console: Console) -> None:
         show_line(f"  {step + ':':<24}{len(names) or '-'}", console)
         for name in (*names[:_NAMED], *([f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else [])):
             show_line(f"    {name}", console)
-    console.print(Text(_what_rests(report)))
+    show_text(_what_rests(report), console)
 
 
 def _what_rests(report: RecoveryReport) -> str:
@@ -200,19 +234,23 @@ def show_checkpoint(
     if found.query_id is None and not found.torn:
         show_line(f"There is no checkpoint at {found.location}.", console)
     else:
-        table = _table(f"Checkpoint {found.location}", "", "")
-        table.show_header = False
-        table.add_row("query", found.query_id or "-")
-        table.add_row("last planned batch", _or_dash(found.last_offsets))
-        table.add_row("last committed batch", _or_dash(found.last_commit))
+        show_line(f"Checkpoint {found.location}", console)
         since = when(found.batch_started_ms or 0, now_ms())
-        table.add_row("in flight", "-" if found.in_flight is None else f"batch {found.in_flight}, planned {since}")
+        facts = {
+            "query": found.query_id or "-",
+            "last planned batch": _or_dash(found.last_offsets),
+            "last committed batch": _or_dash(found.last_commit),
+            "in flight": "-" if found.in_flight is None else f"batch {found.in_flight}, planned {since}",
+        }
+        for title, text in facts.items():
+            show_line(f"  {title + ':':<22}{text}", console)
         for topic, partitions in offsets.items():
-            ends = ", ".join(f"{p}: {o:,}" for p, o in sorted(partitions.items()))
-            table.add_row(f"input {topic}, up to", ends)
+            show_line(f"  input {topic}, up to:", console)
+            show_text(", ".join(f"{p}@{o}" for p, o in sorted(partitions.items())), console, "    ")
         if not offsets:
-            table.add_row("source offsets", "\n".join(found.source_offsets) or "-")
-        console.print(table)
+            show_line("  source offsets:" + ("" if found.source_offsets else "       -"), console)
+            for line in found.source_offsets:
+                show_line(f"    {line}", console)
     for name, fault in found.torn.items():
         show_line(f"! {name} is torn: {fault}.", console)
     if found.torn:
@@ -231,11 +269,11 @@ def show_repair(found: Repair, refusal: Refused | None, command: str, console: C
     if not found.findings:
         show_line(f"Checkpoint {found.location}: nothing is torn.", console)
         return
-    table = _table(f"Checkpoint {found.location}, sink {found.sink_id}", "file", "action", "why")
+    show_line(f"Checkpoint {found.location}, sink {found.sink_id}", console)
     for f in found.findings:
         more = f" (and {plural(len(f.also), 'file')} of the state that its tasks wrote)" if f.also else ""
-        table.add_row(f.name or "-", f.action.value, f"{f.why}{more}")
-    console.print(table)
+        show_line(f"  {f.name or 'the checkpoint'}: {f.action.value}", console)
+        show_text(f"{f.why}{more}", console, "    ")
     if found.applied:
         show_line(f"Done, under claim {found.claim}. Copies and the audit record are in {found.kept_in}.", console)
         show_line("Start the stream: it takes the sink back and continues.", console)
@@ -256,19 +294,13 @@ def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
         if not r.is_of(sink_id):
             writer = r.writer or f"producer id {r.producer_id}, which no coordinator knows"
             show_line(
-                f"{'!':>8}  not written by this sink, but by {writer}: exactly-once log {sink_id} --undo {r.offset}",
+                f"{'!':>8}  not written by this sink, but by {writer}: exactly-once log {sink_id} {_way_back(r)}",
                 console,
             )
 
 
-def _table(title: str | None, *columns: str) -> Table:
-    table = Table(
-        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
-    )
-    for column in columns:
-        right = column in ("batch", "records", "age", "timeout", "epoch", "producer id", "found")
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
-    return table
+def _way_back(r: Logged) -> str:
+    return f"--undo {r.offset}" if is_own_key(r.key_text) else "--drop-foreign"
 
 
 def _partitions(blocked: Iterable[BlockedPartition]) -> str:

@@ -6,22 +6,22 @@ import argparse
 import sys
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import Progress as Bar
 from rich.text import Text
 
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.cli import outputs
-from exactly_once.ops.cli.words import never_claimed
+from exactly_once.ops.cli.tables import show_text
 from exactly_once.ops.verify import Progress, Report, verify
 from exactly_once.ops.verify.origin import Origin, PerInput
 from exactly_once.ops.verify.origins import ORDERS, Question
 from exactly_once.ops.verify.run import BATCHES, SETTLE_S
+from exactly_once.ops.words import never_claimed
 from exactly_once.protocol.names import check_sink_id
 
 #: Flags that say something about origins.
-_OF_ORIGIN = ("outputs_per_input", "input", "topic", "order", "refuse_foreign", "backfilled")
+_OF_ORIGIN = ("outputs_per_input", "input", "order", "refuse_foreign", "backfilled")
 
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
@@ -67,7 +67,8 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
         "--topic",
         metavar="TOPIC",
         action="append",
-        help="with --origin: an output topic; repeatable; default: those that the sink's decisions name",
+        help="look in this topic, too, for transactions of the sink that no decision names; repeatable; with --origin: "
+        "an output topic; default: those that the sink's decisions name",
     )
     verb.add_argument(
         "--order",
@@ -141,23 +142,25 @@ def _question(args: argparse.Namespace) -> Question | None:
 
 def show(report: Report, console: Console) -> None:
     """Print the findings, and what was proven and was not."""
-    if report.findings:
-        for f in report.findings:
-            title = Text(f.anomaly.value, style="bold red")
-            console.print(title.append(f", {f.batch}" if f.batch else "", "default"))
-            for text in (f.what, f.transaction, " ".join(f.places[:4])):
-                if text:
-                    console.print(Padding(Text(text), (0, 0, 0, 2)))
+    for f in report.findings:
+        title = Text(f.anomaly.value, style="bold red")
+        console.print(title.append(f", {f.batch}" if f.batch else "", "default"), soft_wrap=True)
+        for text in (f.what, f.transaction, " ".join(f.places[:4])):
+            if text:
+                show_text(text, console, "  ")
     if report.last_batch:
         proven = f"{report.batches:,} batches, {report.parts:,} parts, {report.records:,} records"
-        console.print(Text(f"Proven by the commit log, {report.first_batch} to {report.last_batch}: {proven}."))
+        show_text(f"Proven by the commit log, {report.first_batch} to {report.last_batch}: {proven}.", console)
     if report.by_origin:
-        console.print(Text("By origin: " + ", ".join(f"{n:,} {name}" for name, n in report.by_origin.items()) + "."))
+        show_text("By origin: " + ", ".join(f"{n:,} {name}" for name, n in report.by_origin.items()) + ".", console)
     for reason, count in report.unproven.items():
-        console.print(Text(f"Unproven: {count:,} ({reason})."))
+        show_text(f"Unproven: {count:,} ({reason}).", console)
+    if report.not_searched:
+        limit = f"{report.not_searched:,} other topics, which this principal may not read"
+        show_text(f"Not searched for transactions of the sink: {limit}.", console)
     if report.nothing_yet and report.clean:
         nothing = f"Nothing to prove yet: sink {report.sink_id} has decided no batch. Look again after its first batch."
-        console.print(Text(nothing))
+        show_text(nothing, console)
         return
     found = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
-    console.print(Text(f"{found or 'No anomalies'} in {report.read:,} records, {report.took_s:.1f} s."))
+    show_text(f"{found or 'No anomalies'} in {report.read:,} records, {report.took_s:.1f} s.", console)

@@ -38,6 +38,8 @@ class Part:
 
     handle: PreparedTransaction
     spans: tuple[Span, ...]
+    topics: tuple[str, ...]
+    """Those that its decision names."""
 
     @property
     def visible(self) -> int:
@@ -149,7 +151,7 @@ def _judge_batch(
     if decision.totals:
         verdict.unproven[NO_HANDLES] += decision.part_count
         return
-    parts = [Part(h, tuple(ledger.of((h.producer_id, h.epoch)))) for h in decision.transactions]
+    parts = [Part(h, tuple(ledger.of((h.producer_id, h.epoch))), decision.topics) for h in decision.transactions]
     gone = [p for p in parts if not p.whole and _may_be_removed(p, decision, removed)]
     verdict.unproven[REMOVED] += len(gone)
     judged = [p for p in parts if p not in gone]
@@ -257,6 +259,10 @@ def _judge_contents(part: Part, of: str, at: Mapping[str, Any], verdict: Verdict
     h = part.handle
     dated = any(s.dated_by_broker for s in part.spans)
     forms = [h.form] if h.form else list(FORMS)
+    if outside := {s.where[0] for s in part.spans}.difference(part.topics):
+        what = f"{of}: its records stand in {', '.join(sorted(outside))}, which its decision does not name"
+        verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
+        return WRONG
     stands = {s.where: Extent(s.first, s.records) for s in part.spans}
     if h.spread and spread_of(stands) != h.spread:
         what = f"{of}: its {h.records} visible records do not stand in the partitions and at the offsets of its task's"

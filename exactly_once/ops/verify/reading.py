@@ -34,14 +34,15 @@ class Extent:
     removed: Mapping[Partition, int]
 
 
-def extent(admin: Admin, decisions: Sequence[Decision]) -> Extent:
-    """Ask for the ends of every partition that ``decisions`` name; topics that are gone have none.
+def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()) -> Extent:
+    """Ask for the ends of every partition of the topics that ``decisions`` name, and of those in ``also``; topics that
+    are gone have none.
 
     Raises
     ------
     BrokerUnreachable, NotAuthorized
     """
-    topics = sorted({topic for d in decisions for topic in d.topics})
+    topics = sorted({topic for d in decisions for topic in d.topics} | {*also})
     ids = admin.topic_ids(topics)
     marks: dict[Partition, Watermarks] = {}
     removed: dict[Partition, int] = {}

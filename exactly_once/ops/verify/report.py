@@ -51,6 +51,8 @@ class Report:
         By this machine's clock.
     claimed : bool
         Whether a driver has ever claimed the sink on this cluster.
+    not_searched : int
+        Topics that no decision names, and that this principal may not read: whether the sink wrote there is not known.
     """
 
     sink_id: str
@@ -67,6 +69,7 @@ class Report:
     checked_ms: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     claimed: bool = False
+    not_searched: int = 0
 
     @property
     def clean(self) -> bool:
@@ -91,6 +94,7 @@ class Report:
             "last_batch": self.last_batch,
             "unproven": dict(self.unproven),
             "by_origin": dict(self.by_origin),
+            "topics_not_searched": self.not_searched,
             "read": self.read,
             "took_s": round(self.took_s, 3),
             "checked_ms": self.checked_ms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,11 +14,11 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import published_offsets
-from exactly_once.kafka.leaders import OLDER_THAN_S, find_hanging
+from exactly_once.kafka.leaders import OLDER_THAN_S, Trail, find_hanging, trail_of
 from exactly_once.kafka.transactions import ids_of, list_transactions
 from exactly_once.ops.findings import batch_name
 from exactly_once.ops.inspection import inspect_sink
-from exactly_once.ops.verify import around
+from exactly_once.ops.verify import sink_state
 from exactly_once.ops.verify.anomalies import Finding
 from exactly_once.ops.verify.balance import judge_checkpoint, judge_log
 from exactly_once.ops.verify.expected import Expected, expected_input
@@ -33,12 +33,16 @@ from exactly_once.participant import Participant
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, check_sink_id, namespace, offsets_group
 from exactly_once.protocol.records import Decision
+from exactly_once.protocol.topics import ANY_TOPIC
 
 #: Batches by the commit log, which keeps 64 of a stream.
 BATCHES = 64
 
 #: Why the checkpoint's batches are not proven: only a caller who names the outputs knows that no decision will.
 NO_LOG = "batches of the checkpoint, of which no commit log tells"
+
+#: Why a topic that no decision names is not searched.
+SILENT = "topics that no decision names, of which a leader does not answer whether the sink wrote there"
 
 #: What a healthy stream may look like for a moment is looked at again for so long.
 SETTLE_S = 15.0
@@ -80,8 +84,10 @@ def verify(
     inputs : sequence of str
         With ``origin``: only these input topics; without ``checkpoint``, from their beginning.
     topics : sequence of str
-        With ``origin``: the output topics. Default: those that the decisions name. With them, a sink without a commit
-        log (``sink.guarantee=none`` or ``at_least_once``, another sink) is proven by origin alone.
+        Topics to read for transactions of the sink beside those that the decisions name and those where the leaders
+        remember one of its producers. With ``origin``, they are the output topics, by default those that the decisions
+        name; a sink without a commit log (``sink.guarantee=none`` or ``at_least_once``, another sink) is then proven by
+        origin alone.
     settle_s : float
         For how long something that a healthy stream shows for a moment is looked at again before it is reported. Less
         than the two seconds between two looks: whatever the first look sees is reported.
@@ -92,11 +98,12 @@ def verify(
 
     Raises
     ------
-    BrokerUnreachable, NotAuthorized, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
+    BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
     """
     began = time.monotonic()
-    named = origin is not None and bool(topics)
-    task = _Task(connection, check_sink_id(sink_id), checkpoint, outputs, named, hanging_age_s, budget_s, on_progress)
+    alone = origin is not None and bool(topics)
+    own = check_sink_id(sink_id)
+    task = _Task(connection, own, checkpoint, outputs, topics, alone, hanging_age_s, budget_s, on_progress)
     progress = task.progress()
     log = read_log(connection, sink_id, budget_s, whole=True)
     decisions, since_ms = _newest(log, batches)
@@ -128,6 +135,7 @@ def verify(
         now_ms(),
         counts,
         log.owner is not None,
+        look.not_searched,
     )
 
 
@@ -156,7 +164,9 @@ class _Task:
     sink_id: str
     checkpoint: str | None
     outputs: Sequence[Participant[Any]]
-    named: bool
+    topics: Sequence[str]
+    alone: bool
+    """Whether the origins can prove it without a commit log."""
     hanging_age_s: float
     budget_s: float
     on_progress: OnProgress
@@ -176,6 +186,7 @@ class _Look:
     verdict: Verdict = field(default_factory=Verdict)
     read: int = 0
     waiting: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    not_searched: int = 0
 
 
 def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
@@ -197,10 +208,12 @@ def _look(
     with Admin(task.connection, task.budget_s) as admin:
         listed = list_transactions(admin, namespace(task.sink_id), ())
         soon = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
-        found = extent(admin, soon.decisions or decisions)
         progress = task.progress()
         ids = {t.producer_id: t.transactional_id for t in listed}
-        ids |= {h.producer_id: h.transactional_id for d in decisions for h in d.transactions}
+        ids |= {h.producer_id: h.transactional_id for d in (*decisions, *soon.decisions) for h in d.transactions}
+        known = soon.decisions or decisions
+        trail = _trail(task, admin.renew(task.budget_s), known, ids) if known else Trail()
+        found = extent(admin.renew(task.budget_s), known, (*task.topics, *trail.found) if known else ())
         forms = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
         forms_of = forms_to_try(forms, frozenset(ids))
         ledger = read_output(admin, found, decisions, since_ms, forms_of, task.budget_s, task.on_progress)
@@ -213,22 +226,36 @@ def _look(
     # a long reading may outlast the decisions of what was written when it began
     verdict = judge_log(newest, later, ledger, ids, found.removed, committed, (*decisions, *soon.decisions))
     judge_checkpoint(progress, soon, verdict)
+    verdict.unproven[SILENT] += len(trail.silent)
     seen = look_again(task.sink_id, later.decisions, task.outputs, seen)
     judge_outputs(latest(decisions, later), later, seen, verdict)
-    verdict.findings += around.lingering(inspection, POLICY_S)
+    verdict.findings += sink_state.lingering(inspection, POLICY_S)
     waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
-    verdict.findings += around.stalled(inspection.blocked, waiting if standing is None else standing)
-    verdict.findings += around.leaked(task.sink_id, listed)
+    verdict.findings += sink_state.stalled(inspection.blocked, waiting if standing is None else standing)
+    verdict.findings += sink_state.leaked(task.sink_id, listed)
     verdict.findings += skew
-    if task.named and later.owner is None and not later.decisions:
+    if task.alone and later.owner is None and not later.decisions:
         verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
     else:
-        verdict.findings += around.checkpoint_ahead(progress, later)
-    verdict.findings += around.hanging(_hanging(task, decisions))
+        verdict.findings += sink_state.checkpoint_ahead(progress, later)
+    verdict.findings += sink_state.hanging(_hanging(task, decisions))
     claims = [later.owner.claimed_ms] if later.owner else []
-    verdict.findings += around.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
+    verdict.findings += sink_state.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
     stands = {where: at for where, at in waiting.items() if not standing or standing.get(where) == at}
-    return _Look(verdict.findings, verdict, ledger.read, stands)
+    return _Look(verdict.findings, verdict, ledger.read, stands, len(trail.denied))
+
+
+def _trail(task: _Task, admin: Admin, decisions: Sequence[Decision], ids: Iterable[int]) -> Trail:
+    """Look for topics that neither a decision nor the caller names, and in which a producer of the sink wrote.
+
+    Raises
+    ------
+    UnknownTopic
+        When the caller names a topic that does not exist.
+    """
+    read = {topic for d in decisions for topic in d.topics} | {*admin.topic_partitions(task.topics)}
+    others = [topic for topic in admin.topics() if topic not in read and ANY_TOPIC.refusal(topic) is None]
+    return trail_of(admin, ids, others)
 
 
 def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset[int]:
@@ -240,7 +267,7 @@ def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset
 def _skewed(task: _Task, admin: Admin, log: LogState) -> list[Finding]:
     """Judge the offsets of the sink's consumer group; not where it may not be read: they are for lag tools alone."""
     last = log.decisions[-1] if log.decisions else None
-    topics = sorted(around.input_of(last)) if last is not None else []
+    topics = sorted(sink_state.input_of(last)) if last is not None else []
     if last is None or not topics:
         return []
     try:
@@ -250,12 +277,12 @@ def _skewed(task: _Task, admin: Admin, log: LogState) -> list[Finding]:
     if not found.offsets:  # never published, not to be seen, or expired
         return []
     sizes = admin.sizes(topics)
-    if not around.skewed([last], found, sizes):
+    if not sink_state.skewed([last], found, sizes):
         return []
     now = read_log(task.connection, task.sink_id, task.budget_s, whole=True).decisions  # a stream decides meanwhile
     known = [(d.query_id, d.batch_id) for d in now]
     key = last.query_id, last.batch_id
-    return around.skewed(now[known.index(key) if key in known else 0 :], found, sizes)
+    return sink_state.skewed(now[known.index(key) if key in known else 0 :], found, sizes)
 
 
 def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Any]:

@@ -4,11 +4,20 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.concurrent.TimeoutException;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.errors.DisconnectException;
+import org.apache.kafka.common.errors.InterruptException;
+import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.errors.SslAuthenticationException;
+import org.apache.kafka.common.errors.TransactionAbortedException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -24,6 +33,8 @@ final class Trial {
         switch (arguments[0]) {
             case "produce" -> produce(arguments[1], arguments[2]);
             case "digest" -> digest(Path.of(arguments[1]));
+            case "errors" -> errors();
+            case "child" -> child();
             default -> throw new IllegalArgumentException(arguments[0]);
         }
         System.exit(0); // producers that were taken back have threads
@@ -50,6 +61,48 @@ final class Trial {
                     "%s %d %d %d %d%n",
                     id, producer.producerId(), producer.epoch(), sent.get().offset(), which);
             Producers.leave(producer);
+        }
+    }
+
+    /**
+     * Prints what is said of each error of the protocol, when it is a record's and when it is a request's: code, name, whether a retry may help
+     * by Kafka's own opinion, the two sentences. Behind them, what is said of exceptions without a code, with the number 0.
+     */
+    private static void errors() {
+        for (org.apache.kafka.common.protocol.Errors one : org.apache.kafka.common.protocol.Errors.values()) {
+            Exception thrown = one.exception("the broker's own sentence");
+            if (one.code() != 0) said(one.code(), one.name(), thrown);
+        }
+        String own = "the client's own sentence";
+        for (Exception thrown : new Exception[] {
+            new TimeoutException(own), // Java's
+            new DisconnectException(own),
+            new TransactionAbortedException(),
+            new InterruptException(own),
+            new InterruptedException(own),
+            new ConfigException("No resolvable bootstrap urls given in bootstrap.servers"),
+            new ConfigException(own),
+            new SslAuthenticationException(own),
+            new KafkaException("Failed to construct kafka producer", new KafkaException(new NoSuchFileException(own))),
+            new KafkaException("Could not add partitions to transaction due to errors: {t-0=POLICY_VIOLATION}"),
+            new IllegalStateException(own),
+        }) said(0, thrown.getClass().getSimpleName(), thrown);
+    }
+
+    private static void said(int code, String name, Exception thrown) {
+        byte[] key = "k-17".getBytes(StandardCharsets.UTF_8);
+        String record = Errors.ofRecord(thrown, "eo:s:0:1.0", "orders", key, 9).getMessage();
+        String request = Errors.of(thrown, "eo:s:0:1.0").getMessage();
+        boolean retriable = thrown instanceof RetriableException;
+        System.out.println(String.join("\t", "" + code, name, "" + retriable, record, request));
+    }
+
+    /** Prints what is said when the coordinator's process cannot be started. */
+    private static void child() {
+        try {
+            Child.get().call("{}");
+        } catch (SinkException e) {
+            System.out.println(e.getMessage());
         }
     }
 

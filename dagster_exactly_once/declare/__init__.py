@@ -1,0 +1,1 @@
+"""The declaration of a stream, and the configuration of its ops."""

@@ -1,0 +1,72 @@
+"""The columns of an output, as Dagster shows them: from DDL, from Spark's StructType, or as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from dagster_exactly_once.declare.errors import BadDeclaration
+
+#: What a declaration takes: DDL like ``customer STRING, cents INT``, a StructType of Spark, or Dagster's own schema.
+ColumnSchema = Any
+
+#: ``name TYPE``, then NOT NULL, then COMMENT '...', as Spark reads it.
+_COLUMN = re.compile(
+    r"(?P<name>`(?:[^`]|``)+`|\w+)(?:\s*:\s*|\s+)(?P<type>\S.*?)"
+    r"(?P<required>\s+NOT\s+NULL)?(?:\s+COMMENT\s+(?P<comment>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"))?",
+    re.I | re.S,
+)
+#: What a comma may stand in without ending a column.
+_TOKEN = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|.", re.S)
+
+
+def table_schema(schema: ColumnSchema, where: str) -> dg.TableSchema:
+    """Return the columns for ``dagster/column_schema``. Reads DDL without Spark: a code location starts no JVM.
+
+    Raises
+    ------
+    BadDeclaration
+        ``schema`` is nothing of the three; ``where`` names the argument.
+    """
+    if isinstance(schema, dg.TableSchema):
+        return schema
+    if isinstance(schema, str):
+        columns = [_column(text, where) for text in _split(schema)]
+    elif hasattr(schema, "fields") and hasattr(schema, "simpleString"):
+        columns = [
+            _made(f.name, f.dataType.simpleString(), not f.nullable, (f.metadata or {}).get("comment"))
+            for f in schema.fields
+        ]
+    else:
+        raise BadDeclaration(f"{where}: {schema!r} is neither DDL nor a StructType nor a TableSchema")
+    return dg.TableSchema(columns)
+
+
+def _split(ddl: str) -> Iterator[str]:
+    """Yield the columns of ``ddl``, by the commas that are in no bracket and no quotes."""
+    depth, column = 0, ""
+    for token in _TOKEN.findall(ddl):
+        depth += (token in "<(") - (token in ">)")
+        if token == "," and depth == 0:
+            yield column.strip()
+            column = ""
+        else:
+            column += token
+    yield column.strip()
+
+
+def _column(text: str, where: str) -> dg.TableColumn:
+    found = _COLUMN.fullmatch(text)
+    if found is None:
+        raise BadDeclaration(f"{where}: {text!r} is no column. Write DDL like customer STRING NOT NULL, cents INT")
+    name, comment = found["name"], found["comment"]
+    if name.startswith("`"):
+        name = name[1:-1].replace("``", "`")
+    return _made(name, found["type"], bool(found["required"]), comment and comment[1:-1])
+
+
+def _made(name: str, kind: str, required: bool, comment: str | None) -> dg.TableColumn:
+    return dg.TableColumn(name, kind, comment, dg.TableColumnConstraints(nullable=not required))

@@ -1,0 +1,293 @@
+"""The configuration of ops: typed, checked before a run starts, explained in the launchpad."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from enum import Enum
+from typing import Any
+
+import dagster as dg
+from pydantic import Field, create_model
+
+from dagster_exactly_once.names import UNDER_WAY_POLICY_S
+from exactly_once.errors import InvalidOption
+from exactly_once.ops.verify.run import BATCHES, SETTLE_S
+from exactly_once.options import is_secret
+from exactly_once.protocol.names import check_sink_id
+
+#: In place of a stream's name, which has no dash: the sink of a stream that was renamed, or that nothing here declares.
+ANOTHER_SINK = "another-sink"
+
+
+def rarely(default: Any, description: str, **limits: Any) -> Any:
+    """Return a field that the launchpad explains beside the editor, and does not fill in: most starts leave it alone.
+
+    Dagster fills in every default that it knows, by the alphabet: the two fields that matter stood among a dozen.
+    """
+    number = isinstance(default, int | float) and not isinstance(default, bool)
+    said = f"{description} Default: {default:,g}." if number else description
+    return Field(default_factory=lambda: deepcopy(default), description=said, **limits)
+
+
+class Mode(Enum):
+    """When a run of a stream ends. Dagster shows the members' names, so a person types these."""
+
+    until_stopped = "until_stopped"
+    caught_up = "caught_up"
+
+
+class Once(dg.Config):
+    """Consents for one start, each with the word that an error named. A restart by a sensor drops them."""
+
+    accept_lost: str = rarely(
+        "",
+        description=(
+            "Records of a decided batch are lost for readers, and the stream continues without them: the value that "
+            "EO-EXPIRED names."
+        ),
+    )
+    adopt: str = rarely(
+        "",
+        description=(
+            "The stream continues on a history or a topic that the commit log does not know; records may appear twice "
+            "or be missing: the value that EO-REWOUND or EO-TOPIC-RECREATED names."
+        ),
+    )
+    takeover: str = rarely(
+        "",
+        description="Another query owns the sink, and cannot continue after this: the id that EO-SINK-OWNED names.",
+    )
+
+    fence: str = rarely(
+        "",
+        description=(
+            "A driver that somebody else operates loses the sink and stops with EO-FENCED: the consequence that "
+            "EO-SINK-OPERATED names."
+        ),
+    )
+
+    def options(self) -> dict[str, str]:
+        """The consents as options of the sink."""
+        given = {"sink.accept.lost": self.accept_lost, "sink.adopt": self.adopt, "sink.takeover": self.takeover}
+        return {option: word for option, word in given.items() if word}
+
+
+class StreamConfig(dg.Config):
+    """How a stream runs. Subclass it to give a stream fields of its own."""
+
+    mode: Mode = Field(
+        default=Mode.until_stopped,
+        description="until_stopped: until Terminate. caught_up: until the input present at the start is processed.",
+    )
+    start_from: str = Field(
+        default="",
+        description=(
+            "Where a stream without a checkpoint begins: earliest, latest, or a date or time like 2026-07-01 or "
+            "2026-07-01T12:00:00Z (UTC unless it says otherwise): then at the first record since. Empty: as the stream "
+            "declares. No effect once a checkpoint exists. A backfill writes what comes before."
+        ),
+    )
+    trigger_interval_s: float = rarely(
+        1.0,
+        ge=0.0,
+        description="Seconds between the starts of two batches (until_stopped); 0: without a pause.",
+    )
+    max_offsets_per_trigger: int = rarely(
+        100_000,
+        ge=1,
+        description=(
+            "An upper limit for one batch; bounds how long its transactions stay open. Several input topics share it "
+            "equally."
+        ),
+    )
+    checkpoint: str = rarely("", description="Checkpoint location; empty: the stream's own, where checkpoints are.")
+    sink_id: str = rarely(
+        "",
+        description=(
+            "Identity of the stream on the cluster; empty: as the stream declares. With a new id, the stream starts "
+            "over, and no sensor watches it."
+        ),
+    )
+    sink_options: dict[str, str] = rarely(
+        {}, description="More options of format(kafka_exactly_once), such as kafka.compression.type."
+    )
+    once: Once = rarely(Once(), description="Consents for this start alone.")
+    report_interval_s: float = rarely(
+        30.0,
+        ge=1.0,
+        description="Seconds between two reports to Dagster; a run reports less often as it ages, at last each 15 min.",
+    )
+    rotate_after_h: float = rarely(
+        0.0,
+        ge=0.0,
+        description=(
+            "Hours until the sensor exactly_once_liveness starts the next run, with the code that is deployed then, "
+            "and this one "
+            "ends for it; 0: never."
+        ),
+    )
+
+    def checked_sink_options(self) -> dict[str, str]:
+        """The options of the sink that this run adds.
+
+        Raises
+        ------
+        InvalidOption
+            One of them is a secret: Dagster keeps the configuration of a run, and shows it to whoever opens the UI.
+        """
+        for name, value in self.sink_options.items():
+            if is_secret(name, value):
+                raise InvalidOption(
+                    f"sink_options holds {name}, a secret: Dagster now keeps it with this run and shows it in the UI",
+                    "Change that secret. Give the new one to the Kafka resource or to options= of the declaration, "
+                    "from a variable of the environment",
+                )
+        return dict(self.sink_options)
+
+
+class ReconcileConfig(dg.Config):
+    """How much the check ``no_duplicates_and_no_loss`` compares."""
+
+    offsets: int = Field(
+        default=100_000, ge=1, description="The newest committed offsets of the input, over all its partitions."
+    )
+
+
+class PolicyConfig(dg.Config):
+    """How long something may be under way before a check fails."""
+
+    policy_s: float = Field(default=UNDER_WAY_POLICY_S, gt=0, description="Seconds.")
+
+
+class FreshnessConfig(dg.Config):
+    """How long input may wait."""
+
+    limit_s: float = Field(default=0.0, ge=0, description="Seconds without a commit, with input there; 0: as declared.")
+
+
+class VerifyConfig(dg.Config):
+    """How much the check ``verified`` proves."""
+
+    batches: int = Field(default=BATCHES, ge=1, le=BATCHES, description="The newest batches; the commit log keeps 64.")
+    settle_s: float = Field(
+        default=SETTLE_S,
+        ge=0,
+        description="For so many seconds the check looks again at what a live stream shows for a moment.",
+    )
+    by_origin: bool = Field(
+        default=False,
+        description="Also compare the whole output with the whole input, by Checks(origin=...); reads both from the "
+        "stream's first offset on.",
+    )
+
+
+class BackfillConfig(dg.Config):
+    """How days are filled."""
+
+    checkpoint: str = Field(
+        default="",
+        description="Checkpoint of the live stream, which says where the stream began; empty: the one it last used.",
+    )
+
+
+class RecoveryConfig(dg.Config):
+    """What a recovery works on."""
+
+    stream: Enum = Field(description="The stream whose sink to bring to rest.")
+    take_over: bool = rarely(
+        False,
+        description="Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost.",
+    )
+    fence: str = rarely(
+        "",
+        description=(
+            "For take_over, when the driver is no run of this Dagster instance: what that does, typed out as "
+            "EO-SINK-OPERATED names it."
+        ),
+    )
+    dry_run: bool = Field(default=False, description="Only inspect: show what a recovery would find, change nothing.")
+    reason: str = Field(default="", description="Why, for the audit trail; a sensor says what it saw.")
+    restart: bool = Field(
+        default=False,
+        description="Start the stream again: the sensor exactly_once_liveness does so when this run has succeeded.",
+    )
+    sink_id: str = rarely("", description=f"For stream: {ANOTHER_SINK}, the sink that no stream here declares.")
+
+
+class HangingConfig(dg.Config):
+    """What ``exactly_once_end_hanging`` works on."""
+
+    stream: Enum = Field(description="The stream whose readers wait.")
+    transaction: str = Field(
+        default="",
+        description="The hanging transaction to end, as the dry run and the sensor name it: topic-partition@offset.",
+    )
+    dry_run: bool = Field(
+        default=True, description="Only list the hanging transactions, each with its consequence; change nothing."
+    )
+    consequence: str = rarely(
+        "",
+        description="What ending the transaction does, typed out as the dry run prints it; empty where it prints none.",
+    )
+    reason: str = Field(default="", description="Why, for the audit trail.")
+    sink_id: str = rarely("", description=f"For stream: {ANOTHER_SINK}, the sink that no stream here declares.")
+
+
+class RepairConfig(dg.Config):
+    """What ``exactly_once_checkpoint_repair`` works on."""
+
+    stream: Enum = Field(description="The stream whose checkpoint to repair.")
+    checkpoint: str = rarely(
+        "", description="Checkpoint location; empty: the location for which the sink was last claimed."
+    )
+    dry_run: bool = Field(default=True, description="Only show what is torn and how to repair it; change nothing.")
+    plan_anew: bool = rarely(
+        False,
+        description=(
+            "Also make Spark plan the batch in flight again: the way out when a batch takes too long (EO-TOO-LONG). "
+            "Lower max_offsets_per_trigger for the next start. Refused if the batch is decided."
+        ),
+    )
+    consequence: str = rarely(
+        "", description="For plan_anew without dry_run: its consequence, typed out as the dry run prints it."
+    )
+    fence: str = rarely(
+        "",
+        description=(
+            "For take_over, when the driver is no run of this Dagster instance: what that does, typed out as "
+            "EO-SINK-OPERATED names it."
+        ),
+    )
+    take_over: bool = rarely(
+        False,
+        description="Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",
+    )
+    reason: str = Field(default="", description="Why, for the audit trail.")
+    sink_id: str = rarely("", description=f"For stream: {ANOTHER_SINK}, the sink that no stream here declares.")
+
+
+def with_streams(config: type[dg.Config], sink_ids: Mapping[str, str]) -> type[dg.Config]:
+    """Return ``config`` with the streams of a code location, by name, as the choice of its field ``stream``."""
+    streams = Enum("ExactlyOnceStream", {**sink_ids, ANOTHER_SINK: ""})  # type: ignore[misc]
+    # Dagster's refusal of a wrong value does not say which ones it takes
+    said = f"{config.model_fields['stream'].description} One of {', '.join(member.name for member in streams)}."
+    own: Any = {"stream": (streams, Field(description=said))}
+    return create_model(config.__name__, __base__=config, __doc__=config.__doc__, **own)
+
+
+def sink_of(config: RecoveryConfig | RepairConfig | HangingConfig) -> str:
+    """Return the id of the sink that a person chose, by the stream's name or else by itself.
+
+    Raises
+    ------
+    InvalidOption
+        ``sink_id`` contradicts the chosen stream, or is no id of a sink.
+    """
+    if config.stream.name == ANOTHER_SINK:
+        return check_sink_id(config.sink_id)
+    chosen = str(config.stream.value)
+    if config.sink_id not in ("", chosen):
+        raise InvalidOption(
+            f"stream is {config.stream.name}, whose sink is {chosen}, and sink_id is {config.sink_id}",
+            f"Leave sink_id empty; for the sink {config.sink_id}, choose stream: {ANOTHER_SINK}",
+        )
+    return chosen

@@ -1,0 +1,430 @@
+"""The declaration of a stream: one function from DataFrame to DataFrame, and what Dagster should know about it.
+
+@exactly_once_stream(source="orders", outputs=["orders_clean"])
+def clean_orders(events):
+    ...
+
+defs = clean_orders.definitions()
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import dagster as dg
+
+from dagster_exactly_once.declare.columns import ColumnSchema
+from dagster_exactly_once.declare.complete import Complete
+from dagster_exactly_once.declare.config import StreamConfig
+from dagster_exactly_once.declare.errors import BadDeclaration, check_day
+from dagster_exactly_once.declare.function import Transform, config_of
+from dagster_exactly_once.declare.inputs import KafkaTopic, Source, check_parameters, sources_of
+from dagster_exactly_once.declare.origin import InputPlace, Origin, Record
+from dagster_exactly_once.declare.outputs import Outputs, check_keys, outputs_of, topic_of
+from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
+from dagster_exactly_once.names import FRESHNESS_LIMIT_S
+from dagster_exactly_once.private import is_valid_cron_schedule
+from dagster_exactly_once.runs.spec import StreamSpec
+from exactly_once.options import SinkOptions
+from exactly_once.participant import Participant
+from exactly_once.protocol.names import check_sink_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Makes outputs beside Kafka.
+Participants = Callable[[], Sequence[Participant[Any]]]
+
+#: What Dagster accepts as the name of a job or an op.
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What the asset checks of a stream judge.
+
+    Attributes
+    ----------
+    freshness_s : float
+        Input may wait this long without a commit.
+    origin : callable, optional
+        ``origin(topic, record)`` returns the partition and offset of the input record that an output record came from,
+        with several sources ``(source topic, partition, offset)``; None when it does not say. With it, the check
+        ``no_duplicates_and_no_loss`` compares input and outputs record by record; only for a stream that makes exactly
+        one output record of each input record.
+    verify_cron : str, optional
+        When the schedule ``<name>_verify_schedule`` evaluates the check ``verified``, such as ``"0 * * * *"``. Without
+        it, the schedule is off until a person switches it on, and runs at three o'clock then.
+    """
+
+    freshness_s: float = FRESHNESS_LIMIT_S
+    origin: Callable[[str, Record], Origin | None] | None = None
+    verify_cron: str | None = None
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Days of the input from before the stream's first start, written by the stream's own transformation.
+
+    Attributes
+    ----------
+    start, end : str
+        The first day, and the last one or "" for yesterday; UTC days of the records' time stamps, like 2026-01-31.
+    """
+
+    start: str
+    end: str = ""
+
+    @classmethod
+    def daily(cls, start: str, end: str = "") -> Backfill:
+        """Return a backfill by day."""
+        return cls(start, end)
+
+    def __post_init__(self) -> None:
+        check_day(self.start, "Backfill")
+        if self.end:
+            check_day(self.end, "Backfill")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stream:
+    """A declared stream; :func:`exactly_once_stream` makes it and documents the arguments."""
+
+    transform: Transform
+    name: str
+    sources: Mapping[str, KafkaTopic]
+    declared: tuple[dg.AssetSpec, ...]
+    sink_id: str
+    checks: Checks | None
+    group_name: str | None
+    description: str
+    translator: StreamTranslator
+    config: type[StreamConfig] = StreamConfig
+    config_parameter: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    backfill: Backfill | None = None
+    complete: Complete | None = None
+    output_partitions: int | None = None
+    state_partitions: int | None = None
+    participants: Participants | None = None
+    bootstrap_servers: str = ""
+    managed: bool = True
+    #: What :meth:`definitions` calls: :mod:`dagster_exactly_once.definitions` sets it, which imports this module.
+    define: ClassVar[Callable[..., dg.Definitions]]
+
+    def others(self) -> tuple[Participant[Any], ...]:
+        """Make the participants other than Kafka: in the process of a run or a recovery, never when the code loads."""
+        return tuple(self.participants()) if self.participants is not None else ()
+
+    @cached_property
+    def outputs(self) -> tuple[dg.AssetSpec, ...]:
+        """The assets of the outputs."""
+        return tuple(
+            translated(
+                self.translator,
+                StreamTopic(self.name, topic_of(spec), False, self.bootstrap_servers, spec),
+                self.source_keys,
+            )
+            for spec in self.declared
+        )
+
+    @cached_property
+    def topics(self) -> tuple[str, ...]:
+        """The output topics."""
+        return tuple(topic_of(spec) for spec in self.declared)
+
+    @cached_property
+    def source_topics(self) -> tuple[str, ...]:
+        """The input topics."""
+        return tuple(topic.name for topic in self.sources.values())
+
+    @cached_property
+    def inputs(self) -> tuple[dg.AssetSpec, ...]:
+        """The assets of the input topics, also of those that somebody else declares."""
+        return tuple(
+            translated(
+                self.translator,
+                StreamTopic(self.name, topic, True, self.bootstrap_servers, self._input(topic)),
+                (),
+            )
+            for topic in self.source_topics
+        )
+
+    def _input(self, topic: str) -> dg.AssetSpec:
+        return dg.AssetSpec(
+            dg.AssetKey([topic]),
+            group_name=self.group_name,
+            kinds={"kafka"},
+            description=f"A topic that the stream {self.name} reads. Each stream that does reports its lag here.",
+        )
+
+    @cached_property
+    def source_keys(self) -> tuple[dg.AssetKey, ...]:
+        """The keys of the assets of the input topics."""
+        return tuple(spec.key for spec in self.inputs)
+
+    @cached_property
+    def spec(self) -> StreamSpec:
+        """The stream, as its sensors know it."""
+        return StreamSpec(
+            name=self.name,
+            job=f"{self.name}_stream",
+            op=f"stream_{self.name}",
+            sink_id=self.sink_id,
+            sources=self.source_topics,
+            outputs=self.topics,
+            asset_keys=tuple(spec.key.to_user_string() for spec in self.outputs),
+            source_keys=tuple(key.to_user_string() for key in self.source_keys),
+            asset=f"{self.name}_transactions",
+            managed=self.managed,
+        )
+
+    @cached_property
+    def backfill_spec(self) -> StreamSpec:
+        """The backfill, as the sensors know it: a sink of its own, so neither can fence the other."""
+        return StreamSpec(
+            name=f"{self.name}_backfill",
+            job=f"{self.name}_backfill",
+            op=f"backfill_{self.name}",
+            sink_id=f"{self.sink_id}-backfill",
+            sources=self.source_topics,
+            outputs=self.topics,
+            asset_keys=(self.by_day,),
+            asset=self.spec.asset,
+        )
+
+    @property
+    def one_to_one(self) -> bool:
+        """Whether it declares to make exactly one output record of each input record."""
+        return self.checks is not None and self.checks.origin is not None
+
+    @property
+    def completed(self) -> str:
+        """The key of the asset of complete windows."""
+        return f"{self.name}_complete"
+
+    @property
+    def by_day(self) -> str:
+        """The key of the backfill's asset."""
+        return f"{self.name}_by_day"
+
+    def records(self, inputs: Mapping[str, DataFrame], config: StreamConfig) -> DataFrame:
+        """Transform the rows of Spark's Kafka sources, by name, into rows of the sink."""
+        more = {self.config_parameter: config} if self.config_parameter else {}
+        if len(inputs) == 1:
+            [events] = inputs.values()
+            return self.transform(events, **more)
+        return self.transform(**inputs, **more)
+
+    def place_of(self, output: str, record: Record) -> InputPlace | None:
+        """Return the input record that a record of ``output`` came from; None when the record does not say.
+
+        Raises
+        ------
+        BadDeclaration
+            The origin of a stream with several sources names no topic.
+        """
+        origin = self.checks.origin if self.checks else None
+        found = origin(output, record) if origin else None
+        if found is None:
+            return None
+        *topic, partition, offset = found
+        if not topic and len(self.sources) > 1:
+            raise BadDeclaration(
+                f"{self.name}: Checks(origin=...) returned {found}, which names none of the sources. "
+                "Return (source topic, partition, offset)"
+            )
+        return (str(topic[0]) if topic else self.source_topics[0], int(partition)), int(offset)
+
+    def definitions(self, **options: Any) -> dg.Definitions:
+        """Everything that Dagster needs to operate this one stream; see
+        :func:`dagster_exactly_once.definitions.exactly_once_definitions`.
+        """
+        return self.define(self, **options)
+
+
+def exactly_once_stream(
+    *,
+    source: Source,
+    outputs: Outputs,
+    name: str | None = None,
+    sink_id: str | None = None,
+    column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
+    options: Mapping[str, str] | None = None,
+    participants: Participants | None = None,
+    checks: Checks | None = Checks(),
+    backfill: Backfill | None = None,
+    complete: Complete | None = None,
+    output_partitions: int | None = None,
+    state_partitions: int | None = None,
+    group_name: str | None = None,
+    owners: Sequence[str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    translator: StreamTranslator | None = None,
+) -> Callable[[Transform], Stream]:
+    """Declare a stream over one function, ``transform(events)`` or ``transform(events, config)``.
+
+    ``events`` has the columns of Spark's Kafka source. With several sources, the function has a parameter for each of
+    them instead: ``transform(orders, refunds)`` or ``transform(orders, refunds, config)``. The result has ``value``
+    and, as needed, ``topic`` (with several outputs), ``key``, ``headers``, ``partition`` and ``timestamp``. ``config``,
+    annotated with a subclass of :class:`StreamConfig` at module level, is what a person gave in the launchpad. The
+    docstring describes the outputs.
+
+    Parameters
+    ----------
+    source : KafkaTopic, str, or a sequence or mapping of them
+        The input topic; a name alone begins at ``earliest``. Several: a sequence, and each parameter of the function is
+        called what its topic is; or a mapping from parameter to topic.
+    outputs : AssetSpec, str, or a sequence of them
+        The topic to write, or several, each an asset; a string is its key, like ``orders_clean`` or
+        ``shop/orders_clean``. The topic is the last part of the key, unless the metadata ``exactly_once/topic`` names
+        another one.
+    name : str, optional
+        Names the job ``<name>_stream``, the op ``stream_<name>`` and the asset ``<name>_transactions``; the function's
+        own name by default.
+    sink_id : str, optional
+        The identity of the sink on the Kafka cluster: it owns the commit log and the transactional ids. Never change it
+        for a stream that has run. The name with dashes by default.
+    column_schema : str, StructType, TableSchema, or a mapping from topic to one of them, optional
+        The columns of what ``value`` holds, shown on the output's asset; nothing checks the records against it. A
+        string is DDL, like ``customer STRING NOT NULL, cents INT``.
+    options : mapping, optional
+        More options of ``format("kafka_exactly_once")``, such as ``kafka.compression.type``.
+    participants : callable, optional
+        Makes outputs beside Kafka, such as ``lambda: [FileParticipant("archive", "/data/orders")]``: every batch is
+        written to all of them under one decision, by :func:`exactly_once.foreach_batch`. Each gets all rows with all
+        columns. Runs and recoveries call it; names of participants stay the same.
+    checks : Checks, optional
+        None: no asset checks.
+    backfill : Backfill, optional
+        Adds the asset ``<name>_by_day``, the job ``<name>_backfill`` and a schedule; for a stream with one source.
+    complete : Complete, optional
+        Adds the asset ``<name>_complete``: a window of event time is materialized when the watermark of the query has
+        passed it and its last batch is committed. Build on it what needs complete data.
+    output_partitions : int, optional
+        Create output topics that do not exist, with this many partitions; None: they must exist.
+    state_partitions : int, optional
+        For a query with state: keep it in RocksDB, in this many partitions. Its first start fixes the number.
+    group_name, owners, tags
+        For all of the stream's assets that do not say otherwise.
+    translator : StreamTranslator, optional
+        Says which asset each topic is: key, group, owners, tags, metadata.
+
+    Raises
+    ------
+    BadDeclaration
+    """
+
+    def declare(transform: Transform) -> Stream:
+        its_name = name or transform.__name__
+        sources = sources_of(source, its_name)
+        check_parameters(its_name, sources)
+        if backfill is not None and len(sources) > 1:
+            raise BadDeclaration(
+                f"{its_name}: a backfill fills days of one input, and source names {len(sources)}: a day of one topic "
+                "may belong to any day of another. Leave backfill out, or declare a stream for each topic"
+            )
+        if backfill is not None and participants is not None:
+            raise BadDeclaration(
+                f"{its_name}: a backfill writes to Kafka alone, and participants names other outputs. Leave one of the "
+                "two out"
+            )
+        config, config_parameter = config_of(transform, its_name, sources)
+        described = inspect.getdoc(transform) or f"Written by the stream {its_name}."
+        return _checked(
+            Stream(
+                transform=transform,
+                name=its_name,
+                sources=sources,
+                declared=outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema),
+                sink_id=sink_id or its_name.replace("_", "-"),
+                config=config,
+                config_parameter=config_parameter,
+                options=dict(options or {}),
+                participants=participants,
+                checks=checks,
+                backfill=backfill,
+                complete=complete,
+                output_partitions=output_partitions,
+                state_partitions=state_partitions,
+                group_name=group_name,
+                description=described,
+                translator=translator or StreamTranslator(),
+            )
+        )
+
+    return declare
+
+
+def observed_stream(
+    name: str,
+    *,
+    source: Source,
+    outputs: Outputs,
+    sink_id: str | None = None,
+    column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None = None,
+    participants: Participants | None = None,
+    checks: Checks | None = Checks(),
+    group_name: str | None = None,
+    owners: Sequence[str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    translator: StreamTranslator | None = None,
+    description: str = "",
+) -> Stream:
+    """Declare a stream that runs elsewhere: spark-submit, a Spark operator, EMR, Databricks.
+
+    It writes through ``format("kafka_exactly_once")``. Dagster shows its assets and its health, checks it and recovers
+    its sink, and never launches it.
+
+    Its sink is known by the commit log, its checkpoint by the claim of its driver; both must be readable from here. The
+    arguments are those of :func:`exactly_once_stream`.
+
+    Raises
+    ------
+    BadDeclaration
+    """
+
+    def elsewhere(**inputs: DataFrame) -> DataFrame:
+        raise BadDeclaration(f"{name} runs elsewhere: this code location cannot start it")
+
+    described = description or f"Written by the stream {name}, which runs elsewhere."
+    return _checked(
+        Stream(
+            transform=elsewhere,
+            name=name,
+            sources=sources_of(source, name),
+            declared=outputs_of(outputs, name, described, group_name, owners, tags, column_schema),
+            sink_id=sink_id or name.replace("_", "-"),
+            participants=participants,
+            checks=checks,
+            group_name=group_name,
+            description=described,
+            translator=translator or StreamTranslator(),
+            managed=False,
+        )
+    )
+
+
+def _checked(stream: Stream) -> Stream:
+    """Refuse when the code location loads what could not work when the stream starts."""
+    name = stream.name
+    if not _NAME.fullmatch(name):
+        raise BadDeclaration(f"name={name!r}: Dagster takes letters, digits and underscores. Set name=")
+    check_sink_id(stream.sink_id)
+    # the sink's own options, which the resources and the run bring
+    ours = {"kafka.bootstrap.servers": "declared:9092", "sink.id": stream.sink_id, "checkpointLocation": "declared"}
+    if taken := sorted({k.lower() for k in stream.options} & {k.lower() for k in (*ours, "write.id")}):
+        raise BadDeclaration(f"{name}: options names {taken[0]}, which comes from the resources and from sink_id")
+    SinkOptions.parse({**stream.options, **ours})
+    cron = stream.checks.verify_cron if stream.checks else None
+    if cron is not None and not is_valid_cron_schedule(cron):
+        raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is no cron schedule. Write it like '0 * * * *'")
+    if both := sorted(set(stream.source_topics) & set(stream.topics)):
+        raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
+    check_keys([*stream.source_keys, *(spec.key for spec in stream.outputs)], name)
+    return stream

@@ -1,0 +1,272 @@
+"""Diagnosis of a failure for a person: the code, the cause, what is safe, the way out.
+
+Spark turns an exception of the sink into text on its way through the JVM. The sink's messages begin with a stable code,
+so the diagnosis finds them in the text; it recognises failures of Spark and its source by the names of Spark's errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+
+import dagster as dg
+
+from dagster_exactly_once.resources.checkpoints import Offsets
+from dagster_exactly_once.runs.own_exception import Raised, raised_in
+from exactly_once.errors import ExactlyOnceError, TransformFailed, all_errors, sentence_in, way_out_in
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A classified failure.
+
+    Attributes
+    ----------
+    code : str
+        ``EO-...`` of the sink, ``SPARK-...`` for Spark and its source, ``UNCLASSIFIED`` for everything else.
+    cause : str
+        What happened; for the sink's errors, the whole message with what is safe and the way out.
+    restart_heals : bool
+        Whether starting again, unchanged, is the right reaction.
+    """
+
+    code: str
+    cause: str
+    way_out: str
+    restart_heals: bool
+
+    @property
+    def headline(self) -> str:
+        """Code and cause; the sink's own messages begin with their code."""
+        return self.cause if self.cause.startswith(self.code) else f"{self.code}: {self.cause}"
+
+    def as_metadata(self) -> dict[str, str | bool]:
+        """The diagnosis as plain values."""
+        return asdict(self)
+
+
+#: Partitions that a message names.
+_NAMED = 4
+
+
+@dataclass(frozen=True)
+class FailurePlace:
+    """Where a stream stands when it fails, for a person.
+
+    Attributes
+    ----------
+    job : str
+        What a person launches again; "" when nothing is known.
+    batch : int or None
+        The batch in flight.
+    waiting : mapping
+        Where its input begins, by topic and partition.
+    """
+
+    job: str = ""
+    batch: int | None = None
+    waiting: Offsets = field(default_factory=dict)
+
+    @property
+    def input(self) -> str:
+        """The first offsets of the input, as ``orders-0@4822, orders-1@4825``; "" when they are not known."""
+        each = [f"{topic}-{p}@{at}" for topic, ends in sorted(self.waiting.items()) for p, at in sorted(ends.items())]
+        more = f" and {len(each) - _NAMED} more partitions" if len(each) > _NAMED else ""
+        return ", ".join(each[:_NAMED]) + more
+
+
+#: Nothing is known of the stream.
+NOWHERE = FailurePlace()
+
+#: How Amazon's SDK tells that S3 did not answer. A host that it does not know, or a certificate, it names instead.
+_S3_SILENT = ("Read timed out", "Connect to", "Connection reset", "The target server failed to respond", "Broken pipe")
+
+#: Spark's names (in the text of the exception) -> code, way out, restart heals. The first that matches counts. What is
+#: full or away comes before what cannot be read; the state before other files: below it, Spark names the torn file too.
+_SPARK = (
+    (
+        ("No space left on device",),
+        "SPARK-DISK-FULL",
+        "Make room on the disks of the driver and its executors (the checkpoint, and Spark's local folders), and start "
+        "again, unchanged",
+        False,
+    ),
+    (
+        ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "Cannot fetch offset"),
+        "SPARK-INPUT-LOST",
+        "The input topic no longer holds the records that the checkpoint continues from (retention, or the topic was "
+        "recreated). Restore the records, or accept the gap: start with a new checkpoint and a new sink id",
+        False,
+    ),
+    (
+        ("UnknownTopicOrPartitionException",),
+        "SPARK-INPUT-TOPIC",
+        "Create the input topic, or correct its name",
+        False,
+    ),
+    (
+        (
+            "SaslAuthenticationException",
+            "TopicAuthorizationException",
+            "GroupAuthorizationException",
+            "SslAuthenticationException",
+        ),
+        "SPARK-DENIED",
+        "Correct the credentials, or grant READ and DESCRIBE on the input topic",
+        False,
+    ),
+    (
+        (
+            "failed on connection exception",
+            "failed on socket timeout",
+            "End of File Exception between local host",
+            "No Route to Host from",
+            "Name node is in safe mode",
+            "StandbyException",
+            "All datanodes",
+            "could only be written to",
+            "Could not obtain block",
+            *(f"Unable to execute HTTP request: {reason}" for reason in _S3_SILENT),
+            *("ApiCallTimeoutException:", "ApiCallAttemptTimeoutException:"),
+            *(f"Service: S3, Status Code: {status}" for status in (500, 502, 503, 504)),
+        ),
+        "SPARK-CHECKPOINT-AWAY",
+        "Wait until the checkpoint's HDFS answers and its name node has left safe mode, or its S3 answers, and start "
+        "again, unchanged",
+        True,
+    ),
+    (
+        (
+            *("Failed to construct kafka", "No resolvable bootstrap urls", "DisconnectException"),
+            # with what ends the name: any trace of Amazon's SDK has TimeoutExceptionHandlingStage
+            *("TimeoutException:", "TimeoutException\n"),
+        ),
+        "SPARK-UNREACHABLE",
+        "Check the brokers and the network; start again, unchanged, once the brokers answer",
+        True,
+    ),
+    (
+        ("OutOfMemoryError",),
+        "SPARK-MEMORY",
+        "Give the driver more memory (resource spark, driver_memory) or make batches smaller (max_offsets_per_trigger)",
+        False,
+    ),
+    (
+        ("CANNOT_LOAD_STATE_STORE", "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED"),
+        "SPARK-STATE-UNREADABLE",
+        "Look for the cause below CANNOT_LOAD_STATE_STORE in the compute log. If a disk was full or a file system "
+        "away, mend that and start again, unchanged. If a file below the checkpoint's state folder is torn or missing, "
+        "no command repairs it: put back the newest whole copy of the checkpoint, all of its files, and start again. "
+        "Without a copy, start with a new checkpoint and a new sink id",
+        False,
+    ),
+    (
+        (
+            "Incomplete log file",
+            "MALFORMED_LOG_FILE",
+            "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+            "Checksum error",
+            "No content to map due to end-of-input",
+            "Unexpected end-of-input",
+        ),
+        "SPARK-CHECKPOINT-TORN",
+        "A file of the checkpoint is torn. Do not delete anything by hand: run the job "
+        "exactly_once_checkpoint_repair (a dry run first), or exactly-once checkpoint repair LOCATION --sink SINK. "
+        "For a file below sources, which it does not repair, put back the newest whole copy of the checkpoint",
+        False,
+    ),
+    (
+        # the first of an empty file, which Spark's requirement does not name; the other of any text that is no JSON
+        ("requirement failed\n=== Streaming Query", 'Expected e.g. {"topicA"'),
+        "SPARK-SOURCE-OFFSETS",
+        "If the option startingOffsets is JSON of your own, correct it. Else look at the file sources/0/0 of the "
+        "checkpoint, which Spark reads until the first batch is committed: if it is torn, put back the newest whole "
+        "copy of the checkpoint, or delete this file and sources/0/.0.crc, and start again: Spark looks the first "
+        "offsets up anew, by startingOffsets",
+        False,
+    ),
+    (
+        ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"),
+        "SPARK-TWO-DRIVERS",
+        "Another driver is running on the same checkpoint: stop one of the two. If there is no other driver, a file of "
+        "the checkpoint was deleted without its checksum: run the job exactly_once_checkpoint_repair",
+        False,
+    ),
+    (
+        ("Py4JNetworkError", "ConnectionRefusedError", "Answer from Java side is empty", "JAVA_GATEWAY_EXITED"),
+        "SPARK-JVM-GONE",
+        "Spark's JVM exited or was killed (out of memory?). Start again; see the end of the compute log for the cause",
+        True,
+    ),
+)
+
+
+def diagnose(error: BaseException, place: FailurePlace = NOWHERE) -> Diagnosis:
+    """Classify ``error``, which ended a stream at ``place``; never raises."""
+    chain = list(_chain(error))
+    for one in chain:
+        if isinstance(one, ExactlyOnceError):
+            return Diagnosis(one.code, str(one), one.way_out, one.restart_heals)
+    text = "\n".join(f"{type(one).__name__}: {one}" for one in chain)
+    raised = raised_in(text)  # first: the text of a user's exception may quote an error of the sink
+    if raised is not None:
+        return diagnose(transform_failed(raised, place))
+    sentence = sentence_in(str(error)) or next(filter(None, (sentence_in(str(one)) for one in chain)), None)
+    if sentence is not None:
+        code = sentence.split(":", 1)[0].strip()
+        kind = all_errors().get(code)
+        return Diagnosis(code, sentence, way_out_in(sentence), bool(kind and kind.restart_heals))
+    for names, code, way_out, heals in _SPARK:
+        if any(name in text for name in names):
+            return Diagnosis(code, _first_line(text), way_out, heals)
+    return Diagnosis(
+        "UNCLASSIFIED",
+        _first_line(text),
+        "Read the error and the compute log; if the sink is at fault, report the error",
+        False,
+    )
+
+
+def transform_failed(raised: Raised, place: FailurePlace) -> TransformFailed:
+    """Return the error for an exception of the user's own function or expression, the exception first."""
+    batch = f"batch {place.batch}" if place.batch is not None else ""
+    on = f", on {batch}" if batch else ""
+    what = f"Nothing of {batch or 'the batch'} was written"
+    repeats = f"which repeats {batch}" if batch else "which goes on where it stopped"
+    again = f"launch {place.job} again" if place.job else "start the stream again"
+    return TransformFailed(
+        f"{raised.sentence}{on}",
+        f"Correct the function, reload the code location and {again}, {repeats}. For a record that can never pass, see "
+        "docs/one-bad-record.md",
+        f"{what}; its input{f' from {place.input}' if place.input else ''} waits",
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield ``error`` and its causes; of PySpark's exceptions, those in the JVM."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        # an abort that fails as well leaves "Writing job failed." as the message, and the reason below it
+        current = current.__cause__ or getattr(current, "_cause", None) or current.__context__
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")[:500]
+
+
+def as_failure(diagnosis: Diagnosis) -> dg.Failure:
+    """Make the failure of an op. Dagster never retries it: the stream's restart strategy decides about restarts."""
+    return dg.Failure(diagnosis.headline, metadata=diagnosis.as_metadata(), allow_retries=False)
+
+
+@contextmanager
+def classified() -> Iterator[None]:
+    """Turn the project's own errors inside the block into a classified :class:`dagster.Failure`."""
+    try:
+        yield
+    except ExactlyOnceError as error:
+        raise as_failure(diagnose(error)) from error

@@ -1,0 +1,170 @@
+"""Tags a run with its process, so that Dagster's view of a run can be checked against a live process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+import psutil
+
+from dagster_exactly_once.runs.tags import (
+    HIDDEN,
+    SHOWN,
+    TAG_DRIVER,
+    TAG_HOST,
+    TAG_MACHINE,
+    TAG_PID,
+    TAG_SIGNED,
+    TAG_SINK,
+)
+from exactly_once.ops.processes import Frozen, Process, State, alive, belongs_to, end_command, frozen_among
+
+#: The statuses of a run that has ended, ...
+FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+#: ... of one that has not, ...
+UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED]
+#: ... and those that Dagster may show for a run with a live process.
+WORKING = [
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+@dataclass(frozen=True)
+class RunProcess:
+    """A run that Dagster shows as in progress.
+
+    ``alive`` is None when its process is on another machine. ``frozen`` are those of its processes that are there and
+    do nothing: Python, and the driver's JVM.
+    """
+
+    run_id: str
+    job: str
+    host: str
+    pid: int
+    alive: bool | None
+    frozen: tuple[Frozen, ...] = ()
+
+
+def tag_run(
+    instance: dg.DagsterInstance, run_id: str, sink_id: str | None = None, more: Mapping[str, str] | None = None
+) -> None:
+    """Tag the run with this process, the sink, and ``more``."""
+    tags = {**process_tags(Process.here()), TAG_SIGNED: run_id}
+    instance.add_run_tags(run_id, {**tags, **(more or {}), **({TAG_SINK: sink_id} if sink_id else {})})
+
+
+def process_tags(process: Process) -> dict[str, str]:
+    """Return the tags that name the process of a run."""
+    return {TAG_HOST: process.host, TAG_MACHINE: process.machine, TAG_PID: _name(process)}
+
+
+def _name(process: Process) -> str:
+    return f"{process.pid}@{process.started:.2f}"
+
+
+def tag_driver(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
+    """Tag the run with Spark's JVM that works for it; with its start where this process has started it. In cluster mode
+    it is on another host. (Claims and ``exactly-once transactions list`` name the run's Python process, or this JVM
+    where it has started the coordinator.)
+    """
+    ours = belongs_to(pid, os.getpid())
+    try:
+        instance.add_run_tags(run_id, {TAG_DRIVER: _name(Process.here(pid)) if ours else str(pid)})
+    except psutil.NoSuchProcess:  # it has ended since: its run is about to say so
+        return
+
+
+def tags_of(run: dg.DagsterRun) -> dict[str, str]:
+    """Return the run's tags, those of a run that the version before launched by today's names too."""
+    former = {HIDDEN + key.removeprefix(SHOWN): told for key, told in run.tags.items() if key.startswith(SHOWN)}
+    return {**former, **run.tags}
+
+
+def is_former(tags: Mapping[str, str]) -> bool:
+    """Return whether the version before runs this run: it knows the tags by their former names alone."""
+    return f"{SHOWN}signed" in tags
+
+
+def own_tag(run: dg.DagsterRun, tag: str) -> str | None:
+    """Return a tag that the run's own process has set; None before that, also where the run it repeats had one."""
+    tags = tags_of(run)
+    return tags.get(tag) if tags.get(TAG_SIGNED, run.run_id) == run.run_id else None
+
+
+def signed(run: dg.DagsterRun) -> bool:
+    """Return whether the run's process has tagged it."""
+    return own_tag(run, TAG_PID) is not None
+
+
+def runs_on(instance: dg.DagsterInstance, sink_id: str) -> list[RunProcess]:
+    """Return the runs in progress on ``sink_id``, newest first."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=WORKING))
+    return [process_of(run) for run in runs if tags_of(run).get(TAG_SINK) == sink_id]
+
+
+def process_of(run: dg.DagsterRun) -> RunProcess:
+    """Return the process that the tags of ``run`` name; ``alive`` is also None before a process has tagged it."""
+    python, driver = _named(run, TAG_PID), _named(run, TAG_DRIVER)
+    if python is None:
+        return RunProcess(run.run_id, run.job_name, "", -1, None)
+    processes = [p for p in (python, driver) if p is not None and p.started]
+    return RunProcess(run.run_id, run.job_name, python.host, python.pid, alive(python), frozen_among(processes))
+
+
+def _named(run: dg.DagsterRun, tag: str) -> Process | None:
+    """Return the process that a tag of the run's own names; a run that the version before launched names no machine."""
+    pid, _, started = (own_tag(run, tag) or "").partition("@")
+    host, machine = own_tag(run, TAG_HOST) or "", own_tag(run, TAG_MACHINE) or ""
+    return Process(host, machine, int(pid), float(started or 0)) if pid else None
+
+
+def how_to_end(frozen: Sequence[Frozen], canceling: bool = False) -> str:
+    """Say how a person ends a frozen run, as sentences without the last full stop.
+
+    Dagster's Terminate waits for the run's process to take the message, and holds the lock that every start of a run in
+    the code location needs. A process that is killed meanwhile never takes it, so it must first run again.
+    """
+    if not canceling:
+        return (
+            "Do not press Terminate, which would block every start in this code location: end the process with "
+            f"{end_command(frozen)}, and the stream is recovered and started again"
+        )
+    stopped = " ".join(str(f.process.pid) for f in frozen if f.state is State.STOPPED)
+    first = f"let it go on with kill -CONT {stopped}" if stopped else "wait until the kernel lets it go"
+    return (
+        f"Terminate waits for it, and no run of this code location can start meanwhile: {first}. If that does not "
+        f"help, end it with {end_command(frozen)} and restart the server of the code location"
+    )
+
+
+def report_dead(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Report a run in progress whose process is gone; returns whether that was needed.
+
+    A run that a person had asked to end becomes CANCELED, any other FAILURE. The process may have written its status
+    just before its end, so this reads the status again first.
+    """
+    run = instance.get_run_by_id(run_id)
+    if run is None or run.status not in WORKING:
+        return False
+    if run.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, "The process of this run is gone, after it was asked to end.")
+    else:
+        instance.report_run_failed(run, "The process of this run is gone: it was killed.")
+    return True
+
+
+def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Report the runs whose process and launcher are both gone; returns their ids.
+
+    Dagster notices the death of a run's process only while the process that launched it lives; otherwise the run would
+    hold its pool forever. For an instance that no other command uses: a run without a process counts as dead.
+    """
+    return [
+        run.run_id
+        for run in instance.get_runs(dg.RunsFilter(statuses=WORKING))
+        if (not signed(run) or process_of(run).alive is False) and report_dead(instance, run.run_id)
+    ]

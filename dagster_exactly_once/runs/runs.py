@@ -1,0 +1,240 @@
+"""The runs of streams and of recoveries in Dagster's run storage: which runs belong to which stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import dagster as dg
+
+from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.runs.process import FINISHED, UNFINISHED, own_tag, process_of, signed, tags_of
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.runs.tags import TAG_HOST, TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
+from exactly_once.ops.processes import Frozen
+
+#: The sensors read this many finished runs of each kind: far above any limit of attempts.
+MOST_RUNS = 50
+
+#: So many of the newest runs say what a stream does now.
+NEWEST_RUNS = 3
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run. Times are seconds since the epoch, None before the event; ``status`` is Dagster's name.
+
+    ``alive``: whether its process lives; None when the process is on another host, or has not tagged the run yet.
+    ``frozen``: those of its processes that live and do nothing.
+    """
+
+    run_id: str
+    job: str
+    status: str
+    created: float
+    started: float | None = None
+    ended: float | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    parent: str | None = None
+    alive: bool | None = None
+    frozen: tuple[Frozen, ...] = ()
+
+    @property
+    def in_progress(self) -> bool:
+        """True while the run is not finished, also while it is queued."""
+        return dg.DagsterRunStatus(self.status) not in FINISHED
+
+    @property
+    def waits(self) -> bool:
+        """True before its process has started."""
+        return self.status in ("QUEUED", "NOT_STARTED")
+
+    @property
+    def works(self) -> bool:
+        """True unless its process is known to be gone."""
+        return self.in_progress and not self.waits and self.alive is not False
+
+    @property
+    def canceling(self) -> bool:
+        """True while it has been asked to end, and has not."""
+        return self.status == "CANCELING"
+
+    @property
+    def by_person(self) -> bool:
+        """True if a person launched it, also as a re-execution of a sensor's run, whose tags it then carries."""
+        return "dagster/sensor_name" not in self.tags or self.parent is not None
+
+    @property
+    def restart_of(self) -> str | None:
+        """The stream run that this one replaces."""
+        return self.tags.get(TAG_RESTART_OF)
+
+    @property
+    def took_over(self) -> bool:
+        """True for a recovery with ``take_over``, which fences any driver at work on the sink."""
+        return op_config(self.config, RECOVERY_OP).get("take_over") is True
+
+    @property
+    def name(self) -> str:
+        """Its name for people: the beginning of its id, as in the UI."""
+        return self.run_id[:8]
+
+    @property
+    def host(self) -> str:
+        """The machine of its process."""
+        return self.tags.get(TAG_HOST, "")
+
+
+class Runs:
+    """One tick's view of the run storage.
+
+    What is in progress is read once for all streams; finished runs by the tags of their stream, so that no stream's
+    runs can push out those of another.
+    """
+
+    def __init__(self, instance: dg.DagsterInstance):
+        self._instance = instance
+        #: All runs of the instance that are in progress. Read first: a run that ends meanwhile is then seen twice, a
+        #: run that begins meanwhile is not missed.
+        self.unfinished = tuple(instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED)))
+
+    def in_progress(self, stream: StreamSpec) -> tuple[Run, ...]:
+        """Return the runs of the stream that are in progress on its own sink, newest first."""
+        return _runs(r for r in self.unfinished if _is_of(r.dagster_run, stream))
+
+    def of_stream(self, stream: StreamSpec, limit: int = MOST_RUNS) -> tuple[Run, ...]:
+        """Return the runs of the stream on its own sink, newest first: those in progress, and ``limit`` newest ones."""
+        tagged = dg.RunsFilter(tags={TAG_STREAM: stream.name})
+        found = self._read(tagged, limit)
+        if len(found) == limit < MOST_RUNS and not any(_is_of(r.dagster_run, stream) for r in found):
+            found = self._read(tagged, MOST_RUNS)  # the newest ones tried out another sink
+        return _runs(r for r in (*self.unfinished, *found) if _is_of(r.dagster_run, stream))
+
+    def newest(self, streams: Sequence[StreamSpec]) -> dict[str, tuple[Run, ...]]:
+        """Return the newest runs of each stream, by its sink id: at least the newest of all. One query for the streams
+        that ran lately, one more for each of the others.
+        """
+        if not streams:
+            return {}
+        limit = NEWEST_RUNS * len(streams)
+        page = self._read(dg.RunsFilter(tags={TAG_STREAM: [s.name for s in streams]}), limit)
+        found = {s.sink_id: _runs(r for r in page if _is_of(r.dagster_run, s)) for s in streams}
+        if len(page) < limit:  # that were all
+            return found
+        return {s.sink_id: found[s.sink_id] or self.of_stream(s, NEWEST_RUNS) for s in streams}
+
+    def restarting(self, run_ids: Sequence[str]) -> dict[str, tuple[Run, ...]]:
+        """Return the recoveries that request a restart of these runs, by the run, newest first: one query."""
+        wanted = dg.RunsFilter(job_name=RECOVERY_JOB, tags={TAG_RESTART_OF: list(run_ids)})
+        found = _runs(self._read(wanted, None)) if run_ids else ()
+        return {run_id: tuple(r for r in found if r.restart_of == run_id) for run_id in run_ids}
+
+    def recoveries(self, stream: StreamSpec) -> tuple[Run, ...]:
+        """Return the recoveries of the stream's sink, newest first."""
+        found = [*self._recovering, *self._newest_recoveries]
+        if len(self._newest_recoveries) == MOST_RUNS:  # those of other streams may have pushed out this one's
+            for tag in (TAG_RECOVERS, TAG_SINK):
+                found += self._read(dg.RunsFilter(job_name=RECOVERY_JOB, tags={tag: stream.sink_id}), MOST_RUNS)
+        return _runs(r for r in found if recovers(r.dagster_run, stream))
+
+    def recovering(self, stream: StreamSpec) -> tuple[Run, ...]:
+        """Return the recoveries of the stream's sink that are in progress, newest first."""
+        return _runs(r for r in self._recovering if recovers(r.dagster_run, stream))
+
+    def others(self, stream: StreamSpec) -> tuple[Run, ...]:
+        """Return the runs in progress that are neither the stream's nor recoveries, but work on its sink or will."""
+        return _runs(
+            r
+            for r in self.unfinished
+            if r.dagster_run.job_name != RECOVERY_JOB
+            and not _is_of(r.dagster_run, stream)
+            and _touches(r.dagster_run, stream)
+        )
+
+    @property
+    def _recovering(self) -> list[dg.RunRecord]:
+        return [r for r in self.unfinished if r.dagster_run.job_name == RECOVERY_JOB]
+
+    @cached_property
+    def _newest_recoveries(self) -> list[dg.RunRecord]:
+        """The newest recoveries of any sink. One that a person cancelled before it began is tagged with no sink, and
+        only found here.
+        """
+        return self._read(dg.RunsFilter(job_name=RECOVERY_JOB), MOST_RUNS)
+
+    def _read(self, which: dg.RunsFilter, limit: int | None) -> list[dg.RunRecord]:
+        return list(self._instance.get_run_records(which, limit=limit))
+
+
+def op_config(config: Mapping[str, Any], op: str) -> Mapping[str, Any]:
+    """Return the configuration of one op in that of a run; empty without one."""
+    found: Any = config
+    for key in ("ops", op, "config"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def works_on(run: dg.DagsterRun, stream: StreamSpec) -> bool:
+    """Return whether a run of the stream works on the stream's own sink: by its tag, else by its configuration; True
+    without any of them.
+    """
+    said = own_tag(run, TAG_SINK) or op_config(run.run_config, stream.op).get("sink_id")
+    return said in (None, "", stream.sink_id)
+
+
+def recovers(run: dg.DagsterRun, stream: StreamSpec) -> bool:
+    """Return whether a recovery is of the stream: by the run's own tag, else by its configuration, else by the
+    requesting sensor.
+    """
+    config = op_config(run.run_config, RECOVERY_OP)
+    said = own_tag(run, TAG_SINK) or config.get("sink_id")
+    if said is None and "stream" in config:
+        return bool(config["stream"] == stream.name)
+    return stream.sink_id == (said or tags_of(run).get(TAG_RECOVERS))
+
+
+def selects(run: dg.DagsterRun, stream: StreamSpec) -> bool:
+    """Return whether a run was launched over a selection of assets with one of the stream's among them."""
+    selected = run.asset_selection or ()
+    return any(key.to_user_string() in stream.asset_keys for key in selected)
+
+
+def _is_of(run: dg.DagsterRun, stream: StreamSpec) -> bool:
+    tagged = run.tags.get(TAG_STREAM) == stream.name and run.job_name != RECOVERY_JOB
+    return tagged and works_on(run, stream)
+
+
+def _touches(run: dg.DagsterRun, stream: StreamSpec) -> bool:
+    sink_id = own_tag(run, TAG_SINK)
+    if sink_id is not None:
+        return sink_id == stream.sink_id
+    if TAG_STREAM in run.tags:
+        return False
+    return (selects(run, stream) or run.job_name == stream.job) and works_on(run, stream)
+
+
+def _runs(records: Iterable[dg.RunRecord]) -> tuple[Run, ...]:
+    """Return each run once, newest first. Where a run was read twice, the later reading counts."""
+    by_id = {r.dagster_run.run_id: r for r in records}
+    return tuple(_run(r) for r in sorted(by_id.values(), key=lambda r: -r.storage_id))
+
+
+def _run(record: dg.RunRecord) -> Run:
+    run = record.dagster_run
+    process = process_of(run) if signed(run) and not run.is_finished else None
+    return Run(
+        run.run_id,
+        run.job_name,
+        run.status.value,
+        record.create_timestamp.timestamp(),
+        record.start_time,
+        record.end_time,
+        tags_of(run),
+        run.run_config,
+        run.parent_run_id,
+        process.alive if process else None,
+        process.frozen if process else (),
+    )

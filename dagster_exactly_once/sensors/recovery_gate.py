@@ -1,0 +1,132 @@
+"""Decides whether a sensor may request a recovery now, and builds the request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
+from dagster_exactly_once.runs.history import StreamHistory
+from dagster_exactly_once.runs.process import how_to_end
+from dagster_exactly_once.runs.runs import Run
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_CAUSE, TAG_RECOVERS, TAG_RESTART_OF
+from dagster_exactly_once.sensors.circuit import Circuit, open_circuit
+from dagster_exactly_once.sensors.settings import WatchPolicy
+from exactly_once.ops.findings import Owner
+from exactly_once.ops.processes import describe_frozen, end_command
+
+#: For this long, only the sensor exactly_once_run_failure acts on a failed run; after that the others do, should it be
+#: switched off.
+HANDOVER_S = 60.0
+
+
+@dataclass(frozen=True)
+class RecoveryNeed:
+    """A recovery that a sensor needs.
+
+    Attributes
+    ----------
+    incident : str
+        The name of the incident, the same at every tick that sees it.
+    cause : str
+        The reason, in one sentence for people.
+    restart_of : Run or None
+        The failed run of the stream to restart; None: only bring the sink to rest.
+    attempt : int
+        The number of the restart.
+    """
+
+    incident: str
+    cause: str
+    restart_of: Run | None = None
+    attempt: int = 0
+
+
+def refusal(history: StreamHistory, need: RecoveryNeed, circuit: Circuit, owner_works: bool | None) -> str | None:
+    """Say why no recovery may be launched now; None when one may.
+
+    Parameters
+    ----------
+    owner_works : bool or None
+        Whether the process of the sink's owner lives and writes; None when unknown. It matters for drivers that are not
+        Dagster runs.
+    """
+    for run in (*history.recoveries, *history.streams, *history.others):
+        if run.waits:
+            return f"run {run.name} of {run.job} is {run.status} and will bring the sink to rest when it starts"
+        if run.frozen:
+            return (
+                f"run {run.name} of {run.job} is frozen: {describe_frozen(run.frozen)}. "
+                f"{how_to_end(run.frozen, run.canceling)}"
+            )
+        if run.works and run.job == RECOVERY_JOB:
+            return f"recovery {run.name} is under way"
+        if run.works:
+            return f"run {run.name} of {run.job} is working on the sink ({run.status})"
+    if owner_works:
+        return "the sink's owner is alive but is not a Dagster run; it will end its own transactions"
+    last, stream = history.recovery, history.stream
+    since = last is not None and (stream is None or last.created > stream.created)
+    if last is not None and since and last.status == "CANCELED":
+        return f"a person cancelled recovery {last.name}; to recover the sink, launch the job {RECOVERY_JOB}"
+    why = history.recovery_failure
+    if last is not None and since and why is not None and not why.heals:
+        return f"recovery {last.name} failed with {why.code}, which a retry will not fix. {_end(why.way_out)}"
+    if need.restart_of is not None:  # the restart strategy has its own limit
+        return None
+    failed = history.stream_failure
+    if stream is not None and failed is not None and failed.heals and not failed.unwanted and not since:
+        age_s = history.now - (stream.ended or stream.created)
+        if age_s < HANDOVER_S:
+            return f"run {stream.name} failed {age_s:.0f} s ago; the sensor exactly_once_run_failure handles that"
+    return open_circuit(
+        circuit,
+        [r.created for r in history.recoveries if not r.by_person and r.restart_of is None],
+        history.lifetimes(),
+        history.now,
+    )
+
+
+def ask(
+    stream: StreamSpec, history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, owner: Owner | None
+) -> tuple[dg.RunRequest | None, str]:
+    """Request a recovery unless :func:`refusal` has a reason against it; return the request, and what the tick adds to
+    its sentence.
+    """
+    refused = refusal(history, need, policy.circuit(), owner.works if owner else None)
+    if refused is not None and owner is not None and owner.frozen and not any(r.works for r in history.streams):
+        refused = (
+            f"the sink's owner is frozen, and no run in progress: {describe_frozen(owner.frozen)}. "
+            f"End it with {end_command(owner.frozen)}"
+        )
+    if refused is None and owner is not None and owner.works is None:
+        refused = (
+            f"the {owner.claim.process} holds the sink and is left alone, since nobody here can tell whether it is "
+            f"alive. If it is gone, launch the job {RECOVERY_JOB} with take_over and fence"
+        )
+    if refused is not None:
+        return None, f" No recovery now: {refused}."
+    return recovery_request(stream, history, need), " Requested a recovery."
+
+
+def recovery_request(stream: StreamSpec, history: StreamHistory, need: RecoveryNeed) -> dg.RunRequest:
+    """Make the request. Its key names the sink, the incident and the recovery before it, so a later incident and one of
+    another stream get through, and the same one at the next tick does not.
+    """
+    before = history.recovery.run_id if history.recovery else "none"
+    tags = {TAG_CAUSE: need.cause, TAG_RECOVERS: stream.sink_id}
+    if need.restart_of is not None:
+        tags |= {TAG_RESTART_OF: need.restart_of.run_id, TAG_ATTEMPT: str(need.attempt)}
+    config = {"stream": stream.name, "reason": need.cause, "restart": need.restart_of is not None}
+    return dg.RunRequest(
+        run_key=f"{stream.sink_id}/{need.incident}/after {before}",
+        job_name=RECOVERY_JOB,
+        run_config={"ops": {RECOVERY_OP: {"config": config}}},
+        tags=tags,
+    )
+
+
+def _end(text: str) -> str:
+    return text.rstrip(". ") + "." if text else ""

@@ -1,0 +1,166 @@
+"""The state of a sink outside of Dagster, within one time budget: brokers, commit log, checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, Standing, compare, lag
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.runs.runs import Run
+from dagster_exactly_once.runs.spec import StreamSpec
+from dagster_exactly_once.runs.tags import TAG_PID
+from dagster_exactly_once.sensors.fan_out import ask_each
+from exactly_once.checkpoint import Checkpoint, torn_files
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin, Watermarks
+from exactly_once.kafka.connection import Connection
+from exactly_once.ops.findings import Inspection
+from exactly_once.ops.inspection import inspect_sink
+from exactly_once.ops.processes import AliveOf, Process, alive, belongs_to
+from exactly_once.protocol.records import Claim
+
+#: Of the budget, kept for the ends of the inputs: a few requests for each topic, over one connection.
+ENDS_S = 1.5
+
+#: The ends of the input's partitions.
+Ends = Mapping[int, Watermarks]
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """What brokers, commit log and checkpoint say of a stream.
+
+    Attributes
+    ----------
+    standing : Standing
+        Its checkpoint, compared with the commit log.
+    lag : int
+        Offsets of the input that Spark has not committed.
+    lags : tuple of int
+        The same, of each input topic.
+    measured : float
+        When the brokers were asked for the ends of the input, in seconds since the epoch.
+    """
+
+    inspection: Inspection
+    checkpoint: Checkpoint
+    standing: Standing
+    lag: int
+    lags: tuple[int, ...] = ()
+    measured: float = 0.0
+
+    @property
+    def last_progress(self) -> float:
+        """When a batch was last decided, in seconds since the epoch; 0 without a decision."""
+        return max((r.decided_ms for r in self.inspection.recent), default=0) / 1000
+
+    @property
+    def waiting(self) -> int:
+        """Offsets of the output that read_committed readers cannot read yet, markers included."""
+        return sum(b.waiting for b in self.inspection.blocked)
+
+
+def sink_states(
+    kafka: KafkaTransactionalProducerFactory,
+    checkpoints: CheckpointReader,
+    streams: Sequence[StreamSpec],
+    deadline: Deadline,
+    alive_of: AliveOf | None = None,
+) -> dict[str, SinkState | ExactlyOnceError | None]:
+    """Read the state of each stream, by its sink id: None when the sink was never used, the error when the stream
+    could not be looked at. A stream that the time did not suffice for is left out.
+
+    The checkpoint is the one that the sink's owner named in its claim. Errors are BrokerUnreachable,
+    CheckpointUnusable, CommitLogDamaged, InvalidOption, NotAuthorized and UnknownTopic.
+    """
+    readings = ask_each(
+        streams,
+        lambda stream, left: _read(kafka.connection(), checkpoints, stream, left, alive_of),
+        Deadline(deadline.left - ENDS_S),
+    )
+    # after the committed offsets: a batch that ends in between must not look like input that was never there
+    topics = dict.fromkeys(t for s in streams if isinstance(readings.get(s.sink_id), _SinkReading) for t in s.sources)
+    measured, ends = time.time(), _ends(kafka, list(topics), deadline)
+    found: dict[str, SinkState | ExactlyOnceError | None] = {}
+    for stream in streams:
+        if stream.sink_id not in readings:
+            continue
+        reading = readings[stream.sink_id]
+        if not isinstance(reading, _SinkReading):
+            found[stream.sink_id] = reading
+        elif all(topic in ends for topic in stream.sources):
+            found[stream.sink_id] = _sink_state(stream, reading, ends, measured)
+    return found
+
+
+@dataclass(frozen=True)
+class _SinkReading:
+    """A stream without the ends of its input."""
+
+    inspection: Inspection
+    checkpoint: Checkpoint
+    committed: Offsets
+
+
+def _read(
+    connection: Connection,
+    checkpoints: CheckpointReader,
+    stream: StreamSpec,
+    budget_s: float,
+    alive_of: AliveOf | None,
+) -> _SinkReading | None:
+    inspection = inspect_sink(connection, stream.sink_id, budget_s, alive_of=alive_of)
+    if inspection.owner is None:
+        return None
+    location = inspection.owner.claim.checkpoint
+    checkpoint = checkpoints.read(location)
+    if checkpoint.torn:
+        raise torn_files(location, checkpoint.torn, stream.sink_id)
+    return _SinkReading(inspection, checkpoint, checkpoints.committed_offsets(location))
+
+
+def _ends(
+    kafka: KafkaTransactionalProducerFactory, topics: Sequence[str], deadline: Deadline
+) -> dict[str, Ends | ExactlyOnceError]:
+    """Read the ends of the topics over one connection, as far as the time goes."""
+    found: dict[str, Ends | ExactlyOnceError] = {}
+    if not topics:
+        return found
+    try:
+        with Admin(kafka.connection(), max(0.5, deadline.left)) as admin:
+            for topic in topics:
+                if found and deadline.over:
+                    break
+                try:
+                    found[topic] = admin.watermarks(topic)
+                except ExactlyOnceError as error:
+                    found[topic] = error
+    except ExactlyOnceError as error:
+        return dict.fromkeys(topics, error)
+    return found
+
+
+def _sink_state(
+    stream: StreamSpec, reading: _SinkReading, ends: Mapping[str, Ends | ExactlyOnceError], measured: float
+) -> SinkState | ExactlyOnceError:
+    lags = list[int]()
+    for topic in stream.sources:
+        end = ends[topic]
+        if isinstance(end, ExactlyOnceError):
+            return end
+        lags.append(lag(reading.committed, topic, end))
+    standing = compare(reading.checkpoint, reading.inspection.log)
+    return SinkState(reading.inspection, reading.checkpoint, standing, sum(lags), tuple(lags), measured)
+
+
+def works_for(claim: Claim, run: Run) -> bool | None:
+    """Return whether a run made a claim: by the claim's operator, else by the process that the run is, or the parent
+    of; None when unknown.
+    """
+    if claim.operator:
+        return claim.operator.rpartition("/")[2] == run.run_id
+    told = run.tags.get(TAG_PID, "").partition("@")[0]
+    return belongs_to(claim.pid, int(told)) if told.isdigit() and alive(Process.of(claim)) is not None else None

@@ -1,0 +1,279 @@
+"""What the doctor says of a machine and of a checkpoint: pure verdicts on facts. Those on a cluster are in
+:mod:`.cluster`, those on rights in :mod:`.rights`; :mod:`.probes` gathers the facts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from exactly_once.checkpoint import Checkpoint, repair_command
+from exactly_once.connector import coordinate, unusable, version_of
+
+#: The oldest Java of Spark 4, and of the sink's jar.
+OLDEST_JAVA = 17
+
+#: The oldest Python of this package.
+OLDEST_PYTHON = (3, 11)
+
+#: These are always shown; other packages only when something is wrong with them.
+SHOWN = ("pyspark", "pyarrow", "confluent-kafka", "kafka-python")
+
+#: With less room a checkpoint's next files may be cut off.
+LEAST_FREE_BYTES = 1024**3
+
+#: File systems that are gone after a restart of the machine.
+_IN_MEMORY = ("tmpfs", "ramfs")
+
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[^\]]*\])?\s*(?P<range>[^;]*)(?P<marker>;.*)?")
+_BOUND = re.compile(r"(?P<how>>=|<=|<|>|==)\s*(?P<version>[\w.]+)")
+_HOW = {
+    ">=": lambda one, other: one >= other,
+    "<=": lambda one, other: one <= other,
+    "<": lambda one, other: one < other,
+    ">": lambda one, other: one > other,
+    "==": lambda one, other: one == other,
+}
+
+
+class DoctorVerdict(Enum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARN = "warn"
+    """It works, and something that may happen would stop the stream or mislead its operators."""
+
+    WRONG = "wrong"
+    """A stream cannot run, or does not keep its promise."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the doctor's table.
+
+    Attributes
+    ----------
+    check : str
+        What was looked at.
+    sentence : str
+        What was found, with the figure.
+    way_out : str
+        What to do; "" if nothing is to be done.
+    """
+
+    check: str
+    verdict: DoctorVerdict
+    sentence: str
+    way_out: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "verdict": self.verdict.value}
+
+
+def worst(lines: Iterable[Line]) -> DoctorVerdict:
+    """Return the worst verdict of ``lines``; OK without any."""
+    order = list(DoctorVerdict)
+    return max((line.verdict for line in lines), key=order.index, default=DoctorVerdict.OK)
+
+
+def ok(check: str, sentence: str) -> Line:
+    """Make a line for what is as it should be."""
+    return Line(check, DoctorVerdict.OK, sentence)
+
+
+def warn(check: str, sentence: str, way_out: str) -> Line:
+    """Make a line for what works and has a risk."""
+    return Line(check, DoctorVerdict.WARN, sentence, way_out)
+
+
+def wrong(check: str, sentence: str, way_out: str) -> Line:
+    """Make a line for what must be changed."""
+    return Line(check, DoctorVerdict.WRONG, sentence, way_out)
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+
+def judge_python(version: tuple[int, int, int]) -> Line:
+    """Judge the Python of this process."""
+    said = ".".join(map(str, version))
+    if version[:2] < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        return wrong("Python", f"Python {said} is too old", f"Use Python {oldest} or newer")
+    return ok("Python", f"Python {said}")
+
+
+def java_major(said: str) -> int | None:
+    """Return the major version in what ``java -version`` says; None when there is none."""
+    found = re.search(r'version "(?:1\.)?(\d+)', said)  # Java 8 calls itself 1.8
+    return int(found[1]) if found else None
+
+
+def judge_java(executable: str | None, major: int | None) -> Line:
+    """Judge the ``java`` of ``JAVA_HOME`` or of the ``PATH``, None when there is none."""
+    install = f"Install Java {OLDEST_JAVA} or newer, or set JAVA_HOME to one"
+    if executable is None or major is None:
+        found = "No Java was found" if executable is None else f"{executable} does not report its version"
+        return warn("Java", f"{found}: Spark and the embedded broker do not start on this host", install)
+    if major < OLDEST_JAVA:
+        return wrong("Java", f"{executable} is Java {major}: Spark does not start with it", install)
+    return ok("Java", f"Java {major}, {executable}")
+
+
+def judge_packages(required: Sequence[str], version_of: Callable[[str], str | None]) -> list[Line]:
+    """Judge the installed versions.
+
+    Parameters
+    ----------
+    required : sequence of str
+        The requirements of this package's metadata; those of extras are left out.
+    version_of : callable
+        Package -> installed version; None when it is not installed.
+    """
+    lines = []
+    for requirement in required:
+        match = _REQUIREMENT.fullmatch(requirement)
+        if match is None or match["marker"]:
+            continue
+        name, bounds = match["name"], match["range"].strip()
+        line = _package(name, bounds, version_of(name))
+        if name in SHOWN or line.verdict is not DoctorVerdict.OK:
+            lines.append(line)
+    return lines
+
+
+def judge_connector(found: Sequence[str], spark: str | None) -> list[Line]:
+    """Judge the Kafka connectors ``found`` on this host (:func:`exactly_once.connector.found_on_this_host`), for this
+    version of Spark.
+    """
+    name = "connector"
+    if spark is None:  # the line of the package says it
+        return []
+    add = f"Start sessions with spark.jars.packages={coordinate(spark)}"
+    if not found:
+        return [
+            warn(
+                name,
+                "Spark's Kafka connector was not found on this host: only a session that names the jar can read Kafka",
+                add,
+            )
+        ]
+    usable = [text for text in found if unusable(text, spark) is None]
+    if not usable:
+        return [wrong(name, f"The Kafka connector {found[0]} is made for another Spark than {spark}", add)]
+    minor = _numbers(spark)[:2]
+    best = next((text for text in usable if _numbers(version_of(text) or "")[:2] == minor), None)
+    if best is None:
+        version = version_of(usable[0])
+        return [warn(name, f"Spark's Kafka connector is {version}, and Spark is {spark} ({usable[0]})", add)]
+    return [ok(name, f"Spark's Kafka connector {version_of(best)}, {best}")]
+
+
+def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Line:
+    """Judge the sink's own jar, which is the same for every Spark.
+
+    Parameters
+    ----------
+    sums : (str, str) or None
+        The sha256 of the file, and the one that it was published with; None when one of the files cannot be read.
+    version : str
+        Of this package.
+    """
+    name, again = "the sink's jar", "Install this package again (pip install --force-reinstall --no-deps)"
+    if sums is None:
+        return wrong(name, f"{path}, or its sum beside it, cannot be read: no session has the format", again)
+    if sums[0] != sums[1]:
+        return wrong(name, f"{path} is not the jar of this package, version {version}: its sha256 is {sums[0]}", again)
+    return ok(name, f"{path} has the sha256 of the one in version {version}")
+
+
+def _package(name: str, bounds: str, version: str | None) -> Line:
+    way_out = f"Install {name} {bounds}"
+    if version is None:
+        return wrong(name, f"{name} is not installed", way_out)
+    fits = all(_HOW[b["how"]](_numbers(version), _numbers(b["version"])) for b in _BOUND.finditer(bounds))
+    if not fits:
+        return wrong(name, f"{name} {version} is not one of the tested versions {bounds}", way_out)
+    return ok(name, f"{name} {version}")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the release of a version, without zeros at its end, so that 2.0 is 2."""
+    release = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [int(n) for n in release[0].split(".")] if release else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+# -- the checkpoint ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a checkpoint is.
+
+    Attributes
+    ----------
+    kind : str
+        The file system as pyarrow names it: local, s3, hdfs, ...
+    mount : str
+        For a local one, the type of the mounted file system (ext4, nfs4, ...); "" when unknown.
+    writable : bool or None
+        Whether this process may write there; None when only a write would tell.
+    free : int or None
+        Bytes; None when unknown.
+    """
+
+    kind: str
+    mount: str = ""
+    writable: bool | None = None
+    free: int | None = None
+
+
+def judge_checkpoint(found: Checkpoint, place: Place, sink_id: str | None) -> list[Line]:
+    """Judge a checkpoint that could be read, and its place."""
+    return [_content(found, sink_id), _place(found.location, place)]
+
+
+def _content(found: Checkpoint, sink_id: str | None) -> Line:
+    name = "checkpoint"
+    if found.torn:
+        said = "; ".join(f"{file} is torn: {fault}" for file, fault in found.torn.items())
+        return wrong(name, f"In {found.location}, {said}", f"Run {repair_command(found.location, sink_id or '')}")
+    if found.query_id is None:
+        return warn(
+            name,
+            f"There is no checkpoint at {found.location}",
+            "Nothing, if the stream has never started; otherwise correct the location",
+        )
+    last = "no batch" if found.last_commit is None else f"batch {found.last_commit} committed"
+    under_way = "" if found.in_flight is None else f", batch {found.in_flight} in flight"
+    return ok(name, f"The checkpoint of query {found.query_id} is readable: {last}{under_way}")
+
+
+def _place(location: str, place: Place) -> Line:
+    name = "checkpoint's place"
+    kind = f"a {place.kind} file system{f' ({place.mount})' if place.mount else ''}"
+    if place.writable is False:
+        return wrong(
+            name, f"This user may not write to {location}, on {kind}", "Grant the right, or run as the stream's user"
+        )
+    if place.mount in _IN_MEMORY:
+        return warn(
+            name,
+            f"{location} is on {kind}: it is gone after a restart of the machine, and the sink then refuses to start "
+            "(EO-REWOUND)",
+            "Put the checkpoint on a disk",
+        )
+    free = "" if place.free is None else f", {place.free / 1024**3:,.1f} GiB free"
+    if place.free is not None and place.free < LEAST_FREE_BYTES:
+        return warn(
+            name, f"{location} is on {kind}{free}: a full disk tears the checkpoint's files", "Make room on the disk"
+        )
+    may = "writable" if place.writable else "only a write would tell whether it is writable"
+    return ok(name, f"{location} is on {kind}, {may}{free}")

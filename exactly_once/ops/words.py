@@ -1,0 +1,48 @@
+"""Numbers and times in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from exactly_once.errors import InvalidOption
+
+_IRREGULAR = {"batch": "batches"}
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``12 s``, ``3 min 4 s``, ``2 h``, ``3 d 4 h``."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = int(seconds)
+    for size, unit, below, name in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit} {rest} {name}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def when(ms: int, now_ms: int) -> str:
+    """A moment in UTC, and how long ago it was."""
+    if ms <= 0:
+        return "an unknown time"
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC ({duration((now_ms - ms) / 1000)} ago)"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 record``, ``1,234 records``."""
+    return f"{count:,} {noun if count == 1 else _IRREGULAR.get(noun, noun + 's')}"
+
+
+def are(count: int) -> str:
+    """Return the verb that follows :func:`plural`: "is" or "are"."""
+    return "is" if count == 1 else "are"
+
+
+def never_claimed(sink_id: str) -> InvalidOption:
+    """Make the error for a sink id that no driver has used: a typo must not look like a sink at rest."""
+    return InvalidOption(
+        f"no driver has ever claimed a sink {sink_id!r} on this cluster",
+        "Correct the sink id or the cluster ('exactly-once transactions list' names its sinks); for a new stream, "
+        "look again after its first batch",
+    )

@@ -1,0 +1,384 @@
+"""The judgements of the asset checks: each must fail for its mishap, and for nothing that a healthy stream does."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dagster_exactly_once.checks import judgements
+from dagster_exactly_once.checks.evaluate import evaluated
+from dagster_exactly_once.checks.judgements import Block, Waiting, Writer
+from dagster_exactly_once.checks.window import InputWindow, WindowOutputs, compare, newest_window
+from dagster_exactly_once.checks.writer import judged
+from dagster_exactly_once.declare.origin import Record
+from dagster_exactly_once.runs.history import Classified, StreamHistory
+from dagster_exactly_once.runs.runs import Run
+from exactly_once.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    CheckpointAway,
+    CommitLogBlocked,
+    CommitLogDamaged,
+    InvalidOption,
+)
+from exactly_once.kafka.transactions import Description
+from exactly_once.ops.findings import Owner
+from exactly_once.ops.standing import Standing
+from exactly_once.ops.verify import Anomaly, Finding, Report
+from exactly_once.protocol.records import Claim
+from platform_assets.flights.origin import origin
+
+NOW = 1_000_000_000_000
+
+
+# -- which part is compared
+
+
+P, Q = ("in", 0), ("in", 1)
+
+
+def ends(*batches):
+    """Newest first: (number, end of partition 0)."""
+    return ((number, {P: end}) for number, end in batches)
+
+
+@pytest.mark.parametrize(
+    ("committed", "began", "low", "limit", "first", "since", "batches", "cut"),
+    [
+        pytest.param([(2, 30), (1, 20), (0, 10)], 0, 0, 25, 10, 10, (1, 2), "", id="the newest whole batches"),
+        pytest.param([(2, 30), (1, 20), (0, 10)], 0, 0, 99, 0, 0, (0, 2), "", id="all there is"),
+        pytest.param([(0, 50)], 40, 0, 99, 40, 40, (0, 0), "", id="from where the stream began"),
+        pytest.param([(1, 50), (0, 10)], 0, 0, 5, 45, 10, (1, 1), "alone is longer", id="a batch above the limit"),
+        pytest.param([(9, 50), (8, 40)], 0, 0, 99, 40, 40, (9, 9), "batch 8 began", id="older batches are forgotten"),
+        pytest.param([(9, 50)], 0, 0, 99, 50, 50, (9, 9), "batch 9 began", id="only one batch is left"),
+        pytest.param([(9, 50), (7, 30)], 0, 0, 99, 50, 50, (9, 9), "batch 9 began", id="a gap in the checkpoint"),
+        pytest.param([(1, 50), (0, 10)], 0, 30, 99, 30, 0, (0, 1), "retention", id="retention took a part"),
+    ],
+)
+def test_the_window_is_the_newest_that_fits_and_says_when_it_is_smaller(
+    committed, began, low, limit, first, since, batches, cut
+):
+    window = newest_window(ends(*committed), {P: began}, {P: low}, limit)
+    assert (window.first, window.since, window.end) == ({P: first}, {P: since}, {P: committed[0][1]})
+    assert window.batches == batches
+    assert cut in window.cut and bool(cut) == bool(window.cut)
+
+
+def test_a_stream_without_a_batch_has_no_window():
+    assert newest_window(iter(()), {}, {}, 10) is None
+
+
+def test_a_partition_that_was_added_later_is_compared_from_its_first_offset():
+    window = newest_window(iter([(1, {P: 20, Q: 5}), (0, {P: 10})]), {P: 0}, {P: 0, Q: 0}, 99)
+    assert window.first == {P: 0, Q: 0} and window.end == {P: 20, Q: 5}
+
+
+# -- the comparison
+
+
+def output(partition, offset, at=0):
+    value = json.dumps({"dest": 'a "src": b', "src": {"partition": partition, "offset": offset}}, separators=(",", ":"))
+    return Record(0, at, b"k", value.encode())
+
+
+def test_the_source_of_an_output_is_found_in_its_value_or_its_headers():
+    assert origin("flight_delays", output(3, 17)) == (3, 17)
+    assert origin("flight_delays", Record(0, 0, None, b'{"src": {"partition": 1, "offset": 2}, "x": 1}')) == (1, 2)
+    headers = (("source.partition", b"3"), ("source.offset", b"17"))
+    assert origin("flight_delays_rejected", Record(0, 0, None, None, headers)) == (3, 17)
+    for broken in (None, b"", b"{}", b'{"src":5}', b'{"src":{"partition":"x","offset":1}}'):
+        assert origin("flight_delays", Record(0, 0, None, broken)) is None
+    assert origin("flight_delays_rejected", Record(0, 0, None, None)) is None
+
+
+WINDOW = InputWindow(first={P: 10}, end={P: 14}, since={P: 10}, batches=(1, 1))
+
+
+def place_of(topic, record):
+    found = origin(topic, record)
+    return found and (("in", found[0]), found[1])
+
+
+def compared(inputs, outputs, began=0, held_back=()):
+    seen = WindowOutputs(WINDOW, {P: began}, place_of)
+    for offset in outputs:
+        seen.add("out", output(0, offset))
+    return compare({(P, o) for o in inputs}, seen, [("out", 0)], held_back)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "faults"),
+    [
+        pytest.param([10, 11, 13], [9, 10, 11, 13], {}, id="each once; 12 is a marker"),
+        pytest.param([10, 11, 13], [9, 10, 13], {"lost": 1}, id="one is lost"),
+        pytest.param([10, 11, 13], [9, 10, 11, 11, 13], {"duplicated": 1}, id="one is there twice"),
+        pytest.param([10, 11, 13], [9, 10, 11, 12, 13], {"invented": 1}, id="one comes from nothing"),
+        pytest.param([10, 11, 13], [9, 9, 10, 11, 13], {"duplicated": 1}, id="an older one is there twice"),
+        pytest.param([10, 11, 13], [9, 10, 11, 13, 14, 15], {}, id="the next batch is on its way"),
+        pytest.param([10, 11, 13], [9, 10, 11, 13, 15, 15], {"duplicated": 1}, id="the next batch is there twice"),
+    ],
+)
+def test_every_input_of_the_window_is_wanted_exactly_once(inputs, outputs, faults):
+    found = compared(inputs, outputs)
+    assert found.faults == faults and found.unproven == ()
+    assert len(found.examples()) == len(faults)
+
+
+def test_what_was_not_read_back_far_enough_is_not_taken_for_lost():
+    """Guards against an alarm for records that lie further back than was read."""
+    found = compared([10, 11, 13], [11, 13])
+    assert found.unproven == ("out-0",) and found.faults == {}
+
+
+def test_a_record_of_a_backfill_does_not_prove_that_the_tail_is_long_enough():
+    """A backfill writes old input at any time; the stream's window may lie before it."""
+    found = compared([10, 11, 13], [3, 11, 13], began=5)
+    assert found.unproven == ("out-0",) and found.faults == {}
+    assert compared([10, 11, 13], [7, 11, 13], began=5).faults == {"lost": 1}
+
+
+def test_a_partition_where_readers_are_held_back_proves_no_loss_but_a_duplicate():
+    found = compared([10, 11, 13], [9, 11, 11], held_back={("out", 0)})
+    assert found.unproven == ("out-0",) and found.faults == {"duplicated": 1}
+
+
+def test_an_output_that_does_not_say_where_it_came_from_is_a_fault():
+    seen = WindowOutputs(WINDOW, {P: 0}, place_of)
+    seen.add("out", Record(0, 5, None, b"{}"))
+    seen.read_from_the_start("out", 0)
+    found = compare(set(), seen, [("out", 0)], ())
+    assert found.faults == {"unplaced": 1} and "out-0 at 5" in found.examples()[0]
+
+
+def test_the_verdict_says_what_was_sampled_and_how_grave_it_is():
+    right = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [9, 10, 13]), 3)
+    assert right.passed and "2 input records in 4 offsets (batches 1 to 1) against 3 output records" in right.said
+    wrong = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [9, 10]), 2)
+    assert not wrong.passed and wrong.grave and "1 lost, for example lost: in-0 at 13" in wrong.said
+    unknown = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [13]), 1)
+    assert not unknown.passed and not unknown.grave and "out-0" in unknown.said
+    assert judgements.no_duplicates_and_no_loss(None, None, 0).passed
+
+
+# -- verify
+
+
+def test_what_verify_proved_passes_and_says_what_it_could_not_prove():
+    report = Report(
+        "s", batches=2, parts=7, records=70, unproven={"why": 1}, first_batch="batch 3", last_batch="batch 5"
+    )
+    verdict = judgements.verified(report)
+    assert verdict.passed and verdict.metadata["parts_unproven"] == 1
+    assert verdict.said == (
+        "No anomaly: 2 batches (batch 3 to batch 5) are proven, 70 records in 7 parts as decided; 1 other parts could "
+        "not be proven."
+    )
+    assert judgements.verified(Report("s")).passed, "before the first batch"
+    compared = replace(report, unproven={}, by_origin={"input": 900, "output": 900, "under way": 3})
+    verdict = judgements.verified(compared)
+    assert verdict.said.endswith("as decided; 900 input records each have their output.")
+    assert verdict.metadata["under_way_by_origin"] == 3
+
+
+def test_an_anomaly_fails_with_its_name_and_its_sentence():
+    finding = Finding(Anomaly.SPLIT_SINK, "batch 5 is visible in kafka, and archive shows nothing of it", "batch 5")
+    verdict = judgements.verified(Report("s", (finding,), 2, 7, 70, last_batch="batch 5", counts={"split sink": 1}))
+    assert not verdict.passed and verdict.grave
+    assert verdict.said.startswith("NOT exactly once: 1 split sink. First: batch 5 is visible in kafka")
+    assert verdict.metadata["anomalies_split_sink"] == 1
+
+
+def test_a_check_that_could_prove_nothing_does_not_pass():
+    """Guards against a green check over an output that nobody can read."""
+    verdict = judgements.verified(Report("s", unproven={"why": 4}, first_batch="batch 1", last_batch="batch 1"))
+    assert (
+        not verdict.passed
+        and not verdict.grave
+        and "none of the 4 parts of batch 1 to batch 1 could be proven" in verdict.said
+    )
+
+
+# -- open transactions
+
+
+def ongoing(age_s, name="eo:s:0:0:0.0"):
+    return Description(name, "Ongoing", 1, 0, 900_000, NOW - int(age_s * 1000), (("out", 0),), 1)
+
+
+@pytest.mark.parametrize(
+    ("ages", "passed"), [([], True), ([299], True), ([301], False), ([1, 400], False), ([-5], True)]
+)
+def test_only_a_transaction_older_than_the_policy_fails(ages, passed):
+    verdict = judgements.no_old_open_transaction([ongoing(a, f"eo:s:0:{n}:0.0") for n, a in enumerate(ages)], NOW, 300)
+    assert verdict.passed is passed and verdict.metadata["open_transactions"] == len(ages)
+    if not passed:
+        assert verdict.grave and "out-0" in verdict.said and "launch the job exactly_once_recovery" in verdict.said
+        assert verdict.said.startswith("1 transaction is under way for longer than 300 s. The oldest, eo:s:0:")
+
+
+def test_an_id_that_has_not_begun_its_transaction_has_no_age():
+    begun_not = ongoing(0)._replace(started_ms=-1)
+    assert judgements.no_old_open_transaction([begun_not], NOW, 300).passed
+
+
+# -- readers held back
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "passed"), [(NOW - 1_000, True), (NOW - 301_000, False), (None, False), (NOW + 5_000, True)]
+)
+def test_a_batch_in_flight_may_hold_readers_back_for_as_long_as_the_policy_says(since_ms, passed):
+    blocks = [Block("out", 2, 10, 20, since_ms)]
+    verdict = judgements.last_stable_is_high_watermark(blocks, 8, NOW, 300)
+    assert verdict.passed is passed
+    assert passed or (verdict.grave and "out-2: 10 of 20" in verdict.said)
+
+
+def test_readers_at_the_end_everywhere_are_fine():
+    assert judgements.last_stable_is_high_watermark([], 8, NOW, 300).passed
+
+
+# -- checkpoint and commit log
+
+
+WORKS = Writer(True, "run r1")
+CLAIM = Claim(3, "q", 0, "stream", "h", 5)
+OURS, ELSEWHERE, GONE = Owner(CLAIM, True), Owner(CLAIM, None), Owner(CLAIM, False)
+
+
+def run(status, run_id="r1", alive=True):
+    return Run(run_id, "job", status, 1.0, alive=alive)
+
+
+def standing(state, age_s=0.0, open_decisions=()):
+    started = None if age_s is None else NOW - int(age_s * 1000)
+    return Standing(state, "q", 7, 6, 7, tuple(open_decisions), started)
+
+
+@pytest.mark.parametrize(
+    ("found", "passed", "grave"),
+    [
+        (standing("unused", None), True, False),
+        (standing("settled", 10_000), True, False),
+        (standing("in flight", 5), True, False),
+        (standing("in flight", 301), False, False),
+        (standing("in doubt", 5), True, False),
+        (standing("in doubt", 301), False, False),
+        (standing("settled", 301, [7]), False, True),
+        (standing("settled", 5, [7]), True, False),
+        (standing("checkpoint lost"), False, True),
+        (standing("foreign"), False, True),
+        (standing("torn"), False, True),
+    ],
+)
+def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passed, grave):
+    verdict = judgements.checkpoint_equals_commit_log(found, WORKS, NOW, 300)
+    assert (verdict.passed, verdict.grave) == (passed, grave), verdict.said
+    assert verdict.metadata["state"] == found.state
+
+
+@pytest.mark.parametrize("state", ["in flight", "in doubt"])
+@pytest.mark.parametrize(
+    ("history", "owner", "passed", "says"),
+    [
+        (StreamHistory(0, (run("STARTED"),)), GONE, True, "by run r1."),
+        (StreamHistory(0), OURS, True, "by the driver 5 on h."),
+        (StreamHistory(0), ELSEWHERE, True, "Whether the driver 5 on h still works on it cannot be seen from here."),
+        (StreamHistory(0, (run("CANCELED"),)), GONE, True, "Nobody works on it: run r1 was terminated; the next start"),
+        (StreamHistory(0, (run("QUEUED"),)), GONE, True, "run r1 waits in the queue"),
+        (
+            StreamHistory(0, (run("STARTED", alive=False),)),
+            GONE,
+            False,
+            "the process of run r1 is gone; the sensors recover",
+        ),
+        (
+            StreamHistory(0, (run("FAILURE"),), stream_failure=Classified("PROCESS-GONE", "c")),
+            GONE,
+            False,
+            "run r1 failed (PROCESS-GONE); the sensors recover it and start it again",
+        ),
+        (
+            StreamHistory(
+                0, (run("FAILURE"),), (run("STARTED", "r2"),), stream_failure=Classified("PROCESS-GONE", "c")
+            ),
+            GONE,
+            False,
+            "run r1 failed (PROCESS-GONE); recovery r2 is at work",
+        ),
+        (
+            StreamHistory(
+                0, (run("FAILURE"),), stream_failure=Classified("EO-TRANSFORM", "c", "Fix the function.", False)
+            ),
+            GONE,
+            False,
+            "run r1 failed (EO-TRANSFORM), and is not started again by itself: Fix the function. The next start",
+        ),
+        (StreamHistory(0), GONE, False, "its driver is gone; start the stream where it runs"),
+    ],
+)
+def test_a_batch_is_being_written_only_while_somebody_writes_it(state, history, owner, passed, says):
+    """Two minutes after the run had died, the page said that its batch is being written, in green."""
+    verdict = judgements.checkpoint_equals_commit_log(standing(state, 5), judged(history, owner), NOW, 300)
+    assert verdict.passed is passed and not verdict.grave and says in verdict.said, verdict.said
+    assert ("being written" in verdict.said or "about to be" in verdict.said) is (says.startswith("by "))
+
+
+@pytest.mark.parametrize(
+    ("error", "grave"),
+    [
+        (InvalidOption("w", "o"), False),
+        (BrokerUnreachable("w", "o"), False),
+        (BrokerRefused("w", "o"), False),
+        (CheckpointAway("w", "o"), False),
+        (CommitLogBlocked("w", "o"), False),
+        (CommitLogDamaged("w", "o"), True),
+    ],
+)
+def test_a_check_that_cannot_look_is_a_warning_and_no_failed_run(error, grave):
+    """Brokers that are away turn every check of every stream red, and a fresh installation is red before its start."""
+
+    @evaluated
+    def check():
+        raise error
+
+    found = check()
+    assert not found.passed and found.severity.name == ("ERROR" if grave else "WARN")
+    assert found.description.startswith(f"Not evaluated: {error.code}") and found.metadata["way_out"].value
+
+
+# -- freshness
+
+AT = {0: 30, 1: 20}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "last_commit_s", "earlier", "passed"),
+    [
+        pytest.param(0, 99_999, None, True, id="idle for a day is fresh"),
+        pytest.param(5, 99_999, None, True, id="seen waiting for the first time: it may have come just now"),
+        pytest.param(5, 99_999, Waiting(50, NOW - 901_000), False, id="the same input waits for too long"),
+        pytest.param(5, 99_999, Waiting(50, NOW - 600_000), True, id="it waits, and not for long"),
+        pytest.param(5, 10, Waiting(40, NOW - 901_000), True, id="the stream went on meanwhile"),
+        pytest.param(5, 10, Waiting(50, NOW - 901_000), True, id="a batch without input was committed just now"),
+    ],
+)
+def test_input_that_waits_is_stale_and_an_idle_stream_is_not(waiting, last_commit_s, earlier, passed):
+    verdict = judgements.freshness(AT, waiting, NOW - last_commit_s * 1000, earlier, NOW, 900)
+    assert verdict.passed is passed, verdict.said
+
+
+def test_the_clock_of_waiting_goes_on_over_evaluations():
+    """Guards against a check that begins to count anew each time, and so never fails."""
+    first = judgements.freshness(AT, 5, None, None, NOW, 900)
+    noted = judgements.waiting_of(first.metadata)
+    assert noted == Waiting(50, NOW)
+    second = judgements.freshness(AT, 9, None, noted, NOW + 600_000, 900)
+    assert second.passed and judgements.waiting_of(second.metadata) == noted
+    third = judgements.freshness(AT, 9, None, judgements.waiting_of(second.metadata), NOW + 1_200_000, 900)
+    assert not third.passed and not third.grave and "1200 s" in third.said
+
+
+def test_nothing_is_remembered_of_an_idle_stream_and_nothing_is_stale_before_the_first_batch():
+    assert judgements.waiting_of(judgements.freshness(AT, 0, None, None, NOW, 900).metadata) is None
+    assert judgements.freshness(None, 5, None, None, NOW, 900).passed

@@ -1,0 +1,194 @@
+"""Incidents: when a person is told, that it happens once, and when it is over."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dagster_exactly_once.notify import CRITICAL, WARNING, Notice, Notifier, NotSent
+from dagster_exactly_once.sensors import incidents
+from dagster_exactly_once.sensors.health import trouble
+from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller, Trouble
+from dagster_exactly_once.sensors.stale_transactions import StaleFacts
+from dagster_exactly_once.sensors.stale_transactions import trouble as trouble_of_transactions
+from tests.support.sensor_facts import STREAM
+from tests.unit.dagster.test_sensor_stale_transactions import stale
+
+AFTER_S = 180.0
+BAD, SOON = Trouble("HEALTH-STALLED"), Trouble("HEALTH-SLOW-START", WARNING)
+HANGS = Trouble("HEALTH-HANGING", at_once=True)
+
+
+def lag(level: int) -> Trouble:
+    return Trouble("HEALTH-LAGGING", WARNING, level)
+
+
+class Receiver(Notifier):
+    """Keeps what it was sent, and refuses as long as ``refuses`` says."""
+
+    def __init__(self):
+        super().__init__()
+        self._taken: list[Notice] = []
+        self._errors: list[Exception] = []
+
+    @property
+    def taken(self) -> list[Notice]:
+        return self._taken
+
+    @property
+    def errors(self) -> list[Exception]:
+        return self._errors
+
+    def send(self, notice: Notice) -> None:
+        if self._errors:
+            raise self._errors.pop()
+        self._taken.append(notice)
+
+
+def told(*ticks: tuple[float, Trouble | None], receiver: Receiver | None = None) -> list[tuple[str, str, bool]]:
+    """What is sent while a stream looks like this at these times: code, severity, whether it is over."""
+    receiver, kept = receiver or Receiver(), {}
+    for now, seen in ticks:
+        teller = Teller(receiver, "health", AFTER_S)
+        kept, _ = teller.tell(STREAM, seen, "Look.", json.loads(json.dumps(kept)), now)
+    return [(n.code, n.severity, n.resolved) for n in receiver.taken]
+
+
+@pytest.mark.parametrize(
+    ("ticks", "sent"),
+    [
+        ([(0, BAD), (170, BAD)], []),  # a recovery may still help
+        ([(0, BAD), (180, BAD)], [("HEALTH-STALLED", CRITICAL, False)]),
+        ([(0, BAD), (180, BAD), (190, BAD), (9_000, BAD)], [("HEALTH-STALLED", CRITICAL, False)]),  # once
+        ([(0, BAD), (100, None), (110, BAD), (200, BAD)], []),  # it was over in between
+        (
+            [(0, BAD), (180, BAD), (190, None), (200, BAD), (300, BAD)],
+            [("HEALTH-STALLED", CRITICAL, False)],
+        ),  # one look
+        (
+            [(0, BAD), (180, BAD), (190, None), (250, None), (260, None)],
+            [("HEALTH-STALLED", CRITICAL, False), ("HEALTH-STALLED", CRITICAL, True)],
+        ),
+        (
+            [(0, BAD), (180, BAD), (190, None), (250, None), (260, BAD), (440, BAD)],
+            [
+                ("HEALTH-STALLED", CRITICAL, False),
+                ("HEALTH-STALLED", CRITICAL, True),
+                ("HEALTH-STALLED", CRITICAL, False),
+            ],
+        ),
+        ([(0, HANGS)], [("HEALTH-HANGING", CRITICAL, False)]),  # nothing ends it but a person
+        # a stream that falls behind, one that catches up with every batch, one that stops to catch up
+        ([(0, lag(500)), (100, lag(400)), (180, lag(550))], []),
+        ([(0, lag(500)), (100, lag(520)), (180, lag(510))], [("HEALTH-LAGGING", WARNING, False)]),
+        ([(0, lag(500)), (100, lag(400)), (200, lag(300)), (300, lag(200)), (400, lag(100))], []),
+        ([(0, lag(500)), (100, lag(400)), (200, lag(600)), (280, lag(400))], [("HEALTH-LAGGING", WARNING, False)]),
+        # it gets worse: the same incident, told again when the worse has stayed too
+        (
+            [(0, SOON), (180, SOON), (190, BAD), (360, BAD), (370, BAD), (380, BAD)],
+            [("HEALTH-SLOW-START", WARNING, False), ("HEALTH-STALLED", CRITICAL, False)],
+        ),
+        ([(0, BAD), (180, BAD), (190, SOON), (900, SOON)], [("HEALTH-STALLED", CRITICAL, False)]),  # it gets better
+        ([(0, SOON), (170, SOON), (180, BAD)], []),  # a moment of worse wakes nobody
+        ([(0, SOON), (10, BAD), (20, SOON), (180, SOON), (190, BAD)], [("HEALTH-SLOW-START", WARNING, False)]),
+    ],
+)
+def test_a_person_is_told_once_of_what_stays_and_once_that_it_is_over(ticks, sent) -> None:
+    """A page for what mends by itself, or one at each tick, is switched off by the second night."""
+    assert told(*ticks) == sent
+
+
+def test_all_notices_of_an_incident_have_its_key_and_the_next_incident_another() -> None:
+    """A receiver joins what belongs together, and opens a new page for the next night."""
+    receiver = Receiver()
+    told((0, SOON), (180, SOON), (190, BAD), (400, BAD), (410, None), (480, None), receiver=receiver)
+    assert [n.resolved for n in receiver.taken] == [False, False, True]
+    assert len({n.incident for n in receiver.taken}) == 1
+    mending = Receiver()
+    told((0, lag(500)), (180, lag(500)), (190, lag(400)), (200, None), (260, None), receiver=mending)
+    assert [n.resolved for n in mending.taken] == [False, True] and len({n.incident for n in mending.taken}) == 1
+    other = Receiver()
+    told((500, BAD), (700, BAD), receiver=other)
+    assert other.taken[0].incident != receiver.taken[0].incident
+    assert STREAM.asset in other.taken[0].what  # the next click
+
+
+@pytest.mark.parametrize("error", [NotSent("the webhook is down"), RuntimeError("a bug in somebody's notifier")])
+def test_a_notice_that_nobody_took_is_sent_by_the_next_tick_and_the_tick_lives(error: Exception) -> None:
+    """A receiver that is down must neither swallow the notice, nor keep the sensor from recovering the stream."""
+    receiver = Receiver()
+    receiver.errors.append(error)
+    teller = Teller(receiver, "health", 0.0)
+    kept, said = teller.tell(STREAM, BAD, "Look.", {}, 0.0)
+    assert "Nobody was told" in said and not receiver.taken
+    assert teller.send(receiver_notice()) and not receiver.taken  # it would take its time for each stream of this tick
+    _, said = Teller(receiver, "health", 0.0).tell(STREAM, BAD, "Look.", kept, 10.0)
+    assert said == "" and len(receiver.taken) == 1
+
+
+def receiver_notice() -> Notice:
+    return Notice("other", "o", "Look.", "X", "o/x")
+
+
+def test_a_slow_receiver_does_not_hold_up_the_tick_for_each_stream(monkeypatch) -> None:
+    """Dagster gives up a tick after a minute, with everything that it found out."""
+    monkeypatch.setattr(incidents, "TELL_BUDGET_S", 0.0)
+    assert "took longer" in Teller(Receiver()).send(receiver_notice())
+
+
+def test_an_end_that_nobody_took_is_told_again() -> None:
+    """An incident that stays open in PagerDuty hides the next one."""
+    receiver, kept = Receiver(), {}
+    for now, seen in ((0, BAD), (180, BAD), (190, None)):
+        kept, _ = Teller(receiver, "health", AFTER_S).tell(STREAM, seen, "Look.", kept, now)
+    receiver.errors.append(NotSent("down"))
+    over = 190 + OVER_AFTER_S
+    kept, said = Teller(receiver, "health", AFTER_S).tell(STREAM, None, "Healthy.", kept, over)
+    assert said and kept
+    kept, said = Teller(receiver, "health", AFTER_S).tell(STREAM, None, "Healthy.", kept, over + 10)
+    assert (said, kept) == ("", {}) and receiver.taken[-1].resolved
+
+
+@pytest.mark.parametrize(
+    ("state", "offsets", "code", "severity"),
+    [
+        ("healthy", 10, None, None),
+        ("idle", 0, None, None),
+        ("starting", 10, None, None),
+        ("stopped", 9_999, None, None),  # a person ended it, or its failure has a notice of its own
+        ("lagging", 9_999, "HEALTH-LAGGING", WARNING),
+        ("catching up", 9_999, "HEALTH-LAGGING", WARNING),  # the level tells whether it does
+        ("slow start", 10, "HEALTH-SLOW-START", WARNING),
+        ("operated by another", 0, "HEALTH-OPERATED-BY-ANOTHER", WARNING),
+        ("stalled", 10, "HEALTH-STALLED", CRITICAL),
+        ("frozen", 0, "HEALTH-FROZEN", CRITICAL),
+        ("in doubt", 0, "HEALTH-IN-DOUBT", CRITICAL),
+        ("owner lost", 10, "HEALTH-OWNER-LOST", CRITICAL),
+    ],
+)
+def test_which_states_a_person_must_know_of(state: str, offsets: int, code: str | None, severity: str | None) -> None:
+    found = trouble(state, offsets, lag_limit=1_000)
+    assert (found and found.code, found and found.severity) == (code, severity)
+
+
+def test_a_stream_that_runs_elsewhere_and_stopped_is_told_while_input_waits() -> None:
+    """No run of it fails here, so nothing else would say that its driver is gone."""
+    assert trouble("stopped", 9, 1_000, managed=False) == Trouble("HEALTH-STOPPED", CRITICAL)
+    assert trouble("stopped", 0, 1_000, managed=False) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "worked_on", "code"),
+    [
+        (StaleFacts(open=3), False, None),
+        (StaleFacts((stale(0, 400),), 1), False, "HEALTH-STALE-TRANSACTIONS"),
+        (StaleFacts((stale(0, 400),), 1), True, None),  # a run is at it
+        (StaleFacts((stale(0, 400, "decided"),), 1), False, None),  # in doubt: told by checkpoint_progress
+        (StaleFacts(hanging_ours=("out-0@17",)), True, "HEALTH-HANGING"),
+        (StaleFacts(hanging_foreign=("out-0@17",), foreign=("payments",)), False, None),
+    ],
+)
+def test_which_transactions_a_person_must_know_of(facts: StaleFacts, worked_on: bool, code: str | None) -> None:
+    found = trouble_of_transactions(facts, worked_on)
+    assert (found and found.code) == code

@@ -1,0 +1,120 @@
+"""What a person finds in a launchpad: the streams to choose from, and the fields that a start needs."""
+
+import dagster as dg
+import pytest
+import yaml
+from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
+
+from dagster_exactly_once import (
+    Backfill,
+    StreamConfig,
+    exactly_once_definitions,
+    exactly_once_resources,
+    exactly_once_stream,
+)
+from dagster_exactly_once.declare.config import (
+    ANOTHER_SINK,
+    HangingConfig,
+    RecoveryConfig,
+    RepairConfig,
+    sink_of,
+    with_streams,
+)
+from dagster_exactly_once.names import HANGING_JOB, HANGING_OP, RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB, REPAIR_OP
+from exactly_once.errors import InvalidOption
+
+JOBS = {RECOVERY_JOB: RECOVERY_OP, REPAIR_JOB: REPAIR_OP, HANGING_JOB: HANGING_OP}
+
+
+@exactly_once_stream(source="orders", outputs=["orders_clean"], backfill=Backfill.daily("2026-01-01"))
+def clean_orders(events):
+    return events
+
+
+@exactly_once_stream(source="clicks", outputs=["clicks_clean"], sink_id="clicks.v2")
+def clicks(events):
+    return events
+
+
+KAFKA = {"bootstrap_servers": "broker:9092"}
+RESOURCES = exactly_once_resources(work_dir="spark", checkpoints="s3://bucket", kafka=KAFKA)
+DEFS = exactly_once_definitions(clean_orders, clicks, resources=RESOURCES)
+
+
+def refused(job, config):
+    """What Dagster says of a configuration before it launches a run; empty where it takes it."""
+    try:
+        dg.validate_run_config(DEFS.resolve_job_def(job), {"ops": {JOBS[job]: {"config": config}}})
+    except dg.DagsterInvalidConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_repair_offers_the_streams_by_the_names_that_every_other_page_uses(job):
+    """price-orders, where all else is called price_orders: the id stands on no other page, and a typo passed."""
+    for stream in ("clean_orders", "clicks", "clean_orders_backfill", ANOTHER_SINK):
+        assert refused(job, {"stream": stream}) == ""
+    assert "not in enum" in refused(job, {"stream": "clean-orders"})
+    op = DEFS.resolve_job_def(job).graph.node_named(JOBS[job]).definition
+    field = op.config_schema.as_field().config_type.fields["stream"]
+    assert "One of clean_orders, clicks, clean_orders_backfill, another-sink." in field.description
+    assert "stream" in refused(job, {})
+
+
+@pytest.mark.parametrize("kind", [RecoveryConfig, RepairConfig, HangingConfig])
+def test_a_chosen_stream_is_its_sink_and_another_sink_is_named(kind):
+    """A stream that was renamed left its transactions under an id that no name leads to."""
+    config = with_streams(kind, {"clicks": "clicks.v2"})
+    by_name = {member.name: member for member in config.model_fields["stream"].annotation}
+    assert sink_of(config(stream=by_name["clicks"])) == "clicks.v2"
+    assert sink_of(config(stream=by_name["clicks"], sink_id="clicks.v2")) == "clicks.v2"
+    assert sink_of(config(stream=by_name[ANOTHER_SINK], sink_id="old-name")) == "old-name"
+    with pytest.raises(InvalidOption, match="stream: another-sink"):
+        sink_of(config(stream=by_name["clicks"], sink_id="old-name"))
+    with pytest.raises(InvalidOption, match="not a valid sink id"):
+        sink_of(config(stream=by_name[ANOTHER_SINK]))
+
+
+class Own(StreamConfig):
+    """What a person gives to ``priced``."""
+
+    currency: str = "EUR"
+
+
+@exactly_once_stream(source="orders", outputs="priced_orders")
+def priced(events, config: Own):
+    return events
+
+
+def filled_in(job, op):
+    """What the launchpad of a job shows when it opens."""
+    snapshot = (
+        exactly_once_definitions(clean_orders, priced, resources=RESOURCES).resolve_job_def(job).get_job_snapshot()
+    )
+    schema = snapshot.config_schema_snapshot
+    root = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key)
+    return yaml.safe_load(default_values_yaml_from_type_snap(schema, root))["ops"][op]["config"]
+
+
+def test_the_launchpad_of_a_stream_shows_the_two_fields_that_a_start_needs_and_the_streams_own():
+    """They stood at the third and the ninth place of a dozen; the others are explained beside the editor."""
+    assert list(filled_in("clean_orders_stream", "stream_clean_orders").items()) == [
+        ("mode", "until_stopped"),
+        ("start_from", ""),
+    ]
+    assert set(filled_in("priced_stream", "stream_priced")) == {"currency", "mode", "start_from"}
+
+
+def test_the_launchpads_of_repairs_show_what_a_person_decides_each_time():
+    assert set(filled_in(RECOVERY_JOB, RECOVERY_OP)) == {"dry_run", "reason", "restart"}
+    assert set(filled_in(REPAIR_JOB, REPAIR_OP)) == {"dry_run", "reason"}
+    assert set(filled_in(HANGING_JOB, HANGING_OP)) == {"dry_run", "reason", "transaction"}
+
+
+def test_a_field_that_the_launchpad_leaves_out_has_its_default_and_says_it():
+    """A run must not start with other numbers than those of the version before."""
+    config = StreamConfig()
+    assert (config.trigger_interval_s, config.max_offsets_per_trigger, config.report_interval_s) == (1.0, 100_000, 30.0)
+    assert (config.sink_options, config.once.options(), config.rotate_after_h) == ({}, {}, 0.0)
+    assert "Default: 100,000." in StreamConfig.model_fields["max_offsets_per_trigger"].description

@@ -1,0 +1,119 @@
+"""What a stream's events cause downstream: progress nothing, a complete window its own partition."""
+
+import dagster as dg
+import pytest
+
+from dagster_exactly_once import Complete, exactly_once_definitions, exactly_once_resources, exactly_once_stream
+from dagster_exactly_once.streaming.run import Reports
+from dagster_exactly_once.streaming.windows import CommittedBatch, ReportWindow
+from exactly_once.protocol.records import Count
+
+
+@exactly_once_stream(source="orders", outputs=["orders_hourly"], complete=Complete.hourly("2026-01-01"))
+def by_hour(events):
+    """Orders by hour."""
+    return events
+
+
+HOURS = dg.HourlyPartitionsDefinition(start_date="2026-01-01-00:00")
+
+
+@dg.asset(
+    deps=[by_hour.completed],
+    partitions_def=HOURS,
+    automation_condition=dg.AutomationCondition.eager().without(dg.AutomationCondition.in_latest_time_window()),
+)
+def report():
+    """What somebody builds when an hour is complete."""
+
+
+@dg.asset(deps=["orders_hourly"], automation_condition=dg.AutomationCondition.eager())
+def careless():
+    """What somebody builds on the output itself."""
+
+
+DEFS = dg.Definitions.merge(
+    exactly_once_definitions(
+        by_hour,
+        resources=exactly_once_resources(work_dir="s", checkpoints="c", kafka={"bootstrap_servers": "127.0.0.1:1"}),
+    ),
+    dg.Definitions(assets=[report, careless]),
+)
+
+
+class Context:
+    """As much of an op's context as a report needs; events go into the instance at once."""
+
+    def __init__(self, instance):
+        self.instance, self.log = instance, self
+
+    def info(self, text): ...
+
+    def log_event(self, event):
+        self.instance.report_runless_asset_event(event)
+
+
+def test_the_assets_page_shows_the_total_of_the_newest_report(instance):
+    """Dagster shows the row count of a materialization before that of any later observation: it would stand still."""
+    reports = Reports(Context(instance), by_hour)
+    reports.tell(
+        ReportWindow((CommittedBatch(1, 5, 1, 10, 9, 1),), 0, 0, 1.0, None, Count({"orders_hourly": 5}, 1_000))
+    )
+    reports.tell(ReportWindow((), 0, 0, 1.0, None, Count({"orders_hourly": 7}, 1_000)))
+    found = instance.fetch_observations(dg.AssetKey("orders_hourly"), limit=2).records
+    shown = [record.asset_observation.metadata for record in found]
+    assert [m["dagster/row_count"].value for m in shown] == [m["records_total"].value for m in shown] == [7, 5]
+    assert shown[0]["records_total_since"].value == 1.0
+
+
+def window(watermark, first="2026-01-31T09:10"):
+    batch = CommittedBatch(1, 5, 1, 10, 9, 1, event_ms=ms(first), watermark_ms=ms(watermark))
+    return ReportWindow((batch,), 0, 0, 1.0)
+
+
+def ms(moment):
+    import datetime
+
+    return round(datetime.datetime.fromisoformat(f"{moment}:00+00:00").timestamp() * 1000)
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as found:
+        yield found
+
+
+def requested(instance, cursor=None):
+    result = dg.evaluate_automation_conditions(defs=DEFS, instance=instance, cursor=cursor)
+    partitions = {
+        (key.to_user_string(), *sorted(result.get_requested_partitions(key)))
+        for key in (dg.AssetKey("report"), dg.AssetKey("careless"))
+        if result.get_num_requested(key)
+    }
+    return partitions, result.cursor
+
+
+def test_progress_builds_nothing_downstream_and_a_complete_hour_builds_its_own(instance):
+    """With a materialization for each report, everything downstream would be built every half minute, from data that is
+    not complete.
+    """
+    reports = Reports(Context(instance), by_hour)
+    _, cursor = requested(instance)
+    reports.tell(window("2026-01-31T09:59"))
+    found, cursor = requested(instance, cursor)
+    assert found == set()
+    reports.tell(window("2026-01-31T11:05"))
+    found, cursor = requested(instance, cursor)
+    assert found == {("report", "2026-01-31-09:00", "2026-01-31-10:00")}
+    reports.tell(window("2026-01-31T11:30"))
+    found, _ = requested(instance, cursor)
+    assert found == set()
+
+
+def test_a_new_run_does_not_report_an_hour_again(instance):
+    """It would be built again downstream, and its numbers sent a second time to whoever reads them."""
+    Reports(Context(instance), by_hour).tell(window("2026-01-31T10:00"))
+    Reports(Context(instance), by_hour).tell(window("2026-01-31T11:00"))
+    key = dg.AssetKey(by_hour.completed)
+    events = instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=key), limit=10).records
+    assert sorted(e.partition_key for e in events) == ["2026-01-31-09:00", "2026-01-31-10:00"]

@@ -1,0 +1,130 @@
+"""Restart strategies and the circuit breaker: when a failed stream comes back, and when a person has to look."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagster_exactly_once.runs.history import FailedRun
+from dagster_exactly_once.sensors.circuit import Circuit, open_circuit
+from dagster_exactly_once.sensors.restart import (
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    GiveUp,
+    NoRestart,
+    Restart,
+    next_restart,
+)
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
+
+NOW = 10_000.0
+EXPONENTIAL = ExponentialDelay(initial_s=1.0, max_s=60.0, multiplier=2.0, jitter=0.0, reset_after_s=600.0, attempts=10)
+
+
+def row(*ends: float, lived: float = 5.0) -> list[FailedRun]:
+    return [FailedRun(f"run-{n}", end - lived, end) for n, end in enumerate(ends)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "failures", "expected"),
+    [
+        (FixedDelay(3, 10.0), row(9_000.0), Restart(9_010.0, 1)),
+        (FixedDelay(3, 10.0), row(8_000.0, 8_500.0, 9_000.0), Restart(9_010.0, 3)),
+        (EXPONENTIAL, row(9_000.0), Restart(9_001.0, 1)),
+        (EXPONENTIAL, row(8_000.0, 9_000.0), Restart(9_002.0, 2)),
+        (EXPONENTIAL, row(*range(9_000, 9_005)), Restart(9_020.0, 5)),
+        (EXPONENTIAL, row(*range(9_000, 9_009)), Restart(9_068.0, 9)),  # the longest pause
+        (FailureRate(3, 300.0, 10.0), row(8_800.0, 8_900.0, 9_000.0), Restart(9_010.0, 3)),
+        (FailureRate(3, 300.0, 10.0), row(1_000.0, 8_800.0, 8_900.0, 9_000.0), Restart(9_010.0, 4)),
+    ],
+)
+def test_a_strategy_says_when_and_how_often(strategy, failures, expected) -> None:
+    assert next_restart(strategy, failures, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("strategy", "failures", "why"),
+    [
+        (NoRestart(), row(9_000.0), "'none'"),
+        (FixedDelay(3, 10.0), row(1.0, 2.0, 3.0, 4.0), "3 restarts in a row"),
+        (EXPONENTIAL, row(*range(9_000, 9_011)), "10 restarts in a row"),
+        (FailureRate(3, 300.0, 10.0), row(8_750.0, 8_800.0, 8_900.0, 9_000.0), "4 failures within 300 s"),
+    ],
+)
+def test_a_strategy_gives_up_with_a_reason(strategy, failures, why: str) -> None:
+    """A stream that fails forever must end with a person, not as noise."""
+    decision = next_restart(strategy, failures, NOW)
+    assert isinstance(decision, GiveUp) and why in decision.reason
+
+
+def test_giving_up_does_not_wear_off_as_time_goes_by() -> None:
+    """A tick an hour later looks at the same failures, and must not start again what was given up."""
+    failures = row(8_750.0, 8_800.0, 8_900.0, 9_000.0)
+    assert isinstance(next_restart(FailureRate(3, 300.0, 10.0), failures, NOW + 3_600), GiveUp)
+
+
+def test_a_long_life_begins_a_new_count() -> None:
+    """Ten restarts in a year are no loop."""
+    failures = [*row(*range(1_000, 1_010)), FailedRun("long", 8_000.0, 9_000.0)]
+    assert next_restart(EXPONENTIAL, failures, NOW) == Restart(9_001.0, 1)
+    failures.append(FailedRun("short", 9_100.0, 9_105.0))
+    assert next_restart(EXPONENTIAL, failures, NOW) == Restart(9_107.0, 2)
+
+
+def test_jitter_is_the_run_s_own_and_stays_within_its_part() -> None:
+    """Each tick must come to the same moment; streams that failed together must not come back together."""
+    jittered = ExponentialDelay(10.0, 60.0, 2.0, 0.1, 600.0, 10)
+    times = [next_restart(jittered, [FailedRun(f"r{n}", 0.0, 9_000.0)], NOW).at for n in range(50)]
+    assert times == [next_restart(jittered, [FailedRun(f"r{n}", 0.0, 9_000.0)], NOW + 7).at for n in range(50)]
+    assert all(9_009.0 <= at <= 9_011.0 for at in times) and len(set(times)) > 40
+
+
+def test_a_clock_that_was_set_back_costs_no_more_than_the_pause() -> None:
+    assert next_restart(FixedDelay(3, 10.0), row(NOW + 86_400), NOW) == Restart(NOW + 10.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, ExponentialDelay(1.0, 60.0, 2.0, 0.1, 600.0, 10)),
+        ({"STRATEGY": "none"}, NoRestart()),
+        ({"STRATEGY": "fixed-delay", "ATTEMPTS": "2", "DELAY_S": "3"}, FixedDelay(2, 3.0)),
+        ({"STRATEGY": "failure-rate", "MAX_FAILURES": "5"}, FailureRate(5, 300.0, 10.0)),
+    ],
+)
+def test_the_environment_chooses_the_strategy(monkeypatch, variables, expected) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"X_{name}", value)
+    assert RestartPolicy.from_environment("X_").chosen() == expected
+
+
+@pytest.mark.parametrize(("name", "value"), [("STRATEGY", "sometimes"), ("ATTEMPTS", "many"), ("DELAY_S", "-1")])
+def test_a_wrong_setting_is_refused_when_the_location_loads(monkeypatch, name: str, value: str) -> None:
+    """Else the first failure of the stream at night finds it."""
+    monkeypatch.setenv(f"X_{name}", value)
+    with pytest.raises(ValueError, match=name.lower()):
+        RestartPolicy.from_environment("X_")
+
+
+@pytest.mark.parametrize(
+    ("recoveries", "lives", "opened"),
+    [
+        ([], [], False),
+        ([NOW - 100, NOW - 50], [], False),
+        ([NOW - 100, NOW - 50, NOW - 10], [], True),
+        ([NOW - 1_000, NOW - 950, NOW - 10], [], False),  # long ago
+        ([NOW - 800, NOW - 700, NOW - 10], [(NOW - 600, NOW - 400)], False),  # a healthy stretch between
+        ([NOW - 800, NOW - 700, NOW - 10], [(NOW - 600, NOW - 590)], True),  # no stretch
+        ([NOW - 300, NOW - 250, NOW - 200], [(NOW - 190, NOW)], False),  # it lives since
+    ],
+)
+def test_the_circuit_opens_when_recoveries_do_not_help(recoveries, lives, opened: bool) -> None:
+    """Without it a sensor that misjudges asks for a recovery at each tick, forever."""
+    reason = open_circuit(Circuit(3, 900.0, 120.0), recoveries, lives, NOW)
+    assert (reason is not None) == opened
+    assert reason is None or ("circuit open: 3 recoveries within 15 minutes" in reason and "by hand" in reason)
+
+
+def test_the_circuit_is_a_setting(monkeypatch) -> None:
+    monkeypatch.setenv("X_MAX_RECOVERIES", "1")
+    assert WatchPolicy.from_environment("X_").circuit() == Circuit(1, 900.0, 120.0)

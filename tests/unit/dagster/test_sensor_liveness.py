@@ -1,0 +1,297 @@
+"""``exactly_once_liveness``: which runs are dead, and whether the stream is to be started."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from unittest.mock import Mock
+
+import psutil
+import pytest
+
+from dagster_exactly_once.runs.tags import (
+    TAG_ATTEMPT,
+    TAG_BESIDE,
+    TAG_CAUSE,
+    TAG_CONTINUES,
+    TAG_JOB,
+    TAG_RESTART_OF,
+    TAG_ROTATES,
+    TAG_STREAM,
+)
+from dagster_exactly_once.sensors import liveness
+from dagster_exactly_once.sensors.liveness import (
+    SIGN_IN_S,
+    LivenessFacts,
+    LivenessVerdict,
+    Working,
+    restart_config,
+    verdict,
+)
+from dagster_exactly_once.sensors.restart import FixedDelay, NoRestart
+from exactly_once.ops.processes import Frozen, Process, State
+from tests.support.processes import until
+from tests.support.sensor_facts import NOW, STREAM, history, recovery, restarted, run
+
+SOON = FixedDelay(3, 1.0)
+
+
+def working(alive, status="STARTED", **rest):
+    return Working("r1", "stream", status, "here", alive, **rest)
+
+
+def judged(found=None, *runs, strategy=SOON):
+    return verdict(LivenessFacts(found or history(), runs), strategy, STREAM)
+
+
+@pytest.mark.parametrize("status", ["STARTING", "STARTED", "CANCELING"])
+def test_a_run_without_its_process_is_reported(status: str):
+    """Nobody else does when the code server died with it: it would hold its pool forever."""
+    found = judged(None, working(False, status))
+    assert found.dead == ("r1",) and "r1 of stream" in found.message
+
+
+@pytest.mark.parametrize(
+    "w",
+    [
+        working(True),
+        working(None),  # on another host
+        working(None, "STARTING", signed=False, age_s=9_999.0),  # the start timeout of run monitoring is for it
+        working(None, signed=False, age_s=SIGN_IN_S - 1),
+    ],
+)
+def test_other_runs_are_left_alone(w):
+    assert judged(None, w).dead == ()
+
+
+def frozen(state=State.STOPPED, pid=7982):
+    return Frozen(Process("vm", "m", pid, 1.0), state)
+
+
+def test_a_frozen_run_is_named_with_the_command_and_ended_after_the_policys_time():
+    """Mishap: a driver that a signal has stopped is called alive, and Terminate of it blocks all of its location."""
+    its = (frozen(), frozen(State.STUCK, 7983))
+    found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=20.0),)), SOON, STREAM, 120.0)
+    assert (found.end, found.resume, found.dead) == ((), (), ())
+    assert "process 7982 on vm is stopped by a signal and process 7983 on vm is stuck in the kernel" in found.message
+    assert "This sensor kills it in 100 s. Do not press Terminate" in found.message
+    assert "kill -9 7982 7983" in found.message
+    found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=120.0),)), SOON, STREAM, 120.0)
+    assert (found.end, found.resume) == (its, ()) and "for 120 s" in found.message
+
+
+def stopped_child():
+    """A process of this machine that a signal has stopped, and its record."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    child.send_signal(signal.SIGSTOP)
+    until("it is stopped", lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED, 10)
+    return child, Frozen(Process.here(child.pid), State.STOPPED)
+
+
+def said_of(*ends, resume=()):
+    return liveness._reaction(None, STREAM, LivenessVerdict("Frozen.", end=ends, resume=resume), {"frozen": {}}).message
+
+
+def test_a_tick_says_what_became_of_the_process_that_it_was_to_kill(monkeypatch):
+    """Mishap: the tick said "ended it" of a process that went on, or that the daemon's user may not kill: a person
+    relied on that, and readers waited.
+    """
+    child, its = stopped_child()
+    assert said_of(its) == f"Frozen. This sensor sent SIGKILL to process {child.pid}."
+    child.wait(10)
+    assert said_of(its) == f"Frozen. Process {child.pid} was gone before this sensor could kill it."
+    child, its = stopped_child()
+    sent = said_of(resume=(its,))
+    assert sent == f"Frozen. This sensor sent SIGCONT to process {child.pid}, so that it ends as it was asked to."
+    until("it runs", lambda: psutil.Process(child.pid).status() != psutil.STATUS_STOPPED, 10)
+    assert said_of(its) == f"Frozen. Process {child.pid} runs again, so this sensor left it alone."
+    child.send_signal(signal.SIGSTOP)
+    until("it is stopped", lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED, 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(psutil.Process, "kill", Mock(side_effect=psutil.AccessDenied))
+        assert f"This sensor's user may not kill process {child.pid}: run kill -9 {child.pid}" in said_of(its)
+    child.kill()
+    child.wait(10)
+
+
+def test_a_policy_of_zero_ends_no_frozen_process():
+    found = verdict(LivenessFacts(history(), (working(True, frozen=(frozen(),), frozen_s=9_999.0),)), SOON, STREAM, 0.0)
+    assert found.end == () and "kill -9 7982" in found.message and "This sensor" not in found.message
+
+
+def test_a_frozen_run_that_a_person_has_asked_to_end_goes_on_at_once():
+    """Mishap: killed instead, it never takes Dagster's message, and no run of the code location starts any more."""
+    found = verdict(
+        LivenessFacts(history(), (working(True, "CANCELING", frozen=(frozen(),), frozen_s=999.0),)), SOON, STREAM, 1.0
+    )
+    assert (found.end, found.resume) == ((), (frozen(),))
+    assert "kill -CONT 7982" in found.message and "Do not press Terminate" not in found.message
+    stuck = working(True, "CANCELING", frozen=(frozen(State.STUCK),))
+    assert "wait until the kernel lets it go" in judged(None, stuck).message
+
+
+def test_a_run_on_another_host_is_named():
+    """Somebody who looks for a stuck run must not believe that it was looked at."""
+    assert "r1 of stream is on here and is left alone" in judged(None, working(None)).message
+
+
+def test_a_run_that_never_said_which_process_it_is_is_reported_after_a_while():
+    """Its process died between Dagster's STARTED and the first line of its op."""
+    assert judged(None, working(None, signed=False, age_s=SIGN_IN_S + 1)).dead == ("r1",)
+
+
+def failed(**rest):
+    return run("r1", "FAILURE", config={"ops": {"x": 1}}, **rest)
+
+
+def test_a_recovered_stream_is_started_with_its_own_configuration():
+    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
+    assert found.start is not None and found.start.config == {"ops": {"x": 1}}
+    assert found.start.tags[TAG_RESTART_OF] == "r1" and found.start.tags[TAG_ATTEMPT] == "1"
+    assert found.start.key == "restart/c"
+
+
+@pytest.mark.parametrize("status", ["QUEUED", "STARTING", "STARTED"])
+def test_the_stream_starts_beside_the_recovery_that_requests_it(status: str):
+    """Spark takes longer to start than a recovery to end: one after the other, readers of new records wait for both."""
+    found = judged(history(failed(), recoveries=(recovery("c", status, restart_of="r1"),)))
+    assert found.start is not None and found.start.key == "restart/c" and found.start.tags[TAG_BESIDE] == "c"
+
+
+def test_a_start_after_the_recovery_waits_for_nothing():
+    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
+    assert TAG_BESIDE not in found.start.tags
+
+
+def test_a_start_beside_a_recovery_waits_for_its_time():
+    """Else a stream that fails at once would start again and again without the strategy's pause."""
+    found = history(failed(at=NOW - 51, lived=50), recoveries=(recovery("c", "STARTED", restart_of="r1"),))
+    verdict = judged(found, strategy=FixedDelay(3, 10.0))
+    assert verdict.start is None and "restart 1 in a row of run r1 in 9 s" in verdict.message
+
+
+def test_a_consent_is_not_repeated_by_a_restart():
+    """A person gave it for what an error said at that start; given again, it would accept a later loss unseen."""
+    config = {"mode": "until_stopped", "once": {"accept_lost": "batch 3", "adopt": ""}}
+    newest = run("r1", "FAILURE", config={"ops": {"x": {"config": config}}, "execution": {"y": 1}})
+    found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
+    assert found.start.config == {"ops": {"x": {"config": {"mode": "until_stopped"}}}, "execution": {"y": 1}}
+    assert "not repeated: accept_lost=batch 3." in found.start.tags[TAG_CAUSE]
+    assert newest.config["ops"]["x"]["config"] is config and "once" in config  # what Dagster has read stays as it is
+
+
+def test_a_restart_without_consents_speaks_of_none():
+    """A person who reads the cause would look for a consent that nobody gave."""
+    newest = run("r1", "FAILURE", config={"ops": {"x": {"config": {"once": {"adopt": ""}}}}})
+    found = judged(history(newest, recoveries=(recovery("c", restart_of="r1"),)))
+    assert found.start.config == {"ops": {"x": {"config": {}}}}
+    assert "consent" not in found.start.tags[TAG_CAUSE]
+
+
+@pytest.mark.parametrize("config", [{}, {"ops": {}}, {"ops": {"report": {"config": {"once": {"adopt": "x"}}}}}])
+def test_a_materialize_run_without_a_configuration_of_the_stream_restarts_with_none(config):
+    """Dagster refuses a run whose configuration names ops that the job does not have: the stream would stay down."""
+    assert restart_config(run("r1", "FAILURE", job="__ASSET_JOB", config=config), STREAM) == ({"ops": {}}, "")
+
+
+def test_a_restart_carries_the_tag_of_its_stream():
+    """The next tick must know whose run it is, while it is still queued."""
+    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1"),)))
+    assert found.start.tags[TAG_STREAM] == "stream"
+
+
+def test_the_attempts_go_on_over_restarts():
+    """They live in Dagster's run storage: a daemon that is restarted goes on counting."""
+    found = judged(
+        history(restarted("r2", "FAILURE"), failed(at=NOW - 500), recoveries=(recovery("c", restart_of="r2"),))
+    )
+    assert found.start is not None and found.start.tags[TAG_ATTEMPT] == "2"
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (history(), "no run yet"),
+        (history(run("r1", "CANCELED")), "no restart is requested"),
+        (history(failed()), "no restart is requested"),
+        (history(failed(), recoveries=(recovery("c"),)), "no restart is requested"),
+        (history(failed(), recoveries=(recovery("c", "FAILURE", restart_of="r1"),)), "no restart is requested"),
+        (history(failed(), recoveries=(recovery("c", "CANCELED", restart_of="r1"),)), "no restart is requested"),
+        (
+            history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r0"),)),
+            "c of exactly_once_recovery is STARTED",
+        ),
+        (
+            history(failed(), recoveries=(recovery("c", "STARTED", person=True),)),
+            "c of exactly_once_recovery is STARTED",
+        ),
+        (
+            history(failed(), recoveries=(recovery("d", "STARTED"), recovery("c", "STARTED", restart_of="r1"))),
+            "d of exactly_once_recovery is STARTED",
+        ),
+        (
+            history(run("r1", "CANCELED"), recoveries=(recovery("c", "STARTED", restart_of="r1"),)),
+            "c of exactly_once_recovery is STARTED",
+        ),
+        (
+            history(run("r2", "QUEUED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
+            "r2 of stream is QUEUED",
+        ),
+        (
+            history(run("r2", "CANCELED"), failed(), recoveries=(recovery("c", restart_of="r1"),)),
+            "no restart is requested",
+        ),
+        (history(failed(), recoveries=(recovery("d", person=True), recovery("c", restart_of="r1"))), "no restart"),
+        (
+            history(run("r1", "CANCELED", at=NOW - 55, lived=50), recoveries=(recovery("c", restart_of="r1"),)),
+            "a person cancelled run",
+        ),
+    ],
+)
+def test_the_stream_is_not_started(found, says: str):
+    """A person's wish counts more than a recovery's, and a start that somebody else made is enough."""
+    verdict = judged(found)
+    assert verdict.start is None and says in verdict.message
+
+
+def test_the_restart_waits_for_its_time():
+    found = history(failed(at=NOW - 51, lived=50), recoveries=(recovery("c", restart_of="r1"),))
+    assert "restart 1 in a row of run r1 in 9 s" in judged(found, strategy=FixedDelay(3, 10.0)).message
+
+
+def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():
+    found = history(failed(), recoveries=(recovery("c", restart_of="r1", person=True),))
+    assert judged(found, strategy=NoRestart()).start is not None
+    found = history(run("r1", "CANCELED"), recoveries=(recovery("c", restart_of="r1", person=True),))
+    assert judged(found).start is not None
+
+
+def rotating(run_id="r1", attempt=1, **rest):
+    return run(run_id, config={"ops": {"x": {"config": {}}}}, tags={TAG_ROTATES: f"{run_id}/{attempt}"}, **rest)
+
+
+def test_a_long_run_that_asks_for_it_is_continued_while_it_works():
+    """Started only after its end, the next run would keep readers waiting for Spark."""
+    found = judged(history(rotating()))
+    assert found.start is not None and found.start.key == "rotated/r1/1"
+    assert found.start.tags[TAG_CONTINUES] == "r1" and found.start.tags[TAG_STREAM] == "stream"
+    assert found.start.tags[TAG_JOB] != STREAM.job  # with the same value it would stay in the queue
+
+
+def test_a_long_run_is_continued_by_one_run():
+    """Each tick until its end sees that it asks."""
+    successor = run("r2", "QUEUED", tags={TAG_CONTINUES: "r1"})
+    assert judged(history(successor, rotating())).start is None
+
+
+def test_a_second_attempt_to_rotate_starts_a_second_run():
+    """The first successor failed; its launch must not count for the second attempt, which has another key."""
+    failed = run("r2", "FAILURE", tags={TAG_CONTINUES: "r1"})
+    assert judged(history(failed, rotating(attempt=2))).start.key == "rotated/r1/2"
+
+
+def test_a_run_that_carries_the_wish_of_another_is_not_continued():
+    """A re-execution of a long run has its tags."""
+    again = run("r9", tags={TAG_ROTATES: "r1/1"})
+    assert judged(history(again)).start is None

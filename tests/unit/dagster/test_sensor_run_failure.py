@@ -1,0 +1,317 @@
+"""``exactly_once_run_failure``: what happens after each kind of end of a stream; and the gate that all sensors ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagster_exactly_once.notify import Notice, Notifier
+from dagster_exactly_once.runs.history import Classified
+from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_BESIDE, TAG_CAUSE, TAG_RESTART_OF
+from dagster_exactly_once.sensors.circuit import Circuit
+from dagster_exactly_once.sensors.incidents import Teller
+from dagster_exactly_once.sensors.recovery_gate import HANDOVER_S, RecoveryNeed, recovery_request, refusal
+from dagster_exactly_once.sensors.restart import ExponentialDelay, FixedDelay, NoRestart
+from dagster_exactly_once.sensors.run_failure import _reaction, verdict
+from exactly_once.ops.findings import Owner
+from exactly_once.ops.processes import Frozen, Process, State
+from exactly_once.protocol.records import Claim
+from tests.support.sensor_facts import HOPELESS, NOW, STREAM, history, recovery, restarted, run
+
+STOPPED = (Frozen(Process("vm", "m", 7, 1.0), State.STOPPED),)
+
+CIRCUIT = Circuit(3, 900.0, 120.0)
+DEFAULT = ExponentialDelay(1.0, 60.0, 2.0, 0.0, 600.0, 10)
+FENCED = Classified("EO-FENCED", "a newer driver owns the sink", heals=False)
+PREPARE = Classified("EO-PREPARE", "a transaction was ended by another client", heals=True)
+
+
+def owner(alive, purpose="stream"):
+    return Owner(Claim(3, "q", 0, purpose, "h", 1), alive)
+
+
+def judged(*streams, strategy=DEFAULT, by=None, **facts):
+    return verdict(history(*streams, **facts), strategy, CIRCUIT, by)
+
+
+def test_a_failed_stream_is_recovered_at_once_with_a_restart():
+    """Readers wait for its open transactions, however long the restart has to wait."""
+    found = judged(run("r1", "FAILURE", at=NOW - 51, lived=50))
+    assert found.need is not None and found.need.restart_of.run_id == "r1" and found.need.attempt == 1
+
+
+def test_a_frozen_run_is_not_called_started_without_what_is_true():
+    """Mishap: "Run r1 is STARTED" beside a process that a signal has stopped: a person believed it, and went to bed."""
+    frozen = history(run("r1", frozen=STOPPED))
+    said = verdict(frozen, DEFAULT, CIRCUIT, None, 120.0).message
+    assert said.startswith("Dagster still shows run r1 as STARTED, but process 7 on vm is stopped by a signal, so the ")
+    assert "exactly_once_liveness kills it once it has been frozen for 120 s" in said and "kill -9 7" in said
+    assert "exactly_once_liveness" not in verdict(frozen, DEFAULT, CIRCUIT).message
+    canceling = history(run("r1", "CANCELING", frozen=STOPPED))
+    said = verdict(canceling, DEFAULT, CIRCUIT, None, 120.0).message
+    assert "as CANCELING" in said and "resumes a process" in said and "kill -CONT 7" in said
+
+
+def test_a_recovery_that_an_older_release_queued_is_requested_again_as_this_release_takes_it():
+    """Mishap: Dagster refuses its configuration, which has a sink_id alone, and the stream stays down."""
+    refused = Classified("PROCESS-GONE", "This run has been marked as failed from outside the execution context.")
+    failed = run("r1", "FAILURE", at=NOW - 200)
+    queued = recovery("c", "FAILURE", restart_of="r1", at=NOW - 100)
+    found = history(failed, recoveries=(queued,), recovery_failure=refused)
+    need = verdict(found, DEFAULT, CIRCUIT).need
+    assert need is not None
+    config = recovery_request(STREAM, found, need).run_config["ops"]["inspect"]["config"]
+    assert (config["stream"], config["restart"]) == ("stream", True)
+
+
+def test_a_failure_from_long_before_the_first_tick_is_seen():
+    """Dagster's own failure sensor begins at the newest event: what failed while the daemon was away stays down."""
+    assert judged(run("r1", "FAILURE", at=NOW - 900_000)).need is not None
+
+
+@pytest.mark.parametrize(
+    ("streams", "facts", "says"),
+    [
+        ([], {}, "no run yet"),
+        ([run("r1", "STARTED")], {}, "STARTED"),
+        ([run("r1", "QUEUED")], {}, "QUEUED"),
+        ([run("r1", "SUCCESS")], {}, "SUCCESS"),
+        ([run("r1", "CANCELED")], {}, "CANCELED"),
+        ([run("r2", "CANCELED"), run("r1", "FAILURE")], {}, "CANCELED"),
+        ([run("r1", "FAILURE")], {"why": Classified("PROCESS-GONE", "", unwanted=True)}, "asked it to end"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "STARTED", restart_of="r1"),)}, "is STARTED"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "QUEUED"),)}, "is QUEUED"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", restart_of="r1"),)}, "liveness starts"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "CANCELED", restart_of="r1"),)}, "cancelled its"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", person=True),)}, "without a restart"),
+        ([run("r1", "FAILURE")], {"recoveries": (recovery("c", "FAILURE", person=True),)}, "without a restart"),
+    ],
+)
+def test_nothing_is_asked_for(streams, facts, says: str):
+    """CANCELED is a person's wish; what is under way is not to be disturbed."""
+    found = judged(*streams, **facts)
+    assert found.need is None and found.raised is None and says in found.message
+
+
+def test_a_recovery_from_before_the_failure_does_not_count():
+    """A failure while a recovery ran would be lost."""
+    found = judged(run("r1", "FAILURE", at=NOW - 60), recoveries=(recovery("c", at=NOW - 80, restart_of="r0"),))
+    assert found.need is not None
+
+
+def test_a_stream_that_a_person_took_over_from_stays_down():
+    """The recovery was launched while the run worked, and is why it failed: a restart would undo what was asked."""
+    taken = recovery("c", at=NOW - 80, person=True, config={"ops": {"inspect": {"config": {"take_over": True}}}})
+    found = judged(run("r1", "FAILURE", at=NOW - 100), recoveries=(taken,), why=FENCED, by=owner(False, "recovery"))
+    assert found.need is None and "without a restart" in found.message
+
+
+def test_a_recovery_of_another_sensor_does_not_take_the_restart_away():
+    assert judged(run("r1", "FAILURE"), recoveries=(recovery("c"),)).need is not None
+
+
+def test_an_error_that_a_restart_cannot_heal_is_raised_and_not_retried():
+    found = judged(run("r1", "FAILURE"), why=HOPELESS)
+    assert found.need is None and found.raised == "r1"
+    assert "EO-REWOUND" in found.message and "Restore it" in found.message
+
+
+def test_a_person_s_strategy_none_is_kept():
+    found = judged(run("r1", "FAILURE"), strategy=NoRestart())
+    assert found.need is None and found.raised == "r1" and "'none'" in found.message
+
+
+def test_attempts_are_counted_from_the_run_that_a_person_launched():
+    old = [run(f"old-{n}", "FAILURE", at=NOW - 9_000 - n) for n in range(5)]
+    row = [restarted("r3", "FAILURE", at=NOW - 100), restarted("r2", "FAILURE", at=NOW - 200)]
+    found = judged(*row, run("r1", "FAILURE", at=NOW - 300), *old, strategy=FixedDelay(3, 1.0))
+    assert found.need is not None and found.need.attempt == 3
+    more = [restarted("r4", "FAILURE", at=NOW - 60), *row, run("r1", "FAILURE", at=NOW - 300)]
+    found = judged(*more, strategy=FixedDelay(3, 1.0))
+    assert found.need is None and found.raised == "r4" and "3 restarts in a row did not help" in found.message
+
+
+def test_a_failed_recovery_is_tried_again_by_the_same_strategy():
+    """It has no other end: a recovery that fails at once would else be asked for at each tick."""
+    failed = recovery("c1", "FAILURE", at=NOW - 3, lived=2.0, restart_of="r1")
+    facts = {"recoveries": (failed,), "recovery_failure": Classified("EO-UNREACHABLE", "no answer")}
+    found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 10.0), **facts)
+    assert found.need is None and "the recovery is retried in 9 s (attempt 2)" in found.message
+    found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 0.5), **facts)
+    assert found.need is not None and found.need.attempt == 2
+    facts["recovery_failure"] = Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False)
+    found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 0.5), **facts)
+    assert found.need is None and found.raised == "c1" and "sink.accept.lost" in found.message
+
+
+@pytest.mark.parametrize(
+    ("why", "by", "restarts"),
+    [
+        (FENCED, owner(True), False),
+        (FENCED, owner(None), False),  # on another host: both would fence each other forever
+        (FENCED, owner(False), True),
+        (FENCED, None, False),
+        (PREPARE, owner(True), False),
+        (PREPARE, owner(None), True),
+        (PREPARE, owner(False), True),
+        (PREPARE, None, True),
+        (PREPARE, owner(True, "recovery"), True),
+    ],
+)
+def test_a_superseded_driver_does_not_take_the_sink_back_from_a_living_one(why, by, restarts: bool):
+    """Two supervisors that each restart what the other one fenced never end."""
+    found = judged(run("r1", "FAILURE"), why=why, by=by)
+    assert (found.need is not None) == restarts, found
+
+
+def test_a_failure_while_another_run_lives_restarts_nothing():
+    found = judged(run("r2", "FAILURE", at=NOW - 60), run("r1", "STARTED", at=NOW - 500), why=PREPARE)
+    assert found.need is None and "run r1 of stream is working on the sink" in found.message
+
+
+# -- the gate --------------------------------------------------------------------------------------------------------
+
+WISH = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
+
+
+@pytest.mark.parametrize(
+    ("found", "owner_works", "says"),
+    [
+        (history(run("r1", "QUEUED")), None, "QUEUED"),
+        (history(run("r1", "STARTING", alive=None)), None, "is working on the sink"),
+        (history(run("r1", "STARTED")), None, "is working on the sink"),
+        (history(run("r1", "STARTED", alive=None)), None, "is working on the sink"),  # on another host
+        (history(run("r1", "CANCELING")), None, "is working on the sink"),
+        (history(run("r1", "STARTED", frozen=STOPPED)), None, "run r1 of stream is frozen: process 7 on vm is stopped"),
+        (history(run("r1", "STARTED", frozen=STOPPED)), None, "end the process with kill -9 7"),
+        (history(run("r1", "CANCELING", frozen=STOPPED)), None, "let it go on with kill -CONT 7"),
+        (history(recoveries=(recovery("c", "STARTED"),)), None, "recovery c is under way"),
+        (history(recoveries=(recovery("c", "NOT_STARTED"),)), None, "NOT_STARTED"),
+        (history(others=(run("w", "STARTED", job="write"),)), None, "run w of write is working"),
+        (history(run("r1", "CANCELED")), True, "the sink's owner is alive"),
+        (history(run("r1", "CANCELED"), recoveries=(recovery("c", "CANCELED"),)), False, "cancelled recovery c"),
+        (
+            history(run("r1", "FAILURE", at=NOW - 70, lived=50)),
+            False,
+            "the sensor exactly_once_run_failure handles that",
+        ),
+        (history(recoveries=tuple(recovery(f"c{n}", at=NOW - 100 - n) for n in range(3))), False, "circuit open"),
+    ],
+)
+def test_the_gate_refuses(found, owner_works, says: str):
+    """One recovery at a time, none beside a living owner, none against a person's wish, no storm."""
+    assert says in (refusal(found, WISH, CIRCUIT, owner_works) or "")
+
+
+def test_the_gate_refuses_what_doing_it_again_does_not_heal():
+    found = history(
+        recoveries=(recovery("c", "FAILURE"),),
+        recovery_failure=Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False),
+    )
+    assert "EO-EXPIRED" in (refusal(found, WISH, CIRCUIT, False) or "")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        history(),
+        history(run("r1", "CANCELED")),
+        history(run("r1", "STARTED", alive=False)),  # its process is gone
+        history(run("r1", "FAILURE", at=NOW - 51 - HANDOVER_S)),  # the sensor exactly_once_run_failure is switched off
+        history(run("r1", "FAILURE"), why=HOPELESS),
+        history(recoveries=(recovery("c2", "STARTED", alive=False), recovery("c1"))),
+        history(run("r2", "CANCELED", at=NOW - 5), recoveries=(recovery("c", "CANCELED"),)),  # of an older incident
+        history(recoveries=tuple(recovery(f"c{n}", person=True) for n in range(9))),  # a person may do it at any time
+    ],
+)
+def test_the_gate_lets_through(found):
+    assert refusal(found, WISH, CIRCUIT, None) is None
+
+
+def test_the_key_of_a_request_is_the_same_until_a_recovery_was_launched():
+    """Dagster drops a key that it has seen, forever: a second incident must have another one."""
+    first = recovery_request(STREAM, history(), WISH).run_key
+    assert first == recovery_request(STREAM, history(), WISH).run_key
+    assert first != recovery_request(STREAM, history(recoveries=(recovery("c"),)), WISH).run_key
+
+
+def test_a_request_carries_its_cause():
+    """A page of runs must tell why a recovery ran."""
+    failed = run("r1", "FAILURE")
+    request = recovery_request(STREAM, history(failed), RecoveryNeed("failure/r1", "it failed", failed, 2))
+    assert request.run_config == {
+        "ops": {"inspect": {"config": {"stream": "stream", "reason": "it failed", "restart": True}}}
+    }
+    assert request.tags[TAG_CAUSE] == "it failed"
+    assert (request.tags[TAG_RESTART_OF], request.tags[TAG_ATTEMPT]) == ("r1", "2")
+
+
+def test_a_recovery_and_the_run_beside_it_count_as_one_failure():
+    """Both fail of the same cause, such as brokers that are down: counted twice, restarts would end too soon."""
+    beside = run(
+        "r2", "FAILURE", at=NOW - 40, lived=30, tags={"dagster/sensor_name": "exactly_once_liveness", TAG_BESIDE: "c"}
+    )
+    first = run("r1", "FAILURE", at=NOW - 100)
+    failed = recovery("c", "FAILURE", at=NOW - 45, restart_of="r1")
+    assert [f.run_id for f in history(beside, first, recoveries=(failed,)).failures()] == ["r1", "r2"]
+    alone = run("r2", "FAILURE", at=NOW - 40, lived=30, tags={"dagster/sensor_name": "exactly_once_liveness"})
+    assert len(history(alone, first, recoveries=(failed,)).failures()) == 3
+
+
+# -- what a person is told -------------------------------------------------------------------------------------------
+
+
+class Receiver(Notifier):
+    """Keeps what it was sent."""
+
+    def __init__(self):
+        super().__init__()
+        self._taken: list[Notice] = []
+
+    @property
+    def taken(self) -> list[Notice]:
+        return self._taken
+
+    def send(self, notice: Notice) -> None:
+        self._taken.append(notice)
+
+
+def told(*ticks, last=None):
+    """What is sent while the stream's runs look like this."""
+    receiver, memory = Receiver(), last or {}
+    for at in ticks:
+        memory = _reaction(STREAM, at, verdict(at, DEFAULT, CIRCUIT), memory, Teller(receiver)).memory
+    return [(n.code, n.incident, n.run_id, n.resolved) for n in receiver.taken]
+
+
+def test_a_failure_is_told_once_and_once_that_the_stream_runs_again():
+    """A page that nobody closes hides the next one; one that closes at once calls a person off too early."""
+    failed, new = run("r1", "FAILURE"), run("r2", at=NOW - 30)
+    hopeless = history(failed, why=HOPELESS)
+    begun, runs = history(new, failed), history(run("r2", at=NOW - 61), failed)
+    assert told(hopeless, hopeless, begun) == [("EO-REWOUND", "s/r1", "r1", False)]
+    ends = [("EO-REWOUND", "s/r1", "r1", False), ("EO-REWOUND", "s/r1", "r2", True)]
+    assert told(hopeless, begun, runs, runs) == ends
+    assert told(hopeless, history(run("r2", "CANCELED"), failed)) == ends  # a person has seen to it
+    assert told(runs, last={"raised": "r1", "notified": "r1"}) == [("UNCLASSIFIED", "s/r1", "r2", True)]  # an upgrade
+
+
+def test_a_stream_that_fails_again_at_once_is_the_same_incident_and_a_later_failure_another():
+    """The person who works on it sees that the remedy did not help; nobody else is woken for it."""
+    first, second = run("r1", "FAILURE"), run("r2", "FAILURE")
+    again = [history(first, why=HOPELESS), history(run("r2", at=NOW - 30), first), history(second, first, why=HOPELESS)]
+    assert [(i, r) for _, i, r, _ in told(*again)] == [("s/r1", "r1"), ("s/r1", "r2")]
+    later = [again[0], history(run("r2", at=NOW - 900), first), again[2]]
+    assert [(i, r, over) for _, i, r, over in told(*later)] == [
+        ("s/r1", "r1", False),
+        ("s/r1", "r2", True),
+        ("s/r2", "r2", False),
+    ]
+
+
+def test_restarts_that_are_given_up_and_a_recovery_that_failed_are_told():
+    """Both end what the sensors can do."""
+    given_up = history(*(restarted(f"r{n}", "FAILURE", at=NOW - 100 - n) for n in range(11)))
+    assert [(i, over) for _, i, _, over in told(given_up)] == [("s/r0", False)]
+    failed = recovery("c", "FAILURE", restart_of="r1")
+    unhelped = history(run("r1", "FAILURE"), recoveries=(failed,), recovery_failure=HOPELESS)
+    assert told(unhelped) == [("EO-REWOUND", "s/c", "c", False)]

@@ -1,0 +1,490 @@
+"""Options: each mistake has its own sentence with the option's name, before anything connects; no sentence has a
+secret."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, InvalidOption, InvalidTransactionTimeout
+from exactly_once.options import _PRODUCER, _REFUSED, SHORTEST_TRANSACTION_TIMEOUT_MS, SinkOptions
+
+A_UUID = "8f3c1f6e-0c4b-4ad1-9a77-0a51ce7f7a10"
+
+GOOD = {
+    "sink.id": "orders",
+    "checkpointLocation": "/data/c",
+    "kafka.bootstrap.servers": "localhost:9092",
+    "topic": "out",
+}
+SASL = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.jaas.config": 'x.ScramLoginModule required username="u" password="hunter2";',
+}
+
+
+def parse(changes: dict[str, str | None] | None = None) -> SinkOptions:
+    """The good options with ``changes``; None takes an option away."""
+    options = {**GOOD, **(changes or {})}
+    return SinkOptions.parse({k: v for k, v in options.items() if v is not None})
+
+
+def test_the_least_that_a_query_needs_is_enough() -> None:
+    """A Spark user changes one word and adds a sink id."""
+    o = parse()
+    assert (o.sink_id, o.topic, o.checkpoint) == ("orders", "out", "/data/c")
+    assert o.connection.bootstrap_servers == "localhost:9092"
+    assert (o.timeout_ms, o.adopt, o.takeover, o.accept_lost) == (None, (), None, None)
+    kafkas = {"message.max.bytes": "1048576", "queue.buffering.max.kbytes": "32768"}
+    assert o.producer == kafkas, "Kafka's defaults of max.request.size and buffer.memory, not librdkafka's"
+    assert o.delivery_timeout_s == 120.0
+
+
+def test_names_are_case_insensitive_and_foreign_options_are_ignored() -> None:
+    """Spark lower-cases the names on its way to a sink, and adds options of its own."""
+    shouted = {k.upper(): v for k, v in GOOD.items()} | {"PATH": "x", "includeHeaders": "true", "KAFKA.LINGER.MS": "7"}
+    o = SinkOptions.parse(shouted)
+    assert (o.sink_id, o.checkpoint, o.producer["linger.ms"]) == ("orders", "/data/c", "7")
+
+
+@pytest.mark.parametrize("topic", [None, ""])
+def test_without_a_topic_the_column_says_it(topic: str | None) -> None:
+    """As with Spark's own sink."""
+    assert parse({"topic": topic}).topic is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "attribute", "value"),
+    [
+        ({"sink.adopt": ""}, "adopt", ()),
+        ({"sink.adopt": f"{A_UUID}/7"}, "adopt", (f"{A_UUID}/7",)),
+        ({"sink.adopt": f"{A_UUID}/7, {A_UUID}"}, "adopt", (f"{A_UUID}/7", A_UUID)),
+        ({"sink.takeover": "8f3c"}, "takeover", "8f3c"),
+        ({"sink.takeover": ""}, "takeover", None),
+        ({"sink.accept.lost": "0@1700000000001"}, "accept_lost", "0@1700000000001"),
+        ({"sink.accept.lost": "orders/2026-01-31@17"}, "accept_lost", "orders/2026-01-31@17"),
+        ({"sink.accept.lost": ""}, "accept_lost", None),
+        ({}, "operator", ""),
+        ({"sink.operator": ""}, "operator", ""),
+        ({"sink.operator": " dagster/prod/0a1b "}, "operator", "dagster/prod/0a1b"),
+        ({"kafka.transaction.timeout.ms": "60000"}, "timeout_ms", 60_000),
+        ({"kafka.delivery.timeout.ms": "30000"}, "delivery_timeout_s", 30.0),
+    ],
+)
+def test_a_value_is_read_as_what_it_is(changes: dict[str, str | None], attribute: str, value: object) -> None:
+    """Batch 0 may be the lost one."""
+    assert getattr(parse(changes), attribute) == value
+
+
+@pytest.mark.parametrize(
+    ("java", "librdkafka", "value"),
+    [
+        ("linger.ms", "linger.ms", "20"),
+        ("batch.size", "batch.size", "65536"),
+        ("compression.type", "compression.type", "lz4"),
+        ("max.request.size", "message.max.bytes", "8000000"),
+        ("delivery.timeout.ms", "delivery.timeout.ms", "30000"),
+        ("request.timeout.ms", "request.timeout.ms", "9000"),
+    ],
+)
+def test_a_producer_option_of_the_java_client_reaches_librdkafka(java: str, librdkafka: str, value: str) -> None:
+    """A drop-in that ignored them would change throughput, or refuse records that Spark's sink writes."""
+    assert parse({f"kafka.{java}": value}).producer[librdkafka] == value
+
+
+@pytest.mark.parametrize(("bytes_", "kbytes"), [("33554432", "32768"), ("1", "1")])
+def test_buffer_memory_is_bytes_there_and_kibibytes_here(bytes_: str, kbytes: str) -> None:
+    """A factor of 1024 is the difference between 32 MB and 32 GB on every executor."""
+    assert parse({"kafka.buffer.memory": bytes_}).producer["queue.buffering.max.kbytes"] == kbytes
+
+
+@pytest.mark.parametrize(
+    ("changes", "kbytes"),
+    [
+        ({}, "32768"),
+        ({"kafka.max.request.size": "8000000"}, "32768"),
+        ({"kafka.max.request.size": "67108865"}, "65537"),
+        ({"kafka.max.request.size": "67108865", "kafka.buffer.memory": "40000000"}, "39062"),
+        ({"kafka.queue.buffering.max.kbytes": "5"}, "5"),
+    ],
+)
+def test_a_task_buffers_what_the_java_client_does_and_any_record_that_may_be_sent(
+    changes: dict[str, str | None], kbytes: str
+) -> None:
+    """librdkafka's default is 1 GiB in every task, beside the JVM: a slow broker gets the executor killed. A record
+    that is larger than the buffer would wait for it forever.
+    """
+    assert parse(changes).producer["queue.buffering.max.kbytes"] == kbytes
+
+
+def test_librdkafka_knows_every_setting_that_options_are_turned_into() -> None:
+    """Else the first task fails with an error that names an option nobody has set."""
+    numbers = dict.fromkeys(_PRODUCER.values(), "50000") | {"max.in.flight.requests.per.connection": "5"}
+    words = {"compression.type": "lz4", "compression.level": "3", "client.id": "me"}
+    small = {"linger.ms": "5", "queue.buffering.max.messages": "9"}
+    Producer({**numbers, **words, **small, "acks": "all", "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"kafka.acks": "all"},
+        {"kafka.acks": "-1"},
+        {"kafka.enable.idempotence": "true"},
+        {"kafka.allow.auto.create.topics": "false"},
+        {"kafka.max.block.ms": "1000"},
+        {"kafka.metrics.num.samples": "3"},
+        {"kafka.client.dns.lookup": "use_all_dns_ips"},
+    ],
+)
+def test_what_changes_no_guarantee_is_taken(harmless: dict[str, str | None]) -> None:
+    """Options that a job carries over from Spark's sink must not stop it for nothing."""
+    assert parse(harmless).producer == parse().producer
+
+
+MISTAKES: dict[str, tuple[dict[str, str | None], type[ExactlyOnceError], str, str]] = {
+    # what: (changes, error, the sentence that says what, the way out)
+    "no sink.id": ({"sink.id": None}, InvalidOption, "sink.id is missing", "sink.id"),
+    "empty sink.id": ({"sink.id": ""}, InvalidOption, "sink.id is missing", "sink.id"),
+    "bad sink.id": ({"sink.id": "a:b"}, InvalidOption, "sink.id 'a:b' is not a valid sink id", "letters, digits"),
+    "no checkpointLocation": (
+        {"checkpointLocation": None},
+        CheckpointUnusable,
+        "checkpointLocation is missing",
+        '.option("checkpointLocation"',
+    ),
+    "no bootstrap servers": (
+        {"kafka.bootstrap.servers": None},
+        InvalidOption,
+        "kafka.bootstrap.servers is missing",
+        "host:port",
+    ),
+    "blank bootstrap servers": (
+        {"kafka.bootstrap.servers": " "},
+        InvalidOption,
+        "kafka.bootstrap.servers is missing",
+        "host:port",
+    ),
+    "unknown sink option": ({"sink.adapt": "true"}, InvalidOption, "sink.adapt is not an option", "sink.adopt"),
+    "acks=1": ({"kafka.acks": "1"}, InvalidOption, "kafka.acks", "Remove the option"),
+    "acks=0": ({"kafka.acks": "0"}, InvalidOption, "kafka.acks", "Remove the option"),
+    "no idempotence": (
+        {"kafka.enable.idempotence": "false"},
+        InvalidOption,
+        "kafka.enable.idempotence",
+        "Remove the option",
+    ),
+    "transactional.id": (
+        {"kafka.transactional.id": "mine"},
+        InvalidOption,
+        "kafka.transactional.id",
+        "Remove the option",
+    ),
+    "two-phase commit of Kafka": (
+        {"kafka.transaction.two.phase.commit.enable": "true"},
+        InvalidOption,
+        "kafka.transaction.two.phase.commit.enable",
+        "Remove the option",
+    ),
+    "a serializer": (
+        {"kafka.value.serializer": "x.Y"},
+        InvalidOption,
+        "kafka.value.serializer",
+        "as Spark's sink does",
+    ),
+    "a way to log in that is Java's alone": (
+        {"kafka.sasl.login.class": "x.Y"},
+        InvalidOption,
+        "kafka.sasl.login.class",
+        "the driver connects too",
+    ),
+    "a misspelt kafka option": (
+        {"kafka.compresion.type": "lz4"},
+        InvalidOption,
+        "kafka.compresion.type is not an option of this sink",
+        "did you mean kafka.compression.type?",
+    ),
+    "a misspelt required kafka option": (
+        {"kafka.bootstrap.servers": None, "kafka.bootstrap.server": "h:1"},
+        InvalidOption,
+        "kafka.bootstrap.server is not an option of this sink",
+        "did you mean kafka.bootstrap.servers?",
+    ),
+    "a misspelt sink option": (
+        {"sink.guarante": "none"},
+        InvalidOption,
+        "sink.guarante is not an option of this sink",
+        "did you mean sink.guarantee?",
+    ),
+    "a misspelt registry option": (
+        {"schema.registry.uri": "http://r"},
+        InvalidOption,
+        "schema.registry.uri is not an option of this sink",
+        "did you mean schema.registry.url?",
+    ),
+    "an unknown kafka option": ({"kafka.tempo": "5"}, InvalidOption, "kafka.tempo", "docs/reference.md"),
+    "a consumer's option": (
+        {"kafka.isolation.level": "x"},
+        InvalidOption,
+        "kafka.isolation.level",
+        "Remove the option",
+    ),
+    "timeout too small": (
+        {"kafka.transaction.timeout.ms": str(SHORTEST_TRANSACTION_TIMEOUT_MS - 1)},
+        InvalidTransactionTimeout,
+        "kafka.transaction.timeout.ms=4999 is below",
+        "at least 5000",
+    ),
+    "timeout negative": (
+        {"kafka.transaction.timeout.ms": "-1"},
+        InvalidTransactionTimeout,
+        "kafka.transaction.timeout.ms=-1 is below",
+        "at least 5000",
+    ),
+    "timeout no number": (
+        {"kafka.transaction.timeout.ms": "15min"},
+        InvalidOption,
+        "kafka.transaction.timeout.ms='15min' is not a whole number",
+        "whole number",
+    ),
+    "buffer no number": ({"kafka.buffer.memory": "32m"}, InvalidOption, "kafka.buffer.memory='32m'", "whole number"),
+    "delivery timeout no number": (
+        {"kafka.delivery.timeout.ms": "2min"},
+        InvalidOption,
+        "kafka.delivery.timeout.ms='2min' is not a whole number",
+        "whole number",
+    ),
+    "linger no number": ({"kafka.linger.ms": "soon"}, InvalidOption, "kafka.linger.ms", "whole number"),
+    "accept.lost of any time": (
+        {"sink.accept.lost": "7"},
+        InvalidOption,
+        "does not name a decision",
+        "EO-EXPIRED names",
+    ),
+    "adopt of anything": (
+        {"sink.adopt": "true"},
+        InvalidOption,
+        "sink.adopt=true does not name anything to adopt",
+        "EO-REWOUND or EO-TOPIC-RECREATED names it",
+    ),
+    "operator too long": (
+        {"sink.operator": "x" * 201},
+        InvalidOption,
+        "sink.operator has 201 characters",
+        "at most 200",
+    ),
+    "operator of two lines": ({"sink.operator": "a\nb"}, InvalidOption, "sink.operator contains '\\n'", "at most 200"),
+    "JKS trust store": (
+        {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/t.jks"},
+        InvalidOption,
+        "kafka.ssl.truststore.location is not declared as PEM",
+        "kafka.ssl.truststore.type=PEM",
+    ),
+    "PKCS12 key store": (
+        {"kafka.security.protocol": "SSL", "kafka.ssl.keystore.location": "/k", "kafka.ssl.keystore.type": "PKCS12"},
+        InvalidOption,
+        "kafka.ssl.keystore.location is not declared as PEM",
+        "kafka.ssl.keystore.type=PEM",
+    ),
+    "unknown security protocol": (
+        {"kafka.security.protocol": "TLS"},
+        InvalidOption,
+        "kafka.security.protocol='TLS' is not supported",
+        "SASL_SSL",
+    ),
+    "unknown SASL mechanism": (
+        {**SASL, "kafka.sasl.mechanism": "GSSAPI"},
+        InvalidOption,
+        "kafka.sasl.mechanism='GSSAPI' is not supported",
+        "SCRAM-SHA-256",
+    ),
+    "no SASL credentials": (
+        {**SASL, "kafka.sasl.jaas.config": None},
+        InvalidOption,
+        "the SASL user name or password is missing",
+        "kafka.sasl.jaas.config",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "error", "what", "way_out"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_refused_with_the_options_name_and_the_way_out(
+    changes: dict[str, str | None], error: type[ExactlyOnceError], what: str, way_out: str
+) -> None:
+    """Before anything connects: a mistake that only a task on an executor finds costs a claim, and fences nobody's
+    fault."""
+    with pytest.raises(error) as refusal:
+        parse(changes)
+    assert what in refusal.value.what
+    assert way_out in refusal.value.way_out
+    assert refusal.value.safe == "Nothing was written"
+
+
+@pytest.mark.parametrize("name", sorted(_REFUSED))
+def test_an_option_that_kafka_has_is_not_called_a_misspelling(name: str) -> None:
+    """Guards against advice to set another option, where this one can only be taken away."""
+    with pytest.raises(InvalidOption) as refusal:
+        parse({f"kafka.{name}": "x"})
+    assert "did you mean" not in refusal.value.way_out and "Remove" in refusal.value.way_out
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("bootstrap_servers", "kafka.bootstrap.servers"),
+        ("kafka_bootstrap_servers", "kafka.bootstrap.servers"),
+        ("linger.ms", "kafka.linger.ms"),
+        ("retries", "kafka.retries"),
+        ("transaction.timeout.ms", "kafka.transaction.timeout.ms"),
+        ("topics", "topic"),
+        ("kafka.topic", "topic"),
+        ("id", "sink.id"),
+        ("sink_id", "sink.id"),
+        ("sinkId", "sink.id"),
+        ("guarantee", "sink.guarantee"),
+        ("topics.allowed", "sink.topics.allowed"),
+        ("write_id", "write.id"),
+        ("checkpoint", "checkpointLocation"),
+        ("checkpoint.location", "checkpointLocation"),
+    ],
+)
+def test_an_option_under_another_name_or_without_its_prefix_is_refused_with_its_own(given: str, meant: str) -> None:
+    """Mishap: it was ignored, and then "missing" was said of what the user saw in front of him; or nothing was said."""
+    with pytest.raises(InvalidOption) as refusal:
+        parse({given: "x"})
+    assert refusal.value.what == f"{given.lower()} is not an option of this sink"
+    assert refusal.value.way_out == f"Correct the name: did you mean {meant}?"
+
+
+@pytest.mark.parametrize(("name", "way_out"), [("group.id", "Remove the option"), ("acks", "the sink sets what")])
+def test_an_option_that_the_sink_would_not_take_with_its_prefix_either_is_to_be_removed(
+    name: str, way_out: str
+) -> None:
+    """Guards against advice that leads to the next refusal."""
+    with pytest.raises(InvalidOption, match=way_out):
+        parse({name: "x"})
+
+
+#: Of the Kafka source and of other sinks.
+SPARKS_OWN = """
+    path queryName mode truncate numRows subscribe subscribePattern assign startingOffsets endingOffsets
+    startingTimestamp startingOffsetsByTimestamp failOnDataLoss kafkaConsumer.pollTimeoutMs fetchOffset.numRetries
+    maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix
+    includeHeaders asyncProgressTrackingEnabled asyncProgressTrackingCheckpointIntervalMs
+"""
+
+
+def test_options_of_spark_s_own_are_left_alone() -> None:
+    """Guards against a job that is refused because one set of options serves its source and its sink."""
+    assert parse(dict.fromkeys(SPARKS_OWN.split(), "1")) == parse()
+
+
+def test_no_two_mistakes_share_a_sentence() -> None:
+    """A sentence that fits two mistakes names neither."""
+    sentences = {}
+    for name, (changes, *_) in MISTAKES.items():
+        try:
+            parse(changes)
+        except ExactlyOnceError as e:
+            sentences[name] = str(e)
+    twins = {"empty sink.id", "blank bootstrap servers"}
+    distinct = [s for name, s in sentences.items() if name not in twins]
+    assert len(set(distinct)) == len(distinct)
+
+
+# -- secrets --------------------------------------------------------------------------------------------------------
+
+SECRETS: dict[str, dict[str, str | None]] = {
+    "JAAS": SASL,
+    "SASL password": {
+        **SASL,
+        "kafka.sasl.jaas.config": None,
+        "kafka.sasl.username": "u",
+        "kafka.sasl.password": "hunter2",
+    },
+    "key password": {"kafka.security.protocol": "SSL", "kafka.ssl.key.password": "hunter2"},
+}
+
+
+@pytest.mark.parametrize("changes", SECRETS.values(), ids=SECRETS)
+def test_a_secret_is_not_in_the_options_text(changes: dict[str, str | None]) -> None:
+    """repr() ends up in logs, in Spark's plans and in tracebacks."""
+    o = parse(changes)
+    assert "hunter2" not in repr(o) + str(o) + f"{o.connection}"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({**SASL, "kafka.acks": "1"}, id="another option is wrong"),
+        pytest.param({**SASL, "kafka.sasl.mechanism": "OAUTHBEARER"}, id="the mechanism is not supported"),
+        pytest.param({**SASL, "kafka.sasl.jaas.config": "x required password='hunter2';"}, id="JAAS without a user"),
+        pytest.param({"kafka.ssl.truststore.password": "hunter2"}, id="a JKS trust store's password"),
+        pytest.param({"kafka.ssl.keystore.password": "hunter2"}, id="a JKS key store's password"),
+        pytest.param({"kafka.ssl.keystore.key": "-----BEGIN PRIVATE KEY----- hunter2"}, id="a private key"),
+        pytest.param({"kafka.sasl.oauthbearer.client.credentials.client.secret": "hunter2"}, id="an OAuth secret"),
+        pytest.param({"kafka.sasl.passwd": "hunter2"}, id="a misspelt password"),
+    ],
+)
+def test_a_secret_is_not_in_a_refusal(changes: dict[str, str | None]) -> None:
+    """The refusal stands in Spark's log, in Dagster's event log and in an alert."""
+    with pytest.raises(ExactlyOnceError) as refusal:
+        parse(changes)
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("store", ["truststore", "keystore"])
+def test_a_java_key_store_with_its_password_is_answered_with_how_to_export_it(store: str) -> None:
+    """Nobody sets the location without the password, so this is what users of Spark's sink really meet first."""
+    with pytest.raises(InvalidOption, match="PEM"):
+        parse({f"kafka.ssl.{store}.location": "/s.jks", f"kafka.ssl.{store}.password": "hunter2"})
+
+
+def test_a_batch_write_has_an_operator_too() -> None:
+    """Its claim fences a driver as a stream's does."""
+    write = {"sink.id": "s", "write.id": "w", "kafka.bootstrap.servers": "h:1", "sink.operator": "dagster/prod/0a1b"}
+    assert SinkOptions.parse(write, batch=True).operator == "dagster/prod/0a1b"
+
+
+def test_javas_producer_gets_what_the_user_gave_it_and_nothing_that_the_sink_fixes() -> None:
+    """Guards against a stream whose settings change with the sink, and against two words on one setting."""
+    given = {
+        "kafka.acks": "all",
+        "kafka.linger.ms": "7",
+        "kafka.partitioner.class": "x.Y",
+        "kafka.interceptor.classes": "x.Z",
+        "kafka.transaction.timeout.ms": "60000",
+        "kafka.enable.idempotence": "true",
+    }
+    java = parse({**SASL, **given}).java()
+    assert java == {
+        "bootstrap.servers": "localhost:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="u" password="hunter2";',
+        "linger.ms": "7",
+        "partitioner.class": "x.Y",
+        "interceptor.classes": "x.Z",
+    }
+
+
+def test_each_producer_is_told_only_what_it_knows() -> None:
+    """Guards against a setting that a user believes in and nobody follows."""
+    with pytest.raises(InvalidOption, match=r"kafka\.queue\.buffering\.max\.messages is a setting of librdkafka"):
+        parse({"kafka.queue.buffering.max.messages": "5"}).java()
+    parse({"kafka.queue.buffering.max.messages": "5", "kafka.metrics.num.samples": "3"}).check_librdkafka()
+    with pytest.raises(InvalidOption, match=r"kafka\.partitioner\.class is a setting of Java's producer"):
+        parse({"kafka.partitioner.class": "x.Y"}).check_librdkafka()
+
+
+def test_tokens_from_a_python_function_need_a_java_class_in_the_executors() -> None:
+    """Guards against a claim that is followed by tasks which cannot log in."""
+    oauth = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+    function = {**oauth, "kafka.sasl.oauthbearer.token.provider": "json:loads"}
+    with pytest.raises(InvalidOption, match=r"sasl\.login\.callback\.handler\.class"):
+        parse(function).java()
+    java = parse({**function, "kafka.sasl.login.callback.handler.class": "x.Y"}).java()
+    assert java["sasl.login.callback.handler.class"] == "x.Y" and not any("token.provider" in name for name in java)

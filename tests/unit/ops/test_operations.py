@@ -1,0 +1,249 @@
+"""What an operator may do: what would lose or duplicate records, or stop a driver at work, is refused unless the
+consequence is typed out.
+"""
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from dagster_exactly_once.resources.transactions import TransactionAdmin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.leaders import Hanging
+from exactly_once.kafka.transactions import Description
+from exactly_once.ops.findings import Owner
+from exactly_once.ops.processes import Frozen, Process, State
+from exactly_once.ops.rules import attribute
+from exactly_once.ops.transactions import (
+    Refused,
+    abort,
+    check_abort,
+    check_commit,
+    check_hanging,
+    check_owner,
+    commit,
+    decided_as,
+)
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import ACCEPTED, KEPT_DECISIONS, Claim, Completed, Decision, PreparedTransaction
+
+ID = "eo:s:3:1:0.0"
+NOBODY = "127.0.0.1:1"
+
+
+def transaction(state="Ongoing", producer_id=11, epoch=2):
+    return Description(ID, state, producer_id, epoch, 60_000, 1_000, (("out", 1),), 1)
+
+
+def log(*handles, query_id="q"):
+    return LogState(decisions=(Decision(query_id, 4, 3, handles, "d", 5, 0),))
+
+
+DECIDED = log(PreparedTransaction(ID, 11, 2, 1, 50))
+ACCEPTED_LOSS = replace(DECIDED, marks={("q", 4): Completed("q", 4, 3, 0, how=ACCEPTED)})
+COMPLETED = replace(DECIDED, marks={("q", 4): Completed("q", 4, 3, 0)})
+
+
+def refusal(act, *arguments, **named):
+    with pytest.raises(Refused) as refused:
+        act(*arguments, **named)
+    return refused.value
+
+
+def test_a_decided_transaction_may_be_committed_and_not_aborted():
+    """Loss: an abort of what is decided; the checkpoint is past those rows."""
+    decided = check_commit(transaction(), DECIDED)
+    assert (decided.decision.batch_id, decided.handle.records) == (4, 50)
+    with pytest.raises(Refused, match=r"decided \(batch 4, 50 records\); aborting it would lose them"):
+        check_abort(transaction(), DECIDED)
+    with pytest.raises(Refused, match=r"\(batch 4, 1 record\)"):
+        check_abort(transaction(), log(PreparedTransaction(ID, 11, 2, 1, 1)))
+
+
+def test_an_undecided_transaction_may_be_aborted_and_not_committed():
+    """Duplicate: its rows will be written again."""
+    assert check_abort(transaction(), LogState()) is None
+    with pytest.raises(Refused, match=r"not decided; .* would duplicate"):
+        check_commit(transaction(), LogState())
+
+
+@pytest.mark.parametrize("other", [{"producer_id": 12}, {"epoch": 3}])
+def test_another_transaction_of_the_same_id_is_not_the_decided_one(other):
+    """An id is used again after its slot came round: only producer id and epoch tell."""
+    assert decided_as(transaction(**other), DECIDED) is None
+    with pytest.raises(Refused):
+        check_commit(transaction(**other), DECIDED)
+
+
+@pytest.mark.parametrize("state", ["", "Empty", "CompleteCommit", "CompleteAbort"])
+def test_what_is_not_under_way_is_neither_committed_nor_aborted_nor_forced(state):
+    """Mishap: the id may serve the next batch by the time somebody has typed."""
+    for check in (check_commit, check_abort):
+        refused = refusal(check, transaction(state), DECIDED, force="lose batch 4, 50 records")
+        assert "no transaction under way" in refused.what and refused.phrase is None
+
+
+@pytest.mark.parametrize("foreign", ["flights-feed", "eo:s:log", "eo.s.1.2", "other"])
+def test_foreign_ids_are_refused_before_anything_is_asked(foreign):
+    admin = TransactionAdmin(bootstrap_servers=NOBODY)
+    nobody = Connection(NOBODY)
+    for act in (admin.commit, admin.abort, lambda i: commit(nobody, i), lambda i: abort(nobody, i)):
+        with pytest.raises(Refused, match="is not the transactional id of a part"):
+            act(foreign)
+
+
+# -- typed consequences ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "phrase"),
+    [
+        (1234, "duplicate 1234 records of out"),
+        (1, "duplicate 1 record of out"),
+        (None, "duplicate an unknown number of records of out"),
+    ],
+)
+def test_a_commit_of_what_is_undecided_needs_the_duplicates_typed_out(written, phrase):
+    refused = refusal(check_commit, transaction(), LogState(), written)
+    assert refused.phrase == phrase and f"--force '{phrase}'" in str(refused)
+    assert check_commit(transaction(), LogState(), written, f" {phrase.replace(' ', '  ')}") is None
+
+
+def test_an_abort_of_what_is_decided_needs_the_loss_typed_out():
+    refused = refusal(check_abort, transaction(), DECIDED)
+    assert refused.phrase == "lose batch 4, 50 records"
+    assert check_abort(transaction(), DECIDED, refused.phrase).decision.batch_id == 4
+    write = log(PreparedTransaction(ID, 11, 2, 1, 50), query_id="write:2013-01-05")
+    assert refusal(check_abort, transaction(), write).phrase == "lose write 2013-01-05, 50 records"
+
+
+@pytest.mark.parametrize("typed", ["", "yes", "force", "lose batch 5, 50 records", "duplicate 50 records of out"])
+def test_any_other_phrase_overrules_nothing(typed):
+    """Mishap: a phrase copied from another incident."""
+    assert refusal(check_abort, transaction(), DECIDED, force=typed).phrase == "lose batch 4, 50 records"
+
+
+def test_a_frozen_owner_is_refused_with_the_command_that_ends_it():
+    """Mishap: "a running driver ends its own transactions", of one that a signal has stopped."""
+    stopped = (Frozen(Process("host-a", "m", 4711, 1.0), State.STOPPED),)
+    refused = refusal(check_owner, "s", replace(owner(True), frozen=stopped))
+    assert "is frozen: process 4711 on host-a is stopped by a signal" in refused.what
+    assert "kill -9 4711" in str(refused) and refused.phrase == "fence the driver 4711 on host-a"
+
+
+def owner(alive, purpose="stream", operator=""):
+    return Owner(Claim(1, "q", 0, purpose, "host-a", 4711, operator=operator), alive)
+
+
+def test_nobody_acts_while_an_owner_lives():
+    """Mishap: a healthy stream that is stopped by somebody who looked at the wrong sink."""
+    refused = refusal(check_owner, "s", owner(True))
+    assert "is alive" in refused.what and refused.phrase == "fence the driver 4711 on host-a"
+    check_owner("s", owner(True), refused.phrase)
+
+
+def test_an_owner_on_another_host_is_not_taken_for_dead():
+    refused = refusal(check_owner, "s", owner(None))
+    assert "cannot tell" in refused.what and refused.phrase == "fence the driver 4711 on host-a"
+
+
+@pytest.mark.parametrize("alive", [True, None])
+def test_a_refusal_names_who_operates_the_driver(alive):
+    """Mishap: production, fenced from a laptop by somebody who took the driver for a container of their own."""
+    refused = refusal(check_owner, "s", owner(alive, operator="dagster/prod/0a1b"))
+    driver = "the driver 4711 on host-a (operated by dagster/prod/0a1b)"
+    assert refused.what.startswith(f"{driver} owns sink 's'") and refused.phrase == f"fence {driver}"
+    assert refusal(check_owner, "s", owner(alive, operator="dagster/prod/0a1b"), "fence the driver 4711 on host-a")
+    check_owner("s", owner(alive, operator="dagster/prod/0a1b"), refused.phrase)
+
+
+def test_a_phrase_can_be_typed_whatever_blanks_the_operator_has():
+    """Mishap: a sink that nobody can recover, since the message shows one blank where the claim has two."""
+    odd = owner(None, operator="team  a\tb")
+    shown = refusal(check_owner, "s", odd).way_out.partition("--force ")[2]
+    check_owner("s", odd, shlex.split(shown)[0])
+
+
+@pytest.mark.parametrize("free", [None, owner(False), owner(True, "recovery"), owner(None, "recovery")])
+def test_a_dead_owner_and_a_recovery_stop_nobody(free):
+    check_owner("s", free)
+
+
+# -- hanging -----------------------------------------------------------------------------------------------------------
+
+
+def hanging(producer_id=11, epoch=2, transactional_id=None):
+    return Hanging("out", 1, producer_id, epoch, 0, 17, 1_000, transactional_id, 50)
+
+
+@pytest.mark.parametrize(
+    ("found", "whose", "sink_id", "decided"),
+    [
+        (hanging(), "ours", "s", True),
+        (hanging(epoch=3), "ours", "s", False),
+        (hanging(producer_id=12, transactional_id="eo:t:1:0:0.0"), "ours", "t", False),
+        (hanging(producer_id=12, transactional_id="flights-feed"), "foreign", None, False),
+        (hanging(producer_id=12), "unknown", None, False),
+    ],
+)
+def test_whose_a_hanging_transaction_is_is_told_by_its_producer_id(found, whose, sink_id, decided):
+    """Loss: somebody else's records, aborted because they stood in our topic."""
+    attributed = attribute(found, {"s": DECIDED})
+    assert (attributed.owner, attributed.sink_id, attributed.decided is not None) == (whose, sink_id, decided)
+
+
+def test_only_our_own_hanging_transactions_are_ended_without_a_word():
+    """Loss: a decided one that is aborted, as Kafka 4.3.1 may leave them; and somebody else's records."""
+    logs = {"s": DECIDED}
+    assert check_hanging(attribute(hanging(epoch=3), logs)) is False
+    assert check_hanging(attribute(hanging(), {"s": COMPLETED})) is True
+    assert "commit --hanging out-1@17" in str(
+        refusal(check_hanging, attribute(hanging(), {"s": COMPLETED}), commit=False)
+    )
+    pending = refusal(check_hanging, attribute(hanging(), logs))
+    assert pending.phrase is None and "exactly-once recover s" in str(pending), "it may have been rolled back"
+    assert refusal(check_hanging, attribute(hanging(epoch=3), logs), commit=True).phrase is None
+    for found, phrase in (
+        (hanging(12, 2, "flights-feed"), "lose up to 50 records of foreign producer 12 on out-1"),
+        (hanging(12), "lose up to 50 records of unknown producer 12 on out-1"),
+    ):
+        attributed = attribute(found, logs)
+        assert refusal(check_hanging, attributed).phrase == phrase
+        check_hanging(attributed, phrase)
+
+
+@pytest.mark.parametrize("dropped", ["the decision", "its handles"])
+def test_whether_a_hanging_transaction_was_decided_is_asked_when_the_log_may_have_dropped_it(dropped):
+    """Loss: the log keeps 64 decisions, a few minutes of a stream, and a transaction is called hanging after fifteen.
+    Nobody would hear again of decided records that were aborted without a word.
+    """
+    if dropped == "the decision":
+        numbers, totals = range(KEPT_DECISIONS), {}
+    else:
+        numbers, totals = range(1), {"kafka": [2000, 50, 0]}
+    later = LogState(decisions=tuple(Decision("q", n, 3, (), "d", 5, 2_000 + n, totals=totals) for n in numbers))
+    found = attribute(hanging(transactional_id="eo:s:1:0:0.0"), {"s": later})
+    lose = "lose up to 50 records on out-1, if they were decided"
+    show = "show up to 50 records on out-1"
+    assert refusal(check_hanging, found).phrase == lose and show in str(refusal(check_hanging, found))
+    assert check_hanging(found, lose) is False
+    assert check_hanging(found, show) is True
+    assert refusal(check_hanging, found, commit=True).phrase == show
+    fewer = replace(later, decisions=later.decisions[1:])
+    assert check_hanging(attribute(found.hanging, {"s": fewer})) is False, "the log would still name it"
+
+
+def test_what_a_person_gave_up_as_lost_is_neither_shown_nor_aborted_without_a_word():
+    """Duplicate: after sink.accept.lost a person writes the missing rows by hand, and a commit of the hanging rest
+    would show them twice. Loss: the rest may be of a part that was committed.
+    """
+    found = attribute(hanging(), {"s": ACCEPTED_LOSS})
+    show, lose = "show up to 50 records on out-1", "lose up to 50 records on out-1, unless written again"
+    for wanted in (None, False):
+        refused = refusal(check_hanging, found, commit=wanted)
+        assert refused.phrase == lose and "sink.accept.lost" in refused.what
+        assert check_hanging(found, lose, wanted) is False
+    assert refusal(check_hanging, found, commit=True).phrase == show
+    assert refusal(check_hanging, found, lose, commit=True).phrase == show
+    assert refusal(check_hanging, found, show, commit=False).phrase == lose
+    assert check_hanging(found, show) is check_hanging(found, show, commit=True) is True

@@ -1,0 +1,166 @@
+"""The set-up: one sentence when something is missing, nothing at all when everything is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What the set-up reads, in a fresh folder without ``.venv``."""
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("pyproject.toml", "constraints.txt", "ivy.xml", "ivy.sha256"):
+        shutil.copy(PROJECT / name, project / name)
+    for folder in ("distributions", "tools"):
+        shutil.copytree(PROJECT / folder, project / folder)
+    return project
+
+
+def run_setup(checkout: Path, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the set-up with these programs and those of a POSIX shell, and no others."""
+    for tool in ("sh", "dirname"):
+        if not (path / tool).exists():
+            (path / tool).symlink_to(shutil.which(tool) or "")
+    return subprocess.run(
+        [path / "sh", checkout / "tools" / "setup.sh"],
+        env={"PATH": str(path), "HOME": str(checkout.parent), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("there_is", ["no python", "an old python"])
+def test_without_a_new_enough_python_one_sentence_says_what_to_install(checkout, tmp_path, there_is: str) -> None:
+    path = tmp_path / "bin"
+    path.mkdir()
+    if there_is == "an old python":
+        program(path, "python3", "exit 1")  # what the question for the version ends with
+    ended = run_setup(checkout, path)
+    assert ended.returncode == 1 and ended.stdout == ""
+    assert ended.stderr.startswith("Python 3.11 or newer is needed: install it")
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_a_python_without_venv_is_told_apart(checkout, tmp_path) -> None:
+    program(tmp_path / "bin", "python3", 'case "$2" in *ensurepip*) exit 1 ;; esac')
+    ended = run_setup(checkout, tmp_path / "bin")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Python's venv module is needed: install it")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS finds an installed Java without PATH and JAVA_HOME")
+@pytest.mark.parametrize(("release", "says"), [(None, "No Java was found: install Java 17"), ("11.0.2", "too old:")])
+def test_without_a_new_enough_java_one_sentence_says_what_to_install(
+    checkout, tmp_path, release: str | None, says: str
+) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(PROJECT / "exactly_once", checkout / "exactly_once", ignore=ignored)
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / ".venv" / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    (tmp_path / "bin").mkdir()
+    environment = {}
+    if release:
+        (tmp_path / "jdk").mkdir()
+        program(tmp_path / "jdk" / "bin", "java", "")
+        (tmp_path / "jdk" / "release").write_text(f'JAVA_VERSION="{release}"\n')
+        environment["JAVA_HOME"] = str(tmp_path / "jdk")
+    ended = run_setup(checkout, tmp_path / "bin", **environment)
+    assert ended.returncode == 1 and says in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1 and "Traceback" not in ended.stderr
+
+
+@pytest.fixture
+def setup(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The set-up as a module, on the fresh checkout, with its steps recorded in ``ran`` instead of done."""
+    spec = importlib.util.spec_from_file_location("setup_under_test", PROJECT / "tools" / "setup.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "PROJECT", checkout)
+    monkeypatch.setattr(module, "STAMP", checkout / "stamp")
+    monkeypatch.setattr(module.jars, "is_resolved", lambda: True)
+    module.ran = []
+    for step in ("install_packages", "resolve_jars", "try_broker"):
+        monkeypatch.setattr(module, step, lambda step=step: module.ran.append(step) or 0)
+    return module
+
+
+def test_another_version_of_the_package_is_another_set_up(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mishap: exactly-once --version, a wheel and a bill of materials say the version of before."""
+    before = setup.fingerprint()
+    monkeypatch.setattr(setup, "__version__", "9.9.9")
+    assert setup.fingerprint() != before
+
+
+def test_a_complete_set_up_is_not_done_again(setup: ModuleType) -> None:
+    assert setup.main() == 0 and len(setup.ran) == 3
+    assert setup.main() == 0 and len(setup.ran) == 3
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "pyproject.toml",
+        "distributions/dagster-exactly-once/pyproject.toml",
+        "constraints.txt",
+        "ivy.xml",
+        "ivy.sha256",
+    ],
+)
+def test_a_change_of_what_it_depends_on_sets_up_again(setup: ModuleType, changed: str) -> None:
+    setup.main()
+    with (setup.PROJECT / changed).open("a") as stream:
+        stream.write("\n")
+    assert setup.main() == 0 and len(setup.ran) == 6
+
+
+def test_a_cleared_cache_folder_sets_up_again(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup.main()
+    monkeypatch.setattr(setup.jars, "is_resolved", lambda: False)
+    assert setup.main() == 0 and len(setup.ran) == 6
+
+
+@pytest.mark.parametrize("ending", ["interrupted", "failed"])
+def test_a_set_up_that_did_not_end_is_not_taken_for_complete(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ending: str
+) -> None:
+    def resolve_jars() -> int:
+        if ending == "interrupted":
+            raise KeyboardInterrupt
+        raise setup.jars.JarsUnusable("x.jar is not to be had", "Try again")
+
+    with monkeypatch.context() as once:
+        once.setattr(setup, "resolve_jars", resolve_jars)
+        assert setup.main() == (130 if ending == "interrupted" else 1)
+    assert "Traceback" not in capsys.readouterr().err
+    setup.ran.clear()
+    assert setup.main() == 0 and setup.ran == ["install_packages", "resolve_jars", "try_broker"]
+
+
+def test_the_constraints_pin_every_package_exactly_and_no_host() -> None:
+    lines = [
+        line
+        for line in (PROJECT / "constraints.txt").read_text().splitlines()
+        if line and not line.lstrip().startswith("#")
+    ]
+    assert all("==" in line for line in lines)
+    assert "://" not in (PROJECT / "constraints.txt").read_text() + (PROJECT / "ivy.xml").read_text()
+    assert os.access(PROJECT / ".ci" / "run", os.X_OK)

@@ -1,0 +1,313 @@
+"""The verdicts on what surrounds the output, and the report that they stand in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from exactly_once.checkpoint import Checkpoint
+from exactly_once.kafka.groups import Published
+from exactly_once.kafka.leaders import Hanging
+from exactly_once.kafka.transactions import Listing
+from exactly_once.ops.cli.verify import show
+from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction, Owner
+from exactly_once.ops.verify import sink_state
+from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.ops.verify.report import MOST_FINDINGS, Report, limited
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import SLOTS, VARIANTS, part_id
+from exactly_once.protocol.records import Claim, Decision
+from tests.support.read_back import SINK, TOPIC, ReadBack, decided, log_of
+
+# -- open transactions
+
+
+def open_for(age_s: float, verdict: str = "undecided", partitions: int = 2) -> OpenTransaction:
+    where = tuple((TOPIC, p) for p in range(partitions))
+    return OpenTransaction(part_id(SINK, 1, 0, "0.0"), 0, "0.0", "Ongoing", 7, 2, age_s, 900, where, verdict)
+
+
+def lingering(alive: bool | None, *found: OpenTransaction, purpose: str = "stream") -> list[Finding]:
+    owner = Owner(Claim(1, "q", 0, purpose, "host-a", 4711), alive)
+    return list(sink_state.lingering(Inspection(SINK, owner, tuple(found)), policy_s=600))
+
+
+def test_what_a_dead_driver_left_open_lingers_at_once() -> None:
+    """Lingering: readers wait for a transaction that nobody is about to end. The finding must lead to it."""
+    (found,) = lingering(False, open_for(3))
+    assert found.anomaly is Anomaly.LINGERING and found.places == ("out-0", "out-1")
+    assert found.transaction == "eo:orders:1:0:0.0 (producer 7, epoch 2)"
+    assert found.what.endswith("has been Ongoing for 3 s, is not decided, and driver 4711 on host-a is gone")
+    assert len(lingering(True, open_for(3), purpose="recovery")) == 1, "a recovery that is over prepares nothing"
+
+
+@pytest.mark.parametrize("alive", [True, None])
+def test_what_a_driver_that_may_live_has_open_lingers_only_at_an_age(alive: bool | None) -> None:
+    """A false alarm over the batch that every live stream is writing."""
+    assert lingering(alive, open_for(3), open_for(599.9)) == []
+    (found,) = lingering(alive, open_for(3), open_for(600))
+    assert found.what.endswith("for 600 s, is not decided, and nobody has ended it")
+
+
+def test_what_is_decided_does_not_linger_and_what_nobody_claimed_does() -> None:
+    """A false alarm over a commit that takes its time; and silence where the commit log is gone."""
+    assert lingering(False, open_for(3_000, "decided"), open_for(3_000, "log")) == []
+    (found,) = sink_state.lingering(Inspection(SINK, None, (open_for(1, partitions=MOST_PLACES + 5),)), 600)
+    assert found.what.endswith("nobody has ended it") and len(found.places) == MOST_PLACES
+
+
+def test_a_hanging_transaction_is_named_with_its_place() -> None:
+    """Hanging: readers wait for ever. The command that ends it takes the name in the finding."""
+    known, unknown = (Hanging(TOPIC, 2, 7, 1, 0, 40, 0, name, 6) for name in ("theirs", None))
+    first, second = sink_state.hanging([known, unknown])
+    assert first.anomaly is Anomaly.HANGING and first.places == ("out-2@40",) and first.records == 6
+    assert first.what.startswith("out-2@40 is open") and first.transaction == "theirs (producer 7, epoch 1)"
+    assert second.transaction == "unknown id (producer 7, epoch 1)"
+
+
+def test_only_readers_that_have_not_moved_are_stalled() -> None:
+    """A false alarm over every live topic: at any moment some reader waits for a marker."""
+    ours, theirs = BlockedPartition(TOPIC, 0, 10, 25, True), BlockedPartition(TOPIC, 1, 10, 11, False)
+    standing = {(TOPIC, 0): 10, (TOPIC, 1): 10}
+    first, second = sink_state.stalled([ours, theirs], standing)
+    assert first.anomaly is Anomaly.STALLED_LAST_STABLE_OFFSET
+    assert (first.places, first.records) == (("out-0@10",), 15) and "behind this sink's open" in first.what
+    # the sink's own may hang too, which no coordinator tells
+    assert "behind another application's open transaction or a hanging one" in second.what
+    assert "1 offset before its end" in second.what
+    for moved in ({}, {(TOPIC, 0): 9}, {(TOPIC, 1): 10}):
+        assert list(sink_state.stalled([ours], moved)) == []
+
+
+# -- ids
+
+
+def listing(name: str) -> Listing:
+    return Listing(name, 1, "Empty", 0)
+
+
+def test_the_ids_of_the_scheme_are_no_leak() -> None:
+    """A false alarm over every sink: its commit log's id, and the highest slot, part and variant that there are."""
+    ids = ["eo:orders:log", f"eo:orders:{SLOTS - 1}:999:7.{VARIANTS - 1}", "eo:orders:0:0:0.0"]
+    assert list(sink_state.leaked(SINK, map(listing, ids))) == []
+
+
+@pytest.mark.parametrize("name", [f"eo:orders:{SLOTS}:0:0.0", f"eo:orders:0:0:0.{VARIANTS}", "eo:orders:mine"])
+def test_an_id_outside_of_the_scheme_is_a_leak(name: str) -> None:
+    """Id leak: the brokers keep each id for a week, and their memory fills."""
+    (found,) = sink_state.leaked(SINK, [listing("eo:orders:log"), listing(name)])
+    assert found.anomaly is Anomaly.ID_LEAK and found.transaction == name
+    assert found.what.startswith("1 transactional id of eo:orders: outside of its ") and repr(name) in found.what
+
+
+def test_many_leaked_ids_are_counted_and_the_first_of_them_named() -> None:
+    """A report of megabytes over a leak of a million ids."""
+    (found,) = sink_state.leaked(SINK, [listing(f"eo:orders:x{n}") for n in reversed(range(9))])
+    assert found.what.startswith("9 ") and found.transaction == "eo:orders:x0, eo:orders:x1, eo:orders:x2"
+
+
+# -- foreign aborts
+
+SWEEP = sink_state.SWEEP_MS
+
+
+def foreign(name: str, *, marked_ms: int = 500_000, claim_ms: int = 490_000, others=None, **more) -> list[Finding]:
+    out = ReadBack()
+    out.part(0, at_ms=marked_ms, **{"commit": False, **more})
+    decisions = [decided(0)]
+    ledger = out.ledger(*decisions)
+    return list(sink_state.foreign_aborts(SINK, ledger, {100: name}, [claim_ms], others or {}))
+
+
+def test_an_abort_of_a_longer_name_within_a_minute_of_a_claim_is_foreign() -> None:
+    """Foreign abort: a sweep that takes orders2 for a part of orders destroys what another sink has prepared."""
+    (found,) = foreign("eo:orders2:1:0:0.0")
+    assert found.anomaly is Anomaly.FOREIGN_ABORT and found.records == 4
+    assert found.transaction == "eo:orders2:1:0:0.0 (producer 100, epoch 3)"
+    assert found.places == ("out-0@0..1", "out-1@0..1") and "eo:orders2:1:0:0.0 was aborted" in found.what
+    assert len(foreign("eo:orders-of-today")) == 1, "an id that no sink of this package made"
+
+
+@pytest.mark.parametrize("name", ["eo:orders:1:0:0.0", "eo:other:1:0:0.0", "theirs", ""])
+def test_an_abort_of_the_sinks_own_or_of_another_name_is_not(name: str) -> None:
+    """A false alarm over the sweep itself, and over every other application that aborts."""
+    assert foreign(name) == []
+
+
+@pytest.mark.parametrize(
+    ("marked_ms", "found"),
+    [(489_999, 0), (490_000, 1), (490_000 + SWEEP, 1), (490_001 + SWEEP, 0)],
+)
+def test_only_the_minute_after_the_claim_counts(marked_ms: int, found: int) -> None:
+    """A false alarm over each abort of a sink with a similar name, at any time."""
+    assert len(foreign("eo:orders2:1:0:0.0", marked_ms=marked_ms)) == found
+
+
+@pytest.mark.parametrize(("own_ms", "found"), [(500_000, 0), (500_000 - SWEEP, 0), (499_999 - SWEEP, 1), (500_001, 1)])
+def test_what_the_other_sink_swept_itself_is_its_own(own_ms: int, found: int) -> None:
+    """A false alarm where both sinks start at the same time, as after a deployment."""
+    assert len(foreign("eo:orders2:1:0:0.0", others={"orders2": own_ms})) == found
+    assert len(foreign("eo:orders2:1:0:0.0", others={"orders3": own_ms})) == 1
+
+
+@pytest.mark.parametrize("commit", [True, None])
+def test_what_was_not_aborted_is_no_abort(commit: bool | None) -> None:
+    assert foreign("eo:orders2:1:0:0.0", commit=commit) == []
+
+
+def test_other_transactions_do_not_hide_a_foreign_abort() -> None:
+    """A search that ends at the first transaction of another name; a claim that is not the last one."""
+    out = ReadBack()
+    for n in range(3):
+        out.part(n, commit=False, at_ms=500_000)
+    ids = {100: "theirs", 101: "eo:orders:1:0:0.0", 102: "eo:orders2:1:0:0.0"}
+    found = list(sink_state.foreign_aborts(SINK, out.ledger(), ids, [490_000, 10], {}))
+    assert [f.transaction for f in found] == ["eo:orders2:1:0:0.0 (producer 102, epoch 3)"]
+    assert list(sink_state.foreign_aborts(SINK, out.ledger(), {}, [490_000], {})) == []
+
+
+def test_a_foreign_abort_names_no_more_places_than_a_person_looks_at() -> None:
+    many = range(MOST_PLACES + 5)
+    (found,) = foreign("eo:orders2:1:0:0.0", records=len(many), partitions=many)
+    assert len(found.places) == MOST_PLACES and found.records == len(many)
+
+
+# -- published offsets, checkpoint
+
+
+def at(**offsets: int) -> str:
+    return "v1\n{}\n" + json.dumps({"in": {p[1:]: o for p, o in offsets.items()}})
+
+
+def skewed(decisions: Sequence[Decision], published, batch: int | None = None, sizes=None) -> list[Finding]:
+    """With the word of ``batch`` at the offsets."""
+    words = {} if batch is None else {"q": batch}
+    return sink_state.skewed(decisions, Published(published, words), {"in": 2} if sizes is None else sizes)
+
+
+def test_published_offsets_are_those_of_the_last_decision() -> None:
+    """Offset skew: lag tools show input as read that is not, or the other way round."""
+    last = [decided(1, offsets=at(p0=7, p1=9))]
+    assert skewed(last, {"in": {0: 7, 1: 9}}, 1) == []
+    low, high = skewed(last, {"in": {1: 10, 0: 3}})
+    assert low.anomaly is Anomaly.OFFSET_SKEW and (low.places, low.batch) == (("in-0@3",), "batch 1")
+    assert "stands at in-0@3, the last decision (batch 1) at 7" in low.what and high.places == ("in-1@10",)
+
+
+def test_a_partition_whose_offset_the_last_decision_published_and_that_is_gone_is_skewed() -> None:
+    """Offset skew: somebody deleted an offset of the group, and lag tools miss the partition."""
+    (gone,) = skewed([decided(1, offsets=at(p0=7, p1=9))], {"in": {0: 7}}, 1)
+    assert gone.anomaly is Anomaly.OFFSET_SKEW and (gone.places, gone.batch) == (("in-1@9",), "batch 1")
+    assert "has no offset of in-1, the last decision (batch 1) at 9" in gone.what
+
+
+def test_a_group_that_stands_at_a_decision_which_came_during_the_look_is_not_skewed() -> None:
+    """A false alarm over every stream that decides faster than the checker looks."""
+    three = [decided(n, offsets=at(p0=n)) for n in range(3)]
+    for n in range(3):
+        assert skewed(three, {"in": {0: n}}, n) == []
+    (found,) = skewed(three, {"in": {0: 7}}, 1)
+    assert found.batch == "batch 2"
+
+
+@pytest.mark.parametrize(
+    ("decision", "published", "batch", "sizes"),
+    [
+        pytest.param(decided(0), {"in": {0: 1}}, 0, {}, id="the decision keeps no offsets"),
+        pytest.param(decided(0, offsets=at(p0=7)), {}, None, {"in": 1}, id="nothing is published, or to be seen"),
+        pytest.param(
+            decided(0, offsets=at(p0=7)), {"in": {0: 7, 1: 5}, "old": {0: 5}}, 0, {"in": 2}, id="no longer an input"
+        ),
+        pytest.param(
+            decided(2, offsets=at(p0=7, p1=0)), {"in": {0: 7}}, 1, {"in": 2}, id="EO-WARN-GROUP with a new partition"
+        ),
+        pytest.param(decided(2, offsets=at(p0=7, p1=0)), {"in": {0: 7, 1: 0}}, 2, {"in": 2}, id="without records yet"),
+        pytest.param(decided(2, offsets=at(p0=7)), {"other": {0: 1}}, 2, {}, id="an input topic that was deleted"),
+        pytest.param(decided(2, offsets=at(p0=7, p1=8)), {"in": {0: 7}}, 2, {"in": 1}, id="made again, and smaller"),
+    ],
+)
+def test_offsets_that_cannot_be_compared_accuse_nobody(decision: Decision, published, batch, sizes) -> None:
+    """A false alarm over a stream that does not publish, whose offsets were refused, or that has changed its input."""
+    assert skewed([decision], published, batch, sizes) == []
+
+
+def test_without_a_decision_no_offset_is_skewed() -> None:
+    """A false alarm over a stream that has just begun."""
+    assert skewed([], {"in": {0: 1}}) == []
+
+
+@pytest.mark.parametrize(
+    ("committed", "decided_batches", "says"),
+    [(1, (0,), "last decided batch of query q is 0"), (0, (), "last decided batch of query q is none"), (0, (0,), "")],
+)
+def test_a_checkpoint_is_ahead_when_it_has_committed_what_is_not_decided(committed, decided_batches, says) -> None:
+    """Checkpoint ahead: Spark will never write that batch again, and nobody has it."""
+    log = log_of(*(decided(n) for n in decided_batches))
+    found = list(sink_state.checkpoint_ahead(Checkpoint("/c", "q", committed, committed), log))
+    assert [f.what.endswith(says) for f in found] == ([True] if says else [])
+    if found:
+        assert found[0].anomaly is Anomaly.CHECKPOINT_AHEAD and found[0].batch == f"batch {committed}"
+        assert f"commits/{committed} exists in /c" in found[0].what and found[0].records == 0
+
+
+def test_a_checkpoint_without_a_commit_or_of_another_query_says_nothing_of_these_decisions() -> None:
+    """A false alarm before the first commit; and a decision of another query that hides a lost batch."""
+    assert list(sink_state.checkpoint_ahead(Checkpoint("/c"), LogState())) == []
+    assert list(sink_state.checkpoint_ahead(Checkpoint("/c", "q", 0, None), LogState())) == []
+    assert list(sink_state.checkpoint_ahead(Checkpoint("/c", None, 0, 0), LogState())) == []
+    other = log_of(decided(5, query="other"))
+    assert len(list(sink_state.checkpoint_ahead(Checkpoint("/c", "q", 0, 0), other))) == 1
+
+
+# -- the report
+
+
+def test_a_report_shows_the_first_findings_of_each_anomaly_and_counts_them_all() -> None:
+    """A rare anomaly that drowns in a thousand of another one."""
+    many = [Finding(Anomaly.LOST, str(n)) for n in range(MOST_FINDINGS + 7)]
+    findings, counts = limited([*many, Finding(Anomaly.CORRUPT, "one")])
+    assert counts == {"lost": MOST_FINDINGS + 7, "corrupt": 1}
+    assert [f.what for f in findings] == [*(str(n) for n in range(MOST_FINDINGS)), "one"]
+
+
+def test_a_report_for_scripts_says_whether_it_is_clean_and_whether_there_was_anything_to_prove() -> None:
+    """A script that takes "clean" for "proven"."""
+    empty = Report("s")
+    assert empty.clean and empty.nothing_yet and not empty.claimed
+    assert empty.as_json() == {
+        "sink_id": "s", "clean": True, "nothing_yet": True, "anomalies": {}, "findings": [],
+        "proven": {"batches": 0, "parts": 0, "records": 0}, "first_batch": "", "last_batch": "", "unproven": {},
+        "by_origin": {}, "topics_not_searched": 0, "read": 0, "took_s": 0, "checked_ms": 0,
+    }  # fmt: skip
+    assert not Report("s", last_batch="batch 0").nothing_yet and not Report("s", by_origin={"input": 0}).nothing_yet
+    found = Report("s", (Finding(Anomaly.LOST, "w", "b", "t", ("p",), 3),), took_s=1.23456, claimed=True)
+    plain = found.as_json()
+    assert not found.clean and plain["clean"] is False and plain["took_s"] == 1.235
+    meaning = "A record that must be visible is not, and no transaction that is still open holds it."
+    assert plain["findings"] == [
+        {"anomaly": "lost", "meaning": meaning, "what": "w", "batch": "b", "transaction": "t", "places": ["p"],
+         "records": 3}
+    ]  # fmt: skip
+
+
+def test_topics_that_could_not_be_searched_are_said_in_one_line_and_are_no_anomaly() -> None:
+    """Silence over what nobody looked at; or a check that is red for the topics of others."""
+    for topics, said in ((0, 0), (1_200, 1)):
+        report, out = Report("s", last_batch="batch 0", not_searched=topics), StringIO()
+        show(report, Console(file=out, width=200))
+        assert out.getvalue().count("Not searched for transactions of the sink: 1,200 other topics") == said
+        assert report.clean
+
+
+def test_each_anomaly_has_a_meaning_and_only_what_a_healthy_stream_shows_may_pass() -> None:
+    """A corrupt record that is looked at again until it is forgotten; a moment of a healthy stream that is reported."""
+    assert all(a.meaning.endswith(".") for a in Anomaly)
+    passing = {a.value for a in Anomaly if a.may_pass}
+    assert passing == {
+        "lost", "unseen", "torn transaction", "torn batch", "outcome lie", "lingering", "stalled last stable offset",
+        "split sink", "offset skew", "checkpoint ahead",
+    }  # fmt: skip
