@@ -24,6 +24,7 @@ POINTS = (
     "decided",
     "some-ended",
     "all-ended",
+    "marking",
     "completed",
     "aborting",
     "files-gathered",

@@ -29,8 +29,8 @@ _BUDGET_S = float(os.environ.get("TEST_BUDGET_S", "inf"))
 _began = time.monotonic()
 _OVER = "s that CI has for these tests are over"
 
-#: A hexadecimal number that moves the order of the test files: CI gives the commit's id, so that the files which do not
-#: fit into its hour are others each time.
+#: A number that moves the order of the test files: CI counts it up by the day, so that the files which do not fit into
+#: its hour are others each time.
 _ROTATION = os.environ.get("TEST_ROTATION", "")
 
 spark_archive.use()
@@ -52,7 +52,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = list(dict.fromkeys(item.path for item in items))
     if _ROTATION and files:
-        first = int(_ROTATION, 16) % len(files)
+        first = int(_ROTATION) % len(files)
         place = {path: n for n, path in enumerate(files[first:] + files[:first])}
         items.sort(key=lambda item: place[item.path])
 

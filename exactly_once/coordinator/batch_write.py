@@ -81,4 +81,6 @@ class WriteCoordinator(Coordinator):
                 "this write",
                 "Run the write again; if the error repeats, report it with this message",
             )
-        return super().commit(done or [empty_part(self.ticket)], 0)
+        decision = super().commit(done or [empty_part(self.ticket)], 0)
+        self._await_mark()  # no batch follows that would report why it failed
+        return decision

@@ -69,6 +69,7 @@ def mark(session: Session, decision: Decision, done: Completed) -> None:
     """Write to the commit log that every part of ``decision`` is committed; raises what the log does, as of a batch
     that is committed.
     """
+    reach("marking")
     try:
         session.log.append(done, Deadline(DECIDE_BUDGET_S))
     except ExactlyOnceError as e:
@@ -91,15 +92,15 @@ def _confirm(session: Session, proposed: Decision, state: DriverState) -> Decisi
         for participant in reversed(session.participants.values()):
             decision = participant.confirm(
                 Proposal(
-                    session.sink_id,
-                    session.checkpoint,
-                    state.batch,
-                    decision,
-                    last,
-                    state.planned_ms,
-                    state.timeout_ms,
-                    state.clock_ahead_ms,
-                    state.too_long,
+                    sink_id=session.sink_id,
+                    checkpoint=session.checkpoint,
+                    batch=state.batch,
+                    decision=decision,
+                    last=last,
+                    planned_ms=state.planned_ms,
+                    timeout_ms=state.timeout_ms,
+                    clock_ahead_ms=state.clock_ahead_ms,
+                    too_long=state.too_long,
                 )
             )
     except (Expiring, BatchTooLong):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from exactly_once.checkpoint import batch_in_flight, kafka_offsets
 from exactly_once.coordinator.abort import abort_execution, own_scope
@@ -28,6 +29,8 @@ from exactly_once.protocol.replay import Match, lost_handles, match
 from exactly_once.protocol.ticket import Ticket
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: The driver sweeps participants other than Kafka for parts of failed attempts at least this often.
 SWEEP_EVERY_MS = 30_000
@@ -56,6 +59,7 @@ class Coordinator:
         self.ticket: Ticket | None = None
         self._session = Session.of(options, others)
         self._state: DriverState | None = None
+        self._marking: Future[DriverState] | None = None
 
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
         """Plan the batch in flight; claim the sink first, if this is the query's first batch.
@@ -71,8 +75,9 @@ class Coordinator:
         Raises
         ------
         ExactlyOnceError
-            Whatever has to be refused; nothing is written then.
+            Whatever has to be refused; nothing is written then. Also why the batch before could not be marked.
         """
+        self._await_mark()
         batch = batch_in_flight(self.options.checkpoint, self.options.sink_id)
         if check is not None:
             check(batch)
@@ -97,7 +102,8 @@ class Coordinator:
         2. Ask the brokers: every prepared transaction is alive, with time to spare.
         3. Decide: one fenced, durable record. From here on the batch will be committed, whoever does it.
         4. Complete: EndTxn for every handle, until each outcome is proven.
-        5. Mark the decision as completed, and meanwhile sweep what failed attempts left open.
+        5. While Spark writes ``commits/N``: mark the decision as completed, and sweep what failed attempts left open.
+           The next call waits for that, whichever it is.
 
         Returns
         -------
@@ -113,17 +119,11 @@ class Coordinator:
         decision = None
         if done[0].plan is Plan.DRAIN:
             self._session.log.tally(state.token, Deadline(DECIDE_BUDGET_S), drained=1)
+            self._state = replace(state, finished=True, log_end=self._session.log.high_watermark)
         else:
             decision, completed = self._decide(done, state)
-            state = replace(
-                state,
-                last=decision,
-                replay={},
-                too_long=0,
-                swept_ms=self._housekeeping(done, state, decision, completed),
-                clock_ahead_ms=self._session.log.clock_ahead_ms,
-            )
-        self._state = replace(state, finished=True, log_end=self._session.log.high_watermark)
+            self._state = state = replace(state, last=decision, replay={}, too_long=0, finished=True)
+            self._marking = beside(lambda: self._marked(done, state, decision, completed))
         return decision
 
     def abort(self, batch_id: int, parts: Sequence[Part | None] = ()) -> dict[str, list[str]]:
@@ -142,6 +142,8 @@ class Coordinator:
         dict of str to list of str
             By participant, the names of what was rolled back.
         """
+        with suppress(ExactlyOnceError):  # of a batch that is committed, and logged
+            self._await_mark()
         state = self._state
         done = [p for p in parts if p is not None]
         if state is None or any(p.execution != state.execution for p in done):
@@ -160,6 +162,8 @@ class Coordinator:
         dict of str to list of str
             By participant, the names of what was rolled back.
         """
+        with suppress(ExactlyOnceError):
+            self._await_mark()
         state, self._state = self._state, None
         try:
             if state is None or state.finished:
@@ -198,7 +202,33 @@ class Coordinator:
                 participant.abort(spare)
         return decide_and_complete(self._session, replace(proposed, handles=in_order(found.handles)), state, earlier)
 
-    def _housekeeping(self, parts: list[Part], state: DriverState, decision: Decision, done: Completed) -> int:
+    def _await_mark(self) -> None:
+        """Wait until the decision of the last batch is marked as completed. A failure leaves the execution unfinished:
+        the next plan claims again, and :meth:`close` rolls back what failed attempts left open.
+
+        Raises
+        ------
+        ExactlyOnceError
+            What the log said, as of a batch that is committed.
+        """
+        marking, self._marking = self._marking, None
+        if marking is None:
+            return
+        try:
+            self._state = marking.result()
+        except ExactlyOnceError:
+            self._state = replace(self._planned(), finished=False)
+            raise
+
+    def _marked(self, parts: list[Part], state: DriverState, decision: Decision, done: Completed) -> DriverState:
+        """Do :meth:`_housekeeping`, and log why it failed: no later call may ask."""
+        try:
+            return self._housekeeping(parts, state, decision, done)
+        except ExactlyOnceError as e:
+            log.warning("sink %s: %s", self._session.sink_id, e)
+            raise
+
+    def _housekeeping(self, parts: list[Part], state: DriverState, decision: Decision, done: Completed) -> DriverState:
         """Mark the decision as completed, and meanwhile roll back what failed attempts of this execution, and late
         tasks of older claims, left open.
 
@@ -208,8 +238,8 @@ class Coordinator:
 
         Returns
         -------
-        int
-            When the other participants were last looked at, in ms.
+        DriverState
+            Behind the mark, and with the time of the last sweep of the other participants.
         """
         session, swept_ms = self._session, state.swept_ms
         try:
@@ -231,7 +261,8 @@ class Coordinator:
                 log.warning("sink %s: aborted %d transactions of failed attempts", session.sink_id, count)
         except ExactlyOnceError as e:  # the batch is committed; the next one sweeps again
             log.warning("sink %s: %s", session.sink_id, e)
-        return swept_ms
+        clock_ahead_ms, log_end = session.log.clock_ahead_ms, session.log.high_watermark
+        return replace(state, swept_ms=swept_ms, clock_ahead_ms=clock_ahead_ms, log_end=log_end)
 
     def _planned(self) -> DriverState:
         if self._state is None:
@@ -239,17 +270,26 @@ class Coordinator:
         return self._state
 
 
+def beside(work: Callable[[], T]) -> Future[T]:
+    """Run ``work`` on a thread of its own, which ends with it; an interpreter that ends waits for it."""
+    thread = ThreadPoolExecutor(1, "exactly-once-mark")
+    try:
+        return thread.submit(work)
+    finally:
+        thread.shutdown(wait=False)
+
+
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
     """The decision that ``parts`` ask for; its times are filled in when it is made."""
     return Decision(
-        state.query_id,
-        parts[0].batch_id,
-        state.token,
-        in_order(h for p in parts for h in p.handles),
-        parts[0].offsets_digest,
-        state.end_txn_version,
-        0,
-        parts[0].run_id,
+        query_id=state.query_id,
+        batch_id=parts[0].batch_id,
+        token=state.token,
+        handles=in_order(h for p in parts for h in p.handles),
+        offsets_digest=parts[0].offsets_digest,
+        end_txn_version=state.end_txn_version,
+        decided_ms=0,
+        run_id=parts[0].run_id,
         offsets=state.offsets,
     )
 

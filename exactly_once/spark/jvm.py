@@ -290,16 +290,16 @@ def _parts(ticket: Ticket, asked: Mapping[str, Any]) -> list[Part | None]:
 def _part(ticket: Ticket, run: str, said: Mapping[str, Any]) -> Part:
     batch = ticket.batch
     return Part(
-        said["execution"],
-        ticket.token,
-        batch.batch_id,
-        batch.query_id,
-        run,
-        said["part"],
-        said["attempt"],
-        Plan(said["plan"]),
-        batch.offsets_digest,
-        (_handle(said),) if "id" in said else (),
+        execution=said["execution"],
+        token=ticket.token,
+        batch_id=batch.batch_id,
+        query_id=batch.query_id,
+        run_id=run,
+        part=said["part"],
+        attempt=said["attempt"],
+        plan=Plan(said["plan"]),
+        offsets_digest=batch.offsets_digest,
+        handles=(_handle(said),) if "id" in said else (),
     )
 
 
@@ -307,15 +307,15 @@ def _handle(said: Mapping[str, Any]) -> PreparedTransaction:
     written = {(topic, partition): Extent(first, records) for topic, partition, first, records in said["written"]}
     place = min((Place(*p, e.first_offset) for p, e in written.items() if e.first_offset >= 0), default=None)
     return PreparedTransaction(
-        said["id"],
-        said["producer"],
-        said["epoch"],
-        said["part"],
-        said["records"],
-        said["bytes"],
-        said["digest"],
-        place,
-        written,
+        transactional_id=said["id"],
+        producer_id=said["producer"],
+        epoch=said["epoch"],
+        part=said["part"],
+        records=said["records"],
+        bytes=said["bytes"],
+        digest=said["digest"],
+        place=place,
+        written=written,
         form=said["form"],
     )
 

@@ -54,6 +54,12 @@ final class Cluster {
         }
     }
 
+    /** Forgets this JVM's connection with the settings of {@code ticket}: the next part reads keys and certificates anew. */
+    static void forget(Ticket ticket) {
+        Cluster refused = CLUSTERS.remove(ticket.client());
+        if (refused != null) Producers.beside(() -> refused.admin.close(Duration.ofMillis(ASK_MS)));
+    }
+
     /**
      * Asks the brokers for the number of partitions of a topic. A producer would wait for a topic that does not exist (any more), and make it
      * anew where the brokers allow that.

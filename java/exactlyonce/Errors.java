@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import java.util.regex.Pattern;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.errors.AuthenticationException;
@@ -59,6 +60,14 @@ final class Errors {
                     "Correct the row (a compacted topic takes no row without a key), or the setting of the topic that"
                             + " refuses it");
 
+    /** TLS alerts with which a broker refuses a client's certificate; a broker in Java says certificate_unknown of one that has run out. */
+    private static final Pattern CERTIFICATE_REFUSED = Pattern.compile("alert: (bad_certificate|unsupported_certificate"
+            + "|certificate_(revoked|expired|unknown|required)|unknown_ca|access_denied)");
+
+    private static final String RENEW_CERTIFICATE =
+            "Renew the client's certificate (kafka.ssl.keystore.location) on every host: it has run out, is revoked, or"
+                    + " is of an authority that the brokers do not trust";
+
     private Errors() {}
 
     /** Returns the error of a request of the producer (or of the question) {@code name}. */
@@ -104,8 +113,9 @@ final class Errors {
             return failed(
                     "EO-DENIED",
                     who + ": " + said,
-                    "Correct the credentials or renew the certificate, or grant the right that docs/reference.md lists"
-                            + " under 'Rights'",
+                    refusesCertificate(e)
+                            ? RENEW_CERTIFICATE
+                            : "Correct the credentials, or grant the right that docs/reference.md lists under 'Rights'",
                     e);
         if (e instanceof InvalidTxnTimeoutException)
             return failed(
@@ -207,6 +217,14 @@ final class Errors {
         Throwable first = e;
         while (first.getCause() != null) first = first.getCause();
         return first == e ? "" : ", since " + first.getMessage();
+    }
+
+    /** Whether a broker ended the TLS handshake over the client's certificate; see _CERTIFICATE_REFUSED in exactly_once/kafka/errors.py. */
+    private static boolean refusesCertificate(Throwable thrown) {
+        for (Throwable e = thrown; e != null; e = e.getCause())
+            if (e.getMessage() != null
+                    && CERTIFICATE_REFUSED.matcher(e.getMessage()).find()) return true;
+        return false;
     }
 
     private static boolean mayPass(Throwable e) {

@@ -14,6 +14,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.errors.AuthenticationException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.header.Header;
 import org.apache.spark.TaskContext;
@@ -78,6 +79,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     private final Digest digest = new Digest();
     private final Written written = new Written();
     private final Map<String, Integer> looked = new HashMap<>();
+    private final Opening opening; // null: rows name the topic, or nothing will be written
     private Cluster cluster;
     private KafkaProducer<byte[], byte[]> producer;
     private TransactionalProducer transaction;
@@ -102,6 +104,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         name = ticket.isTransactional()
                 ? ticket.ids() + partition + ":" + task.attemptNumber() + "." + task.taskAttemptId() % VARIANTS
                 : "sink '" + ticket.sink() + "', part " + partition;
+        opening = ticket.plan() == Ticket.Plan.DRAIN || rows.option() == null ? null : new Opening(ticket, name);
     }
 
     @Override
@@ -109,8 +112,17 @@ final class PartWriter implements DataWriter<InternalRow> {
         try {
             writeRow(row);
         } catch (SinkException e) {
-            throw ticket.told(e);
+            throw told(e);
         }
+    }
+
+    /** Returns the error as it is true under the guarantee. Whom the brokers did not let in connects anew at the next start. */
+    private SinkException told(SinkException e) {
+        if (e.getCause() instanceof AuthenticationException) {
+            Cluster.forget(ticket);
+            Producers.forget();
+        }
+        return ticket.told(e);
     }
 
     private void writeRow(InternalRow row) {
@@ -157,7 +169,8 @@ final class PartWriter implements DataWriter<InternalRow> {
 
     private int look(String topic, byte[] key) {
         try {
-            return cluster().look(topic);
+            boolean first = opening != null && looked.isEmpty();
+            return first ? opening.partitions() : cluster().look(topic);
         } catch (Exception e) {
             throw Errors.ofRecord(e, name, topic, key, 0);
         }
@@ -170,21 +183,19 @@ final class PartWriter implements DataWriter<InternalRow> {
 
     private void begin() {
         Failpoints.reach("before-begin");
-        Map<String, Object> settings = ProducerSettings.of(ticket, partitions);
         if (!ticket.isTransactional()) {
-            producer = Producers.shared(settings);
+            producer = Producers.shared(ProducerSettings.of(ticket, partitions));
             return;
         }
         try {
-            TransactionalProducer opened = Producers.take(settings, name);
+            TransactionalProducer opened = opening != null
+                    ? opening.producer(ticket, name, partitions)
+                    : Opening.opened(ticket, name, partitions);
             transaction = opened;
-            cluster.checkInTime(
-                    ticket,
-                    Cluster.ask(cluster.logEnd(ticket.log()))); // behind the initialisation: late tasks begin nothing
             producerId = opened.producerId();
             epoch = opened.epoch();
             if (producerId < 0) {
-                TransactionDescription empty = Cluster.ask(cluster.describe(name));
+                TransactionDescription empty = Cluster.ask(cluster().describe(name));
                 producerId = empty.producerId();
                 epoch = empty.producerEpoch();
             }
@@ -230,7 +241,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         long ms = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
         if (ms <= ticket.limitMs()) return;
         try { // the driver may have been paused, and superseded: that is the error to report
-            cluster.checkInTime(ticket, Cluster.ask(cluster.logEnd(ticket.log())));
+            cluster().checkInTime(ticket, Cluster.ask(cluster().logEnd(ticket.log())));
         } catch (SinkException late) {
             throw late;
         } catch (Exception e) {
@@ -246,7 +257,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         try {
             return prepare();
         } catch (SinkException e) {
-            throw ticket.told(e);
+            throw told(e);
         }
     }
 
@@ -300,10 +311,10 @@ final class PartWriter implements DataWriter<InternalRow> {
     private void checkOpen() {
         TransactionDescription seen;
         try {
-            KafkaFuture<TransactionDescription> asked = cluster.describe(name);
-            KafkaFuture<Long> end = cluster.logEnd(ticket.log());
+            KafkaFuture<TransactionDescription> asked = cluster().describe(name);
+            KafkaFuture<Long> end = cluster().logEnd(ticket.log());
             seen = Cluster.ask(asked);
-            cluster.checkInTime(ticket, Cluster.ask(end));
+            cluster().checkInTime(ticket, Cluster.ask(end));
         } catch (Exception e) {
             throw Errors.of(e, name);
         }
@@ -336,5 +347,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     @Override
-    public void close() {}
+    public void close() {
+        if (opening != null) opening.end(ticket, producer == null);
+    }
 }

@@ -28,6 +28,11 @@ final class Producers {
 
     private Producers() {}
 
+    /** Runs {@code work} on a thread beside the tasks. */
+    static void beside(Runnable work) {
+        BESIDE.execute(work);
+    }
+
     /** Returns a producer with these settings that has initialised {@code id}, and nothing else. */
     static TransactionalProducer take(Map<String, Object> settings, String id) {
         TransactionalProducer idle = idle(settings, id);
@@ -69,6 +74,14 @@ final class Producers {
         }
         synchronized (IDLE) {
             IDLE.addLast(new Idle(producer, System.nanoTime()));
+        }
+    }
+
+    /** Closes the producers that nobody uses: they log in with what they read when they were made. */
+    static void forget() {
+        synchronized (IDLE) {
+            for (Idle one : IDLE) BESIDE.execute(one.producer::leave);
+            IDLE.clear();
         }
     }
 

@@ -30,7 +30,7 @@ def test_batches_under_foreach_batch_are_written_once_over_a_stop_and_a_start(be
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "point", ["mid-write", "after-flush", "all-prepared", "decided", "some-ended", "all-ended", "completed"]
+    "point", ["mid-write", "after-flush", "all-prepared", "decided", "some-ended", "all-ended", "marking", "completed"]
 )
 def test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing(
     point: str, bench: Bench, driver: StartDriver, warm: SparkDriver

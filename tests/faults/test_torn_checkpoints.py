@@ -71,7 +71,7 @@ def go_on(driver: SparkDriver, job: Job) -> None:
         ("decided", ["offsets/2"], {"offsets/2": "rebuild"}),
         ("decided", ["offsets/1", "offsets/2"], {"offsets/1": "rebuild", "offsets/2": "rebuild"}),
         ("decided", ["commits/1"], {"commits/1": "refuse"}),
-        ("completed", ["metadata", "offsets/2"], {"metadata": "rebuild", "offsets/2": "rebuild"}),
+        ("all-ended", ["metadata", "offsets/2"], {"metadata": "rebuild", "offsets/2": "rebuild"}),
     ],
 )
 def test_a_stateful_query_goes_on_with_the_right_state_after_a_repair(

@@ -22,7 +22,7 @@ from tests.support.stream import PATIENCE_S, Job, Run, SparkDriver
 
 #: Every point of a batch: in the claim, in tasks, between the tasks and the decision, in the commit.
 IN_TASKS = ("before-begin", "mid-write", "some-sent", "after-flush")
-IN_CALLS = ("claimed", "all-prepared", "decided", "some-ended", "all-ended", "completed")
+IN_CALLS = ("claimed", "all-prepared", "decided", "some-ended", "all-ended", "marking", "completed")
 
 
 @pytest.fixture(scope="module")

@@ -131,6 +131,7 @@ class Actor(NamedTuple):
     replay: tuple[int, ...] = ()  # parts that have to be written again
     amended: tuple[Handle, ...] = ()  # the earlier decision of the batch that it writes again
     failed: bool = False
+    noted: bool = False  # Spark has written commits/N of the batch that it has not marked yet
 
 
 class World(NamedTuple):

@@ -79,7 +79,7 @@ class Actors:
             "housekeep": self._sweep,
             "housekeeping": self._sweeping,
             "beside": self._sweeping,
-            "swept": self._mark,
+            "swept": self._mark_last,
             "spark": self._spark,
             "abort": self._abort,
             "disown": self._disown,
@@ -247,10 +247,22 @@ class Actors:
                 )
 
     def _mark_and_sweep(self, w: World, i: int, a: Actor) -> Iterator[Step]:
-        """Side by side: what is open is looked for before the mark, or behind it."""
+        """Side by side: what is open is looked for before the mark, or behind it; Spark writes commits/N meanwhile."""
+        yield from self._early(w, i, a)
         yield from self._mark(w, i, a)
         if self.rules.sweeps_after_batch:
             yield from self._sweep(w, i, a)
+
+    def _mark_last(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """The sweep is through, and the mark is not."""
+        yield from self._early(w, i, a)
+        yield from self._mark(w, i, a)
+
+    def _early(self, w: World, i: int, a: Actor) -> Iterator[Step]:
+        """Every part is proven committed: Spark writes commits/N while the mark is still under way."""
+        if a.batch not in w.spark:
+            early = w._replace(spark=tuple(sorted([*w.spark, a.batch])))
+            yield "commits/N", f"writes commits/{a.batch} before the mark", actor(early, i, a._replace(noted=True))
 
     def _sweep(self, w: World, i: int, a: Actor) -> Iterator[Step]:
         """Look for what is open: of older claims at a start; own attempts after a retry; all of this claim's after an
@@ -419,11 +431,12 @@ class Actors:
 
     def _spark(self, w: World, i: int, a: Actor) -> Iterator[Step]:
         """commits/N, and the next batch: under the same claim, since this one went through."""
-        if a.batch in w.spark:
+        if a.batch in w.spark and not a.noted:
             yield "commits/N", "finds commits/N of another run, and stops", self._stop(w, i, a)
             return
-        w = w._replace(spark=tuple(sorted([*w.spark, a.batch])))
+        w = w._replace(spark=tuple(sorted({*w.spark, a.batch})))
         batch, text = self.in_flight(w, i), f"writes commits/{a.batch}"
+        a = a._replace(noted=False)
         if not batch:
             yield "commits/N", f"{text}, and ends", actor(w, i, Actor("done", a.token))
         else:
@@ -434,8 +447,8 @@ class Actors:
     # -- the end of a failed batch ------------------------------------------------------------------------------------
 
     def _give_up(self, w: World, a: Actor, i: int) -> World:
-        """The batch failed; Spark calls abort() in a new process."""
-        a = a._replace(pc="abort", known=0, todo=(), lost=(), replay=(), amended=(), failed=False, plan="")
+        """The batch failed: Spark calls abort() in a new process; the query's end does when only the mark was left."""
+        a = a._replace(pc="abort", noted=False, known=0, todo=(), lost=(), replay=(), amended=(), failed=False, plan="")
         return actor(w, i, a)
 
     def _abort(self, w: World, i: int, a: Actor) -> Iterator[Step]:
