@@ -34,7 +34,7 @@ from platform_assets.flights.asset import FeedConfig  # noqa: E402
 from platform_assets.flights.streams import DelayByHourConfig  # noqa: E402
 
 REFERENCE = PROJECT / "docs" / "reference.md"
-WIDTH = 124
+WIDTH = 120
 
 #: Each part: a model, and what stands before the names of its fields. With a prefix, a field is a variable.
 PARTS: dict[str, tuple[type[BaseModel], str]] = {
@@ -87,7 +87,7 @@ def parts(text: str) -> list[str]:
 
 def part(name: str) -> str:
     """Return the list of a model's own fields, or that of the commands."""
-    return "".join(_command(arguments.build()) if name == COMMANDS else _items(*PARTS[name]))
+    return "".join(_command(arguments.build(), {}) if name == COMMANDS else _items(*PARTS[name]))
 
 
 def _items(model: type[BaseModel], prefix: str) -> Iterator[str]:
@@ -113,17 +113,22 @@ def _item(line: str, indent: str = "") -> str:
     return f"{broken}\n"
 
 
-def _command(parser: argparse.ArgumentParser, text: str = "") -> Iterator[str]:
+def _command(parser: argparse.ArgumentParser, known: dict[str, str], text: str = "") -> Iterator[str]:
+    """Yield the lines of a command and of those below it; ``known``: the arguments that earlier lines explain."""
     own = [a for a in parser._actions if a.dest not in EVERYWHERE]
     groups = [a for a in own if isinstance(a, argparse._SubParsersAction)]
     for group in groups:
         texts = {choice.dest: choice.help or "" for choice in group._choices_actions}
         for name, verb in group.choices.items():
-            yield from _command(verb, texts[name])
+            yield from _command(verb, known, texts[name])
     if not groups:
         yield _item(f"- `{parser.prog}`: {text}.")
-        for action in own:
-            yield _item(f"- {_usage(action)}: {_help(action)}.", "  ")
+        said = {_usage(action): _help(action) for action in own}
+        again = [usage for usage in said if known.get(usage) == said[usage]]
+        yield from (_item(f"- {usage}: {said[usage]}.", "  ") for usage in said if usage not in again)
+        if again:
+            yield _item(f"- {', '.join(again)}: as above.", "  ")
+        known |= said
 
 
 def _usage(action: argparse.Action) -> str:

@@ -20,7 +20,7 @@ class Fault:
     name : str
         For plans, histories and the command line.
     what : str
-        What it is, in a few words, for docs/faults.md.
+        What it is, in a few words, for docs/lab/faults.md.
     at : int
         The process that waits at the step's point of the protocol; 0: none. A fault that strikes one of several
         strikes this one.
