@@ -98,7 +98,6 @@ def test_spark_s_java_client_gets_its_token_with_the_same_options(
     (tmp_path / "LogIn.java").write_text(JAVA)
     settings = tmp_path / "client.properties"
     settings.write_text(properties(broker.connection(ENDPOINT, endpoint).spark()))
-    endpoint.signature = "c2ln"  # Java's client wants one, and leaves it to the brokers to check it
     jars = os.pathsep.join([*connector_jars(), str(Path(pyspark.__file__).parent / "jars" / "*")])
     command = [java, "-cp", jars, str(tmp_path / "LogIn.java"), str(settings)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)

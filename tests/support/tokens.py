@@ -1,15 +1,20 @@
-"""Logging in with tokens: a broker that takes unsecured JSON web tokens, an endpoint and a function that give them."""
+"""Logging in with tokens: a broker that takes signed JSON web tokens, an endpoint and a function that give them."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import threading
 import time
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from exactly_once.kafka.connection import Connection
 from exactly_once.local.embedded_broker import HOST, EmbeddedBroker, _free_port
@@ -28,15 +33,29 @@ LIFE_S = 3600.0
 given: list[str] = []
 
 
+@cache
+def _key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def _base64(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
+
+
 def token(life_s: float | None = None) -> tuple[str, float]:
-    """An unsigned token of :data:`USER`, and when it expires."""
+    """Return a token of :data:`USER`, and when it expires."""
     now = time.time()
     expires_at = now + (LIFE_S if life_s is None else life_s)
-    claims = {"sub": USER, "iat": now, "exp": expires_at}
-    parts = (
-        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
-    )
-    return f"{'.'.join(parts)}.", expires_at
+    claims = {"sub": USER, "scope": "kafka", "iat": int(now), "exp": expires_at}
+    signed = ".".join(_base64(json.dumps(part).encode()) for part in ({"alg": "RS256", "kid": "tests"}, claims))
+    return f"{signed}.{_base64(_key().sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}", expires_at
+
+
+def public_keys() -> str:
+    """Return the JSON web key set by which a broker checks the tokens."""
+    numbers = _key().public_key().public_numbers()
+    n, e = (_base64(x.to_bytes((x.bit_length() + 7) // 8)) for x in (numbers.n, numbers.e))
+    return json.dumps({"keys": [{"kty": "RSA", "use": "sig", "alg": "RS256", "kid": "tests", "n": n, "e": e}]})
 
 
 def give() -> tuple[str, float]:
@@ -52,7 +71,6 @@ class TokenEndpoint:
     def __init__(self) -> None:
         self.asked: list[dict[str, list[str]]] = []
         self.status = 200
-        self.signature = ""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -61,7 +79,7 @@ class TokenEndpoint:
                 known = base64.b64encode(f"{USER}:{SECRET}".encode()).decode()
                 status = outer.status if self.headers["Authorization"] == f"Basic {known}" else 401
                 value, _ = token()
-                answer = {"access_token": value + outer.signature, "token_type": "Bearer", "expires_in": int(LIFE_S)}
+                answer = {"access_token": value, "token_type": "Bearer", "expires_in": int(LIFE_S)}
                 body = json.dumps(answer if status == 200 else {"error": "invalid_client"}).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
@@ -85,11 +103,24 @@ class TokenEndpoint:
 
 
 class TokenBroker(EmbeddedBroker):
-    """One node with two doors: the plain one, and one for tokens that nobody has signed."""
+    """One node with two listeners: the plain one, and one for tokens."""
 
     def __init__(self, data_dir: Path):
         super().__init__(data_dir)
         self._door = _free_port(set())
+        self._keys = data_dir.parent / f"{data_dir.name}-keys.json"
+
+    def start(self) -> Self:
+        """Start it; the broker reads the keys from a file, which its JVM has to allow."""
+        self._keys.write_text(public_keys())
+        before = os.environ.get("JDK_JAVA_OPTIONS", "")
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._keys.as_uri()}"
+        os.environ["JDK_JAVA_OPTIONS"] = f"{before} {allowed}"
+        try:
+            super().start()
+        finally:
+            os.environ["JDK_JAVA_OPTIONS"] = before
+        return self
 
     def connection(self, source: str, endpoint: TokenEndpoint, secret: str = SECRET) -> Connection:
         """The options of a client that gets its tokens from ``source``."""
@@ -114,7 +145,11 @@ class TokenBroker(EmbeddedBroker):
             "listeners": f"{settings['listeners']},TOKENS://{HOST}:{self._door}",
             "listener.security.protocol.map": f"{settings['listener.security.protocol.map']},TOKENS:SASL_PLAINTEXT",
             "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
-            "listener.name.tokens.oauthbearer.sasl.jaas.config": f'{login} required unsecuredLoginStringClaim_sub="b";',
+            "listener.name.tokens.oauthbearer.sasl.jaas.config": f"{login} required;",
+            "listener.name.tokens.oauthbearer.sasl.server.callback.handler.class": (
+                "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+            ),
+            "listener.name.tokens.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self._keys.as_uri(),
             # connections log in again before their token ends (KIP-368)
             "listener.name.tokens.oauthbearer.connections.max.reauth.ms": "3600000",
         }
