@@ -64,10 +64,6 @@ class Bench:
         if sink == SPARKS:
             return writer.format("kafka")
         writer = writer.format("kafka_exactly_once").option("sink.id", f"bench-{run}")
-        import os
-
-        if sink == OURS and os.environ.get("EO_LINGER"):
-            writer = writer.option("kafka.linger.ms", os.environ["EO_LINGER"])
         return writer.option("sink.guarantee", "at_least_once" if sink == AT_LEAST_ONCE else "exactly_once")
 
 
