@@ -12,17 +12,19 @@ import java.util.function.Supplier;
  * <p>A part without rows has no transaction. Its producer goes back as it is.
  */
 final class Opening {
-    /** Sinks whose last part in this executor had no rows: the next one may have none either, and its producer can wait for a row. */
-    private static final Set<String> EMPTY = ConcurrentHashMap.newKeySet();
+    /** Parts of sinks that had rows in their last batch here. Of any other part the producer waits for a row: there may be none. */
+    private static final Set<String> HAD_ROWS = ConcurrentHashMap.newKeySet();
 
+    private final String part;
     private final CompletableFuture<Integer> partitions;
     private final CompletableFuture<TransactionalProducer> producer;
     private boolean taken;
 
-    /** Begins, for a part of {@code ticket} whose transactional id is {@code name}. */
-    Opening(Ticket ticket, String name) {
+    /** Begins, for part {@code number} of {@code ticket}, whose transactional id is {@code name}. */
+    Opening(Ticket ticket, int number, String name) {
+        part = ticket.sink() + ":" + number;
         partitions = beside(() -> asked(ticket));
-        producer = ticket.isTransactional() && !EMPTY.contains(ticket.sink())
+        producer = ticket.isTransactional() && HAD_ROWS.contains(part)
                 ? partitions.thenApply(count -> opened(ticket, name, count))
                 : null;
     }
@@ -41,9 +43,9 @@ final class Opening {
     }
 
     /** Ends with its part: a producer that nobody took goes back when it is there. */
-    void end(Ticket ticket, boolean empty) {
-        if (empty) EMPTY.add(ticket.sink());
-        else EMPTY.remove(ticket.sink());
+    void end(boolean empty) {
+        if (empty) HAD_ROWS.remove(part);
+        else HAD_ROWS.add(part);
         if (producer != null && !taken) producer.thenAccept(Producers::leave);
     }
 

@@ -104,7 +104,9 @@ final class PartWriter implements DataWriter<InternalRow> {
         name = ticket.isTransactional()
                 ? ticket.ids() + partition + ":" + task.attemptNumber() + "." + task.taskAttemptId() % VARIANTS
                 : "sink '" + ticket.sink() + "', part " + partition;
-        opening = ticket.plan() == Ticket.Plan.DRAIN || rows.option() == null ? null : new Opening(ticket, name);
+        opening = ticket.plan() == Ticket.Plan.DRAIN || rows.option() == null
+                ? null
+                : new Opening(ticket, partition, name);
     }
 
     @Override
@@ -348,6 +350,6 @@ final class PartWriter implements DataWriter<InternalRow> {
 
     @Override
     public void close() {
-        if (opening != null) opening.end(ticket, producer == null);
+        if (opening != null) opening.end(producer == null);
     }
 }

@@ -183,7 +183,7 @@ def test_what_an_attempt_left_that_counts_as_the_first_one_is_swept_with_its_bat
     second = stream.plan(1)
     stream.begin(second, part=0, attempt="0.1")  # the stage's first run; its executor is gone
     stream.commit(second, stream.part(second, part=0, attempt="0.2"))
-    assert stream.open_parts() == 0
+    until("the sweep beside the mark", lambda: stream.open_parts() == 0, 10)
     assert stream.visible() == ["b0-p0", "b1-p0"]
 
 
