@@ -240,7 +240,7 @@ class Coordinator:
 
 
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
-    """The decision that ``parts`` ask for; its times are filled in when it is made."""
+    """Return the decision that ``parts`` ask for; its times are filled in when it is made."""
     return Decision(
         state.query_id,
         parts[0].batch_id,

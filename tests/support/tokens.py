@@ -29,7 +29,7 @@ given: list[str] = []
 
 
 def token(life_s: float | None = None) -> tuple[str, float]:
-    """An unsigned token of :data:`USER`, and when it expires."""
+    """Return an unsigned token of :data:`USER`, and when it expires."""
     now = time.time()
     expires_at = now + (LIFE_S if life_s is None else life_s)
     claims = {"sub": USER, "iat": now, "exp": expires_at}
@@ -40,7 +40,7 @@ def token(life_s: float | None = None) -> tuple[str, float]:
 
 
 def give() -> tuple[str, float]:
-    """What the option names as a provider."""
+    """Return what the option names as a provider."""
     made = token()
     given.append(made[0])
     return made
@@ -92,7 +92,7 @@ class TokenBroker(EmbeddedBroker):
         self._door = _free_port(set())
 
     def connection(self, source: str, endpoint: TokenEndpoint, secret: str = SECRET) -> Connection:
-        """The options of a client that gets its tokens from ``source``."""
+        """Return the options of a client that gets its tokens from ``source``."""
         found = {"provider": f"{__name__}:give"}
         options = {f"kafka.sasl.oauthbearer.token.{k}": v for k, v in found.items()}
         if source == ENDPOINT:
