@@ -70,6 +70,6 @@ def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start")
 
 
 def _said(title: str, rates: Mapping[str, Mapping[str, float]]) -> str:
-    """What those hear who do not see it."""
+    """Return what those hear who do not see it."""
     each = (f"{w}: " + ", ".join(f"{s} {rate:,.0f}" for s, rate in by.items()) + "." for w, by in rates.items())
     return f"{title}. {' '.join(each)}"

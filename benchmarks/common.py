@@ -41,7 +41,9 @@ class Bench:
     folder: Path
 
     def topic(self, name: str, partitions: int) -> str:
-        """A fresh topic, whose partitions all have a leader that knows it: a busy broker makes a thousand in seconds.
+        """Return a fresh topic, whose partitions all have a leader that knows it.
+
+        A busy broker makes a thousand in seconds.
 
         The Java producer has several batches of a partition on their way. If a leader that is just beginning takes the
         second and not the first, the first is refused as out of order until the producer gives up.
@@ -88,7 +90,7 @@ def ratio(ours: Iterable[float], theirs: Iterable[float]) -> str:
 
 
 def median(values: Iterable[float]) -> float:
-    """The median."""
+    """Return the median."""
     return statistics.median(list(values))
 
 

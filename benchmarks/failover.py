@@ -56,22 +56,22 @@ class Run:
 
     @property
     def detection(self) -> float:
-        """From the kill to the request for a recovery."""
+        """The time from the kill to the request for a recovery."""
         return self.reported + self.noticed
 
     @property
     def recovery(self) -> float:
-        """From that request to the recovery's success."""
+        """The time from that request to the recovery's success."""
         return self.queued + self.recovered
 
     @property
     def start(self) -> float:
-        """From there to the first new decision."""
+        """The time from the recovery's success to the first new decision."""
         return self.wanted + self.launched + self.streamed
 
     @property
     def total(self) -> float:
-        """From the kill to the first new decision."""
+        """The time from the kill to the first new decision."""
         return self.detection + self.recovery + self.start
 
 
@@ -121,5 +121,5 @@ def _round(story: Any, dagster: Any) -> Run:
 
 
 def _newest(story: Any) -> Any:
-    """The newest decision."""
+    """Return the newest decision."""
     return max(read_log(story.site.connection, SINK_ID).decisions, key=lambda d: d.token)

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
-    """By sink, the seconds of each round."""
+    """Return, by sink, the seconds of each round."""
     found: dict[str, list[float]] = {sink: [] for sink in SINKS}
     with EmbeddedBroker(folder / "broker") as broker:
         connection = Connection.from_options({"kafka.bootstrap.servers": broker.bootstrap_servers})

@@ -102,7 +102,7 @@ class Cluster:
             self.cancel()
 
     def jobs(self) -> list[str]:
-        """The states of its jobs, whatever they are; raises OSError when the JobManager does not answer."""
+        """Return the states of its jobs, whatever they are; raises OSError when the JobManager does not answer."""
         return [job["status"] for job in json.loads(self._ask("GET", "/jobs"))["jobs"]]
 
     def cancel(self) -> None:

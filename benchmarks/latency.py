@@ -149,11 +149,11 @@ class Stream(Generic[Q]):
         return self.results.get()
 
     def visible(self) -> int:
-        """The number of offsets that a read_committed reader can see."""
+        """Return the number of offsets that a read_committed reader can see."""
         return sum(self.offsets(self.out).values())
 
     def offsets(self, topic: str) -> dict[int, int]:
-        """The last stable offset of each partition."""
+        """Return the last stable offset of each partition."""
         query = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
         found = self.admin.list_offsets(query, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=30)
         return {tp.partition: future.result().offset for tp, future in found.items()}

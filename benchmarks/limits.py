@@ -1,4 +1,4 @@
-"""What one driver holds: streams, output partitions, or transactional ids are raised until something breaks."""
+"""Find the limits of one driver: raise streams, output partitions, or transactional ids until something breaks."""
 
 from __future__ import annotations
 

@@ -51,13 +51,15 @@ class Steady:
 
 
 def end_of(samples: Sequence[Sample]) -> Sample | None:
-    """The first look that saw the whole output; None without output."""
+    """Return the first look that saw the whole output; None without output."""
     most = samples[-1].visible
     return next(s for s in samples if s.visible == most) if most else None
 
 
 def steady(samples: Sequence[Sample]) -> Steady | None:
-    """From the look that first saw at least :data:`STARTED` of the output to the one that first saw all of it.
+    """Return the steady stretch of a run.
+
+    It goes from the look that first saw at least :data:`STARTED` of the output to the one that first saw all of it.
 
     None when it became visible in one step.
     """
@@ -76,7 +78,7 @@ def spent(begin: Sample, end: Sample) -> dict[str, float]:
 
 
 def spark_group(words: Sequence[str]) -> str | None:
-    """Of a process that this one started, by its command line."""
+    """Return the group of a process that this one started, by its command line."""
     if words and "java" in words[0]:
         return JVM
     return WORKERS if "pyspark.daemon" in words else None
@@ -131,7 +133,7 @@ class Monitor:
             self.samples.append(self._look())
 
     def peak_mib(self) -> dict[str, float]:
-        """The largest resident memory of each group; pages that its processes share count for each."""
+        """Return the largest resident memory of each group; pages that its processes share count for each."""
         groups = {group for s in self.samples for group in s.rss_mib}
         return {g: round(max(s.rss_mib.get(g, 0.0) for s in self.samples), 1) for g in sorted(groups)}
 

@@ -1,4 +1,6 @@
-"""How fast a verification by origin reads, and in how much memory: ``python -m benchmarks.origins --records 20000000``.
+"""Measure how fast a verification by origin reads, and in how much memory.
+
+``python -m benchmarks.origins --records 20000000``
 
 The input's records are empty; those of the output have a key, 20 bytes and their origin in a header, in the order in
 which a stream of micro-batches writes them.

@@ -32,7 +32,7 @@ class Stopwatch:
         return {**each, "all": round(sum(each.values()), 3)}
 
     def _look(self) -> dict[tuple[int, float], tuple[str, float]]:
-        """By process, its group and its processor time so far."""
+        """Return, by process, its group and its processor time so far."""
         found: dict[tuple[int, float], tuple[str, float]] = {}
         mine = {p.pid for p in psutil.Process(os.getpid()).children(recursive=True)}
         for p in psutil.process_iter(["cmdline", "create_time", "cpu_times"]):

@@ -195,7 +195,7 @@ def _rounds(lines: Sequence[Line]) -> int:
 
 
 def _memory(some: Sequence[Line]) -> str:
-    """The median peak of each group of processes, and the sum, without the broker's, which all share."""
+    """Return the median peak of each group of processes, and the sum, without the broker's, which all share."""
     groups = [g for g in some[0]["peak_mib"] if g != "broker"]
     each = {g: statistics.median(line["peak_mib"].get(g, 0.0) for line in some) for g in groups}
     return f"{sum(each.values()):,.0f} ({', '.join(f'{g} {mib:,.0f}' for g, mib in each.items())})"

@@ -50,7 +50,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What every line of one run of the benchmark shares."""
+    """The conditions that every line of one run of the benchmark shares."""
 
     machine: str
     cores: int

@@ -38,7 +38,7 @@ TORN_SECONDS = 25.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What the flags ask for. ``seconds`` and ``warm_up_s`` are those of one run under load."""
+    """The plan that the flags ask for. ``seconds`` and ``warm_up_s`` are those of one run under load."""
 
     systems: Sequence[str]
     workloads: Sequence[str]
@@ -48,7 +48,7 @@ class Plan:
     warm_up_s: float
 
     def conditions(self) -> Conditions:
-        """The conditions of every line."""
+        """Return the conditions of every line."""
         with_flink = any(name in FLINKS for name in self.systems)
         return conditions(
             flink_files.FLINK if with_flink else None,
@@ -65,18 +65,18 @@ def throughput(bench: Bench, plan: Plan, lines: Lines) -> None:
 
 
 def sizes(bench: Bench, plan: Plan, lines: Lines) -> None:
-    """The sinks of Spark by size of the record."""
+    """Run the sinks of Spark by size of the record."""
     _keep(compare.by_size(bench, _spark(bench, plan), SIZES, plan.records, TOTAL_BYTES, plan.rounds), lines)
 
 
 def partitions(bench: Bench, plan: Plan, lines: Lines) -> None:
-    """The sinks of Spark by number of output partitions."""
+    """Run the sinks of Spark by number of output partitions."""
     runs = compare.by_partitions(bench, _spark(bench, plan), PARTITION_COUNTS, plan.records, plan.rounds)
     _keep(runs, lines)
 
 
 def latencies(bench: Bench, plan: Plan, lines: Lines) -> None:
-    """The sinks of Spark at shares of the highest rate; one round, as a run is long."""
+    """Run the sinks of Spark at shares of the highest rate; one round, as a run is long."""
     for measured in load.measure(bench, plan.seconds, plan.warm_up_s, 1):
         lines.add(measured)
         if isinstance(measured, load.Maximum):
@@ -102,7 +102,7 @@ def intervals(bench: Bench, plan: Plan, lines: Lines) -> None:
 
 
 def visibility(bench: Bench, plan: Plan, lines: Lines) -> None:
-    """How long a part of a batch is visible."""
+    """Measure how long a part of a batch is visible."""
     for number in range(1, plan.rounds + 1):
         for sink in torn.SINKS:
             measured = torn.torn(bench, sink, TORN_RATE, TORN_SECONDS, number)

@@ -1,4 +1,4 @@
-"""What is compared: each system runs one job from an input topic to an output topic, to its end."""
+"""The systems that are compared: each runs one job from an input topic to an output topic, to its end."""
 
 from __future__ import annotations
 

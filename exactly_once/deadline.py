@@ -20,7 +20,7 @@ class Deadline:
 
     @property
     def over(self) -> bool:
-        """Whether the budget is spent."""
+        """True when the budget is spent."""
         return self.left <= 0
 
     def tries(self, first_pause_s: float = 0.02, longest_pause_s: float = 0.5) -> Iterator[int]:

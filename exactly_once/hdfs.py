@@ -77,7 +77,7 @@ def _native() -> Callable[..., Any] | None:
         return None
 
     class Dated(HdfsFileSystem):
-        """With the time of a file where pyarrow looks for it."""
+        """A file, with its time where pyarrow reads it."""
 
         def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
             return _dated(super().info(path, **kwargs))

@@ -112,7 +112,7 @@ _OTHER_WORDS = {"id": "sink.id", "topics": "topic", "checkpoint": "checkpointloc
 
 
 class Guarantee(Enum):
-    """How often a row is in the output, whatever fails."""
+    """The number of times that a row is in the output, whatever fails."""
 
     EXACTLY_ONCE = "exactly_once"
     """Once: two-phase commit."""

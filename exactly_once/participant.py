@@ -160,7 +160,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an output shows of one part to its readers now.
+    """The state of one part as an output's readers see it now.
 
     Attributes
     ----------

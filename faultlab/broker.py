@@ -130,7 +130,7 @@ class LabBroker(EmbeddedBroker):
 
     @property
     def nodes(self) -> int:
-        """How many nodes the cluster was made with."""
+        """The number of nodes with which the cluster was made."""
         return len(self._nodes)
 
     def launch(self, node: int) -> None:
@@ -141,7 +141,7 @@ class LabBroker(EmbeddedBroker):
             self._nodes[node].launch(self._lock.fileno())
 
     def lose(self, node: int) -> None:
-        """kill -9 a node, for good."""
+        """Kill a node with ``kill -9``, for good."""
         self.lost.add(node)
         self.kill(node)
 

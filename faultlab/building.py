@@ -49,7 +49,7 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
 
 
 class _Site(NamedTuple):
-    """What a stream runs beside; ``stack`` ends what is started."""
+    """The servers that a stream runs beside; ``stack`` ends what is started."""
 
     stack: ExitStack
     settings: Settings
@@ -66,7 +66,7 @@ class _Site(NamedTuple):
 
     @property
     def options(self) -> dict[str, str]:
-        """Of the sink."""
+        """The options of the sink."""
         options = {"sink.guarantee": self.settings.guarantee}
         if self.settings.guarantee == Guarantee.EXACTLY_ONCE.value:
             options["kafka.transaction.timeout.ms"] = str(self.settings.timeout_ms)
@@ -115,7 +115,7 @@ def _in_a_driver(site: _Site) -> Lab:
 
 
 def checkpoint_of(lab: Lab) -> str:
-    """Where the checkpoint of a round's stream is."""
+    """Return where the checkpoint of a round's stream is."""
     return str(lab.system.checkpoint)  # type: ignore[attr-defined]  # of a sink of ours, as each round has
 
 
@@ -128,7 +128,7 @@ def _machine(settings: Settings, folder: Path) -> Machine:
 
 
 def _environment(settings: Settings, machine: Machine | None) -> dict[str, str]:
-    """For the driver's processes. With state, their local folder is on the machine's disk too."""
+    """Return the environment of the driver's processes. With state, their local folder is on the machine's disk too."""
     if machine is None:
         return {}
     local = {"SPARK_LOCAL_DIRS": str(machine.disk / "local")} if settings.state and machine.disk else {}

@@ -82,8 +82,9 @@ def check(
 
 
 def disagreements(verdict: Verdict, report: Report, outputs: int = 1) -> list[str]:
-    """What the two should have found alike and did not, where each of so many ``outputs`` has all records. Findings of
-    the checker alone are none: it looks at more.
+    """Return what the two should have found alike and did not, where each of so many ``outputs`` has all records.
+
+    Findings of the checker alone are none: it looks at more.
     """
     found = {name for name in SAME if verdict.anomalies[name]}
     if report.by_origin:
@@ -103,12 +104,12 @@ def disagreements(verdict: Verdict, report: Report, outputs: int = 1) -> list[st
 
 
 def proves_all(report: Report) -> bool:
-    """Whether the commit log proved every batch of the stream, from the first one."""
+    """Return whether the commit log proved every batch of the stream, from the first one."""
     return bool(report.first_batch) and report.first_batch == batch_name("", 0) and not report.unproven
 
 
 def sentence(report: Report | None) -> str:
-    """What the checker read, for a round's summary."""
+    """Return what the checker read, for a round's summary."""
     if report is None:
         return "verify did not end"
     log = f"{report.batches} batches with {report.records} records by the commit log"

@@ -27,26 +27,29 @@ class CheckpointFiles:
         self._files, self._root = file_system(str(location))
 
     def batches(self, log: str) -> list[int]:
-        """The numbers of the files in ``offsets`` or ``commits``, in order."""
+        """Return the numbers of the files in ``offsets`` or ``commits``, in order."""
         found = self._files.get_file_info(pafs.FileSelector(self._path(log), allow_not_found=True))
         return sorted(int(f.base_name) for f in found if f.base_name.isdigit())
 
     def state(self, version: int) -> list[str]:
-        """The files that hold one version of the state, of all partitions, in order; batch N writes version N + 1."""
+        """Return the files that hold one version of the state, of all partitions, in order.
+
+        Batch N writes version N + 1.
+        """
         named = ((name, _STATE.fullmatch(name)) for name in self.names())
         return [name for name, match in named if match is not None and int(match[1]) == version]
 
     def names(self) -> list[str]:
-        """Of all files; empty without a checkpoint."""
+        """Return the names of all files; empty without a checkpoint."""
         found = self._files.get_file_info(pafs.FileSelector(self._root, allow_not_found=True, recursive=True))
         return sorted(f.path.partition(f"{self._root}/")[2] for f in found if f.type == pafs.FileType.File)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether there is such a file."""
         return bool(self._files.get_file_info(self._path(name)).type == pafs.FileType.File)
 
     def read(self, name: str) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
         with self._files.open_input_stream(self._path(name)) as stream:
             return bytes(stream.read())
 

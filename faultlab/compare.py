@@ -80,7 +80,10 @@ class SparksOwn(SparkSystem):
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a comparison: the seed, seconds of faults, the time-out of transactions, and the faults to draw from."""
+    """The settings of a comparison.
+
+    The seed, seconds of faults, the time-out of transactions, and the faults to draw from.
+    """
 
     seed: int
     seconds: float

@@ -35,7 +35,7 @@ STATE_PARTITIONS = 2
 
 @dataclass(frozen=True)
 class LabStream:
-    """What a round says of its stream.
+    """A round's description of its stream.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class LabStream:
     participants: Sequence[Mapping[str, Any]] = ()
 
     def as_variable(self) -> dict[str, str]:
-        """For the environment of the code server."""
+        """Return the variable for the environment of the code server."""
         return {VARIABLE: json.dumps(asdict(self))}
 
     @property
@@ -72,7 +72,7 @@ class LabStream:
         return str(Path(self.folder) / "checkpoints")
 
     def declared(self) -> Stream:
-        """The declaration."""
+        """Return the declaration."""
 
         @exactly_once_stream(
             name=NAME,
@@ -97,7 +97,7 @@ class LabStream:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """The stream of the round, with everything that operates it."""
+    """Return the stream of the round, with everything that operates it."""
     stream = LabStream(**json.loads(os.environ[VARIABLE]))
     resources = exactly_once_resources(work_dir=str(Path(stream.folder) / "spark"), checkpoints=stream.checkpoints)
     return exactly_once_definitions(stream.declared(), resources=resources)

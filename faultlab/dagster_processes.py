@@ -96,7 +96,7 @@ class Dagster:
         return self._daemon.pid if self._daemon is not None and self._daemon.poll() is None else None
 
     def kill_daemon(self) -> None:
-        """kill -9."""
+        """Kill the daemon with ``kill -9``."""
         if self._daemon is not None:
             processes.kill_session(self._daemon.pid)
             self._daemon.wait()
@@ -112,7 +112,10 @@ class Dagster:
             processes.continue_session(self._daemon.pid)
 
     def kill_code_server(self, runs_too: bool) -> None:
-        """kill -9 of its own processes, and of all runs in it at the same moment, as with a container, or of none."""
+        """Kill its own processes with ``kill -9``.
+
+        Also all runs in it at the same moment, as with a container, or none of them.
+        """
         if self._code is None:
             return
         session = self._code.pid
@@ -125,7 +128,7 @@ class Dagster:
         self._code.wait()
 
     def stop(self) -> None:
-        """kill -9 of everything; what the instance says stays readable."""
+        """Kill everything with ``kill -9``; the instance's records stay readable."""
         self.kill_daemon()
         for session in self._sessions:
             processes.kill_session(session)
@@ -146,7 +149,7 @@ class Dagster:
         return {pid for pid in all_of_them if not _is_server(pid)}
 
     def families(self) -> set[int]:
-        """The processes of runs that have a JVM: the run's own process, the JVM, and all below it."""
+        """Return the processes of runs that have a JVM: the run's own process, the JVM, and all below it."""
         mine, found = self.of_runs(), set[int]()
         for jvm in (pid for pid in mine if is_driver(pid)):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -170,7 +173,7 @@ class Dagster:
 
 
 def is_driver(pid: int) -> bool:
-    """Whether a process is the JVM of a driver."""
+    """Return whether a process is the JVM of a driver."""
     return "SparkSubmit" in processes.command_of(pid)
 
 

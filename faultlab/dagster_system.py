@@ -131,7 +131,7 @@ class DagsterSystem(Points):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """As :attr:`faultlab.system.System.roles`."""
+        """The roles, as :attr:`faultlab.system.System.roles` has them."""
         return ("run", "driver", *(("worker",) if self.participants else ()))
 
     # -- what is left of an operator -----------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class DagsterSystem(Points):
     # -- for faults ----------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """kill -9 of the run's process, its JVM and all below it, at one moment."""
+        """Kill the run's process, its JVM and all below it with ``kill -9``, at one moment."""
         send(self._stopped(), signal.SIGKILL)
 
     def pause(self) -> None:

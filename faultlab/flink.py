@@ -69,8 +69,9 @@ class FlinkSystem:
     # -- an operator's hands -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """As :meth:`faultlab.system.System.start`: a lost TaskManager is replaced, and Flink restarts its job itself; a
-        lost JobManager takes the job with it.
+        """Start the system, as :meth:`faultlab.system.System.start` does.
+
+        A lost TaskManager is replaced, and Flink restarts its job itself; a lost JobManager takes the job with it.
         """
         try:
             if not self._runs(MANAGER):
@@ -118,8 +119,10 @@ class FlinkSystem:
         raise NotImplementedError("nothing was deserted")
 
     def drain(self, timeout_s: float) -> None:
-        """As :meth:`faultlab.system.System.drain`. A job that reads Kafka does not end: it is cancelled when each
-        record of the input is visible, or when nothing more comes.
+        """Drain the system, as :meth:`faultlab.system.System.drain` does.
+
+        A job that reads Kafka does not end: it is cancelled when each record of the input is visible, or when nothing
+        more comes.
         """
         end = time.monotonic() + timeout_s
         if self.ended() is not None:
@@ -149,7 +152,7 @@ class FlinkSystem:
     # -- for faults --------------------------------------------------------------------------------------------------
 
     def pids(self, role: str) -> list[int]:
-        """The JobManager is the "driver", the TaskManager the "worker"."""
+        """Return the processes of a role: the JobManager is the "driver", the TaskManager the "worker"."""
         name = {"driver": MANAGER, "worker": WORKER}.get(role)
         return [self._processes[name].pid] if name is not None and self._runs(name) else []
 
@@ -205,13 +208,16 @@ class FlinkSystem:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint of any job in Flink's folder of checkpoints."""
+    """Return the newest complete checkpoint of any job in Flink's folder of checkpoints."""
     complete = [metadata for metadata in folder.glob("*/chk-*/_metadata") if metadata.stat().st_size]
     return max(complete, key=lambda m: m.stat().st_mtime).parent if complete else None
 
 
 def statements(source: str, out: str, servers: str, run: str, timeout_ms: int, checkpoint: Path | None) -> str:
-    """The SQL client's file: a job that writes what :data:`faultlab.workload.SELECT` does, from ``checkpoint`` on."""
+    """Return the SQL client's file.
+
+    Its job writes what :data:`faultlab.workload.SELECT` does, from ``checkpoint`` on.
+    """
     shared = {
         "connector": "kafka",
         "properties.bootstrap.servers": servers,
@@ -254,7 +260,7 @@ def _options(values: dict[str, str]) -> str:
 
 
 def _killed(processes: Collection[subprocess.Popen[bytes]]) -> None:
-    """kill -9 of all, then of their guards."""
+    """Kill all with ``kill -9``, then their guards."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What happened in a run: one line for each event, printed and kept."""
+"""The events of a run: one line for each, printed and kept."""
 
 from __future__ import annotations
 

@@ -23,8 +23,9 @@ SETTLE_S = 20.0
 
 @dataclass
 class Verdict:
-    """What was found in ``read`` records of the output, where ``records`` were due. ``anomalies`` counts by name;
-    ``examples`` names some of the records.
+    """The findings in ``read`` records of the output, where ``records`` were due.
+
+    ``anomalies`` counts by name; ``examples`` names some of the records.
     """
 
     records: int
@@ -35,7 +36,7 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """Without any anomaly."""
+        """True without any anomaly."""
         return not self.anomalies
 
     def add(self, anomaly: str, found: Sequence[object]) -> None:
@@ -112,7 +113,7 @@ def settle(connection: Connection, topic: str, sink_id: str | None) -> None:
 
 
 def _reordered(found: Sequence[Row], expected: Sequence[Row]) -> list[str]:
-    """The keys whose records come in another order than they should: of each record, the first appearance."""
+    """Return the keys whose records come in another order than they should: of each record, the first appearance."""
     place = {row: n for n, row in enumerate(expected)}
     last: dict[str | None, int] = {}
     wrong: dict[str | None, str] = {}
@@ -126,7 +127,7 @@ def _reordered(found: Sequence[Row], expected: Sequence[Row]) -> list[str]:
 
 
 def split_keys(read: Sequence[Message]) -> list[str]:
-    """The keys whose records are on more than one partition."""
+    """Return the keys whose records are on more than one partition."""
     partitions: Mapping[str | None, set[int]] = defaultdict(set)
     for m in read:
         partitions[m.key].add(m.partition)

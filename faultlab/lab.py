@@ -46,7 +46,7 @@ LOOK_S = 0.05
 
 
 class Lab:
-    """What faults are done to.
+    """The system, its machines and its brokers: everything that a fault can strike.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class Lab:
         return verdict
 
     def _await_output(self) -> None:
-        """Until something is in the output: before that, there is little that a fault could strike."""
+        """Wait until something is in the output: before that, there is little that a fault could strike."""
         topic = self.system.topic
         with Admin(self.workload.connection, FIRST_S) as admin:
             until("the first output", lambda: any(m.high for m in admin.watermarks(topic).values()), FIRST_S)
@@ -239,7 +239,7 @@ class Operator:
         self._thread.start()
 
     def await_running(self, timeout_s: float = 120.0) -> None:
-        """Until the system runs for the first time."""
+        """Wait until the system runs for the first time."""
         if not self._running.wait(timeout_s):
             raise Stopped(f"the system did not start within {timeout_s:g} s: {self._failed or ''}")
 

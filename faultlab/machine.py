@@ -111,7 +111,7 @@ class Machine:
 
 @cache
 def shim() -> Path | None:
-    """The library, compiled into the cache folder; None without a C compiler, and where it is not Linux."""
+    """Return the library, compiled into the cache folder; None without a C compiler, and where it is not Linux."""
     compiler = shutil.which("cc")
     if compiler is None or os.uname().sysname != "Linux":
         return None

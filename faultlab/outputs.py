@@ -48,7 +48,7 @@ class Outputs:
         self.server.close()
 
     def descriptions(self) -> list[dict[str, Any]]:
-        """For :attr:`tests.support.stream.Job.participants`."""
+        """Return :attr:`tests.support.stream.Job.participants`."""
         return [
             {"class": "exactly_once.participants.files:FileParticipant", "name": FILES, "url": str(self.folder)},
             {
@@ -61,7 +61,7 @@ class Outputs:
         ]
 
     def participants(self) -> list[Participant[Any]]:
-        """For :func:`exactly_once.ops.verify.verify`."""
+        """Return the participants that :func:`exactly_once.ops.verify.verify` takes."""
         return [FileParticipant(FILES, str(self.folder)), PostgresParticipant(TABLE, self.server.dsn(), TABLE)]
 
     def judge(self, verdict: Verdict, expected: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Which fault comes when: drawn from a seed, or read from the history of an earlier run."""
+"""The plan of a run's faults: drawn from a seed, or read from the history of an earlier run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Plan:
     steps: tuple[Step, ...]
 
     def random(self, step: Step) -> Random:
-        """The random numbers of one step: the same for the same seed, whatever else happens in the run."""
+        """Return the random numbers of one step: the same for the same seed, whatever else happens in the run."""
         return Random(f"{self.seed}/{step.number}/{step.fault}")
 
 

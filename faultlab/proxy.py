@@ -31,14 +31,14 @@ CLOSE_S = 10.0
 
 
 class Direction(Enum):
-    """Which way bytes go."""
+    """The direction of bytes."""
 
     REQUESTS = "requests"
     ANSWERS = "answers"
 
 
 class Action(Enum):
-    """What happens to a request or an answer.
+    """The treatment of a request or an answer.
 
     HOLD: nothing passes until the rule ends, then it arrives late, as packets that are lost and sent again.
     DELAY: it passes so many seconds later. SWALLOW: it never arrives, nor does what follows on its connection, which is
@@ -56,7 +56,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """What a proxy does until the rule is taken back.
+    """A rule that a proxy follows until it is taken back.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Rule:
     origins: frozenset[int] = frozenset()
 
     def strikes(self, direction: Direction, api: int, connection: int, origin: int = 0) -> bool:
-        """Whether it is about this request, or this answer."""
+        """Return whether it is about this request, or this answer."""
         if direction is not self.direction or (self.apis and api not in self.apis):
             return False
         if self.origins and origin not in self.origins:

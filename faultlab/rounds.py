@@ -24,7 +24,7 @@ OFTEN = [fault.name for fault in faults_of_dagster.DAGSTER] * 2
 
 @dataclass(frozen=True)
 class Round:
-    """What a round was and how it ended.
+    """A round and its result.
 
     Attributes
     ----------
@@ -130,12 +130,12 @@ def check_too(verdict: Verdict, lab: Lab, settings: Settings) -> str:
 
 
 def _by_clocks(lab: Lab) -> frozenset[str]:
-    """What the checker tells by the brokers' clocks, once one of them has jumped."""
+    """Return what the checker tells by the brokers' clocks, once one of them has jumped."""
     return frozenset({f"{BY_CHECKER}precommitted read"} if lab.history.done["clock-broker"] else ())
 
 
 def _by_state(settings: Settings) -> frozenset[str]:
-    """What Spark gives up: it sends the records of one key to several tasks, by their ids."""
+    """Return what Spark gives up: it sends the records of one key to several tasks, by their ids."""
     return frozenset({"key reorder"} if settings.state else ())
 
 

@@ -1,4 +1,4 @@
-"""What a round runs on: drawn for a seed, or given."""
+"""The settings of a round: drawn for a seed, or given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAGSTER = "dagster"
 
 @dataclass(frozen=True)
 class Settings:
-    """What a round runs on.
+    """The settings of a round.
 
     Attributes
     ----------
@@ -65,13 +65,16 @@ class Settings:
 
 
 def under_dagster(drawn: Settings) -> Settings:
-    """The same settings as far as a round under Dagster has them: exactly_once, without a cluster or machines."""
+    """Return the same settings as far as a round under Dagster has them.
+
+    These are exactly_once, without a cluster or machines.
+    """
     kept = replace(drawn, executors=False, machines=False)
     return replace(kept, guarantee=Guarantee.EXACTLY_ONCE.value, operator=DAGSTER)
 
 
 def draw_settings(seed: int) -> Settings:
-    """Settings for a seed: mostly exactly_once on one broker, and all the others too."""
+    """Return settings for a seed: mostly exactly_once on one broker, and all the others too."""
     random = Random(f"settings/{seed}")
     drawn = Settings(
         guarantee=random.choice((*["exactly_once"] * 8, "at_least_once", "none")),

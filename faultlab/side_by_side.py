@@ -102,7 +102,7 @@ def read(path: Path) -> list[Line]:
 
 
 def table(lines: Sequence[Line]) -> str:
-    """A table in Markdown: a column for each system, the sums (of times: the longest) over its runs."""
+    """Return a table in Markdown: a column for each system, the sums (of times: the longest) over its runs."""
     systems = {
         name: [line for line in lines if line.system == name] for name in dict.fromkeys(li.system for li in lines)
     }
@@ -138,15 +138,16 @@ def _sums(systems: Mapping[str, Sequence[Line]], name: str) -> list[str]:
 
 
 def failed_starts(events: Sequence[str]) -> int:
-    """The number of ends before which the stream did not run, by the names of a run's events in their order."""
+    """Return the number of ends before which the stream did not run, by the names of a run's events in their order."""
     turns = ["ended", *(name for name in events if name in ("started", "ended"))]
     return sum(before == after == "ended" for before, after in pairwise(turns))
 
 
 def longest_hold(samples: Sequence[Sample]) -> float:
-    """The longest time in which the last stable offset of a partition stood still below its end, in seconds.
+    """Return the longest time in which the last stable offset of a partition stood still below its end, in seconds.
 
-    From the first look that saw the reader stand at that offset with records behind it, to the look that saw it move.
+    It counts from the first look that saw the reader stand at that offset with records behind it, to the look that saw
+    it move.
     """
     longest, since = 0.0, dict[int, tuple[int, float]]()
     for sample in samples:
@@ -162,11 +163,14 @@ def longest_hold(samples: Sequence[Sample]) -> float:
 
 
 def first_visible(samples: Sequence[Sample], since_s: float) -> float:
-    """The time from ``since_s`` to the first look that saw a visible record, in seconds; 0.0 without one."""
+    """Return the time from ``since_s`` to the first look that saw a visible record, in seconds; 0.0 without one."""
     return round(max(0.0, next((s.at_s - since_s for s in samples if s.visible), 0.0)), 1)
 
 
 def longest_silence(samples: Sequence[Sample]) -> float:
-    """The longest time in which no look saw anything new, in seconds: from the first visible record to the last one."""
+    """Return the longest time in which no look saw anything new, in seconds.
+
+    It counts from the first visible record to the last one.
+    """
     moments = [now.at_s for before, now in pairwise(samples) if now.visible > before.visible]
     return round(max((b - a for a, b in pairwise(moments)), default=0.0), 1)

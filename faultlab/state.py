@@ -43,14 +43,14 @@ def settings_of(store: str) -> dict[str, str]:
 
 
 def first_of_each_id(df: DataFrame) -> DataFrame:
-    """The first record of each id; the id is behind the place in the value (:func:`faultlab.workload.place`)."""
+    """Return the first record of each id; the id is behind the place in the value (:func:`faultlab.workload.place`)."""
     from pyspark.sql import functions as f
 
     return df.withColumn("id", f.substring_index("value", "|", -1)).dropDuplicates(["id"]).drop("id")
 
 
 def firsts(rows: Iterable[Row]) -> list[Row]:
-    """What :func:`first_of_each_id` owes for these rows of the input, which are in the order of their offsets."""
+    """Return what :func:`first_of_each_id` owes for these rows of the input, in the order of their offsets."""
     kept: dict[str, Row] = {}
     for key, value in rows:
         kept.setdefault((value or "").rpartition("|")[2], (key, value))

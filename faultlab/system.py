@@ -1,4 +1,4 @@
-"""What is under test: a stream from the workload's topic to a topic of its own, as processes that can be killed."""
+"""The system under test: a stream from the workload's topic to a topic of its own, as processes that can be killed."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class System(Protocol):
         """
 
     def ended(self) -> str | None:
-        """Why the stream does not run (an error's code, or a short text); None while it runs, or is paused."""
+        """Return why the stream does not run (an error's code, or a short text); None while it runs, or is paused."""
 
     def kill(self) -> None:
-        """kill -9 of everything at one moment. Does nothing when nothing runs."""
+        """Kill everything with ``kill -9`` at one moment. It does nothing when nothing runs."""
 
     def pause(self) -> None:
         """SIGSTOP of everything."""
@@ -99,16 +99,16 @@ class System(Protocol):
         """Leave no process behind."""
 
     def pids(self, role: str) -> list[int]:
-        """The processes of a role, in the order of their ids; empty without it."""
+        """Return the processes of a role, in the order of their ids; empty without it."""
 
     def arm(self, point: str, action: str) -> None:
         """Make the next process that comes to one of :attr:`points` do an action of :mod:`exactly_once.failpoints`."""
 
     def has_reached(self, point: str) -> bool:
-        """Whether one did."""
+        """Return whether one did."""
 
     def process_at(self, point: str) -> int:
-        """Which one did; 0: none."""
+        """Return which one did; 0: none."""
 
     def disarm(self, point: str) -> None:
         """Take the point back, reached or not."""
@@ -182,7 +182,7 @@ class SparkSystem(Points):
         self.line = DriverLine(self._worker_of) if self.cluster is not None else None
 
     def job(self) -> Job:
-        """The query, as data."""
+        """Return the query, as data."""
         options = {
             **self.connection.spark(),
             "sink.id": self.sink_id,
@@ -296,7 +296,7 @@ class SparkSystem(Points):
         return []
 
     def _worker_of(self, port: int) -> int:
-        """The Spark worker whose executor connects from this port; 0: none that runs."""
+        """Return the Spark worker whose executor connects from this port; 0: none that runs."""
         assert self.cluster is not None
         for number, session in self.cluster.workers.items():
             for pid in processes.of_session(session):

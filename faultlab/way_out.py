@@ -1,4 +1,4 @@
-"""What an operator does when a stream that has ended says what to do: the way out of docs/errors.md, by its commands.
+"""Act as an operator when a stream has ended with an error: take the way out of docs/errors.md, by its commands.
 
 A damaged checkpoint is repaired by ``exactly-once checkpoint repair``. Where that refuses, the newest whole copy is put
 back: the one that a fault kept, as the operator of a real one has moved it aside or has a backup.
@@ -37,15 +37,19 @@ COMMAND_S = 90.0
 
 
 def fits(system: System, sink_id: str | None) -> bool:
-    """Whether the checkpoint of a system can be judged by a commit log: that of this project's sink, exactly_once."""
+    """Return whether the checkpoint of a system can be judged by a commit log.
+
+    It can for that of this project's sink, exactly_once.
+    """
     if not isinstance(system, SparkSystem) or system.sink_id != sink_id:
         return False
     return system.options.get("sink.guarantee", Guarantee.EXACTLY_ONCE.value) == Guarantee.EXACTLY_ONCE.value
 
 
 def is_past(system: SparkSystem) -> bool:
-    """Whether the stream has a batch, and one that is newer than the last copy: it has got over the damage for which
-    that one was made.
+    """Return whether the stream has a batch, and one that is newer than the last copy.
+
+    It has then recovered from the damage for which that copy was made.
     """
     now = read_checkpoint(system.checkpoint)
     if now.last_commit is None or not _copy(system).is_dir():

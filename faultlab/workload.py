@@ -35,7 +35,7 @@ ORIGIN_COLUMN = (
 
 
 def place(topic: str, partition: int, offset: int, unique: str) -> str:
-    """The value that :data:`SELECT` gives to a record of the input."""
+    """Return the value that :data:`SELECT` gives to a record of the input."""
     return f"{topic}-{partition}-{offset}|{unique}"
 
 
@@ -122,7 +122,7 @@ class Workload:
             )
 
     def kill_writer(self, writer: Writer) -> None:
-        """kill -9, with whatever transaction it has open."""
+        """Kill a writer with ``kill -9``, with whatever transaction it has open."""
         if writer.process is not None:
             writer.process.kill()
             writer.process.wait()
@@ -155,7 +155,7 @@ class Workload:
         return firsts(rows) if self._repeats else rows
 
     def source(self, connection: Connection, per_batch: int | None = None) -> dict[str, object]:
-        """The input as a source of Spark, for :attr:`tests.support.stream.Job.source`."""
+        """Return the input as a source of Spark, for :attr:`tests.support.stream.Job.source`."""
         limit = {"maxOffsetsPerTrigger": str(per_batch)} if per_batch else {}
         options = {"subscribe": self.topic, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
         return {"format": "kafka", "options": {**connection.spark(), **options, **limit}}

@@ -1,4 +1,4 @@
-"""The command line of `make run`, `cluster` and `ui`: ``python -m platform_assets.cli run | cluster | ui``"""
+"""The command line of `make run`, `cluster` and `ui`: ``python -m platform_assets.cli run | cluster | ui``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom the sensors tell when a stream needs a person: ``EXACTLY_ONCE_WEBHOOK`` is the address of a webhook."""
+"""The notifier for streams that need a person: ``EXACTLY_ONCE_WEBHOOK`` is the address of a webhook."""
 
 import os
 

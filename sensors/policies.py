@@ -1,4 +1,4 @@
-"""When a stream restarts, and what counts as normal: the resources that the sensors read.
+"""The resources that the sensors read: when a stream restarts, and what counts as normal.
 
 ``EXACTLY_ONCE_RESTART_<FIELD>`` and ``EXACTLY_ONCE_WATCH_<FIELD>`` variables win over what stands here.
 """

@@ -1,4 +1,4 @@
-"""What the project depends on: ``make audit`` asks for known vulnerabilities, ``make sbom`` makes a bill of materials.
+"""The project's dependencies: ``make audit`` asks for known vulnerabilities, ``make sbom`` makes a bill of materials.
 
 Both work on what is pinned, ``constraints.txt`` and ``ivy.sha256``, with pip-audit and cyclonedx-bom in an environment
 of their own: what they need is no dependency of the project.
@@ -90,12 +90,12 @@ def sbom(target: Path) -> int:
 
 
 def without_index(package: Mapping[str, Any]) -> dict[str, Any]:
-    """A package without the address of the index that this machine happens to use."""
+    """Return a package without the address of the index that this machine happens to use."""
     return {k: v for k, v in package.items() if k != "externalReferences"}
 
 
 def jars(sums: Mapping[str, str], ivy: Path) -> list[dict[str, Any]]:
-    """The components of jars, given ``connector/name.jar`` -> sha256. Ivy's cache says whose each is."""
+    """Return the components of jars, given ``connector/name.jar`` -> sha256. Ivy's cache says whose each is."""
     homes = {path.name: path for path in ivy.glob("*/*/*/*.jar")}
     found = {}
     for path, digest in sorted(sums.items()):
@@ -116,7 +116,7 @@ def jars(sums: Mapping[str, str], ivy: Path) -> list[dict[str, Any]]:
 
 
 def tool(name: str) -> Path:
-    """A program of the environment of these tools, which the first call makes."""
+    """Return a program of the environment of these tools, which the first call makes."""
     home = PLACE / "dependencies"
     if not (home / "complete").is_file():
         run([sys.executable, "-m", "venv", "--clear", str(home)])
@@ -127,7 +127,7 @@ def tool(name: str) -> Path:
 
 
 def run(command: Sequence[str], given: str | None = None) -> str:
-    """What a command prints; raises with what it says when it fails."""
+    """Return what a command prints; raises with what it says when it fails."""
     ended = subprocess.run(command, input=given, capture_output=True, text=True)
     if ended.returncode:
         raise SystemExit(f"{' '.join(command[:3])} failed:\n{ended.stdout[-1000:]}{ended.stderr[-3000:]}")

@@ -1,4 +1,4 @@
-"""What mkdocs.yml makes the site of: the repository's own files, a page for each error code, and the API reference.
+"""Make the site of the repository's own files, a page for each error code, and the API reference. mkdocs.yml uses it.
 
 A page of the site lies where its file lies in the repository, so that a link between two files works on a git host and
 on the site.
@@ -144,7 +144,10 @@ def _mermaid() -> bytes:
 
 
 class _ShortIndents(Extension):
-    """What is two columns to the right of a list's mark belongs to the list, as on a git host; else it takes four."""
+    """Text that is two columns to the right of a list's mark belongs to the list, as on a git host.
+
+    Else it takes four.
+    """
 
     def extendMarkdown(self, md: Markdown) -> None:
         md.tab_length = 2

@@ -82,7 +82,7 @@ def backfill_asset(stream: Stream) -> dg.AssetsDefinition:
 
 
 def _config_class(stream: Stream) -> type[BackfillConfig]:
-    """The backfill's own fields, and those of the stream that its transformation reads."""
+    """Return a config with the backfill's own fields, and those of the stream that its transformation reads."""
     described = Field(default=stream.config(), description="What the stream's transformation reads.")
     return create_model(f"{stream.name}_backfill", __base__=BackfillConfig, stream=(stream.config, described))
 

@@ -49,7 +49,7 @@ def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
 def _check(
     stream: Stream, name: str, description: str
 ) -> Callable[[Callable[..., dg.AssetCheckResult]], dg.AssetChecksDefinition]:
-    """The decorator of one check, on the asset of the stream's first output."""
+    """Return the decorator of one check, on the asset of the stream's first output."""
     made = dg.asset_check(asset=stream.outputs[0].key, name=name, description=description)
     return lambda check: made(evaluated(check))
 

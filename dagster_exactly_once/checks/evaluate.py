@@ -1,4 +1,7 @@
-"""How a check is evaluated: one that cannot be says so, in place of a failed run and a red "Execution failed"."""
+"""Evaluate a check.
+
+One that cannot be evaluated says so, in place of a failed run and a red "Execution failed".
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class CheckVerdict:
 
 @dataclass(frozen=True)
 class Writer:
-    """Who writes the batch in flight.
+    """The writer of the batch in flight.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class Block:
     since_ms: int | None
 
     def age_s(self, now_ms: int) -> float | None:
-        """How long it has held readers back."""
+        """Return for how many seconds it has held readers back."""
         return None if self.since_ms is None else max(0.0, (now_ms - self.since_ms) / 1000)
 
 

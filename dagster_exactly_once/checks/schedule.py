@@ -1,4 +1,4 @@
-"""When the checks are evaluated: every ten minutes, and when a stream begins to work or has failed."""
+"""Evaluate the checks every ten minutes, and when a stream begins to work or has failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No loss, no duplicate: the newest part of the input against the newest part of the outputs, by key. Pure.
+"""Compare the newest part of the input with the newest part of the outputs, by key: no loss, no duplicate. Pure.
 
 Output positions say nothing about input positions, so the proof uses the order in which the stream writes: all of batch
 N is committed before anything of batch N+1 is written. A reader that goes backwards through an output partition, and

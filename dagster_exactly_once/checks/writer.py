@@ -1,4 +1,4 @@
-"""Who writes the batch in flight, or how the last one who did has ended."""
+"""Find the writer of the batch in flight, or how the last writer ended."""
 
 from __future__ import annotations
 

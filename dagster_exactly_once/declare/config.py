@@ -29,7 +29,7 @@ def rarely(default: Any, description: str, **limits: Any) -> Any:
 
 
 class Mode(Enum):
-    """When a run of a stream ends. Dagster shows the members' names, so a person types these."""
+    """The mode says when a run of a stream ends. Dagster shows the members' names, so a person types these."""
 
     until_stopped = "until_stopped"
     caught_up = "caught_up"
@@ -66,13 +66,13 @@ class Once(dg.Config):
     )
 
     def options(self) -> dict[str, str]:
-        """The consents as options of the sink."""
+        """Return the consents as options of the sink."""
         given = {"sink.accept.lost": self.accept_lost, "sink.adopt": self.adopt, "sink.takeover": self.takeover}
         return {option: word for option, word in given.items() if word}
 
 
 class StreamConfig(dg.Config):
-    """How a stream runs. Subclass it to give a stream fields of its own."""
+    """The configuration of a run of a stream. Subclass it to give a stream fields of its own."""
 
     mode: Mode = Field(
         default=Mode.until_stopped,
@@ -127,7 +127,7 @@ class StreamConfig(dg.Config):
     )
 
     def checked_sink_options(self) -> dict[str, str]:
-        """The options of the sink that this run adds.
+        """Return the options of the sink that this run adds.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class StreamConfig(dg.Config):
 
 
 class ReconcileConfig(dg.Config):
-    """How much the check ``no_duplicates_and_no_loss`` compares."""
+    """The configuration of the check ``no_duplicates_and_no_loss``: how much it compares."""
 
     offsets: int = Field(
         default=100_000, ge=1, description="The newest committed offsets of the input, over all its partitions."
@@ -153,19 +153,19 @@ class ReconcileConfig(dg.Config):
 
 
 class PolicyConfig(dg.Config):
-    """How long something may be under way before a check fails."""
+    """Time limits: a check fails when something is under way for longer."""
 
     policy_s: float = Field(default=UNDER_WAY_POLICY_S, gt=0, description="Seconds.")
 
 
 class FreshnessConfig(dg.Config):
-    """How long input may wait."""
+    """Time limits for input that waits."""
 
     limit_s: float = Field(default=0.0, ge=0, description="Seconds without a commit, with input there; 0: as declared.")
 
 
 class VerifyConfig(dg.Config):
-    """How much the check ``verified`` proves."""
+    """The configuration of the check ``verified``: how much it proves."""
 
     batches: int = Field(default=BATCHES, ge=1, le=BATCHES, description="The newest batches; the commit log keeps 64.")
     settle_s: float = Field(
@@ -181,7 +181,7 @@ class VerifyConfig(dg.Config):
 
 
 class BackfillConfig(dg.Config):
-    """How days are filled."""
+    """The configuration of a backfill: how days are filled."""
 
     checkpoint: str = Field(
         default="",
@@ -190,7 +190,7 @@ class BackfillConfig(dg.Config):
 
 
 class RecoveryConfig(dg.Config):
-    """What a recovery works on."""
+    """The configuration of a recovery: which sink it works on."""
 
     stream: Enum = Field(description="The stream whose sink to bring to rest.")
     take_over: bool = rarely(
@@ -214,7 +214,7 @@ class RecoveryConfig(dg.Config):
 
 
 class HangingConfig(dg.Config):
-    """What ``exactly_once_end_hanging`` works on."""
+    """The configuration of ``exactly_once_end_hanging``: which transactions it works on."""
 
     stream: Enum = Field(description="The stream whose readers wait.")
     transaction: str = Field(
@@ -233,7 +233,7 @@ class HangingConfig(dg.Config):
 
 
 class RepairConfig(dg.Config):
-    """What ``exactly_once_checkpoint_repair`` works on."""
+    """The configuration of ``exactly_once_checkpoint_repair``: which checkpoint it works on."""
 
     stream: Enum = Field(description="The stream whose checkpoint to repair.")
     checkpoint: str = rarely(

@@ -1,4 +1,4 @@
-"""What is wrong with a declaration."""
+"""The error of a wrong declaration."""
 
 from __future__ import annotations
 

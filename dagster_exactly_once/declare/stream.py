@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 @dataclass(frozen=True)
 class Checks:
-    """What the asset checks of a stream judge.
+    """The limits by which the asset checks of a stream judge.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class Stream:
 
     @property
     def one_to_one(self) -> bool:
-        """Whether it declares to make exactly one output record of each input record."""
+        """True when it declares to make exactly one output record of each input record."""
         return self.checks is not None and self.checks.origin is not None
 
     @property

@@ -1,4 +1,4 @@
-"""How the topics of a stream become assets of Dagster: keys, groups, owners, tags, metadata."""
+"""The translation of a stream's topics into assets of Dagster: keys, groups, owners, tags, metadata."""
 
 from __future__ import annotations
 

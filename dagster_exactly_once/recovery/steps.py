@@ -359,7 +359,7 @@ def _swept(rolled_back: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _nonzero(when: str, found: Mapping[str, int]) -> dict[str, int]:
-    """The counts that say something, by name, for the audit trail."""
+    """Return the counts that say something, by name, for the audit trail."""
     return {f"{when}_{name}": count for name, count in found.items() if count}
 
 

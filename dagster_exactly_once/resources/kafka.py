@@ -83,7 +83,7 @@ class KafkaResource(ConfigurableResource):
         return cls(**fields)
 
     def cluster_id(self) -> str:
-        """The id of the cluster, under which state that belongs to one cluster (a checkpoint) is kept.
+        """Return the id of the cluster, under which state that belongs to one cluster (a checkpoint) is kept.
 
         Raises
         ------
@@ -126,7 +126,7 @@ def _field(variable: str) -> str:
 
 
 class KafkaTransactionalProducerFactory(KafkaResource):
-    """Makes transactional producers, one for each ``with`` block:
+    """A maker of transactional producers, one for each ``with`` block.
 
     ```python
     import dagster as dg
@@ -147,7 +147,7 @@ class KafkaTransactionalProducerFactory(KafkaResource):
     def producer(
         self, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS
     ) -> Iterator[TransactionalProducer]:
-        """A producer that owns ``transactional_id`` until the block ends.
+        """Yield a producer that owns ``transactional_id`` until the block ends.
 
         On entry the brokers fence every earlier producer of that id, and abort its open transaction (or finish a commit
         that was under way). After that, nothing more of the earlier producers can become visible.

@@ -84,7 +84,7 @@ TUNED_SOURCE: Mapping[str, str] = {
 
 
 class SessionExists(ExactlyOnceError):
-    """This process already has a Spark session."""
+    """The error of a second Spark session in a process that already has one."""
 
     code = "EO-SESSION"
     default_safe = "Nothing was started"
@@ -120,7 +120,7 @@ def use_state_store(spark: SparkSession, partitions: int) -> None:
 
 
 class SparkSessionResource(ConfigurableResource):
-    """The SparkSession of an op, opened at its first use and stopped when the op's resources end:
+    """The SparkSession of an op, opened at its first use and stopped when the op's resources end.
 
     ```python
     import dagster as dg

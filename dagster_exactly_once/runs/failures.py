@@ -42,7 +42,7 @@ class Diagnosis:
         return self.cause if self.cause.startswith(self.code) else f"{self.code}: {self.cause}"
 
     def as_metadata(self) -> dict[str, str | bool]:
-        """The diagnosis as plain values."""
+        """Return the diagnosis as plain values."""
         return asdict(self)
 
 
@@ -52,7 +52,7 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class FailurePlace:
-    """Where a stream stands when it fails, for a person.
+    """The progress of a stream when it fails: what to launch again, the batch in flight, its input.
 
     Attributes
     ----------

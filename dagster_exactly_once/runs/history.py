@@ -28,7 +28,7 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class Classified:
-    """Why a run failed.
+    """The reason why a run failed.
 
     Attributes
     ----------

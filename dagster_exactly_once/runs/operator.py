@@ -1,4 +1,4 @@
-"""Who operates a sink: the Dagster instance and the run that its driver works for, as its claim says.
+"""The operator of a sink: the Dagster instance and the run that its driver works for, as its claim says.
 
 A run's status is the truth about the runs of one's own instance, on whatever host they are. About a run of another
 instance, or of no instance, this one knows only what the host's process table shows.

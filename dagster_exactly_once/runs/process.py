@@ -67,9 +67,10 @@ def _name(process: Process) -> str:
 
 
 def tag_driver(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
-    """Tag the run with Spark's JVM that works for it; with its start where this process has started it. In cluster mode
-    it is on another host. (Claims and ``exactly-once transactions list`` name the run's Python process, or this JVM
-    where it has started the coordinator.)
+    """Tag the run with Spark's JVM that works for it.
+
+    The tag has the JVM's start where this process has started it; in cluster mode it is on another host. (Claims and
+    ``exactly-once transactions list`` name the run's Python process, or this JVM where it has started the coordinator.)
     """
     ours = belongs_to(pid, os.getpid())
     try:

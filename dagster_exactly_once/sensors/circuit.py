@@ -10,7 +10,11 @@ from dagster_exactly_once.names import RECOVERY_JOB
 
 @dataclass(frozen=True)
 class Circuit:
-    """At most ``max_recoveries`` within ``window_s``, unless the stream was healthy for ``healthy_s`` in between."""
+    """A circuit breaker.
+
+    It allows at most ``max_recoveries`` within ``window_s``, unless the stream was healthy for ``healthy_s`` in
+    between.
+    """
 
     max_recoveries: int = 3
     window_s: float = 900.0

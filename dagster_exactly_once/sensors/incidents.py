@@ -23,7 +23,7 @@ TELL_BUDGET_S = 10.0
 
 @dataclass(frozen=True)
 class Trouble:
-    """What a tick sees that a person must end, should it stay.
+    """A trouble that a tick sees and that a person must end, should it stay.
 
     Attributes
     ----------

@@ -79,7 +79,7 @@ class Working:
 
     @property
     def canceling(self) -> bool:
-        """Whether a person has asked the run to end."""
+        """True when a person has asked the run to end."""
         return self.status == "CANCELING"
 
     @property

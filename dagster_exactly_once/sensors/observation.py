@@ -25,7 +25,7 @@ _RECENT = ("batch", "records", "decided_at", "prepare_ms", "decide_ms", "complet
 
 
 def transactions(asset: str, sink_state: SinkState, state: str, sentence: str) -> dg.AssetObservation:
-    """The observation of one tick. Names and types of the numbers never change: each is a plot."""
+    """Return the observation of one tick. Names and types of the numbers never change: each is a plot."""
     found = sink_state.inspection
     metadata: dict[str, Any] = {
         "state": state,
@@ -88,9 +88,10 @@ class StreamRow:
 
 
 def all_streams(rows: Sequence[StreamRow], now: float) -> dg.AssetObservation:
-    """The observation of all streams of the code location in one table, those that need somebody first; below it when
-    their lag was measured, a link to the newest run of each, and of those that need somebody the sentence and a link to
-    the transactions. (Dagster shows no link in a cell.)
+    """Return the observation of all streams of the code location in one table, those that need somebody first.
+
+    Below the table: when their lag was measured, a link to the newest run of each, and of those that need somebody the
+    sentence and a link to the transactions. (Dagster shows no link in a cell.)
     """
     columns = ("stream", "state", "lag", "open", "oldest", "run", "sink")
     ordered = sorted(rows, key=lambda row: row.state in CALM)

@@ -34,7 +34,7 @@ class NoRestart:
 
 @dataclass(frozen=True)
 class FixedDelay:
-    """So many restarts in a row, with the same pause before each."""
+    """A strategy of so many restarts in a row, with the same pause before each."""
 
     attempts: int
     delay_s: float

@@ -43,7 +43,7 @@ class _FromEnvironment(dg.ConfigurableResource):
 
 
 class RestartPolicy(_FromEnvironment):
-    """How a failed stream restarts. The chosen strategy ignores fields that do not name it."""
+    """The policy for the restart of a failed stream. The chosen strategy ignores fields that do not name it."""
 
     strategy: str = Field(
         default=Strategy.exponential_delay.value,
@@ -72,7 +72,7 @@ class RestartPolicy(_FromEnvironment):
     )
 
     def chosen(self) -> RestartStrategy:
-        """The strategy."""
+        """Return the chosen strategy."""
         match Strategy(self.strategy):
             case Strategy.none:
                 return NoRestart()
@@ -87,7 +87,7 @@ class RestartPolicy(_FromEnvironment):
 
 
 class WatchPolicy(_FromEnvironment):
-    """What counts as normal for the sensors."""
+    """The policy that says what counts as normal for the sensors."""
 
     stall_after_s: float = Field(
         default=120.0, gt=0, description="Stalled: input has waited this long without a commit."
@@ -121,5 +121,5 @@ class WatchPolicy(_FromEnvironment):
     healthy_s: float = Field(default=120.0, gt=0, description="Circuit: a run that lived this long closes it.")
 
     def circuit(self) -> Circuit:
-        """The circuit breaker."""
+        """Return the circuit breaker."""
         return Circuit(self.max_recoveries, self.window_s, self.healthy_s)

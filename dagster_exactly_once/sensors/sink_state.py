@@ -31,7 +31,7 @@ Ends = Mapping[int, Watermarks]
 
 @dataclass(frozen=True)
 class SinkState:
-    """What brokers, commit log and checkpoint say of a stream.
+    """The state of a stream as brokers, commit log and checkpoint describe it.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class SinkState:
 
     @property
     def last_progress(self) -> float:
-        """When a batch was last decided, in seconds since the epoch; 0 without a decision."""
+        """The time when a batch was last decided, in seconds since the epoch; 0 without a decision."""
         return max((r.decided_ms for r in self.inspection.recent), default=0) / 1000
 
     @property

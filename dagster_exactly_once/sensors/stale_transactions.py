@@ -196,7 +196,7 @@ def stale_transactions_sensor(
 
 @dataclass(frozen=True)
 class SinkReading:
-    """What the brokers say of one sink; ``told`` is None when it was not the other transactions' time."""
+    """The brokers' answers about one sink; ``told`` is None when it was not the other transactions' time."""
 
     inspection: Inspection
     told: Told | None
@@ -288,7 +288,7 @@ def _others(
 
 @dataclass(frozen=True)
 class _Scope:
-    """What this principal may see of the transactions on a stream's outputs.
+    """The scope in which this principal may see the transactions on a stream's outputs.
 
     ``all_ids`` is whether it sees every transactional id; ``unlooked`` are the sentences about what it does not see.
     """

@@ -160,7 +160,7 @@ class ManagedStream:
         return time.monotonic() - self._began
 
     def _pause_s(self) -> float:
-        """Until the next report."""
+        """Return the seconds until the next report."""
         return min(max(self._interval_s, self._age_s() / REPORTS_PER_AGE), max(LONGEST_REPORT_S, self._interval_s))
 
     def _end(self) -> None:

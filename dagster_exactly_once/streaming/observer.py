@@ -58,7 +58,7 @@ class StreamObserver:
         self._looked = (self._reported, self._window_began, self._before)
 
     def read_window(self, progress: Iterable[Progress], final: bool = False) -> ReportWindow:
-        """The window since the last one that was :meth:`told`.
+        """Return the window since the last one that was :meth:`told`.
 
         Spark reports the progress of a batch a moment after it committed the batch. Leaves a batch without progress to
         the next window, unless this is the ``final`` one.

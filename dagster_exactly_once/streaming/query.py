@@ -58,7 +58,7 @@ class QueryPlan:
 
     @property
     def share(self) -> int:
-        """What each source may bring to one batch, in offsets: Spark limits each of them on its own."""
+        """The number of offsets that each source may bring to one batch: Spark limits each of them on its own."""
         return max(1, self.max_offsets_per_trigger // len(self.sources))
 
 

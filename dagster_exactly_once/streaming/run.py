@@ -251,7 +251,7 @@ def _announce(context: dg.AssetExecutionContext, config: StreamConfig, plan: Que
 
 
 class Reports:
-    """What a run tells Dagster, window by window."""
+    """The reports of a run to Dagster, window by window."""
 
     def __init__(self, context: dg.AssetExecutionContext, stream: Stream):
         self._context, self._stream = context, stream

@@ -54,7 +54,7 @@ class SingleWriter:
 
     @property
     def waits(self) -> bool:
-        """Whether the run was launched beside a recovery, or to continue a long run."""
+        """True when the run was launched beside a recovery, or to continue a long run."""
         return self._awaited is not None
 
     def begin(self) -> None:

@@ -1,4 +1,7 @@
-"""Whether a query keeps state between its batches: the file manager for local disks is not for such a query."""
+"""Find out whether a query keeps state between its batches.
+
+The file manager for local disks is not for such a query.
+"""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class ReportWindow:
         return min((b.event_ms for b in self.batches if b.event_ms is not None), default=None)
 
     def sentence(self) -> str:
-        """The window in one line for the run log."""
+        """Return the window in one line for the run log."""
         state = f"{plural(self.lag, 'offset')} behind, {plural(self.open_transactions, 'open transaction')}"
         if not self.batches:
             return f"no batch in {self.seconds:.0f} s; {state}"

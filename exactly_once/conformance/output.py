@@ -66,32 +66,35 @@ class Output:
         raise NotImplementedError
 
     def foreign(self) -> set[str]:
-        """Optional: put things that are not parts among the staged parts of the output, and return their names as
-        :meth:`leftovers` would. The suite itself makes parts of other sinks.
+        """Put things that are not parts among the staged parts of the output.
+
+        Optional. Returns their names as :meth:`leftovers` would. The suite itself makes parts of other sinks.
         """
         return set()
 
     def lose(self, handle: Any) -> None:
-        """Optional: make the output forget or roll back a prepared part without the participant, as an operator, a
-        timeout or a broken disk does. Without it, the suite skips the tests of losses.
+        """Make the output forget or roll back a prepared part.
+
+        Optional: it acts without the participant, as an operator, a timeout or a broken disk does. Without it, the
+        suite skips the tests of losses.
         """
         raise unittest.SkipTest("the class does not override lose()")
 
     def neighbour(self) -> Participant[Any]:
-        """Optional: return another participant of the same sink, at the very same place."""
+        """Return another participant of the same sink, at the very same place. Optional."""
         other = self.participant()
         other.name = f"{other.name}-2"
         return other
 
     def digest(self, rows: Sequence[pa.RecordBatch]) -> str:
-        """Optional: return the digest that a handle must have for these rows."""
+        """Return the digest that a handle must have for these rows. Optional."""
         digest = RowDigest()
         for batch in rows:
             digest.add_batch(batch)
         return digest.text
 
     def stored(self, handle: Any) -> Any:
-        """Optional: return the handle as the commit log stores and restores it."""
+        """Return the handle as the commit log stores and restores it. Optional."""
         read = decode(encode(Decision("query", 7, 3, (handle,), "", 0, 0)))
         assert isinstance(read, Decision)
         return read.handles[0]

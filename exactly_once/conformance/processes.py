@@ -124,7 +124,7 @@ class _Lines:
 
 
 def prepare(participant: Participant[Any], name: PartName, rows: Sequence[pa.RecordBatch]) -> Any:
-    """A step: run one part as a task does. Returns the handle."""
+    """Run one part as a task does: a step. Returns the handle."""
     writer = participant.begin(name)
     for batch in rows:
         writer.write(batch)
@@ -132,13 +132,13 @@ def prepare(participant: Participant[Any], name: PartName, rows: Sequence[pa.Rec
 
 
 def write_only(participant: Participant[Any], name: PartName, rows: Sequence[pa.RecordBatch]) -> None:
-    """A step: run a task that aborts before ``pre_commit``."""
+    """Run a task that aborts before ``pre_commit``: a step."""
     writer = participant.begin(name)
     for batch in rows:
         writer.write(batch)
 
 
 def call(participant: Participant[Any], method: str, argument: Any) -> Any:
-    """A step: call the participant as the driver or a recovery does."""
+    """Call the participant as the driver or a recovery does: a step."""
     result = getattr(participant, method)(argument)
     return list(result) if result is not None else None

@@ -52,7 +52,7 @@ def abort_execution(
 
 
 def own_scope(session: Session, state: DriverState, running: bool = False) -> Scope:
-    """The undecided parts of this claim, and of those before it."""
+    """Return the scope of the undecided parts of this claim, and of those before it."""
     open_decisions = session.log.own(state.token, Deadline(ABORT_BUDGET_S)).open_decisions
     decided = tuple(h for d in open_decisions for h in d.handles)
     return Scope(session.sink_id, state.token, state.token, decided, state.incarnation, running=running)

@@ -24,7 +24,7 @@ from exactly_once.protocol.ticket import Ticket
 
 
 def written(connection: Connection, sink_id: str, write_id: str, timeout_s: float = 10.0) -> Decision | None:
-    """The decision of a batch write; None when there is no visible decision yet: then write the rows.
+    """Return the decision of a batch write; None while no decision is visible: then write the rows.
 
     None proves nothing: the decision may be in flight, or another writer's transaction on the log may hide it from
     observers. The write itself reads the log again, behind every other writer. A completed decision has totals in

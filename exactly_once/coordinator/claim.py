@@ -276,9 +276,10 @@ def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
 def make_claim(
     state: LogState, query_id: str | None, now_ms: int, purpose: str, checkpoint: str = "", operator: str = ""
 ) -> Claim:
-    """The claim that follows ``state``, for the process on this machine that lives as long as the owner: the driver's
-    JVM where it has started this process, or else the driver's Python, or a recovery's own. ``operator`` says who
-    operates it.
+    """Return the claim that follows ``state``, for the process that owns the sink from now on.
+
+    That process is on this machine and lives as long as the owner: the driver's JVM where it has started this process,
+    or else the driver's Python, or a recovery's own. ``operator`` says who operates it.
     """
     process = psutil.Process()
     if purpose != "recovery":

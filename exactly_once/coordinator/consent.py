@@ -44,7 +44,7 @@ class Consent:
 
     @classmethod
     def of(cls, options: SinkOptions, adopts_all: bool = False) -> Self:
-        """The words in ``options``."""
+        """Return the consents that ``options`` give."""
         return cls(options.adopt, options.takeover, options.accept_lost, adopts_all)
 
     def adopts_topic(self, topic_id: str) -> bool:

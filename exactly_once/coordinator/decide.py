@@ -121,7 +121,7 @@ def _with_count(session: Session, decision: Decision, state: DriverState) -> Dec
 
 
 def _left_s(decision: Decision, state: DriverState) -> float:
-    """How long the oldest of the transactions will still be open."""
+    """Return how long the oldest of the transactions will still be open."""
     age_ms = now_ms() + state.clock_ahead_ms - decision.began_ms if decision.began_ms else 0
     return (state.timeout_ms - age_ms) / 1000
 
@@ -141,8 +141,9 @@ def _write(session: Session, decision: Decision, state: DriverState, amended: De
 
 
 def amend(earlier: Decision, replacement: Decision, replay: Replay) -> Decision:
-    """The decision of a batch after its lost parts, those of ``replay``, were written again: ``replacement`` holds what
-    stands for them alone, which may have other numbers.
+    """Return the decision of a batch after its lost parts, those of ``replay``, were written again.
+
+    ``replacement`` holds what replaces those parts alone, which may have other numbers.
 
     All its handles are ended with one version of EndTxn. Of the two claims' versions that is the lower one: what was
     committed with it must be asked for with it again, and a broker takes it for new transactions too.

@@ -1,5 +1,6 @@
-"""What a driver knows of its claim and of the batch in flight: one value, a field of the coordinator, which takes a new
-one at each step.
+"""The driver's knowledge of its claim and of the batch in flight.
+
+It is one value, a field of the coordinator, which takes a new one at each step.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class DriverState:
     def planned(
         self, execution: str, batch: Batch, planned_ms: int, input_offsets: dict[str, dict[int, int]]
     ) -> DriverState:
-        """The state while ``execution`` of ``batch`` is under way, whose input ends at ``input_offsets``."""
+        """Return the state while ``execution`` of ``batch`` is under way, whose input ends at ``input_offsets``."""
         return replace(
             self,
             execution=execution,
@@ -97,7 +98,7 @@ class DriverState:
         return Batch(self.query_id, self.batch_id, self.digest)
 
     def ticket(self, plan: Plan) -> Ticket:
-        """The instructions for the tasks of the execution that was planned last."""
+        """Return the instructions for the tasks of the execution that was planned last."""
         return Ticket(
             self.batch,
             plan,
@@ -118,7 +119,7 @@ class DriverState:
         return decided and not self.replay
 
     def aborted(self, aborted_ms: int) -> Aborted:
-        """The commit-log record for the execution that was planned last: it ends without a decision."""
+        """Return the commit-log record that ends the execution planned last without a decision."""
         took_ms, limit = max(0, aborted_ms - self.planned_ms), limit_ms(self.timeout_ms)
         too_long = self.too_long + 1 if took_ms >= limit else 0
         return Aborted(

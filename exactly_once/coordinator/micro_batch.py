@@ -280,7 +280,7 @@ def beside(work: Callable[[], T]) -> Future[T]:
 
 
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
-    """The decision that ``parts`` ask for; its times are filled in when it is made."""
+    """Return the decision that ``parts`` ask for; its times are filled in when it is made."""
     return Decision(
         query_id=state.query_id,
         batch_id=parts[0].batch_id,

@@ -65,7 +65,7 @@ class RecoveryReport:
 
     @property
     def sentence(self) -> str:
-        """What it did and what it left, for a log."""
+        """One sentence for a log: what the recovery did and what it left."""
         if self.claim is None:
             return f"Sink {self.sink_id} was never used: there is nothing to recover."
         batches = [d.write_id or str(d.batch_id) for d in self.completed]
@@ -82,7 +82,7 @@ class RecoveryReport:
         return f"Sink {self.sink_id} {'is at rest' if self.clean and not lost else 'is not at rest yet'}: {said}."
 
     def as_metadata(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return {
             "sink_id": self.sink_id,
             "claim": self.claim.token if self.claim else 0,
@@ -258,7 +258,7 @@ def _raise_first(found: Resolved) -> None:
 
 
 def _wait_until_readable(connection: Connection, topics: list[str], deadline: Deadline) -> list[tuple[str, int]]:
-    """The partitions whose last stable offset is still behind when the budget is spent; markers take a moment."""
+    """Wait for the markers; return the partitions whose last stable offset is still behind when the budget is spent."""
     blocked: list[tuple[str, int]] = []
     if not topics:
         return blocked

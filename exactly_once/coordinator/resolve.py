@@ -1,4 +1,4 @@
-"""What a claim finds and brings to its end: decided batches are completed, undecided parts are rolled back."""
+"""A claim ends what earlier claims left: it completes decided batches and rolls back undecided parts."""
 
 from __future__ import annotations
 

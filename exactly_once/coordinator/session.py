@@ -1,4 +1,4 @@
-"""What every step of the protocol works with: a sink's commit log and its participants, Kafka among them."""
+"""Every step of the protocol works with a session: a sink's commit log and its participants, Kafka among them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Session:
 
     @classmethod
     def of(cls, options: SinkOptions, others: Iterable[Participant[Any]] = ()) -> Self:
-        """For a driver."""
+        """Return the session of a driver."""
         kafka = KafkaParticipant(options.connection, options.sink_id, options)
         return cls(CommitLog(options.connection, options.sink_id), kafka, others, options.checkpoint)
 
@@ -48,7 +48,7 @@ class Session:
     def without_driver(
         cls, connection: Connection, sink_id: str, others: Iterable[Participant[Any]], deadline: Deadline
     ) -> Self:
-        """For a recovery."""
+        """Return the session of a recovery."""
         return cls(CommitLog(connection, sink_id), KafkaParticipant(connection, sink_id, deadline=deadline), others)
 
     @contextmanager
@@ -80,8 +80,9 @@ class Session:
         return self.log.sink_id
 
     def incarnation(self) -> str:
-        """The commit log's own name in the names of parts (:class:`~exactly_once.participant.PartName`); "" when Kafka
-        is the only participant, whose transactional ids do not hold it.
+        """Return the commit log's own name in the names of parts (:class:`~exactly_once.participant.PartName`).
+
+        It is "" when Kafka is the only participant, whose transactional ids do not hold it.
         """
         if len(self.participants) == 1:
             return ""

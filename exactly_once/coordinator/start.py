@@ -1,4 +1,4 @@
-"""What a start can refuse before anything runs, on plain values: options, the names and types of columns, a checkpoint.
+"""Checks of a start before anything runs, on plain values: options, the names and types of columns, a checkpoint.
 
 The first batch would refuse the same, but it may come late, or never; and by then Spark has wrapped the error. Nothing
 here writes, fences or creates anything.

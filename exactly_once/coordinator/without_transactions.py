@@ -60,7 +60,7 @@ class DeliveryCoordinator:
         return self.ticket
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> None:
-        """Do nothing but check: the tasks have already sent everything that the guarantee requires.
+        """Check the batch, and do nothing else: the tasks have already sent everything that the guarantee requires.
 
         Raises
         ------

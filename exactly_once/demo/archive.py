@@ -52,7 +52,7 @@ def prepare(say: Callable[[str], None]) -> str:
 
 
 def _place() -> Path:
-    """Of the archive for this Java, this PySpark and these jars."""
+    """Return the path of the archive for this Java, this PySpark and these jars."""
     java = Path(find_java().executable).resolve()
     what = (java, java.stat().st_mtime_ns, version("pyspark"), session_jars())
     return cache_folder() / f"spark-classes-{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}.jsa"

@@ -30,7 +30,7 @@ LIMIT_S = 1200.0
 
 @dataclass(frozen=True)
 class Terms:
-    """What a duel is about.
+    """The terms of a duel.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class _Duel:
         return scores
 
     def _progress(self) -> float:
-        """How much of the duel is over: a start, a kill, a start ..., the rest of the flights; each counts the same."""
+        """Return how much of the duel is over (a start, a kill, a start ..., the other flights); each counts alike."""
         over = 2 * self._kills.struck + self._driver.at_work + self._driver.done
         return over / (2 * self._terms.kills + 2)
 

@@ -1,4 +1,4 @@
-"""When to kill: when both queries are in the middle of a batch, some time after both are at work. Pure."""
+"""The plan of kills: each comes while both queries are in the middle of a batch, some time after both work. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Kills:
 
     @property
     def over(self) -> bool:
-        """Whether no kill is to come."""
+        """True when no further kill will come."""
         return self.struck >= self.wanted or bool(self.gave_up)
 
     def aim(self, now: float, both_at_work: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Whether both queries are in the middle of a batch: by their checkpoints, and by the brokers' word on their topics."""
+"""Find out when both queries are in the middle of a batch: by their checkpoints, and by the brokers' answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Moment:
         return sparks and planned > committed and self._ends(OURS, "read_committed") < self._ends(OURS)
 
     def _batches(self, sink: Sink) -> tuple[int, int]:
-        """The last batch that Spark has planned, and the last that it has committed."""
+        """Return the last batch that Spark has planned, and the last that it has committed."""
         return last_batch(self._folder, sink, "offsets"), last_batch(self._folder, sink, "commits")
 
     def _ends(self, sink: Sink, isolation: str = "read_uncommitted") -> int:

@@ -50,7 +50,7 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-s
 
 
 def draw(story: Story, scores: tuple[Score, Score]) -> str:
-    """The picture. Both columns have the same scales."""
+    """Return the picture. Both columns have the same scales."""
     seconds = story.samples[-1][0]
     most = max(1, *(s.duplicates for s in scores))
     kills = _times(len(story.kills))
@@ -132,7 +132,7 @@ def _kill(x: float) -> str:
 
 
 def _steps(points: Iterable[tuple[float, float]]) -> str:
-    """A line that stays level until the next point: what was counted holds until more is counted."""
+    """Return a line that stays level until the next point: a count holds until more is counted."""
     (x0, y0), *rest = points
     drawn, level = [f"{x0:.1f},{y0:.1f}"], y0
     for x, y in rest:
@@ -150,5 +150,5 @@ def _times(number: int) -> str:
 
 
 def _said(title: str, scores: Sequence[Score]) -> str:
-    """What those hear who do not see it."""
+    """Return the picture's text for people who do not see it."""
     return f"{title}. " + " ".join(f"{s.sink.title}: {s.duplicates:,} duplicates, {s.missing:,} lost." for s in scores)

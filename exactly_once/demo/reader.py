@@ -61,7 +61,7 @@ class Reader:
         self._admin.close()
 
     def score(self, sink: Sink, **more: Any) -> Score:
-        """What is counted so far; raises DuelFailed when the reading failed."""
+        """Return what is counted so far; raise DuelFailed when the reading failed."""
         if self._failure:
             raise DuelFailed(f"The reader failed: {self._failure!r}") from self._failure
         tally = self._tallies[sink.topic]
@@ -76,15 +76,15 @@ class Reader:
         )
 
     def missing(self, sink: Sink, flights: int) -> list[int]:
-        """The first few of ``flights`` flights that are not in the sink's topic."""
+        """Return the first few of ``flights`` flights that are not in the sink's topic."""
         return self._tallies[sink.topic].missing(flights)
 
     def flights_in(self) -> int:
-        """How many records the input has; it is fed without transactions, so each offset is one."""
+        """Return how many records the input has; it is fed without transactions, so each offset is one."""
         return sum(self._ends([TopicPartition(INPUT, p) for p in range(PARTITIONS)], "read_uncommitted").values())
 
     def settle(self) -> dict[str, int]:
-        """After both have ended: read all there is, and wait half a minute at most until nothing is under way.
+        """Read all there is after both have ended, and wait at most half a minute until nothing is under way.
 
         Returns
         -------
@@ -139,7 +139,7 @@ class Reader:
             self._tallies[place.topic].add(r.value for r in records)
 
     def _look(self) -> None:
-        """How many transactions that have touched each topic are not over."""
+        """Count, for each topic, the transactions that have touched it and are not over."""
         try:
             listed = self._admin.list_transactions(state_filters=list(UNFINISHED))
             ids = [t.transactional_id for some in listed.values() for t in some]
@@ -152,7 +152,7 @@ class Reader:
         self._open = {sink.topic: sum(sink.topic in topics for topics in touched) for sink in SINKS}
 
     def _ends(self, places: list[TopicPartition], isolation: str) -> dict[TopicPartition, int]:
-        """With "read_committed" the last stable offsets, else the high watermarks."""
+        """Return the last stable offsets with "read_committed", else the high watermarks."""
         asked = dict.fromkeys(places, OffsetSpec.LATEST)
         found = self._admin.list_partition_offsets(asked, isolation_level=isolation)
         return {place: int(answer.offset) for place, answer in found.items()}

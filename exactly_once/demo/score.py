@@ -40,12 +40,15 @@ class Tally:
         self.seen = (records, distinct, unknown)
 
     def missing(self, flights: int) -> list[int]:
-        """The first few of the flights from 0 up to ``flights`` that were never counted."""
+        """Return the first few of the flights from 0 up to ``flights`` that were never counted."""
         return list(islice((n for n in range(flights) if not self._times[n]), EXAMPLES))
 
 
 def number_of(value: bytes) -> int | None:
-    """The number of the flight, None when this is no record of the duel. Not by JSON, which takes ten times as long."""
+    """Return the number of the flight, None when this is no record of the duel.
+
+    It does not parse JSON, which takes ten times as long.
+    """
     head, colon, rest = value.partition(b":")
     digits = rest.partition(b",")[0]
     return int(digits) if colon and head == b'{"sequence"' and digits.isdigit() else None
@@ -53,7 +56,7 @@ def number_of(value: bytes) -> int | None:
 
 @dataclass(frozen=True)
 class Score:
-    """What the reader and the brokers say of one sink.
+    """The answers of the reader and of the brokers about one sink.
 
     Attributes
     ----------
@@ -95,7 +98,7 @@ class Score:
 
     @property
     def problems(self) -> list[str]:
-        """What is not exactly once, in words; to be asked at the end."""
+        """Sentences that say what is not exactly once; read this at the end."""
         found = {
             "lost": self.missing,
             "duplicated": self.duplicates,
@@ -128,7 +131,7 @@ class Story:
 
 
 def rows(scores: tuple[Score, Score]) -> list[tuple[str, str, str]]:
-    """The table of the end: what, Spark's, ours."""
+    """Return the final table: what is counted, Spark's count, ours."""
 
     def row(what: str, attribute: str) -> tuple[str, str, str]:
         first, second = (f"{getattr(s, attribute):,}" for s in scores)
@@ -152,7 +155,7 @@ def _seconds(score: Score) -> str:
 
 
 def markdown(scores: tuple[Score, Score]) -> str:
-    """The same as a table in Markdown."""
+    """Return the final table in Markdown."""
     head = ["", *(f"{s.sink.title}, `{s.sink.format}`" for s in scores)]
     lines = [head, ["---", "---:", "---:"], *rows(scores)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("|  |", "| |")

@@ -49,7 +49,7 @@ class Screen:
 
     @property
     def seconds(self) -> float:
-        """Since the screen came up."""
+        """Seconds since the screen came up."""
         return time.monotonic() - self._began
 
     def killed(self, kills: Kills) -> None:
@@ -60,7 +60,7 @@ class Screen:
         self.say(f"[bold red]kill -9[/] both, {where} ({of})")
 
     def show(self, scores: tuple[Score, Score], states: tuple[str, str], progress: float) -> None:
-        """How both stand, and how much of the duel is over (from 0 to 1)."""
+        """Show the scores and states of both sinks, and how much of the duel is over (from 0 to 1)."""
         if self._live:
             bar = Table.grid(padding=(0, 1))
             bar.add_row("duel", ProgressBar(total=1, completed=progress, width=2 * BAR_WIDTH), f"{progress:.0%}")
@@ -90,7 +90,7 @@ class Screen:
 
 
 def show_result(console: Console, scores: tuple[Score, Score]) -> None:
-    """The table of the end, and what it says of this sink."""
+    """Print the final table, and what it says about this sink."""
     table = _head("What an independent read_committed reader found")
     for row in rows(scores):
         table.add_row(*row)

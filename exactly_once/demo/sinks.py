@@ -48,7 +48,7 @@ class Sink:
 
     @property
     def topic(self) -> str:
-        """Where it writes."""
+        """The topic that it writes."""
         return f"duel-{self.name}"
 
 
@@ -58,7 +58,7 @@ SINKS = (SPARKS, OURS)
 
 
 def checkpoint(folder: Path, sink: Sink) -> Path:
-    """Of the query of ``sink``, of the driver that works in ``folder``."""
+    """Return the checkpoint of the query of ``sink``, of the driver that works in ``folder``."""
     return folder / f"checkpoint-{sink.name}"
 
 

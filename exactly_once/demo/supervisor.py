@@ -63,7 +63,7 @@ class Driver:
         )
 
     def kill(self) -> None:
-        """kill -9 for the whole driver. Does nothing when it has ended by itself."""
+        """Kill the whole driver with ``kill -9``. It does nothing when the driver has ended by itself."""
         if not self.done:
             self.close()
             self.kills += 1
@@ -77,7 +77,7 @@ class Driver:
 
     @property
     def done(self) -> bool:
-        """Whether it has written everything and ended.
+        """True when the driver has written everything and ended.
 
         Raises
         ------
@@ -91,20 +91,20 @@ class Driver:
 
     @property
     def gone(self) -> bool:
-        """Whether none of its processes is left; the JVM outlives its Python by a moment."""
+        """True when none of its processes is left; the JVM outlives its Python by a moment."""
         return self._process is None or not _of_session(self._process.pid)
 
     @property
     def at_work(self) -> bool:
-        """Whether both queries are (see :meth:`works`)."""
+        """True when both queries work (see :meth:`works`)."""
         return all(self.works(sink) for sink in SINKS)
 
     def works(self, sink: Sink) -> bool:
-        """Whether Spark has marked a batch of this query as committed since the last start, or all is written."""
+        """Return whether Spark has marked a batch of this query as committed since the last start, or all is done."""
         return last_batch(self._folder, sink, "commits") > self._committed_at_start.get(sink.name, -1) or self.done
 
     def log_tail(self) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         return "\n".join(Path(self._log.name).read_text(errors="replace").splitlines()[-TAIL_LINES:])
 
     def close(self) -> None:

@@ -140,7 +140,9 @@ class Admin:
     # -- asking ---------------------------------------------------------------------------------------------------
 
     def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """The answer to ``question``, which is asked again after what Kafka calls retriable until the budget is spent.
+        """Return the answer to ``question``.
+
+        It is asked again after errors that Kafka calls retriable until the budget is spent.
 
         Raises
         ------
@@ -149,7 +151,7 @@ class Admin:
         return self.call(lambda: self.run(question))
 
     def call(self, act: Callable[[], T]) -> T:
-        """As :meth:`ask`, for what waits for its answer itself, such as the methods of ``client``."""
+        """Do as :meth:`ask` does, for an act that waits for its answer itself, such as the methods of ``client``."""
         failure: Exception | None = None
         for _ in self.deadline.tries():
             try:
@@ -165,7 +167,7 @@ class Admin:
         raise self.named(failure) from failure
 
     def run(self, question: Callable[[], Awaitable[T]]) -> T:
-        """The answer to ``question``, asked once; raises kafka-python's own errors."""
+        """Return the answer to ``question``, asked once; raise kafka-python's own errors."""
         answer: T = self.client._net.run(question)
         return answer
 
@@ -192,19 +194,19 @@ class Admin:
         return self.client._manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
 
     def api_version(self, request: Any) -> int:
-        """The highest version of a request that client and brokers know; -1 when they have none in common."""
+        """Return the highest version of a request that client and brokers know; -1 when they have none in common."""
         try:
             return int(self.client._manager.broker_version_data.api_version(request))
         except KafkaError:
             return -1
 
     async def brokers(self) -> list[int]:
-        """The live brokers, by a fresh look."""
+        """Return the live brokers, by a fresh request."""
         await self._cluster.refresh_metadata()
         return [b.node_id for b in self._cluster.brokers()]
 
     async def coordinators(self, transactional_ids: list[str]) -> dict[str, int]:
-        """The coordinator of each id, from memory or by FindCoordinator (KIP-699)."""
+        """Return the coordinator of each id, from memory or by FindCoordinator (KIP-699)."""
         found: dict[str, int] = {}
         for first in range(0, len(transactional_ids), IDS_AT_ONCE):
             some = transactional_ids[first : first + IDS_AT_ONCE]
@@ -246,7 +248,7 @@ class Admin:
         return found
 
     async def leader(self, partition: Partition) -> int:
-        """The broker that leads ``partition``, whatever its topic's other partitions do.
+        """Return the broker that leads ``partition``, whatever its topic's other partitions do.
 
         Raises
         ------
@@ -261,7 +263,7 @@ class Admin:
         return led[index]
 
     async def end_of(self, partition: Partition) -> int:
-        """The high watermark of ``partition``, from its leader: one request once the leader is known."""
+        """Return the high watermark of ``partition``, from its leader: one request once the leader is known."""
         if partition not in self._led_by:
             self._led_by[partition] = await self.leader(partition)
         (name, index), topic = partition, ListOffsetsRequest.ListOffsetsTopic
@@ -287,19 +289,19 @@ class Admin:
     # -- the cluster ----------------------------------------------------------------------------------------------
 
     def broker_count(self) -> int:
-        """The number of live brokers."""
+        """Return the number of live brokers."""
         return len(self.ask(self.brokers))
 
     def topics(self) -> list[str]:
-        """The names of all topics that the principal may describe."""
+        """Return the names of all topics that the principal may describe."""
         return sorted(t["name"] for t in self._described(None) if not t["error_code"])
 
     def sizes(self, topics: list[str]) -> dict[str, int]:
-        """The number of partitions of those of ``topics`` that exist and may be described."""
+        """Return the number of partitions of those of ``topics`` that exist and may be described."""
         return {t["name"]: len(t["partitions"]) for t in self._described(topics) if not t["error_code"]}
 
     def topic_partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """The number of partitions of each topic.
+        """Return the number of partitions of each topic.
 
         Raises
         ------
@@ -320,18 +322,18 @@ class Admin:
         return found
 
     def watermarks(self, topic: str) -> dict[int, Watermarks]:
-        """The offsets of every partition of ``topic``; raises :class:`UnknownTopic`."""
+        """Return the offsets of every partition of ``topic``; raise :class:`UnknownTopic` where there is none."""
         tps = [TopicPartition(topic, p) for p in range(self.topic_partitions([topic])[topic])]
         low = self.list_offsets(tps, EARLIEST, "read_uncommitted")
         stable, high = (self.list_offsets(tps, LATEST, level) for level in ("read_committed", "read_uncommitted"))
         return {tp.partition: Watermarks(low[tp].offset, stable[tp].offset, high[tp].offset) for tp in tps}
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        """The offset after the last record of a partition, committed or not, as its leader says: one request."""
+        """Return the offset after a partition's last record, committed or not, as its leader says: one request."""
         return self.ask(lambda: self.end_of((topic, partition)))
 
     def offsets_since(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
-        """By partition, the first offset whose time stamp is at or after ``timestamp_ms``; None where there is none.
+        """Return, by partition, the first offset whose timestamp is at or after ``timestamp_ms``; None without one.
 
         Offsets of transaction markers count, and these carry the time of writing: in a transactional topic with old
         event times this is a lower bound of the first *record* since then, often a far too low one.
@@ -342,16 +344,16 @@ class Admin:
         return {tp.partition: o if (o := offsets.get(tp.partition, -1)) >= 0 else None for tp in tps}
 
     def list_offsets(self, partitions: list[TopicPartition], spec: int, isolation: str) -> Mapping[TopicPartition, Any]:
-        """What the leaders say of ``spec``: :data:`EARLIEST`, :data:`LATEST`, or a time in ms."""
+        """Return the leaders' answers for ``spec``: :data:`EARLIEST`, :data:`LATEST`, or a time in ms."""
         wanted = dict.fromkeys(partitions, spec)
         return self.call(lambda: self.client.list_partition_offsets(wanted, isolation_level=isolation))
 
     def topic_config(self, topic: str) -> dict[str, str]:
-        """The topic's effective configuration; empty when the principal may not read it."""
+        """Return the topic's effective configuration; empty when the principal may not read it."""
         return self._config(ConfigResourceType.TOPIC, topic)
 
     def broker_config(self) -> dict[str, str]:
-        """The effective configuration of one broker; empty when the principal may not read it."""
+        """Return the effective configuration of one broker; empty when the principal may not read it."""
         return self._config(ConfigResourceType.BROKER, str(self.ask(self.brokers)[0]))
 
     def create_topic(self, name: str, partitions: int, replication: int, configs: dict[str, str]) -> None:
@@ -390,13 +392,16 @@ class Admin:
         ]
 
     def topic_ids(self, topics: list[str]) -> dict[str, str]:
-        """The ids of those of ``topics`` that exist and may be described (KIP-516); none from brokers before 2.8."""
+        """Return the ids of those of ``topics`` that exist and may be described (KIP-516).
+
+        Brokers before 2.8 give none.
+        """
         described = self._described(topics) if topics else []
         ids = {t["name"]: str(t.get("topic_id") or "") for t in described if not t["error_code"]}
         return {topic: i for topic, i in ids.items() if i.strip("-0")}
 
     def cluster_and_topic_id(self, topic: str) -> tuple[str, str]:
-        """The cluster's id and the topic's; "" where these brokers have none.
+        """Return the cluster's id and the topic's; "" where these brokers have none.
 
         Raises
         ------

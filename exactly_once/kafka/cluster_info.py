@@ -1,4 +1,4 @@
-"""What brokers tell of themselves, of a topic's replicas and of a principal's rights. The questions change nothing.
+"""Questions about the brokers, a topic's replicas and a principal's rights. They change nothing.
 
 They go over an :class:`~exactly_once.kafka.admin.Admin`, whose budget and errors each function has.
 
@@ -35,7 +35,7 @@ class Member(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What brokers can do.
+    """The abilities of the brokers.
 
     Attributes
     ----------

@@ -82,7 +82,7 @@ class CommitLog:
         transaction is never taken for younger than it is."""
 
     def read(self, deadline: Deadline, whole: bool = False) -> LogState:
-        """What the log says, without fencing anybody; an empty state when there is no log.
+        """Return what the log says, without fencing anybody; an empty state when there is no log.
 
         What is found in it is durable. What is *not* found proves nothing: a reader stops at the first open
         transaction, a write of the owner that is under way, or another application's.
@@ -118,14 +118,16 @@ class CommitLog:
         return state
 
     def _check_seen(self, deadline: Deadline) -> None:
-        """A log that this principal may not see looks to librdkafka like one that does not exist: its decided
-        transactions would be taken for undecided ones.
+        """Raise unless this principal may see the log.
+
+        A log that it may not see looks to librdkafka like one that does not exist: its decided transactions would be
+        taken for undecided ones.
         """
         with Admin(self._connection, max(1.0, deadline.left)) as admin, suppress(UnknownTopic):
             self._check_described(admin)
 
     def _check_described(self, admin: Admin) -> None:
-        """Raises UnknownTopic for a log that is not there, and NotAuthorized for one that may not be seen."""
+        """Raise UnknownTopic for a log that does not exist, and NotAuthorized for one that may not be seen."""
         try:
             admin.topic_partitions([self.topic])
         except NotAuthorized as e:
@@ -241,7 +243,7 @@ class CommitLog:
             log.warning("sink %s: the counts in the commit log were not updated: %s", self.sink_id, e)
 
     def own(self, token: int, deadline: Deadline) -> LogState:
-        """The state of the log, after making sure that no claim follows ``token`` and that no write is under way.
+        """Return the state of the log once it is certain that no claim follows ``token`` and no write is under way.
 
         Raises
         ------
@@ -273,7 +275,7 @@ class CommitLog:
 
     @property
     def high_watermark(self) -> int:
-        """Of the log behind this owner's last write, its end marker included; 0 when the log is not at hand."""
+        """The log's high watermark after this owner's last write and its end marker; 0 while the log is not open."""
         return self._state.end + 1 if self._producer is not None else 0
 
     def close(self) -> None:
@@ -392,12 +394,12 @@ class CommitLog:
 
 
 def _word(records: Sequence[Record]) -> str:
-    """The batch whose decision is among ``records``, for :meth:`InputOffsets.send`."""
+    """Return the batch whose decision is among ``records``, for :meth:`InputOffsets.send`."""
     return next((f"{r.query_id}/{r.batch_id}" for r in records if isinstance(r, Decision)), "")
 
 
 def _patiently(deadline: Deadline, act: Callable[[], T], *passing: type[ExactlyOnceError]) -> T:
-    """What ``act`` returns; repeated after the errors in ``passing`` until the deadline is over."""
+    """Return what ``act`` returns; repeat it after the errors in ``passing`` until the deadline is over."""
     failure: ExactlyOnceError | None = None
     for _ in deadline.tries(first_pause_s=0.1):
         try:
@@ -409,8 +411,9 @@ def _patiently(deadline: Deadline, act: Callable[[], T], *passing: type[ExactlyO
 
 
 def read_log(connection: Connection, sink_id: str, timeout_s: float = 10.0, whole: bool = False) -> LogState:
-    """The state of the sink's commit log, for observers; an empty state for a sink that was never used. See
-    :meth:`CommitLog.read` for what it proves, and ``whole``.
+    """Return the state of the sink's commit log, for observers; an empty state for a sink that was never used.
+
+    See :meth:`CommitLog.read` for what it proves, and ``whole``.
 
     Raises
     ------

@@ -148,7 +148,7 @@ class Connection:
 
     @property
     def secrets(self) -> tuple[str | None, ...]:
-        """What ``repr`` leaves out."""
+        """The values that ``repr`` leaves out."""
         return self.sasl_password, self.ssl_key_password, self.oauth.client_secret if self.oauth else None
 
     def check_login(self) -> None:
@@ -182,7 +182,7 @@ class Connection:
             ) from None
 
     def librdkafka(self) -> dict[str, Any]:
-        """The connection for confluent-kafka clients.
+        """Return the connection for confluent-kafka clients.
 
         None of them makes a topic by naming it, as a producer does by default where the brokers allow it: a topic that
         was deleted would come back empty, with the brokers' number of partitions.
@@ -211,7 +211,7 @@ class Connection:
         return {**{k: v for k, v in c.items() if v is not None}, **login}
 
     def kafka_python(self) -> dict[str, Any]:
-        """The connection for kafka-python clients."""
+        """Return the connection for kafka-python clients."""
         c = {
             "bootstrap_servers": self.bootstrap_servers,
             "security_protocol": self.security_protocol,
@@ -227,7 +227,7 @@ class Connection:
         return {**{k: v for k, v in c.items() if v is not None}, "ssl_check_hostname": self.check_hostname, **login}
 
     def spark(self) -> dict[str, str]:
-        """The connection for Spark's Kafka source and sink: options with the prefix ``kafka.``."""
+        """Return the connection for Spark's Kafka source and sink: options with the prefix ``kafka.``."""
         c: dict[str, str] = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": self.security_protocol}
         if self.oauth is not None:
             c |= {"sasl.mechanism": "OAUTHBEARER", **self.oauth.spark(_quoted)}
@@ -249,7 +249,7 @@ class Connection:
         return {f"kafka.{k}": v for k, v in c.items()}
 
     def java(self) -> dict[str, str]:
-        """The connection for Kafka's Java clients.
+        """Return the connection for Kafka's Java clients.
 
         Raises
         ------
@@ -293,7 +293,7 @@ def _user(options: Mapping[str, str], jaas: Mapping[str, str]) -> tuple[str, str
 
 
 def _quoted(text: str | None) -> str:
-    """A value of a JAAS configuration: a quote inside it must not end it."""
+    """Return a value of a JAAS configuration: a quote inside it must not end it."""
     return '"' + re.sub(r'(["\\])', r"\\\1", text or "") + '"'
 
 

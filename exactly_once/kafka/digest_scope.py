@@ -1,4 +1,4 @@
-"""What a part's digest covers, so that it can be computed again from the records that a reader gets.
+"""The scope of a part's digest: it must be possible to compute it again from the records that a reader gets.
 
 The digest is over the rows as the query made them. A record shows its partition and its timestamp whether its row chose
 them or not, so the handle names the form of its digest, which says which. Java tasks compute the same
@@ -40,7 +40,10 @@ def form_of(partition: int, timestamp_ms: int) -> str:
 
 
 def place_of(partition: int, headers: Headers, timestamp_ms: int) -> bytes:
-    """What a row chose beside its topic, key and value: big-endian, a length before each text, -1 for a null value."""
+    """Return what a row chose besides its topic, key and value.
+
+    Big-endian, a length before each text, -1 for a null value.
+    """
     place = struct.pack(">iq", partition, timestamp_ms)
     for name, value in headers or ():
         key = name.encode()

@@ -1,5 +1,6 @@
-"""Whether anything listens where the brokers should be, and speaks the client's protocol: a client tries again for as
-long as its budget lasts.
+"""Ask each bootstrap address whether anything listens there and speaks the client's protocol.
+
+A client by itself tries again for as long as its budget lasts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client's error means: one table of causes for kafka-python and librdkafka, and what each actor says of them.
+"""One table of causes for the errors of kafka-python and librdkafka, and the sink's error for each cause and actor.
 
 Both clients have the brokers' codes, which are the protocol's; librdkafka adds negative ones of its own, kafka-python
 classes without a code.
@@ -52,7 +52,7 @@ _CERTIFICATE_REFUSED = re.compile(
 
 
 class Cause(Enum):
-    """Why a request or a record failed."""
+    """The reason why a request or a record failed."""
 
     DENIED = "the principal lacks a right, or cannot authenticate"
     NO_TOPIC = "the topic or partition does not exist"
@@ -111,7 +111,7 @@ _BY_CODE = {
 
 
 def cause_of(e: Exception | KafkaError | None) -> Cause:
-    """Why ``e`` was raised by kafka-python (any exception), or by librdkafka (its exception, or the error inside).
+    """Return why kafka-python (any exception) or librdkafka (its exception, or the error inside) raised ``e``.
 
     kafka-python's errors end a call that was repeated as long as they could pass, so whether one of them could is all
     that counts; None and what is no Kafka error (a socket's) is silence.
@@ -133,7 +133,7 @@ def _is_of_certificate(said: str) -> bool:
 
 
 def _let_in(said: str) -> str:
-    """How a client that nobody lets in, or that lacks a right without a name, is let in."""
+    """Return the way out for a client that no broker accepts, or that lacks a right without a name."""
     if _is_of_certificate(said):
         return (
             "Renew the client's certificate (kafka.ssl.keystore.location) on every host: it has run out, is revoked, "
@@ -146,7 +146,7 @@ def _let_in(said: str) -> str:
 
 
 def name_of(code: int) -> str:
-    """The protocol's name of an error code in an answer; NONE for success."""
+    """Return the protocol's name of an error code in an answer; NONE for success."""
     error: type[PythonError] = for_code(code)
     return "NONE" if not getattr(error, "errno", None) else str(getattr(error, "message", error.__name__))
 
@@ -167,7 +167,7 @@ def refuse(code: int, what: str) -> NoReturn:
 
 
 def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceError:
-    """What the failure of a request to ``servers`` within a budget of ``seconds`` is called."""
+    """Return the error for the failure of a request to ``servers`` within a budget of ``seconds``."""
     cause = cause_of(e)
     said = e.args[0].str() if isinstance(e, KafkaException) else e
     if cause is Cause.DENIED:
@@ -189,7 +189,7 @@ def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceEr
 
 
 def _right_to_grant(e: Exception | None) -> str:
-    """The right that is missing, on what the failed request was about: :func:`check` names that last."""
+    """Return the right that is missing, on what the failed request was about: :func:`check` names that last."""
     asked = str(e).rpartition(" of ")[2] if " of " in str(e) else ""
     if isinstance(e, TransactionalIdAuthorizationFailedError):
         part = PartId.parse(asked)
@@ -207,7 +207,7 @@ def _right_to_grant(e: Exception | None) -> str:
 
 
 def lacking(operations: Iterable[str], topic: str, who: str = "") -> NotAuthorized:
-    """What it is called when the principal may not do ``operations`` (READ, WRITE) on ``topic``; ``who`` goes first."""
+    """Return the error of a principal that may not do ``operations`` (READ, WRITE) on ``topic``; ``who`` goes first."""
     missing = " and ".join(operations)
     return NotAuthorized(
         f"{who}this principal lacks {missing} on topic {topic!r}",
@@ -216,7 +216,7 @@ def lacking(operations: Iterable[str], topic: str, who: str = "") -> NotAuthoriz
 
 
 def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "") -> ExactlyOnceError:
-    """What a failure to read or write the commit log ``topic`` is called; ``prefix`` is that of the sink's ids."""
+    """Return the error for a failure to read or write the commit log ``topic``; ``prefix`` is of the sink's ids."""
     error: KafkaError = e.args[0]
     if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return NotAuthorized(
@@ -258,8 +258,10 @@ def of_sender(
     key: object = None,
     value: bytes | None = None,
 ) -> ExactlyOnceError:
-    """What it is called when the producer ``name`` fails; with a topic, over a record that it did not take, or over the
-    batch that begins with it: librdkafka does not tell which record of a batch the brokers refuse.
+    """Return the error for a failure of the producer ``name``.
+
+    With a topic, it failed on a record that it did not take, or on the batch that begins with it: librdkafka does not
+    say which record of a batch the brokers refuse.
     """
     error: KafkaError = e.args[0]
     said, who = _said(error), f"{name} (topic {topic!r}, first key {shown(key)})" if topic else name
@@ -327,13 +329,14 @@ _RECORD_WAY_OUT = {
 
 
 def _said(error: KafkaError) -> str:
-    """The broker's own sentence, where it sent one, and the code's name."""
+    """Return the broker's own sentence, where it sent one, and the code's name."""
     return f"{error.str()} ({error.name()})"
 
 
 def of_delivery(error: KafkaError, name: str, where: str, key: object, size: int) -> ExactlyOnceError:
-    """What it is called when the brokers did not take a record for ``where`` (topic-partition) from producer ``name``;
-    ``size`` is its value's.
+    """Return the error for a record that the brokers did not take from producer ``name``.
+
+    ``where`` is its topic-partition, ``size`` the size of its value.
     """
     topic = where.rpartition("-")[0]
     if cause_of(error) is not Cause.TOO_LARGE:

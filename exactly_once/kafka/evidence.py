@@ -45,8 +45,9 @@ class Fate(Enum):
 
 
 def fates(admin: Admin, handles: Sequence[PreparedTransaction]) -> dict[str, Fate]:
-    """What became of these transactions, by transactional id; needs READ on the output topics. Waits a moment for those
-    whose markers are on their way.
+    """Return what became of these transactions, by transactional id; it needs READ on the output topics.
+
+    Waits a moment for those whose markers are on their way.
     """
     found = {h.transactional_id: Fate.UNKNOWN if h.place is None else Fate.OPEN for h in handles}
     for _ in Deadline(min(_MARKERS_S, max(1.0, admin.deadline.left))).tries():
@@ -83,7 +84,7 @@ def _fate(admin: Admin, handle: PreparedTransaction, seen: dict[str, dict[int, W
 
 
 def _batches(admin: Admin, place: Place) -> Iterator[Any]:
-    """The batches of records from ``place`` on, markers included, to the end of the partition."""
+    """Yield the batches of records from ``place`` to the end of the partition, markers included."""
     offset = place.offset
     while not admin.deadline.over:
         fetched = fetch(admin, place[:2], offset, READ_UNCOMMITTED, _MANY_BYTES)
@@ -100,7 +101,10 @@ def _batches(admin: Admin, place: Place) -> Iterator[Any]:
 
 
 def read_fate(fetched: Any, handle: PreparedTransaction) -> Fate:
-    """What a leader's answer from the first record of ``handle`` on says, which lies before the last stable offset."""
+    """Return the fate that a leader's answer proves.
+
+    The answer begins at the first record of ``handle``, which lies before the last stable offset.
+    """
     place = handle.place
     assert place is not None
     if any(
@@ -117,7 +121,7 @@ def read_fate(fetched: Any, handle: PreparedTransaction) -> Fate:
 
 
 def read_marker(batches: Iterable[Any], handle: PreparedTransaction) -> Fate:
-    """What the end marker of ``handle`` among ``batches`` says, which begin at its first record.
+    """Return the fate that the end marker of ``handle`` among ``batches`` proves; they begin at its first record.
 
     It is the first marker of the producer behind that record: a transaction has an initialisation of its own, and the
     next one of the same producer begins behind the end of this one.
@@ -134,7 +138,7 @@ def read_marker(batches: Iterable[Any], handle: PreparedTransaction) -> Fate:
 
 
 def _begins(batch: Any, handle: PreparedTransaction) -> bool:
-    """Whether the transaction of ``handle`` begins with ``batch``."""
+    """Return whether the transaction of ``handle`` begins with ``batch``."""
     place = handle.place
     if place is None or batch.magic != 2 or not batch.is_transactional or batch.is_control_batch:
         return False

@@ -19,7 +19,7 @@ _FIRST_VERSION, _LAST_VERSION = 4, 12
 
 
 def fetch(admin: Admin, where: Partition, offset: int, isolation: int, some_bytes: int) -> Any:
-    """The leader's answer for one partition.
+    """Return the leader's answer for one partition.
 
     Parameters
     ----------

@@ -29,8 +29,10 @@ class Readers(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What a sink's group says of its input: the offsets, by topic and partition, and of each query the last batch that
-    committed some (:mod:`exactly_once.kafka.input_offsets`).
+    """The contents of a sink's group.
+
+    Its offsets, by topic and partition, and of each query the last batch that committed some
+    (:mod:`exactly_once.kafka.input_offsets`).
     """
 
     offsets: Mapping[str, Mapping[int, int]]
@@ -45,7 +47,7 @@ class Ends(NamedTuple):
 
 
 def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float) -> Readers:
-    """The consumer groups that have committed an offset on one of ``partitions``, as far as ``budget_s`` reaches.
+    """Return the consumer groups that have committed offsets on one of ``partitions``, as far as ``budget_s`` goes.
 
     A group that reads without committing to Kafka (Spark's own source is one) cannot be seen.
     """
@@ -75,13 +77,14 @@ def find_readers(admin: Admin, partitions: Iterable[Partition], budget_s: float)
 
 
 def group_offsets(admin: Admin, group: str) -> dict[str, dict[int, int]]:
-    """The committed offsets of ``group``, by topic and partition; empty for a group that is not there."""
+    """Return the committed offsets of ``group``, by topic and partition; empty for a group that does not exist."""
     return _offsets(_positions(admin, group))
 
 
 def published_batches(admin: Admin, group: str) -> dict[str, int]:
-    """The last batch of each query whose offsets a decision has committed to the sink's ``group``, by the words that it
-    left there (:mod:`exactly_once.kafka.input_offsets`); empty when there are none.
+    """Return the last batch of each query whose offsets a decision has committed to the sink's ``group``.
+
+    The group's metadata names the batch (:mod:`exactly_once.kafka.input_offsets`); empty when it names none.
     """
     return _batches(_positions(admin, group))
 
@@ -93,7 +96,7 @@ def published_offsets(admin: Admin, group: str) -> Published:
 
 
 def partition_ends(admin: Admin, topics: Iterable[str]) -> dict[str, dict[int, Ends]]:
-    """The ends of every partition of ``topics``, all asked at once; a topic that is gone is left out."""
+    """Return the ends of every partition of ``topics``, all asked at once; a topic that is gone is left out."""
     wanted = sorted(set(topics))
     if not wanted:
         return {}
@@ -126,13 +129,13 @@ def _batches(positions: Mapping[TopicPartition, Any]) -> dict[str, int]:
 
 
 def _positions(admin: Admin, group: str) -> Mapping[TopicPartition, Any]:
-    """What ``group`` has committed, by partition; empty for a group that is not there."""
+    """Return what ``group`` has committed, by partition; empty for a group that does not exist."""
     offsets = admin.call(lambda: admin.client.list_group_offsets({group: None}))
     positions: Mapping[TopicPartition, Any] = offsets.get(group, {})
     return positions
 
 
 def _groups(admin: Admin) -> list[str]:
-    """The ids of all groups; share groups have no offsets."""
+    """Return the ids of all groups; share groups have no offsets."""
     groups = admin.call(lambda: admin.client.list_groups(broker_ids=admin.run(admin.brokers)))
     return sorted({g["group_id"] for g in groups if g.get("group_type") != "share"})

@@ -52,7 +52,7 @@ class OffsetsRefused(Exception):
 
 
 class InputOffsets:
-    """How far a sink's input is read, told to the consumer group :func:`~exactly_once.protocol.names.offsets_group`."""
+    """The sink's progress in its input, committed to the group :func:`~exactly_once.protocol.names.offsets_group`."""
 
     def __init__(self, connection: Connection, sink_id: str):
         self._connection = connection
@@ -62,7 +62,7 @@ class InputOffsets:
         self._late = False
 
     def may_be_sent(self, offsets: Offsets, deadline: Deadline) -> bool:
-        """Whether the group's coordinator answers.
+        """Return whether the group's coordinator answers.
 
         A transaction with a coordinator that is away could not even be aborted, and would hold the log for as long.
         """

@@ -1,4 +1,4 @@
-"""What the leaders of partitions say of open transactions: what they hold, and which ones hang.
+"""Questions to the leaders of partitions about open transactions: what these hold, and which ones hang.
 
 A hanging transaction is open at a partition's leader, and no coordinator will ever end it. A time-out cannot help,
 since it is the coordinator that times out. They come from brokers before 3.6 (or with
@@ -83,7 +83,7 @@ class Hanging(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What is known of one partition by DescribeProducers, or why nothing is."""
+    """The answer to DescribeProducers about one partition, or why there is none."""
 
     topic: str
     partition: int
@@ -98,7 +98,7 @@ class _Answer(NamedTuple):
 def mismatches(
     admin: Admin, handles: Sequence[PreparedTransaction], described: Mapping[str, Description]
 ) -> tuple[dict[str, str], str]:
-    """How open transactions differ from what their tasks wrote (:mod:`exactly_once.protocol.checksum`).
+    """Return how open transactions differ from what their tasks wrote (:mod:`exactly_once.protocol.checksum`).
 
     Parameters
     ----------
@@ -139,8 +139,10 @@ def mismatches(
 
 
 def _producers_on(admin: Admin, partitions: list[Partition]) -> tuple[Open, str, bool]:
-    """The transactions that the leaders of these partitions know as open, why some are left out, and whether these may
-    answer the next time. The silence of one leader takes nothing from the word of another.
+    """Return the transactions that the leaders of these partitions know as open.
+
+    Also why some are left out, and whether these may answer the next time. When one leader does not answer, the answers
+    of the others still count.
 
     A partition that does not exist has none.
     """
@@ -170,7 +172,7 @@ def open_on(admin: Admin, partitions: Sequence[Partition]) -> list[Hanging]:
 
 
 def written(admin: Admin, transaction: Description) -> int:
-    """How many records an open transaction holds, as its partitions' leaders count them.
+    """Return how many records an open transaction holds, as its partitions' leaders count them.
 
     Exact for a transaction whose producer was initialised for it alone, as a part's is.
     """
@@ -229,7 +231,7 @@ def trail_of(admin: Admin, producer_ids: Iterable[int], topics: Sequence[str]) -
 def find_hanging(
     connection: Connection, topics: Iterable[str], older_than_s: float = OLDER_THAN_S, budget_s: float = 10.0
 ) -> list[Hanging]:
-    """The hanging transactions on ``topics``; topics that do not exist have none.
+    """Return the hanging transactions on ``topics``; topics that do not exist have none.
 
     Parameters
     ----------
@@ -310,7 +312,7 @@ def _hanging(admin: Admin, topics: Iterable[str], older_than_s: float) -> list[H
 
 
 def _same(admin: Admin, h: Hanging) -> Hanging | None:
-    """The very transaction ``h`` as it hangs now; None when it does not."""
+    """Return the very transaction ``h`` as it hangs now; None when it no longer does."""
     return next((x for x in _hanging(admin, [h.topic], 0.0) if x[:6] == h[:6]), None)
 
 

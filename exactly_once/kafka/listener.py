@@ -1,5 +1,6 @@
-"""What a listener speaks, asked in two round trips: a client of another protocol hears nothing that tells it why, and
-tries again until its budget is spent.
+"""Find out in two round trips which protocol a listener speaks.
+
+A client of another protocol gets no answer that tells it why, and tries again until its budget is spent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LO
 
 
 class Spoken(NamedTuple):
-    """What a listener speaks; ``sasl`` is None where it does not tell, as behind TLS."""
+    """The protocol that a listener speaks; ``sasl`` is None where it does not say, as behind TLS."""
 
     tls: bool
     sasl: bool | None

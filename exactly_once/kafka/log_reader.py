@@ -46,7 +46,7 @@ PARTITION = 0
 
 
 class Reading(NamedTuple):
-    """What was read, and the offset at which the reader stands."""
+    """The records that were read, and the offset that the reader has reached."""
 
     entries: list[Entry]
     position: int
@@ -55,7 +55,7 @@ class Reading(NamedTuple):
 def read(
     connection: Connection, sink_id: str, deadline: Deadline, start: int | None = None, until: int | None = None
 ) -> Reading:
-    """The committed records of the sink's log, in order: of each key the last one.
+    """Return the committed records of the sink's log, in order: of each key the last one.
 
     Parameters
     ----------
@@ -119,8 +119,9 @@ def read(
 
 
 class _Latest:
-    """As in compaction, the last record of a key counts: a tombstone settles the stray record before it. A log that is
-    not compacted, or that somebody floods, takes no more memory than its keys do.
+    """The last record of each key, as in compaction: a tombstone settles the stray record before it.
+
+    A log that is not compacted, or that somebody floods, takes no more memory than its keys do.
     """
 
     def __init__(self) -> None:
@@ -143,7 +144,7 @@ class _Latest:
                 raise self._stray(message.topic() or "")
 
     def entries(self, sink_id: str) -> list[Entry]:
-        """In the order of the log."""
+        """Return the entries in the order of the log."""
         if self._strays:
             raise self._stray(commit_log_topic(sink_id))
         return [_entry(message, sink_id) for message in self._by_key.values()]
@@ -162,7 +163,10 @@ class _Latest:
 
 
 def _entry(message: Message, sink_id: str) -> Entry:
-    """The record with its place, if it is what the sink writes under this key, and names the sink's own parts alone."""
+    """Return the record with its place.
+
+    It must be what the sink writes under this key, and name the sink's own parts alone.
+    """
     _, timestamp_ms = message.timestamp()
     try:
         record = decode(message.value() or b"", dict(message.headers() or ()))
@@ -199,7 +203,7 @@ def _damaged(message: Message, sink_id: str, what: str) -> CommitLogDamaged:
 
 
 def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:
-    """The error of a log that cannot be read beyond ``position``, with the names of those who have to end."""
+    """Return the error of a log that cannot be read beyond ``position``, with the names of those who have to end."""
     found = sorted(open_on(admin, [(topic, PARTITION)]), key=lambda h: h.start_offset)
     ids = ids_of(admin, {h.producer_id for h in found}) if found else {}
     who = ", ".join(
@@ -221,7 +225,7 @@ def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:
 
 
 def timed_out(topic: str, deadline: Deadline) -> BrokerUnreachable:
-    """The error of a log whose brokers are silent."""
+    """Return the error of a log whose brokers do not answer."""
     return BrokerUnreachable(
         f"the commit log {topic} did not answer within {deadline.seconds:g} s",
         f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition that "

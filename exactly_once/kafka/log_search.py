@@ -1,4 +1,4 @@
-"""Which sink of the cluster holds a query: by all commit logs that this principal may read, at once."""
+"""Find the sink of the cluster that holds a query: by all commit logs that this principal may read, at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why no broker lets a client in, as librdkafka sees it.
+"""Find out why no broker accepts a client, as librdkafka sees it.
 
 kafka-python tries again until its time is over and then knows only that: a broker that refuses a password closes the
 connection together with its answer, which is lost with it.

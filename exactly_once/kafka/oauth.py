@@ -63,7 +63,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class OAuth:
-    """Where tokens come from: a token endpoint, or ``provider`` (``module:function``).
+    """The source of tokens: a token endpoint, or ``provider`` (``module:function``).
 
     ``java_handler`` is the class that gives Java's client its tokens; "" for Kafka's own. The secret never appears in
     ``repr``.
@@ -98,7 +98,7 @@ class OAuth:
         return found
 
     def librdkafka(self) -> dict[str, Any]:
-        """The settings of confluent-kafka clients."""
+        """Return the settings of confluent-kafka clients."""
         if self.provider:
             return {"oauth_cb": tokens_of(self).refresh}
         settings = {
@@ -111,14 +111,14 @@ class OAuth:
         return {name: value for name, value in settings.items() if value}
 
     def kafka_python(self) -> dict[str, Any]:
-        """The settings of kafka-python clients."""
+        """Return the settings of kafka-python clients."""
         from kafka.net.sasl.oauth import AbstractTokenProvider  # here: options are read where there is no client
 
         AbstractTokenProvider.register(Tokens)
         return {"sasl_oauth_token_provider": tokens_of(self)}
 
     def spark(self, quoted: Callable[[str], str]) -> dict[str, str]:
-        """The settings of Java's client; ``quoted`` makes a value of a JAAS configuration."""
+        """Return the settings of Java's client; ``quoted`` makes a value of a JAAS configuration."""
         if self.provider:
             handler = {HANDLER: self.java_handler} if self.java_handler else {}
             return {"sasl.jaas.config": f"{_JAVA_MODULE} required;", PROVIDER: self.provider, **handler}

@@ -1,4 +1,4 @@
-"""What a task asks about the transaction that it has open: is it still mine, and is the task in time?"""
+"""A task asks two things about its open transaction: does it still own it, and is the task in time."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class OpenTransaction:
         reach("before-begin")
 
     def begun(self, producer_id: int, epoch: int) -> None:
-        """From now on it is open: under this identity."""
+        """Record that the transaction is open from now on, under this identity."""
         self.producer_id, self.epoch = producer_id, epoch
         self._began = time.monotonic()
 
     @property
     def age_ms(self) -> float:
-        """How long it has been open, by this process's clock; the broker's begins with the first record."""
+        """Milliseconds that it has been open, by this process's clock; the broker's begins with the first record."""
         return (time.monotonic() - self._began) * 1000
 
     def check_in_time(self) -> None:
@@ -58,7 +58,7 @@ class OpenTransaction:
             self._late.judge(self._admin.renew(_ASK_BUDGET_S).high_watermark(self._late.topic, 0))
 
     def describe(self) -> Description:
-        """What its coordinator says of it, after a look at the commit log; raises as :meth:`check_in_time`."""
+        """Return its coordinator's description, after asking the commit log; raise as :meth:`check_in_time` does."""
         admin = self._admin.renew(_ASK_BUDGET_S)
         if self._late is None:
             return describe(admin, [self.transactional_id])[self.transactional_id]
@@ -107,7 +107,7 @@ class OpenTransaction:
         )
 
     def longest_timeout_ms(self) -> int | None:
-        """The brokers' transaction.max.timeout.ms, if this principal may know it."""
+        """Return the brokers' transaction.max.timeout.ms, if this principal may know it."""
         try:
             longest = self._admin.renew(5.0).broker_config().get("transaction.max.timeout.ms")
         except ExactlyOnceError:

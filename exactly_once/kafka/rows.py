@@ -61,7 +61,7 @@ class Columns:
             sender.send(topic, key, value, partition, headers, timestamp_ms)
 
     def _topics(self, batch: pa.RecordBatch) -> Iterator[str]:
-        """The topic of each row, all of them checked before the first row of the Arrow batch is sent."""
+        """Return the topic of each row, all of them checked before the first row of the Arrow batch is sent."""
         if self.topic is not None:
             return repeat(self.topic, batch.num_rows)
         column = _binary(batch, "topic")
@@ -84,8 +84,9 @@ class Columns:
         return iter(pc.fill_null(batch.column("partition"), CHOOSE).to_pylist())
 
     def _headers(self, batch: pa.RecordBatch) -> Iterator[Headers]:
-        """The headers of each row, None instead of no header; whole columns become Python objects, not struct by
-        struct.
+        """Return the headers of each row, None instead of no header.
+
+        Whole columns become Python objects, not struct by struct.
         """
         if "headers" not in self.names:
             return repeat(None, batch.num_rows)
@@ -140,5 +141,5 @@ def _prefixed(column: pa.Array, prefix: bytes) -> pa.Array:
 
 
 def _size(column: pa.Array | None) -> int:
-    """The bytes of all values of the column."""
+    """Return the bytes of all values of the column."""
     return pc.sum(pc.binary_length(column)).as_py() or 0 if column is not None else 0

@@ -132,7 +132,10 @@ def batches(
 
 
 class _Hidden:
-    """What a read_committed reader leaves out, by the leader's list of aborted transactions: as Kafka's consumer."""
+    """The transactions that a read_committed reader leaves out.
+
+    As Kafka's consumer does, by the leader's list of aborted ones.
+    """
 
     def __init__(self) -> None:
         self._listed: set[tuple[int, int]] = set()  # (first offset, producer id)
@@ -155,7 +158,10 @@ class _Hidden:
 
 
 def _slices(answer: bytes) -> Iterator[bytes]:
-    """The whole batches of an answer, which may end within one. Batches of before Kafka 0.11 know no producer."""
+    """Yield the whole batches of an answer, which may end within one.
+
+    Batches of before Kafka 0.11 know no producer.
+    """
     at = 0
     while at + _HEADER <= len(answer):
         (size,) = struct.unpack_from(">i", answer, at + _SIZE)
@@ -187,7 +193,7 @@ def _batch(where: Partition, head: Any, raw: bytes, hides: _Hidden, stable: bool
 
 
 def _decompressed(raw: bytes) -> bytes:
-    """The batch, with records that kafka-python can read where Arrow has a codec that it lacks here."""
+    """Return the batch, with records that kafka-python can read where Arrow has a codec that it lacks here."""
     (attributes,) = struct.unpack_from(">h", raw, _ATTRIBUTES)
     codec = attributes & _CODEC_BITS
     if codec not in (_SNAPPY, _ZSTD):

@@ -1,4 +1,4 @@
-"""What a query's options say of a Confluent Schema Registry: where it is, and which schemas keys and values have."""
+"""The options of a query for a Confluent Schema Registry: its address, and the schemas of keys and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIDE_OPTIONS = ("schema", "schema.type", "schema.subject", "schema.register", "s
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What the user says of the keys, or of the values.
+    """The user's options for the keys, or for the values.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Where the registry is, and what to ask it. The secret never appears in ``repr``."""
+    """The address of the registry, and the questions to ask it. The secret never appears in ``repr``."""
 
     url: str
     user_info: str | None = field(default=None, repr=False)
@@ -98,7 +98,7 @@ class Registry:
         return cls(url, user_info, ca, sides)
 
     def frames(self, column: str) -> bool:
-        """Whether ``key`` or ``value`` gets an id."""
+        """Return whether ``key`` or ``value`` gets an id."""
         return any(s.column == column for s in self.sides)
 
 

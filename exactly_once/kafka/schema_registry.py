@@ -30,7 +30,9 @@ _PASSING = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """What stands before every key and value: magic byte, schema id and, for Protobuf, which message. Empty: nothing.
+    """The bytes before every key and value.
+
+    Magic byte, schema id and, for Protobuf, which message; empty where nothing goes before them.
 
     Travels to the tasks with their instructions.
     """
@@ -74,7 +76,7 @@ def prefix(schema_id: int, schema_type: str, indexes: tuple[int, ...] = (0,)) ->
 
 
 def _varint(number: int) -> bytes:
-    """A number from 0 on as Confluent writes it: zigzag (doubled), seven bits to a byte, the low ones first."""
+    """Return a number from 0 on as Confluent writes it: zigzag (doubled), seven bits to a byte, the low ones first."""
     left, out = number * 2, bytearray()
     while left > 0x7F:
         out.append(left & 0x7F | 0x80)
@@ -136,7 +138,7 @@ def _prefix_of(client: Any, registry: Registry, side: Side) -> bytes:
 
 
 def _check_latest(side: Side, found: str) -> None:
-    """The user's word against the registry's: a wrong one frames in a way that no reader understands."""
+    """Compare the user's type with the registry's: a wrong one frames in a way that no reader understands."""
     if side.type not in (None, found):
         raise InvalidSchema(
             f"the latest version of subject {side.subject!r} is of type {found}, but {side.column}.schema.type says "
@@ -151,7 +153,7 @@ def _check_latest(side: Side, found: str) -> None:
 
 
 def _refusal(registry: Registry, side: Side, e: Any) -> ExactlyOnceError:
-    """What an answer of the registry means."""
+    """Return the error for an answer of the registry."""
     status, code = int(e.http_status_code), e.error_code
     said = _without_secret(registry, str(e.error_message))[:400]
     name = f"{side.column}.schema"

@@ -25,7 +25,10 @@ from exactly_once.protocol.records import Extent, PreparedTransaction
 
 
 def fixed_settings(transactional_id: str, timeout_ms: int) -> dict[str, Any]:
-    """What exactly-once fixes of a producer's settings. Each delivery is reported: the handle says what was written."""
+    """Return the producer settings that exactly-once fixes.
+
+    Each delivery is reported: the handle says what was written.
+    """
     return {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
@@ -89,19 +92,19 @@ class PartTransaction(Sender):
         headers: Headers = None,
         timestamp_ms: int = NOW,
     ) -> None:
-        """As :meth:`Sender.send`; the digest counts all that the row chose."""
+        """Send a record as :meth:`Sender.send` does; the digest counts all that the row chose."""
         super().send(topic, key, value, partition, headers, timestamp_ms)
         self._digest.add(topic.encode(), key, value, place_of(partition, headers, timestamp_ms))
         self._forms.add(form_of(partition, timestamp_ms))
 
     def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
-        """As :meth:`Sender.send_many`; the digest counts keys and values."""
+        """Send records as :meth:`Sender.send_many` does; the digest counts keys and values."""
         super().send_many(topic, keys, values, size)
         self._digest.add_pairs(keys, values)
         self._forms.add(PLAIN)
 
     def flush(self, timeout_s: float) -> None:
-        """As :meth:`Sender.flush`, also when another producer has initialised the id again meanwhile."""
+        """Flush as :meth:`Sender.flush` does, also when another producer has initialised the id again meanwhile."""
         try:
             super().flush(timeout_s)
         except (KafkaException, SystemError) as e:
@@ -129,7 +132,10 @@ class PartTransaction(Sender):
         return handle
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        """The reports of one partition come in order. A batch that was sent again may have no offset: -1001."""
+        """Note a delivery; the reports of one partition come in order.
+
+        A batch that was sent again may have no offset: -1001.
+        """
         if error is not None:
             super()._on_delivery(error, message)
             return

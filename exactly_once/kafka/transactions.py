@@ -43,7 +43,7 @@ class End(NamedTuple):
 
     @classmethod
     def of(cls, handle: PreparedTransaction) -> Self:
-        """What ends the transaction of ``handle``."""
+        """Return the identity that an EndTxn for the transaction of ``handle`` needs."""
         return cls(handle.transactional_id, handle.producer_id, handle.epoch)
 
 
@@ -65,13 +65,15 @@ class Description(NamedTuple):
 
     @property
     def end(self) -> End:
-        """What ends this very transaction, and no later one of the same id."""
+        """The identity that ends this very transaction, and no later one of the same id."""
         return End(self.transactional_id, self.producer_id, self.producer_epoch)
 
 
 def end_txn_version(admin: Admin) -> int:
-    """The EndTxn version for new decisions: 5 where the cluster's finalized transaction.version is 2 or more, else at
-    most 4 (the broker takes the semantics from the version alone, so 5 must not be sent below that).
+    """Return the EndTxn version for new decisions.
+
+    5 where the cluster's finalized transaction.version is 2 or more, else at most 4 (the broker takes the semantics
+    from the version alone, so 5 must not be sent below that).
 
     Raises
     ------
@@ -93,7 +95,7 @@ def end_txn_version(admin: Admin) -> int:
 
 
 def list_transactions(admin: Admin, prefix: str = "", states: Sequence[str] = ("Ongoing",)) -> list[Listing]:
-    """The transactional ids that begin with ``prefix`` and are in one of ``states`` (any state when empty).
+    """Return the transactional ids that begin with ``prefix`` and are in one of ``states`` (any state when empty).
 
     Asks every broker; one that is still loading its part of the transaction log is asked again, since its ids would be
     missed. Ids without the DESCRIBE right are left out by the broker, silently: see :func:`check_seen`.
@@ -111,7 +113,7 @@ def list_transactions(admin: Admin, prefix: str = "", states: Sequence[str] = ("
 
 
 def ids_of(admin: Admin, producer_ids: set[int]) -> dict[int, str]:
-    """The transactional ids that the coordinators have given these producer ids to."""
+    """Return the transactional ids to which the coordinators have given these producer ids."""
     wanted = sorted(producer_ids)
     answer = admin.call(
         lambda: admin.client.list_transactions(broker_ids=admin.run(admin.brokers), producer_id_filters=wanted)
@@ -155,7 +157,7 @@ def check_all_seen(admin: Admin) -> None:
 
 
 def describe(admin: Admin, transactional_ids: Iterable[str]) -> dict[str, Description]:
-    """The coordinators' view of these ids, all coordinators asked at once."""
+    """Return the coordinators' view of these ids, all coordinators asked at once."""
     ids = list(dict.fromkeys(transactional_ids))
 
     async def question() -> dict[str, Description]:
@@ -181,7 +183,7 @@ def describe(admin: Admin, transactional_ids: Iterable[str]) -> dict[str, Descri
 
 
 def describe_beside(admin: Admin, transactional_id: str, topic: str) -> tuple[Description, int]:
-    """The coordinator's view of one id, and the high watermark of partition 0 of ``topic``: both asked at once."""
+    """Return the coordinator's view of one id, and the high watermark of partition 0 of ``topic``, asked at once."""
     asked = admin.begin(lambda: admin.end_of((topic, 0)))
     described = describe(admin, [transactional_id])[transactional_id]
     try:

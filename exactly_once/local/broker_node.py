@@ -56,7 +56,7 @@ class Node:
 
     @property
     def pid(self) -> int | None:
-        """Of the running JVM, or None."""
+        """The process id of the running JVM, or None."""
         return self._process.pid if self._process is not None and self._process.running else None
 
     @property

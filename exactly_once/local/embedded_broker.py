@@ -142,7 +142,7 @@ class EmbeddedBroker:
             self._release()
 
     def kill(self, node: int | None = None) -> None:
-        """kill -9 one node, or all of them, like the crash of a machine."""
+        """Kill one node, or all of them, with ``kill -9``, like the crash of a machine."""
         end_nodes(self._nodes.values() if node is None else [self._nodes[node]], graceful_s=0)
 
     def restart(self, node: int = 1) -> None:

@@ -57,12 +57,12 @@ class Guarded:
 
     @property
     def pid(self) -> int:
-        """Of the command; its session and its process group have the same number."""
+        """The process id of the command; its session and its process group have the same number."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the command still runs."""
+        """True while the command runs."""
         return self._process.poll() is None
 
 

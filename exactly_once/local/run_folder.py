@@ -1,4 +1,4 @@
-"""Where a run on this machine keeps its files: logs, checkpoints, the data of an embedded broker."""
+"""The folder where a run on this machine keeps its files: logs, checkpoints, the data of an embedded broker."""
 
 from __future__ import annotations
 

@@ -104,14 +104,14 @@ class SparkCluster:
         return {number: worker.pid for number, worker in self._workers.items() if worker.running}
 
     def applications(self) -> list[dict[str, Any]]:
-        """What the master says of each application, the newest first: ``name``, ``cores``, ``state`` and more."""
+        """Return what the master says of each application, newest first: ``name``, ``cores``, ``state`` and more."""
         with urllib.request.urlopen(f"{self._page}/json/", timeout=10) as answer:
             told = json.load(answer)
         every = [*told.get("activeapps", []), *told.get("completedapps", [])]
         return sorted(every, key=lambda application: application["starttime"], reverse=True)
 
     def executors(self, application: str) -> dict[int, int]:
-        """How many executors of an application (its id) each worker has started."""
+        """Return how many executors of an application (its id) each worker has started."""
         return {
             number: len([p for p in (self._place(number) / application).glob("*") if p.name.isdigit()])
             for number in range(1, self._count + 1)

@@ -1,1 +1,1 @@
-"""For operators: the state of a sink, the permitted actions, and the commands for them."""
+"""The operator's tools: the state of a sink, the permitted actions, and the commands for them."""

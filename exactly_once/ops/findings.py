@@ -1,4 +1,4 @@
-"""What an inspection of a sink finds, and the pure verdicts on it: which transaction is decided, which part is lost."""
+"""The findings of an inspection of a sink, and the pure verdicts on them: which transaction is decided, which lost."""
 
 from __future__ import annotations
 
@@ -335,5 +335,5 @@ def pending(decision: Decision, log: LogState, known: dict[str, Description]) ->
 
 
 def decided_at(decision: Decision, log: LogState) -> int:
-    """By the brokers' clock."""
+    """Return the time of the decision by the brokers' clock."""
     return log.decided_ms.get((decision.query_id, decision.batch_id), decision.decided_ms)

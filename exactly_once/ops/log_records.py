@@ -66,7 +66,7 @@ class Logged:
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """The name that a person gives it."""
         match self.record:
             case Claim(token=token, purpose=purpose, host=host):
                 return f"claim {token} ({purpose} on {host})"

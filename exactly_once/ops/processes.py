@@ -30,7 +30,7 @@ _STUCK_AFTER_S = 1.0
 
 
 class State(Enum):
-    """What a process does, in words that follow "is"."""
+    """The state of a process, in words that follow "is"."""
 
     RUNS = "running"
     STOPPED = "stopped by a signal"
@@ -39,7 +39,7 @@ class State(Enum):
 
     @property
     def frozen(self) -> bool:
-        """Whether the process is there, and nothing that it is told will reach it."""
+        """True when the process exists and cannot react to anything, not even to a signal that asks it to end."""
         return self in (State.STOPPED, State.STUCK)
 
 

@@ -188,7 +188,7 @@ def attribute(hanging: Hanging, logs: Mapping[str, LogState]) -> Attributed:
 
 
 def _would_name(log: LogState | None, hanging: Hanging) -> bool:
-    """Whether the log would name this transaction if it had been decided."""
+    """Return whether the log would name this transaction if it had been decided."""
     if log is None:
         return False
     times = [(d, log.decided_ms.get((d.query_id, d.batch_id), d.decided_ms)) for d in log.decisions]
@@ -280,8 +280,10 @@ def _check_decided(found: Attributed, decided: Decided, commit: bool | None) -> 
 
 
 def _check_given_up(found: Attributed, decided: Decided, force: str | None, commit: bool | None) -> bool:
-    """A person may have written the missing rows again: to show these would double them. The mark does not say which
-    parts were given up, so the transaction may also be one that was committed, of which an abort would lose the rest.
+    """Return whether a transaction that a person gave up may be committed.
+
+    A person may have written the missing rows again: to show these would double them. The mark does not say which parts
+    were given up, so the transaction may also be one that was committed, of which an abort would lose the rest.
     """
     h, name = found.hanging, name_of(decided.decision)
     if commit is not False and force == _showing(h):

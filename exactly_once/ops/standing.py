@@ -40,7 +40,7 @@ class Standing:
     torn: tuple[str, ...] = ()
 
     def as_metadata(self) -> dict[str, Any]:
-        """The standing as plain values, without unknown ones."""
+        """Return the standing as plain values, without unknown ones."""
         values = {**asdict(self), "open_decisions": list(self.open_decisions), "torn": list(self.torn) or None}
         return {name: value for name, value in values.items() if value is not None}
 

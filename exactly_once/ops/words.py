@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def when(ms: int, now_ms: int) -> str:
-    """A moment in UTC, and how long ago it was."""
+    """Return a moment in UTC, and how long ago it was."""
     if ms <= 0:
         return "an unknown time"
     at = datetime.fromtimestamp(ms / 1000, UTC)

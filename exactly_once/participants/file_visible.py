@@ -1,4 +1,4 @@
-"""What readers see of the parts of :mod:`exactly_once.participants.files`. Changes nothing."""
+"""Find what readers see of the parts of :mod:`exactly_once.participants.files`. It changes nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def found_files(store: Store, participant: str, sink_id: str, handles: Sequence[
 
 
 def _staged(store: Store) -> Iterator[tuple[str, str]]:
-    """The files that wait for their publication, each with its path."""
+    """Yield the files that wait for their publication, each with its path."""
     for name in store.names(STAGING):
         if name.startswith(f"{BATCH}="):
             yield from ((file, f"{STAGING}/{name}/{file}") for file in store.names(f"{STAGING}/{name}"))
@@ -61,7 +61,7 @@ def _staged(store: Store) -> Iterator[tuple[str, str]]:
 
 
 def _published(store: Store, handles: Sequence[PreparedPart]) -> dict[str, list[str]]:
-    """The files of these batches and of later ones, each with its paths: copies have the same name."""
+    """Return the files of these batches and of later ones, each with its paths: copies have the same name."""
     parts = (PartName.parse(h.name) for h in handles)
     first = min((p.batch_id for p in parts if p is not None), default=None)
     found: dict[str, list[str]] = {}

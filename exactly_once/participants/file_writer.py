@@ -112,7 +112,7 @@ class _Summed(io.RawIOBase):
 
     @property
     def checksum(self) -> str:
-        """Of all bytes so far: XXH3, 16 hex digits."""
+        """The checksum of all bytes so far: XXH3, 16 hex digits."""
         return self._sum.hexdigest()
 
     def writable(self) -> bool:

@@ -156,7 +156,7 @@ class FileParticipant(Participant[PreparedPart]):
                 store.sync(STAGING)
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
-        """Also rolls back files gathered for a decision that no longer exists; live decisions are spared by name."""
+        """Roll back also files gathered for a decision that no longer exists; live decisions are spared by name."""
         swept = dict[str, None]()
         with self._answering():
             store = store_of(self.url)

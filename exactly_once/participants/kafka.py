@@ -81,7 +81,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return {**self.__dict__, "_admin": None}  # connections stay where they were opened
 
     def admin(self, budget_s: float = BUDGET_S) -> Admin:
-        """The connection, with this much time, or what is left until the deadline."""
+        """Return the connection, with this much time, or what is left until the deadline."""
         budget_s = self._within(budget_s)
         if self._admin is None:
             contact_s = CONTACT_BUDGET_S if self.deadline else ALIVE_BUDGET_S
@@ -132,7 +132,7 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         return self._commit(handles, recovering=False)
 
     def recover_and_commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
-        """As :meth:`commit`; those that are still open come first."""
+        """Commit as :meth:`commit` does; those that are still open come first."""
         return self._commit(handles, recovering=True)
 
     def _commit(self, handles: Sequence[PreparedTransaction], recovering: bool) -> list[PreparedTransaction]:

@@ -1,4 +1,4 @@
-"""What the start of a stream or of a write refuses of Kafka: its version, its settings, rights, topics, timeouts."""
+"""Refuse a start when Kafka is unfit for it: its version, its settings, rights, topics, timeouts."""
 
 from __future__ import annotations
 

@@ -29,14 +29,14 @@ class KafkaDelivery(Participant[PreparedTransaction]):
         return _DeliveredPart(self._options, self._columns, f"sink {part.sink_id!r}, part {part.part}")
 
     def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
-        """There are no handles."""
+        """Do nothing: there are no handles."""
         return ()
 
     def abort(self, handles: Sequence[PreparedTransaction]) -> None:
-        """There are no handles."""
+        """Do nothing: there are no handles."""
 
     def recover_and_abort(self, scope: Scope) -> list[str]:
-        """Nothing is ever left open."""
+        """Do nothing: no part is ever left open."""
         return []
 
 
@@ -79,7 +79,7 @@ _unacknowledged: dict[str, UnacknowledgedSender] = {}
 
 
 def _lasting(options: SinkOptions) -> UnacknowledgedSender:
-    """The producer of this worker process, kept over parts: it goes on sending after each."""
+    """Return the producer of this worker process, kept over parts: it continues to send after each."""
     key = options.cache_key
     if key not in _unacknowledged:
         name = f"sink {options.sink_id!r}"

@@ -23,7 +23,7 @@ from exactly_once.protocol.too_long import limit_ms, too_long_error
 
 
 class KafkaPart(PartWriter[PreparedTransaction]):
-    """With a ``ticket``, a part that is too late or too slow for its batch gives up."""
+    """A part of Kafka. With a ``ticket``, it gives up when it is too late or too slow for its batch."""
 
     def __init__(self, options: SinkOptions, columns: Columns, ticket: Ticket | None, part: PartName):
         self._options = options
@@ -54,7 +54,10 @@ class KafkaPart(PartWriter[PreparedTransaction]):
             self._transaction.abort()
 
     def _begin(self) -> PartTransaction:
-        """Not before the first row: it is a write of its coordinator, and most parts of a shuffle may be empty."""
+        """Begin the transaction, not before the first row.
+
+        It is a write of its coordinator, and most parts of a shuffle may be empty.
+        """
         connection, settings = self._options.connection, within(self._options, self._timeout_ms)
         return PartTransaction(
             connection, settings, _id_of(self._part), self._timeout_ms, _admin(connection), self._late
@@ -90,19 +93,20 @@ class KafkaPart(PartWriter[PreparedTransaction]):
 
 
 def within(options: SinkOptions, timeout_ms: int) -> dict[str, str]:
-    """The user's producer settings, with a delivery timeout that is not above the transaction's: librdkafka refuses
-    that.
+    """Return the user's producer settings, with a delivery timeout that is not above the transaction's.
+
+    librdkafka refuses a longer one.
     """
     return {**options.producer, "delivery.timeout.ms": str(min(int(options.delivery_timeout_s * 1000), timeout_ms))}
 
 
 def _id_of(part: PartName) -> str:
-    """The transactional id of a part: bounded in number, so it tells less than the name."""
+    """Return the transactional id of a part: bounded in number, so it tells less than the name."""
     task_attempt, _, task_attempt_id = part.attempt.partition(".")
     return part_id(part.sink_id, part.token, part.part, attempt_of(int(task_attempt), int(task_attempt_id)))
 
 
 @lru_cache(maxsize=4)
 def _admin(connection: Connection) -> Admin:
-    """The connections of this worker process, kept over batches."""
+    """Return the connections of this worker process, kept over batches."""
     return Admin(connection)

@@ -99,7 +99,7 @@ def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> 
 
 
 def _check_alive(proposal: Proposal, described: Mapping[str, Description], admin: Admin) -> None:
-    """By the coordinators: every transaction is open, is the one that was prepared, and has time to spare."""
+    """Ask the coordinators: every transaction is open, is the one that was prepared, and has time to spare."""
     broker_now = time.time() * 1000 + proposal.clock_ahead_ms
     oldest = 0.0
     for h in proposal.decision.transactions:
@@ -126,7 +126,7 @@ def _is_open(h: PreparedTransaction, d: Description) -> bool:
 def _expiring(
     proposal: Proposal, h: PreparedTransaction, d: Description, broker_now: float, admin: Admin
 ) -> ExactlyOnceError:
-    """The error of a prepared transaction that is too old to be decided, or gone."""
+    """Return the error of a prepared transaction that is too old to be decided, or gone."""
     name = f"the transaction {h.transactional_id} of part {h.part}"
     if _is_open(h, d):
         took_ms = broker_now - d.started_ms
@@ -156,8 +156,9 @@ def _expiring(
 
 
 def kept_topic_ids(known: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
-    """The topic ids for the next decision: those just ``written``, and those written last before, as many as
-    :data:`KEPT_TOPIC_IDS` in all.
+    """Return the topic ids for the next decision.
+
+    Those just ``written``, and those written last before, as many as :data:`KEPT_TOPIC_IDS` in all.
     """
     others = [item for item in known.items() if item[0] not in written]
     room = max(0, KEPT_TOPIC_IDS - len(written))
@@ -220,7 +221,7 @@ def commit_transactions(
 
 
 def _end(handles: Sequence[PreparedTransaction], admin: Admin) -> dict[str, Outcome]:
-    """The answers to EndTxn (commit), by transactional id: each with the version of its first try."""
+    """Send EndTxn (commit); return the answers by transactional id: each with the version of its first try."""
     outcomes: dict[str, Outcome] = {}
     if failpoints.armed("some-ended") and len(handles) > 1:  # only a test needs a moment at which some are ended
         outcomes |= end_all(admin, [End.of(handles[0])], True, handles[0].end_txn_version or end_txn_version(admin))
@@ -235,8 +236,10 @@ def _end(handles: Sequence[PreparedTransaction], admin: Admin) -> dict[str, Outc
 
 
 def open_ones(handles: Sequence[PreparedTransaction], admin: Admin) -> frozenset[str]:
-    """The ids of those that are still to be ended, which come first: if the budget ends before the last one, the next
-    start must not spend it on what this one has committed. None when their coordinators do not say so at once.
+    """Return the ids of those that are still to be ended, which come first.
+
+    If the budget ends before the last one, the next start must not spend it on what this one has committed. Empty when
+    their coordinators do not answer at once.
     """
     try:
         admin.renew(_ORDER_BUDGET_S)
@@ -300,7 +303,7 @@ def open_of(handles: Sequence[PreparedTransaction], admin: Admin) -> list[Descri
 
 
 def open_transactions(sink_id: str, admin: Admin, mine: Callable[[PartId], bool]) -> list[Description]:
-    """The open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them."""
+    """Return the open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them."""
     listed = [x.transactional_id for x in list_transactions(admin, namespace(sink_id), OPEN)]
     wanted = [i for i in listed if (p := PartId.parse(i)) is not None and p.sink_id == sink_id and mine(p)]
     return [d for d in describe(admin, wanted).values() if d.state in OPEN]

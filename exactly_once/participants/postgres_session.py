@@ -101,7 +101,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection was closed or broke."""
+        """True when the connection was closed or broke."""
         return self._psycopg.closed
 
     def run(self, statement: LiteralString | sql.Composed, *values: Any) -> psycopg.Cursor[Any]:
@@ -196,7 +196,7 @@ class Database:
         self.shown = conninfo.make_conninfo("", **known)
 
     def connect(self, application: str) -> Session:
-        """Raises psycopg.Error."""
+        """Open a session; raise psycopg.Error when the server refuses."""
         return Session(self.dsn, application)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What readers of a table see of the parts of :mod:`exactly_once.participants.postgres`. Changes nothing.
+"""Find what readers of a table see of the parts of :mod:`exactly_once.participants.postgres`. It changes nothing.
 
 A row keeps the id of the transaction that inserted it (``xmin``), also after it was frozen; an UPDATE makes a new row
 with another id. So the rows of a decided transaction are those that its task wrote, and all of them are there unless
@@ -143,7 +143,7 @@ def _look(
 
 
 def _counts(session: Session, table: sql.Identifier, handles: Sequence[PreparedPart]) -> dict[int, int]:
-    """The number of visible rows of each transaction since the first one of ``handles``."""
+    """Return the number of visible rows of each transaction since the first one of ``handles``."""
     first = min((int(h.data["xid"]) for h in handles), default=None)
     if first is None:
         return {}
@@ -152,7 +152,10 @@ def _counts(session: Session, table: sql.Identifier, handles: Sequence[PreparedP
 
 
 def _by_part(handles: Sequence[PreparedPart], timeline: str, counts: Mapping[int, int]) -> dict[str, int]:
-    """The number of visible rows of each part; not those of a later part, whose timeline gave its id out again."""
+    """Return the number of visible rows of each part.
+
+    Those of a later part, whose timeline gave its id out again, do not count.
+    """
     again = {_xid(h) for h in handles if h.data["timeline"] == timeline}
     lost = {h.name for h in handles if h.data["timeline"] != timeline and _xid(h) in again}
     return {h.name: 0 if h.name in lost else counts.get(_xid(h), 0) for h in handles}
@@ -161,7 +164,10 @@ def _by_part(handles: Sequence[PreparedPart], timeline: str, counts: Mapping[int
 def _digests(
     session: Session, table: sql.Identifier, columns: Sequence[str] | None, handles: Sequence[PreparedPart]
 ) -> dict[int, str]:
-    """The digest of the visible rows of each transaction; empty if the columns do not keep what it takes."""
+    """Return the digest of the visible rows of each transaction.
+
+    Empty if the columns do not keep what the digest takes.
+    """
     types = dict(session.run(_COLUMNS, table.as_string()).fetchall())
     names = list(types) if columns is None else list(columns)
     if not handles or any(types.get(name) not in _ARROW for name in names):

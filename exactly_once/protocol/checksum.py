@@ -1,4 +1,4 @@
-"""Does an open transaction hold what its task wrote? Pure.
+"""Check that an open transaction holds what its task wrote. Pure.
 
 "Open" is a coordinator's word, and a transaction of which a part is gone is open as well: a broker without the newest
 records became leader, somebody wrote an abort marker on one partition, or ended the transaction between two requests of
@@ -24,7 +24,7 @@ def mismatch(
     named: Collection[tuple[str, int]],
     held: Mapping[tuple[str, int], Extent | None] | None = None,
 ) -> str:
-    """How the transaction differs from what its task wrote, as a clause; "" when nobody contradicts the task.
+    """Return how the transaction differs from what its task wrote, as a clause; "" when nobody contradicts the task.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def spread_of(written: Written) -> str:
 
 
 def not_whole(transactional_id: str, part: int, why: str) -> Expiring:
-    """The error of a transaction that is not what its task wrote."""
+    """Return the error of a transaction that is not what its task wrote."""
     return Expiring(
         f"the transaction {transactional_id} of part {part} is open, but does not hold what its task wrote: {why}",
         "Start the stream (or the write) again. Then find out whether a broker without the newest records became "

@@ -1,4 +1,4 @@
-"""How many records the streams of a sink have committed: each decision carries the sum on. Pure.
+"""Count the records that the streams of a sink have committed: each decision carries the sum on. Pure.
 
 The log keeps the last decisions alone, so that a sum over these is no total. The driver adds each batch to the sum of
 the decision before it, in the same record that decides the batch: a restart, a recovery or a batch that is drained

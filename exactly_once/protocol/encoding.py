@@ -128,7 +128,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, in which no field is there twice: readers would not agree on which one counts."""
+    """Return an object in which no field is there twice: readers would not agree on which one counts."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a field is there twice")
@@ -152,7 +152,7 @@ def _with_headers(record: Record, headers: Headers) -> Record:
 
 
 def _count(text: bytes | str | None) -> Count | None:
-    """A header as a count; None for what is none: a stream does not fail by what is only information."""
+    """Return a header as a count; None for what is none: mere information must not make a stream fail."""
     if not isinstance(text, bytes) or len(text) > _LONGEST_COUNT:
         return None
     try:
@@ -163,13 +163,13 @@ def _count(text: bytes | str | None) -> Count | None:
 
 
 def _line(text: bytes) -> str:
-    """A header as a line that a terminal can show: a claim does not fail by what is only information."""
+    """Return a header as a line that a terminal can show: mere information must not make a claim fail."""
     line = text[: 4 * LONGEST_OPERATOR].decode(errors="replace")[:LONGEST_OPERATOR]
     return "".join(c if c.isprintable() else "\ufffd" for c in line)
 
 
 def _row(handle: PreparedTransaction | PreparedPart) -> list[Any]:
-    """A handle as a list: a fifth of the size of an object when a batch has a thousand parts."""
+    """Return a handle as a list: a fifth of the size of an object when a batch has a thousand parts."""
     if isinstance(handle, PreparedPart):
         return [handle.name, handle.part, handle.records, handle.digest, dict(handle.data)]
     h = handle
@@ -180,7 +180,10 @@ def _row(handle: PreparedTransaction | PreparedPart) -> list[Any]:
 def _handles(
     stored: Mapping[str, Sequence[Any]] | Sequence[Any], others: Iterable[Mapping[str, Any]]
 ) -> tuple[PreparedTransaction | PreparedPart, ...]:
-    """The handles of a stored decision. Up to format 4, ``stored`` is the list of Kafka's, beside the ``others``."""
+    """Return the handles of a stored decision.
+
+    Up to format 4, ``stored`` is the list of Kafka's, next to the ``others``.
+    """
     if not isinstance(stored, Mapping):
         return (*(_transaction(*h) for h in stored), *(PreparedPart(**h) for h in others))
     return tuple(

@@ -54,7 +54,7 @@ def doubtful(handles: Sequence[Handle], why: str) -> str:
 
 
 def origin(decision: Decision) -> str:
-    """Where the rows of the decision come from, as a person may read them again."""
+    """Say where the rows of the decision come from, in words by which a person may read them again."""
     if decision.write_id:
         return f"the write {decision.write_id!r}"
     return f"the input {_range(decision.batch_id)} of the checkpoint"

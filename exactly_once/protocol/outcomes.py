@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Outcome(Enum):
-    """What the answer to an EndTxn proves about a transaction."""
+    """The proof that an answer to EndTxn gives about a transaction."""
 
     DONE = "done"
     """The requested end is durable on the coordinator, now or from an earlier try."""

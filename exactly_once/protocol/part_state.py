@@ -29,7 +29,7 @@ class PartState(StrEnum):
     """
 
     def may_become(self, later: PartState) -> bool:
-        """Whether ``later`` may follow at once."""
+        """Return whether ``later`` may follow at once."""
         return later in _STEPS[self]
 
 

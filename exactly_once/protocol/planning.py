@@ -23,8 +23,11 @@ class Plan(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch as Spark's checkpoint names it: the query, the batch id, the digest of ``offsets/<batch id>``, the
-    lines of its Kafka sources, and its whole text ("" when that is too long for a decision to keep)."""
+    """A micro-batch as Spark's checkpoint names it.
+
+    The query, the batch id, the digest of ``offsets/<batch id>``, the lines of its Kafka sources, and its whole text
+    ("" when that is too long for a decision to keep).
+    """
 
     query_id: str
     batch_id: int

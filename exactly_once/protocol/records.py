@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What a transaction holds in one partition: where it begins there (-1 when no broker said), and how much."""
+    """The extent of a transaction in one partition: where it begins there (-1 when no broker said), and how much."""
 
     first_offset: int
     records: int
@@ -92,12 +92,12 @@ class PreparedTransaction:
 
     @property
     def participant(self) -> str:
-        """Who prepared it."""
+        """The participant that prepared it."""
         return KAFKA
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The name that a person gives it."""
         return self.transactional_id
 
     @property
@@ -220,7 +220,7 @@ class Decision:
         return tuple(h for h in self.handles if isinstance(h, PreparedTransaction))
 
     def parts_of(self, participant: str) -> list[Any]:
-        """The handles of one participant, each with all that it takes to commit it."""
+        """Return the handles of one participant, each with all that it takes to commit it."""
         if participant == KAFKA:
             return [replace(h, end_txn_version=self.end_txn_version) for h in self.transactions]
         return [h for h in self.handles if h.participant == participant]

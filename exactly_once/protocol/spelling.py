@@ -1,4 +1,4 @@
-"""What a misspelt option was meant to be."""
+"""Guess what a misspelt option was meant to be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics a row may name. Pure.
+"""The topics that a row may name. Pure.
 
 The topic of a row often follows data. A row must reach neither a sink's commit log, where it could forge a claim or a
 decision, nor a topic of Kafka's own.

@@ -1,4 +1,4 @@
-"""What a record of the commit log may hold.
+"""Checks of what a record of the commit log may hold.
 
 Whoever may write to its topic can write anything there: nothing in a record reaches a broker, a database or a file
 before it was checked here. What it names beyond the sink's own is refused.
@@ -48,7 +48,10 @@ def _text(value: Any) -> bool:
 
 
 def _word(value: Any) -> bool:
-    """What errors and tables show as it is: no control characters, which a terminal would obey."""
+    """Return whether errors and tables may show it as it is.
+
+    It must have no control characters, which a terminal would obey.
+    """
     return _text(value) and value.isprintable()
 
 
@@ -223,7 +226,7 @@ def check_own(record: Record, sink_id: str) -> None:
 
 
 def forged(part: str, how: str) -> CommitLogDamaged:
-    """The error of a decision with a handle that no task of the sink made; ``how`` follows the name of the part."""
+    """Return the error of a decision with a handle that no task of the sink made; ``how`` follows the part's name."""
     name = PartName.parse(part)
     return CommitLogDamaged(
         f"a decision in the commit log is not the sink's: its handle of {part!r} {how}",

@@ -1,2 +1,4 @@
-"""The Spark adapter: what the JVM asks of the coordinators, sessions, and ``foreach_batch``. The only place in the
-engine that imports pyspark."""
+"""The Spark adapter: what the JVM asks of the coordinators, sessions, and ``foreach_batch``.
+
+It is the only place in the engine that imports pyspark.
+"""

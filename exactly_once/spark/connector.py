@@ -1,4 +1,4 @@
-"""Whether a session has Spark's Kafka connector, and the right one."""
+"""Find out whether a session has Spark's Kafka connector, and the right one."""
 
 from __future__ import annotations
 

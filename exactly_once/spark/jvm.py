@@ -1,5 +1,7 @@
-"""What Spark's JVM asks of the coordinators: ``format("kafka_exactly_once")`` is a data source in Java, which moves the
-records; each query's claim, plan, decision and completion are here.
+"""The coordinators' half that Spark's JVM calls.
+
+``format("kafka_exactly_once")`` is a data source in Java, which moves the records; each query's claim, plan, decision
+and completion are here.
 
 One object, :class:`Coordinators`, answers for all queries of a driver. Java reaches it through py4j's callback server
 (:func:`connect`), as it does the function of a ``foreachBatch``; or through the pipe of a child process
@@ -61,7 +63,7 @@ class _Run:
 
     @property
     def writes_once(self) -> bool:
-        """Whether this is a batch write: it is over when it is committed or aborted."""
+        """True for a batch write: it is over when it is committed or aborted."""
         return isinstance(self.coordinator, WriteCoordinator)
 
     def framing(self, plan: Plan) -> Framing:
@@ -110,7 +112,7 @@ class Coordinators:
         return json.dumps({"error": {"code": error.code, "text": str(error)}})
 
     def failure(self, run: str) -> BaseException | None:
-        """The last error of a run, as it was raised; None when there was none, or when it was long ago."""
+        """Return the last error of a run, as it was raised; None when there was none, or when it was long ago."""
         return self._failures.get(run)
 
     class Java:
@@ -207,7 +209,7 @@ _CALLS: dict[str, Callable[[Coordinators, Mapping[str, Any]], Any]] = {
 
 @cache
 def coordinators() -> Coordinators:
-    """The object of this process."""
+    """Return the coordinators of this process."""
     return Coordinators()
 
 
@@ -267,7 +269,7 @@ def _answer(run: _Run, schema: str, check: Callable[[Batch], None] | None = None
 
 
 def _too_long(run: _Run, ticket: Ticket) -> str:
-    """The error of a task that has been writing for too long, with places for its part and the time."""
+    """Return the error of a task that has been writing for too long, with places for its part and the time."""
     options, took_ms = run.coordinator.options, limit_ms(ticket.timeout_ms)
     return str(
         too_long_error(

@@ -1,4 +1,4 @@
-"""What a Spark session needs to have the sink: its jar, and Spark's Kafka connector. And whether a session has it."""
+"""Give a Spark session what the sink needs: its jar, and Spark's Kafka connector. And find out whether it has that."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class SpoilState(_Checkpoint):
 
 
 def _before(checkpoint: CheckpointFiles, name: str, version: int) -> str:
-    """The same file of the version before; "" when there is none, or Spark keeps no checksum of it.
+    """Return the same file of the version before; "" when there is none, or Spark keeps no checksum of it.
 
     Without checksums Spark reads an older file and notices nothing, and no sink can see that (docs/lab/faults.md).
     """

@@ -32,7 +32,7 @@ class _Clock(Fault):
         return f"{name}: {seconds:+g} s"
 
     def machine(self, lab: Lab, random: Random) -> tuple[str, Machine]:
-        """Whose clock, with a name for the history."""
+        """Return the machine whose clock is struck, with a name for the history."""
         assert lab.machine is not None
         return "stream", lab.machine
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def cluster_of(lab: Lab) -> SparkCluster | None:
-    """The Spark cluster on which the tasks run, if they do on one."""
+    """Return the Spark cluster on which the tasks run, if they do on one."""
     return getattr(lab.system, "cluster", None)
 
 
 def worker_machines(lab: Lab) -> Mapping[int, Machine]:
-    """The machines of its workers, by their numbers, where they have some."""
+    """Return the machines of its workers, by their numbers, where they have some."""
     return getattr(cluster_of(lab), "machines", {})
 
 

@@ -80,7 +80,7 @@ class SlowDisk(Fault):
 
 
 def _shimmed(lab: Lab) -> list[tuple[str, Machine]]:
-    """The machines whose clocks and disks can be changed, by their names."""
+    """Return the machines whose clocks and disks can be changed, by their names."""
     stream = [("stream", lab.machine)] if lab.machine is not None and lab.machine.environment else []
     workers = [(f"worker {n}", m) for n, m in sorted(worker_machines(lab).items()) if m.environment]
     return [*stream, *((f"node {n}", m) for n, m in sorted(lab.broker.machines.items()) if m.environment), *workers]

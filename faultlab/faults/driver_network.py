@@ -44,7 +44,7 @@ class _DriverNetwork(Fault):
         return self.said(struck, cut, direction) if had else f"{NOTHING}: no executor"
 
     def said(self, workers: list[int], cut: int, direction: Direction) -> str:
-        """What it struck."""
+        """Return what it struck."""
         return f"workers {workers}: {self.action.value} {WAYS[direction]}"
 
     def undo(self, lab: Lab) -> None:

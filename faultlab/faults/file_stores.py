@@ -76,7 +76,10 @@ class _Pause(_FileStore):
 
 
 class KillNameNode(_Kill):
-    """No file can be opened; the new name node is in safe mode until it knows where the blocks are."""
+    """Kill the name node: no file can be opened.
+
+    The new name node is in safe mode until it knows where the blocks are.
+    """
 
     name, node = "kill-name-node", NAME_NODE
     what = "kill -9 of the name node of the checkpoint's HDFS; it starts again"

@@ -1,4 +1,4 @@
-"""What a fault is."""
+"""The contract of a fault."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Fault:
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:
-        """Whether this lab has what the fault strikes."""
+        """Return whether this lab has what the fault strikes."""
         return True
 
     def do(self, lab: Lab, random: Random) -> str:

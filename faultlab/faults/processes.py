@@ -89,7 +89,7 @@ class OneProcess(Fault):
 
 
 def _upward(pid: int) -> list[int]:
-    """A process and those above it: a Python worker, its daemon, its executor. None for 0."""
+    """Return a process and those above it: a Python worker, its daemon, its executor. None for 0."""
     with contextlib.suppress(psutil.Error):
         return [pid, *(parent.pid for parent in psutil.Process(pid).parents())] if pid else []
     return []

@@ -36,8 +36,10 @@ LONGER = 4.0
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a soak: seconds of faults in each piece, records a second, the seed, the folder that stays, and the faults to
-    draw from; none: all that fit.
+    """The settings of a soak.
+
+    Seconds of faults in each piece, records a second, the seed, the folder that stays, and the faults to draw from;
+    none: all that fit.
     """
 
     seconds: float
@@ -53,7 +55,7 @@ class Settings:
 
 
 def plan_of(settings: Settings, number: int, faults: Sequence[str], points: Sequence[str]) -> Plan:
-    """The faults of one piece, :data:`LONGER` times as far apart as those of a round of the lab."""
+    """Return the faults of one piece, :data:`LONGER` times as far apart as those of a round of the lab."""
     drawn = settings.seconds / LONGER
     plan = make_plan(settings.seed + number, drawn, faults, points)
     steps = (replace(s, at_s=spread(s.at_s, drawn, settings.seconds)) for s in plan.steps)

@@ -21,7 +21,7 @@ READ_S = 120.0
 
 
 class Place(NamedTuple):
-    """Where a record stands, and what it holds."""
+    """The place of a record, and its content."""
 
     partition: int
     offset: int

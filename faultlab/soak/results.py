@@ -1,4 +1,4 @@
-"""What a soak has found so far: a line of JSON for each piece, and their sums. Pure."""
+"""The results of a soak so far: a line of JSON for each piece, and their sums. Pure."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ class Look:
 
 @dataclass(frozen=True)
 class Rest:
-    """When a piece has drained: transactional ids of the sink, offsets of its commit log, and heaps after a full
-    collection in MiB.
+    """The state when a piece has drained.
+
+    Transactional ids of the sink, offsets of its commit log, and heaps after a full collection in MiB.
     """
 
     ids: int = 0
@@ -190,7 +191,7 @@ def _summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 def begins_at(pieces: Sequence[Piece]) -> tuple[Offsets, Offsets]:
-    """Where input and output of the next piece begin: behind what was judged."""
+    """Return where input and output of the next piece begin: behind what was judged."""
     judged = next((p for p in reversed(pieces) if not p.failed), None)
     return (judged.input_end, judged.output_end) if judged else ({}, {})
 

@@ -44,7 +44,7 @@ BATCH_S = 5
 
 
 def soak_workload(connection: Connection, folder: Path, seed: int, piece: int, rate: float) -> Workload:
-    """The writers of the input in the piece of this number. An id is never written again, in whatever piece."""
+    """Return the writers of the input in the piece of this number. An id is never written again, in whatever piece."""
     return Workload(
         connection,
         folder,
@@ -60,7 +60,10 @@ def soak_workload(connection: Connection, folder: Path, seed: int, piece: int, r
 
 
 def soak_system(workload: Workload, connection: Connection, folder: Path, checkpoint: Path) -> SparkSystem:
-    """The stream, on the checkpoint that stays; drivers and failpoints are those of a piece, in its ``folder``."""
+    """Return the stream, on the checkpoint that stays.
+
+    Drivers and failpoints are those of a piece, in its ``folder``.
+    """
     _kept(workload.connection, commit_log_topic(SINK_ID), 1, LOG)
     return SparkSystem(
         workload,

@@ -20,7 +20,7 @@ from platform_assets.flights.feed import Feed, committed_position, feed
 
 
 class FeedConfig(dg.Config):
-    """How ``flights`` is fed."""
+    """The configuration of ``flights``: how it is fed."""
 
     events_per_transaction: int = Field(default=20_000, ge=1, description="Events that become visible together.")
     events_per_second: int = Field(default=0, ge=0, description="An upper limit, to watch a live stream; 0 for none.")

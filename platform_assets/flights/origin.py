@@ -1,4 +1,4 @@
-"""Where a record of the outputs came from, by the record itself."""
+"""Read from a record of the outputs itself where it came from."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def flight_delays(events: DataFrame) -> DataFrame:
 
 
 class DelayByHourConfig(StreamConfig):
-    """How ``delay_by_hour_stream`` runs."""
+    """The configuration of a run of ``delay_by_hour_stream``."""
 
     watermark_delay_h: float = Field(
         default=WATERMARK_DELAY_H,

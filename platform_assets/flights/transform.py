@@ -1,4 +1,4 @@
-"""From flight events to delay records: pure functions on Spark columns, no Dagster, no Kafka client.
+"""Turn flight events into delay records: pure functions on Spark columns, no Dagster, no Kafka client.
 
 Nothing here shuffles. A key lives in one partition of ``flights``, a partition is read by one task in offset order,
 both lookups are broadcast, and the sink partitions by key: so the events of an aircraft arrive in the order they left.

@@ -46,7 +46,7 @@ class JobProcess:
             )
 
     def poll(self) -> bool:
-        """Whether the process still runs."""
+        """Return whether the process still runs."""
         return self._process.poll() is None
 
     def wait(self, timeout_s: float) -> bool:

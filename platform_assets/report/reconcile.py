@@ -127,7 +127,7 @@ class Reconciler:
                 self._fault("wrong", record, f"it is not what event {sequence} should become")
 
     def _equal(self, key: str | None, text: str, sequence: int) -> bool:
-        """Whether a record that is not equal as text is equal as JSON: other spaces, fields in another order."""
+        """Return whether a record that is not equal as text is equal as JSON: other spaces, fields in another order."""
         body = json.loads(text)
         if body.keys() != {*self._fields, "src"}:
             return False
@@ -196,7 +196,7 @@ def _text(body: dict[str, Any]) -> str:
 
 
 def split(text: str) -> tuple[str, dict[str, Any]]:
-    """The text of a record without its last field, ``src``, and that field.
+    """Return the text of a record without its last field, ``src``, and that field.
 
     Parsing all of it would take four times as long.
     """

@@ -63,7 +63,7 @@ class Report:
         return said
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         marks = {t: {p: w._asdict() for p, w in ps.items()} for t, ps in self.watermarks.items()}
         return {
             **asdict(self.findings),

@@ -21,13 +21,13 @@ SOURCE, OUTPUT = "archive.in", "archived"
 
 
 def files() -> list[Participant[Any]]:
-    """The archive, below the folder of the run."""
+    """Return the archive, below the folder of the run."""
     return [FileParticipant("archive", str(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]) / "archive"))]
 
 
 @exactly_once_stream(source=SOURCE, outputs=[OUTPUT], output_partitions=2, participants=files)
 def archived(events: DataFrame) -> DataFrame:
-    """The input, as it is."""
+    """Return the input, as it is."""
     return events.selectExpr("string(value) AS value")
 
 

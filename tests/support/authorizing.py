@@ -82,7 +82,7 @@ class AuthorizingBroker(Granting, EmbeddedBroker):
 
     @property
     def connection(self) -> Connection:
-        """As :data:`USER`."""
+        """The connection of :data:`USER`."""
         return Connection(f"{HOST}:{self._door}", "SASL_PLAINTEXT", "PLAIN", USER, PASSWORD)
 
     def _settings(self, number: int) -> dict[str, str]:

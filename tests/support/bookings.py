@@ -29,7 +29,7 @@ ORDERS, REFUNDS, BOOKINGS = "shop.orders", "shop.refunds", "bookings"
 
 
 class BookingsConfig(StreamConfig):
-    """How ``bookings_stream`` runs."""
+    """The configuration of a run of ``bookings_stream``."""
 
     refunded: str = "-"
 

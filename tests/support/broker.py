@@ -26,7 +26,7 @@ _counter = itertools.count(1)
 
 
 def kafka_classpath() -> str:
-    """The class path of the tests' brokers."""
+    """Return the class path of the tests' brokers."""
     if KAFKA is None:
         return broker_classpath()
     return os.pathsep.join(map(str, resolve_configuration(Path(__file__).with_name("ivy-kafkas.xml"), KAFKA)))
@@ -45,7 +45,10 @@ test_broker.__test__ = False  # type: ignore[attr-defined]  # a helper, not a te
 
 @contextmanager
 def running_broker(data_dir: Path, properties: dict[str, str] | None = None) -> Iterator[EmbeddedBroker]:
-    """A broker for a test, started. Killed in the end: nobody uses its folder again, and an orderly stop is slow."""
+    """Yield a broker for a test, started.
+
+    It is killed in the end: nobody uses its folder again, and an orderly stop is slow.
+    """
     with test_broker(data_dir, properties=properties) as broker:
         try:
             yield broker
@@ -54,7 +57,7 @@ def running_broker(data_dir: Path, properties: dict[str, str] | None = None) -> 
 
 
 def fresh_name(prefix: str = "t") -> str:
-    """A name no other test uses, fit for a topic, a sink id, a group."""
+    """Return a name no other test uses, fit for a topic, a sink id, a group."""
     return f"{prefix}-{next(_counter)}-{uuid.uuid4().hex[:6]}"
 
 

@@ -45,7 +45,7 @@ class Daemon:
         return result
 
     def said(self, name: str) -> str:
-        """The message of one tick that asks for nothing."""
+        """Return the message of one tick that asks for nothing."""
         result = self.tick(name)
         assert not result.run_requests, result.run_requests
         assert result.skip_reason is not None

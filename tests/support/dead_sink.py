@@ -80,9 +80,9 @@ class DeadSink:
         self.log.append(Decision("q", 0, 1, handles, "digest", version, 0, topics=(self.topic,)), Deadline(30))
 
     def read(self) -> LogState:
-        """What the commit log says."""
+        """Return what the commit log says."""
         return read_log(self.connection, self.sink_id)
 
     def visible(self) -> list[str | None]:
-        """The values that a read_committed reader sees, sorted."""
+        """Return the values that a read_committed reader sees, sorted."""
         return sorted((m.value for m in oracle.read(self.connection, [self.topic])), key=str)

@@ -55,7 +55,7 @@ class Driver:
         return {"run": str(query.runId), "query_id": str(query.id)}
 
     def _rows(self, job: dict[str, Any]) -> Any:
-        """The rows that a job writes."""
+        """Return the rows that a job writes."""
         if job["register"]:
             self.register()
         source = self.spark.readStream.format(job["source"]["format"]).options(**job["source"].get("options", {}))
@@ -84,7 +84,7 @@ class Driver:
         return time.monotonic() - began
 
     def wait(self, run: str, seconds: float) -> dict[str, Any]:
-        """Until the query ends; not awaitTermination, which raises what we want to hand back as text."""
+        """Wait until the query ends; not by awaitTermination, which raises what we want to hand back as text."""
         query, end = self.queries[run], time.monotonic() + seconds
         while query.isActive and time.monotonic() < end:
             time.sleep(0.05)
@@ -134,7 +134,10 @@ class Driver:
         self.spark.conf.unset(name)
 
     def state(self, checkpoint: str, options: dict[str, str]) -> list[str]:
-        """What a query's state store holds after its last batch: JSON, with ``key.<field>``, ``value.<field>``."""
+        """Return what a query's state store holds after its last batch.
+
+        It is JSON, with ``key.<field>``, ``value.<field>``.
+        """
         df = self.spark.read.format("statestore").options(path=checkpoint, **options).load()
         # field by field: the rows of a join's side have one that their schema does not name, and to_json falls over it
         names: list[str] = []
@@ -145,7 +148,7 @@ class Driver:
         return [row[0] for row in df.selectExpr(f"to_json(struct({', '.join(flat)}))").collect()]
 
     def write_batch(self, options: dict[str, str], rows: int, parts: int, mode: str, register: bool) -> None:
-        """A batch write of the rows ``w-0``, ``w-1``, ..."""
+        """Write a batch of the rows ``w-0``, ``w-1``, ..."""
         if register:
             self.register()
         df = self.spark.range(0, rows, 1, parts).selectExpr("concat('k', id) key", "concat('w-', id) value")
@@ -159,7 +162,7 @@ def _count(going_on: threading.Event) -> None:
 
 
 def told(failure: Any) -> str:
-    """What a query ended with, and the causes that Spark keeps below a message that tells nothing."""
+    """Return what a query ended with, and the causes that Spark keeps below a message that tells nothing."""
     texts = [str(failure)]
     while "EO-" not in texts[-1] and (failure := getattr(failure, "_cause", None)) is not None:
         said = str(failure)  # PySpark's own for the cause of a cause, without the name of its class
@@ -168,7 +171,7 @@ def told(failure: Any) -> str:
 
 
 def made(description: dict[str, Any]) -> Any:
-    """An object from ``class`` (``module:name``) and its arguments."""
+    """Return an object from ``class`` (``module:name``) and its arguments."""
     module, _, name = description["class"].partition(":")
     return getattr(importlib.import_module(module), name)(**{k: v for k, v in description.items() if k != "class"})
 

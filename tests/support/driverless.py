@@ -52,5 +52,5 @@ def spark_program(
 
 
 def children(session: int) -> list[int]:
-    """The processes of a session that run the protocol for its JVM."""
+    """Return the processes of a session that run the protocol for its JVM."""
     return [pid for pid in processes.of_session(session) if CHILD in processes.command_of(pid)]

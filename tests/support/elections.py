@@ -46,7 +46,10 @@ def leave_behind(broker: EmbeddedBroker, topic: str) -> None:
 
 
 def elect_uncleanly(broker: EmbeddedBroker, topic: str) -> None:
-    """kill -9 :data:`LEADER` for good, and start :data:`BEHIND`, which becomes the leader of all partitions."""
+    """Kill :data:`LEADER` with ``kill -9`` for good, and start :data:`BEHIND`.
+
+    That becomes the leader of all partitions.
+    """
     broker.kill(LEADER)
     broker.restart(BEHIND)
     until("the unclean election", lambda: _states(broker, topic) == {(BEHIND, (BEHIND,))}, ELECTION_S, 0.2)

@@ -39,17 +39,17 @@ class Bench:
         return Path(self.job.options["checkpointLocation"])
 
     def log(self) -> LogState:
-        """What the commit log says."""
+        """Return what the commit log says."""
         return read_log(self.connection, self.sink_id)
 
     def counted(self) -> int:
-        """The records that the newest decision counts, over the life of the sink."""
+        """Return the records that the newest decision counts, over the life of the sink."""
         counted = self.log().decisions[-1].counted
         assert counted is not None and set(counted.records) == {self.topic}
         return counted.records[self.topic]
 
     def decided_batches(self) -> list[int]:
-        """The batches that are decided."""
+        """Return the batches that are decided."""
         return sorted(d.batch_id for d in self.log().decisions)
 
     def hold_third_batch(self, driver: SparkDriver, job: Job, point: str) -> Run:
@@ -78,15 +78,15 @@ class Bench:
                     assert end is Outcome.DONE
 
     def open_parts(self) -> int:
-        """How many parts hold a transaction open."""
+        """Return how many parts hold a transaction open."""
         return oracle.open_parts(self.connection, self.sink_id)
 
     def assert_settled(self) -> None:
-        """Nothing of the sink is under way, and no reader of its topic is held back."""
+        """Assert that nothing of the sink is under way, and that no reader of its topic is held back."""
         oracle.assert_settled(self.connection, self.sink_id, [self.topic])
 
     def visible(self) -> list[tuple[str | None, str | None]]:
-        """What a read_committed reader sees now."""
+        """Return what a read_committed reader sees now."""
         return [(m.key, m.value) for m in oracle.read(self.connection, [self.topic])]
 
     def assert_exactly_once(self) -> None:
@@ -94,7 +94,7 @@ class Bench:
         self.assert_exactly(self.input.expected())
 
     def assert_exactly(self, expected: list[tuple[str, str]]) -> None:
-        """The output holds exactly ``expected``, and nothing is under way."""
+        """Assert that the output holds exactly ``expected``, and that nothing is under way."""
         self.assert_settled()
         oracle.assert_exactly(oracle.read(self.connection, [self.topic]), expected)
 
@@ -139,7 +139,7 @@ class KafkaInput:
         producer.commit_transaction(30)
 
     def source(self, per_batch: int) -> dict[str, Any]:
-        """For :attr:`Job.source`; ``per_batch`` counts offsets, those of markers and aborted rows too."""
+        """Return :attr:`Job.source`; ``per_batch`` counts offsets, those of markers and aborted rows too."""
         options = {
             **self.connection.spark(),
             "subscribe": self.topic,
@@ -151,7 +151,7 @@ class KafkaInput:
 
 
 def make_bench(connection: Connection, folder: Path, **input_size: int) -> Bench:
-    """A bench on the cluster of ``connection``."""
+    """Return a bench on the cluster of ``connection``."""
     sink_id = brokers.fresh_name("sink")
     topic = brokers.create_topic(connection.bootstrap_servers, f"{sink_id}-out", partitions=4)
     data = Input(folder, **input_size)
@@ -166,13 +166,13 @@ def make_bench(connection: Connection, folder: Path, **input_size: int) -> Bench
 
 @pytest.fixture
 def bench(connection: Connection, tmp_path: Path) -> Bench:
-    """A sink on the shared broker, with four parts of fifty rows in each batch and no batch yet."""
+    """Return a sink on the shared broker, with four parts of fifty rows in each batch and no batch yet."""
     return make_bench(connection, tmp_path / "bench")
 
 
 @pytest.fixture
 def kafka_input(connection: Connection) -> KafkaInput:
-    """An empty input topic on the shared broker."""
+    """Return an empty input topic on the shared broker."""
     return KafkaInput(connection, brokers.create_topic(connection.bootstrap_servers, partitions=4), [])
 
 
@@ -195,7 +195,7 @@ def driver(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartDriv
 
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
-    """A driver that stays, for what needs no death: starts after a crash, and everything that ends by itself."""
+    """Yield a driver that stays, for what needs no death: starts after a crash, and everything that ends by itself."""
     stays = SparkDriver(tmp_path_factory.mktemp("warm") / "driver")
     yield stays
     stays.close()

@@ -53,7 +53,10 @@ class Feed:
         self._opened.__exit__(None, None, None)
 
     def send(self, count: int) -> None:
-        """The next ``count`` departures, in one transaction, which is repeated when brokers that are away abort it."""
+        """Send the next ``count`` departures, in one transaction.
+
+        It is repeated when brokers that are away abort it.
+        """
         some = list(islice(self._events, count))
         for _ in Deadline(60).tries():
             try:

@@ -36,7 +36,7 @@ START_S = 60.0
 
 
 def classpath() -> str:
-    """The class path of Hadoop's servers, and of libhdfs. Downloads the jar the first time."""
+    """Return the class path of Hadoop's servers, and of libhdfs. Downloads the jar the first time."""
     folder = cache_folder() / "jars" / f"hdfs-{HADOOP}"
     resolve_other(Path(__file__).with_name("ivy-hdfs.xml"), _SUMS, folder)
     jars = Path(pyspark.__file__).parent / "jars"
@@ -96,7 +96,7 @@ class Hdfs:
         until("HDFS", self._serves, START_S, 0.5)
 
     def kill(self, name: str) -> None:
-        """kill -9 of one server."""
+        """Kill one server with ``kill -9``."""
         process = self._running.pop(name)
         processes.kill_session(process.pid)
         process.wait()
@@ -110,7 +110,7 @@ class Hdfs:
         processes.continue_session(self._running[name].pid)
 
     def said(self, name: str) -> str:
-        """The end of a server's log."""
+        """Return the end of a server's log."""
         return self._log(name).read_text(errors="replace")[-3000:]
 
     def _serves(self) -> bool:

@@ -41,7 +41,7 @@ class Record(NamedTuple):
 
 @contextmanager
 def running_java() -> Iterator[Any]:
-    """A JVM with the broker's jars, among them the client's and those of its codecs."""
+    """Yield a JVM with the broker's jars, among them the client's and those of its codecs."""
     jar = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
     port = launch_gateway(
         jarpath=str(jar), classpath=broker_classpath(), die_on_exit=True, java_path=find_java().executable
@@ -98,7 +98,10 @@ def _each(records: Any) -> Iterator[Record]:
 
 
 def kafka_client(release: str) -> Path:
-    """The jar of a release of kafka-clients: a broker's of ivy-kafkas.xml, or that of the connector of Spark 3.5."""
+    """Return the jar of a release of kafka-clients.
+
+    It is a broker's of ivy-kafkas.xml, or that of the connector of Spark 3.5.
+    """
     brokers = Path(__file__).with_name("ivy-kafkas.xml")
     jars = map(Path, connector_jars("3.5")) if release == "3.4.1" else resolve_configuration(brokers, release)
     return next(jar for jar in jars if jar.name == f"kafka-clients-{release}.jar")

@@ -55,12 +55,12 @@ def run_clean(lab: Lab, seed: int, faults: Sequence[Fault], settings: Settings |
 
 
 def shown(line: str) -> None:
-    """pytest shows the history of a run beside a failure."""
+    """Print a line: pytest shows the history of a run beside a failure."""
     print(line, flush=True)
 
 
 def struck(history: str, fault: str) -> list[str]:
-    """What a fault of this name struck, each time that it did."""
+    """Return what a fault of this name struck, each time that it did."""
     lines = [line.split(maxsplit=4) for line in history.splitlines()]
     return [line[-1] for line in lines if line[2:4] == ["do", fault]]
 

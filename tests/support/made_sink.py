@@ -25,7 +25,7 @@ Row = tuple[str, str, int]
 
 
 def begin_of(admin: Admin, d: Description) -> Place:
-    """The place of the first record of an open transaction, which a task knows from its acknowledgements."""
+    """Return the place of the first record of an open transaction, which a task knows from its acknowledgements."""
     mine = (d.producer_id, d.producer_epoch)
     found = [h for h in open_on(admin, d.partitions) if (h.producer_id, h.producer_epoch) == mine]
     return min(Place(h.topic, h.partition, h.start_offset) for h in found)

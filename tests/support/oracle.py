@@ -115,7 +115,7 @@ def assert_exactly(found: Sequence[Message], expected: Sequence[tuple[str, str]]
 
 
 def assert_settled(connection: Connection, sink_id: str, topics: Iterable[str], timeout_s: float = 5.0) -> None:
-    """Nothing of the sink is under way: no open transaction, no reader held back, no open decision."""
+    """Assert that nothing of the sink is under way: no open transaction, no reader held back, no open decision."""
     with Admin(connection, timeout_s + 10) as admin:
 
         def is_settled() -> bool:
@@ -142,6 +142,6 @@ def held_back(admin: Admin, topics: Iterable[str]) -> dict[tuple[str, int], tupl
 
 
 def open_parts(connection: Connection, sink_id: str) -> int:
-    """How many of the sink's parts hold a transaction open."""
+    """Return how many of the sink's parts hold a transaction open."""
     with Admin(connection) as admin:
         return len([x for x in list_transactions(admin, namespace(sink_id)) if not x.transactional_id.endswith(":log")])

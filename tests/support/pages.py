@@ -41,7 +41,7 @@ class Block:
 
     @property
     def promises(self) -> list[str]:
-        """What the output contains."""
+        """The lines that the output contains."""
         return [p.strip() for p in _PROMISE.findall(self.text)]
 
 
@@ -78,7 +78,7 @@ class Terminal:
 
     @property
     def log(self) -> Path:
-        """What it has shown."""
+        """The file with the output that it has shown."""
         return self.logs / f"terminal-{self.number}.log"
 
     def type(self, block: Block, limit_s: float) -> None:

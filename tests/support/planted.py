@@ -17,7 +17,7 @@ WRONG = "wr0ng-secret-77"
 
 
 def spellings(secret: str) -> set[bytes]:
-    """A secret as it may stand in a file: as it is, quoted by JSON or by JAAS, in Basic authentication."""
+    """Return a secret as it may stand in a file: as it is, quoted by JSON or by JAAS, in Basic authentication."""
     found = {secret, json.dumps(secret)[1:-1], secret.replace('"', '\\"')}
     found |= {base64.b64encode(f"{user}:{secret}".encode()).decode() for user in (USER, REGISTRY_USER)}
     return {text.encode() for text in found}
@@ -44,7 +44,7 @@ def planted_in(text: bytes | str) -> list[str]:
 
 
 def planted_below(folder: Path) -> dict[str, list[str]]:
-    """By file, what is found in it."""
+    """Return, by file, what is found in it."""
     found = {}
     for path in folder.rglob("*"):
         with suppress(OSError):

@@ -63,7 +63,7 @@ class Planted:
     def verdict(
         self, *outputs: Participant[Any], since: int = 0, absent: frozenset[tuple[str, int]] = frozenset()
     ) -> Verdict:
-        """The verdict on all batches since ``since``, with all of the sink's outputs unless some are given.
+        """Return the verdict on all batches since ``since``, with all of the sink's outputs unless some are given.
 
         ``absent`` are batches that Kafka lacks.
         """
@@ -76,10 +76,10 @@ class Planted:
         return verdict
 
     def anomalies(self) -> Counter[str]:
-        """The names of what is found, with their numbers."""
+        """Return the names of what is found, with their numbers."""
         return Counter(f.anomaly.value for f in self.verdict().findings)
 
     def finding(self, anomaly: str) -> Finding:
-        """The one finding of this name."""
+        """Return the one finding of this name."""
         (found,) = (f for f in self.verdict().findings if f.anomaly.value == anomaly)
         return found

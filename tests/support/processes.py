@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Timeout(AssertionError):
-    """What a test waited for did not happen."""
+    """The error of a test that waited for something that did not happen."""
 
 
 def until(what: str, condition: Callable[[], object], timeout_s: float = 30.0, every_s: float = 0.02) -> None:
@@ -50,15 +50,16 @@ def continue_session(session: int) -> None:
 
 
 def kill_session(session: int) -> None:
-    """kill -9 for every process of a session, all at one moment: they are stopped first, so none sees another one's
-    end.
+    """Kill every process of a session with ``kill -9``, all at one moment.
+
+    They are stopped first, so none sees another one's end.
     """
     _send(stop_session(session), signal.SIGKILL)
     until(f"the end of session {session}", lambda: not of_session(session), 10)
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process, empty when it is gone."""
+    """Return the command line of a process, empty when it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
@@ -66,7 +67,7 @@ def command_of(pid: int) -> str:
 
 
 def parent_is(pid: int, command: str) -> bool:
-    """Whether the parent of a process has ``command`` in its command line."""
+    """Return whether the parent of a process has ``command`` in its command line."""
     try:
         parent = int((Path(f"/proc/{pid}") / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

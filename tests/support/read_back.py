@@ -96,7 +96,7 @@ class ReadBack:
         )
 
     def ledger(self, *decisions: Decision) -> Ledger:
-        """What the checker knows of the topic after it has read it."""
+        """Return what the checker knows of the topic after it has read it."""
         ledger = Ledger()
         forms = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
         forms_of = forms_to_try(forms, frozenset(self.ids))
@@ -106,19 +106,19 @@ class ReadBack:
 
 
 def read(values: Iterable[str]) -> list[SimpleNamespace]:
-    """Records as kafka-python reads them."""
+    """Return records as kafka-python reads them."""
     return [SimpleNamespace(key=v.encode(), value=v.encode(), headers=[], timestamp=7) for v in values]
 
 
 def decided(number: int, *parts: PreparedTransaction, query: str = QUERY, token: int = 1, **more: object) -> Decision:
-    """The decision of a batch."""
+    """Return the decision of a batch."""
     return Decision(query, number, token, parts, "", 2, 0, topics=(TOPIC,), **more)  # type: ignore[arg-type]
 
 
 def log_of(
     *decisions: Decision, marked: bool | Sequence[int] = True, at_ms: int = DECIDED_MS, **more: object
 ) -> LogState:
-    """The commit log with these decisions, and the completed marks of all or of these batches."""
+    """Return the commit log with these decisions, and the completed marks of all or of these batches."""
     done = [d for d in decisions if marked is True or (marked and d.batch_id in marked)]
     return LogState(
         decisions=decisions,

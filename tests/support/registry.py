@@ -96,7 +96,7 @@ class RegistryProcess:
         return self
 
     def kill9(self) -> None:
-        """As when its machine goes."""
+        """Kill it as when its machine goes."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
@@ -111,7 +111,7 @@ class RegistryProcess:
         self._ask("PUT", f"/config/{quote(subject)}", {"compatibility": compatibility})
 
     def versions(self, subject: str) -> list[int]:
-        """The versions of a subject; none when it is unknown."""
+        """Return the versions of a subject; none when it is unknown."""
         try:
             return list(self._ask("GET", f"/subjects/{quote(subject)}/versions"))
         except urllib.error.HTTPError as e:
@@ -186,7 +186,7 @@ class Door:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[RegistryProcess]:
-    """A registry for some tests; nothing of it stays."""
+    """Yield a registry for some tests; nothing of it stays."""
     registry = RegistryProcess(folder)
     try:
         yield registry.start()
@@ -201,7 +201,7 @@ def _free_port() -> int:
 
 
 def _installed() -> Path:
-    """The unpacked archive; downloaded once into the cache folder, by the Ivy that brings the other jars."""
+    """Return the unpacked archive; downloaded once into the cache folder, by the Ivy that brings the other jars."""
     cache = jars.cache_folder()
     target = cache / "test-registry" / _SHA256[:16]
     with jars._locked(cache / "test-registry.lock", lambda line: None):
@@ -288,7 +288,7 @@ message Delay {
 
 
 def message_type(name: str) -> Any:
-    """The Python class of a message of :data:`DELAYS`, without protoc."""
+    """Return the Python class of a message of :data:`DELAYS`, without protoc."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     text, whole = descriptor_pb2.FieldDescriptorProto.TYPE_STRING, descriptor_pb2.FieldDescriptorProto.TYPE_INT32

@@ -27,18 +27,21 @@ class Row(NamedTuple):
 
     @property
     def needed(self) -> bool:
-        """Whether nothing works without it."""
+        """True when nothing works without it."""
         return self.without.startswith("`EO-DENIED`") or self.without.startswith("the client's")
 
     def implies(self, other: Row) -> bool:
-        """Whether the brokers take this right for ``other`` too: WRITE and READ for DESCRIBE, all ids for a prefix."""
+        """Return whether the brokers take this right for ``other`` too.
+
+        They take WRITE and READ for DESCRIBE, and all ids for a prefix.
+        """
         all_ids = self.on.endswith("(`*`)") and other.on.startswith("transactional ids")
         enough = ("DESCRIBE", "READ", "WRITE") if other.operation == "DESCRIBE" else (other.operation,)
         return self.operation in enough and (self.on == other.on or all_ids)
 
 
 def table(*roles: str) -> list[Row]:
-    """The reference's table of rights; with ``roles``, those of one of them."""
+    """Return the reference's table of rights; with ``roles``, those of one of them."""
     section = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").split("\n## Rights\n")[1].split("\n## ")[0]
     lines = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")][2:]
     rows = [Row(operation.strip(), on, frozenset(who.split(", ")), rest.strip()) for operation, on, who, rest in lines]
@@ -46,7 +49,7 @@ def table(*roles: str) -> list[Row]:
 
 
 def granted(sink_id: str, output: str, rows: list[Row]) -> list[Right]:
-    """The rows of the table, for this sink."""
+    """Return the rows of the table, for this sink."""
     rights = []
     for row in rows:
         kind = next(k for k in sorted(_KINDS, key=len, reverse=True) if row.on.startswith(k))
@@ -55,7 +58,7 @@ def granted(sink_id: str, output: str, rows: list[Row]) -> list[Right]:
 
 
 def named(row: Row, sink_id: str, output: str) -> str:
-    """The resource of a row."""
+    """Return the resource of a row."""
     name = re.search(r"`([^`]+)`", row.on)
     if name:
         return name[1].replace("<sink id>", sink_id)
@@ -64,5 +67,5 @@ def named(row: Row, sink_id: str, output: str) -> str:
 
 
 def input_of(output: str) -> str:
-    """The topic that a stream into ``output`` reads."""
+    """Return the topic that a stream into ``output`` reads."""
     return f"{output}.in"

@@ -1,4 +1,4 @@
-"""What a Prometheus endpoint serves."""
+"""Read the series that a Prometheus endpoint serves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Scrape:
         return {s.name for s in self._samples}
 
     def all(self, name: str, **labels: str) -> dict[tuple[str, ...], float]:
-        """The values of a series by its other labels' values, in order of the labels' names."""
+        """Return the values of a series by its other labels' values, in order of the labels' names."""
         return {
             tuple(v for k, v in sorted(s.labels.items()) if k not in labels): s.value
             for s in self._samples
@@ -30,7 +30,7 @@ class Scrape:
         }
 
     def one(self, name: str, **labels: str) -> Any:
-        """The one value with these labels; None when there is none."""
+        """Return the one value with these labels; None when there is none."""
         found = self.all(name, **labels)
         assert len(found) <= 1, found
         return next(iter(found.values()), None)

@@ -55,8 +55,9 @@ class SecureBroker(EmbeddedBroker):
         return self
 
     def connection(self, way: str, password: str = PASSWORD, passphrase: str = "") -> Connection:
-        """The options of a client that comes in by ``way``; with a ``passphrase``, with a certificate besides, whose
-        key it opens.
+        """Return the options of a client that comes in by ``way``.
+
+        With a ``passphrase``, with a certificate besides, whose key it opens.
         """
         options = {
             "kafka.bootstrap.servers": f"{HOST}:{self._secure[way]}",
@@ -137,8 +138,9 @@ class Authority:
         self.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
 
     def identity(self, name: str, passphrase: str = "", lasts: timedelta | None = None) -> Path:
-        """A private key and the certificate of ``name``, valid for this machine's loopback address; with ``lasts`` new
-        ones, in place of the old ones.
+        """Return a private key and the certificate of ``name``, valid for this machine's loopback address.
+
+        With ``lasts`` new ones, in place of the old ones.
         """
         path = self._folder / f"{name}.pem"
         if lasts is not None or not path.exists():

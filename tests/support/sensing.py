@@ -31,7 +31,7 @@ SENSORS = (
 
 
 def stream_of(sink_id: str, source: str, *outputs: str) -> StreamSpec:
-    """A stream from ``source`` to ``outputs`` that this code location runs."""
+    """Return a stream from ``source`` to ``outputs`` that this code location runs."""
     return StreamSpec(
         name=sink_id,
         job="stream",
@@ -47,7 +47,10 @@ def stream_of(sink_id: str, source: str, *outputs: str) -> StreamSpec:
 def sensing(
     instance: dg.DagsterInstance, streams: Sequence[StreamSpec], connection: Connection, **policy: Any
 ) -> Daemon:
-    """The sensors of ``streams``, which come to the brokers by ``connection``; ``policy`` is of the watch policy."""
+    """Return the sensors of ``streams``, which come to the brokers by ``connection``.
+
+    ``policy`` is of the watch policy.
+    """
     fails = failing_job(streams[0].name)
     sensors = {
         "exactly_once_checkpoint_progress": checkpoint_progress_sensor(streams),
@@ -73,7 +76,7 @@ def sensing(
 
 
 def failing_job(stream: str) -> dg.JobDefinition:
-    """The job of a stream: its run finds that a newer driver has taken the sink."""
+    """Return the job of a stream: its run finds that a newer driver has taken the sink."""
 
     @dg.op
     def step() -> None:

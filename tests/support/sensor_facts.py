@@ -14,7 +14,7 @@ NOW = 100_000.0
 
 
 def spec(name: str = "stream", sink_id: str = "s") -> StreamSpec:
-    """A stream; the first one has short names, which the sentences of most tests repeat."""
+    """Return a stream; the first one has short names, which the sentences of most tests repeat."""
     job, op = (name, "x") if name == "stream" else (f"{name}_stream", f"stream_{name}")
     out = "out" if name == "stream" else name
     return StreamSpec(
@@ -36,21 +36,21 @@ HOPELESS = Classified("EO-REWOUND", "the checkpoint was rewound", "Restore it", 
 
 
 def run(run_id: str, status: str = "STARTED", *, at: float = NOW - 100, lived: float = 50.0, **rest: Any) -> Run:
-    """A run of the stream, launched by a person at ``at``."""
+    """Return a run of the stream, launched by a person at ``at``."""
     over = status in ("SUCCESS", "FAILURE", "CANCELED")
     rest = {"job": "stream", "alive": None if over else True, **rest}
     return Run(run_id=run_id, status=status, created=at, started=at, ended=at + lived if over else None, **rest)
 
 
 def restarted(run_id: str, status: str = "STARTED", **rest: Any) -> Run:
-    """A run of the stream that the sensor launched."""
+    """Return a run of the stream that the sensor launched."""
     return run(run_id, status, tags={"dagster/sensor_name": "exactly_once_liveness", TAG_RESTART_OF: "?"}, **rest)
 
 
 def recovery(
     run_id: str, status: str = "SUCCESS", *, restart_of: str | None = None, person: bool = False, **rest: Any
 ) -> Run:
-    """A recovery; of a sensor unless a person launched it."""
+    """Return a recovery; of a sensor unless a person launched it."""
     tags = {} if person else {"dagster/sensor_name": "some"}
     if restart_of:
         tags[TAG_RESTART_OF] = restart_of
@@ -61,6 +61,6 @@ def recovery(
 def history(
     *streams: Run, recoveries: tuple[Run, ...] = (), why: Classified | None = HEALS, **rest: Any
 ) -> StreamHistory:
-    """A history, newest run first; a newest run that failed did so for ``why``."""
+    """Return a history, newest run first; a newest run that failed did so for ``why``."""
     failed = bool(streams) and streams[0].status == "FAILURE"
     return StreamHistory(NOW, streams, recoveries, stream_failure=why if failed else None, **rest)

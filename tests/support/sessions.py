@@ -13,7 +13,7 @@ OPTIONS = {"kafka.bootstrap.servers": "h:1", "sink.id": "job", "checkpointLocati
 
 
 def session_of(control: Any, log: Any = None, *others: Any) -> Session:
-    """The session of sink "job" whose Kafka participant asks ``control``."""
+    """Return the session of sink "job" whose Kafka participant asks ``control``."""
     kafka = KafkaParticipant.of(SinkOptions.parse(OPTIONS))
     kafka._admin = control
     if log is None:

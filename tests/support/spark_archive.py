@@ -29,7 +29,7 @@ LIMIT_S = 300.0
 
 
 def class_archive() -> Path:
-    """Where it is, or would be, for this Java and this PySpark."""
+    """Return where it is, or would be, for this Java and this PySpark."""
     java = Path(find_java().executable).resolve()
     what = (java, java.stat().st_mtime_ns, version("pyspark"))
     return cache_folder() / f"test-classes-{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}.jsa"

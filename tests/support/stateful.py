@@ -29,7 +29,7 @@ SHORT_LIVED = "t"
 
 
 def windows(df: DataFrame) -> DataFrame:
-    """The count by key and window: ``key@start`` and the count."""
+    """Return the count by key and window: ``key@start`` and the count."""
     from pyspark.sql import functions as f
 
     return (
@@ -44,7 +44,10 @@ def windows(df: DataFrame) -> DataFrame:
 
 
 def counts(df: DataFrame) -> DataFrame:
-    """How many rows of each key there were, without a watermark: the same state however rows fall into batches."""
+    """Return how many rows of each key there were, without a watermark.
+
+    The state is the same however rows fall into batches.
+    """
     from pyspark.sql import functions as f
 
     return df.groupBy("key").count().select("key", f.col("count").cast("string").alias("value"))
@@ -70,7 +73,7 @@ def joined(df: DataFrame) -> DataFrame:
 
 
 def deduplicated(df: DataFrame) -> DataFrame:
-    """The rows whose key did not come within DUPLICATE_MS before."""
+    """Return the rows whose key did not come within DUPLICATE_MS before."""
     return _timed(df, DUPLICATE_MS).dropDuplicatesWithinWatermark(["key"]).select("key", "value")
 
 
@@ -124,7 +127,7 @@ class Totals(StatefulProcessor):
 
 
 def second_of(value: str) -> int:
-    """The event's second."""
+    """Return the event's second."""
     return int(value.rpartition("-")[2])
 
 

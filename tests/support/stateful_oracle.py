@@ -1,4 +1,4 @@
-"""What the queries of ``tests.support.stateful`` must give, computed in plain Python, batch after batch.
+"""The output that the queries of ``tests.support.stateful`` owe, computed in plain Python, batch after batch.
 
 Every query gets its batches one by one and without batches that have no input, so the watermark in batch n is the
 latest second of the batches before it, less the delay, and everything follows from the rows alone.
@@ -46,19 +46,19 @@ class Operator:
     stores: tuple[dict[str, str], ...] = ({},)
 
     def rows(self, batch: int) -> list[Row]:
-        """The input of one batch; two parts are made of it."""
+        """Return the input of one batch; two parts are made of it."""
         raise NotImplementedError
 
     def arguments(self, mode: str) -> dict[str, Any]:
-        """For :attr:`tests.support.stream.Job.arguments`."""
+        """Return :attr:`tests.support.stream.Job.arguments`."""
         return {}
 
     def expected(self, batches: int, mode: str) -> tuple[list[Row], State]:
-        """The output in its order, and the state after it."""
+        """Return the output in its order, and the state after it."""
         raise NotImplementedError
 
     def read(self, stores: list[list[dict[str, Any]]]) -> State:
-        """The state from the rows that ``format("statestore")`` gives for each of :attr:`stores`."""
+        """Return the state from the rows that ``format("statestore")`` gives for each of :attr:`stores`."""
         raise NotImplementedError
 
 
@@ -226,12 +226,18 @@ def parts_of(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def first_s(batch: int) -> int:
-    """The first second of a batch. Not 0, which is the watermark before any: Spark drops what is not later than it."""
+    """Return the first second of a batch.
+
+    It is not 0, which is the watermark before any: Spark drops what is not later than it.
+    """
     return BATCH_S * (batch + 1)
 
 
 def watermark_s(batch: int, delay_ms: int = WATERMARK_MS) -> float:
-    """In seconds, while ``batch`` runs. Late rows are measured by the one of the batch before."""
+    """Return the watermark in seconds, while ``batch`` runs.
+
+    Late rows are measured by the one of the batch before.
+    """
     return first_s(batch - 1) + 9 - delay_ms / 1000 if batch > 0 else 0.0
 
 

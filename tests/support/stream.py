@@ -83,7 +83,7 @@ class Input:
         return [row for batch in self.batches[batches] for part in batch for row in part]
 
     def source(self) -> dict[str, Any]:
-        """For :attr:`Job.source`."""
+        """Return :attr:`Job.source`."""
         options = {
             "path": str(self.folder),
             "recursiveFileLookup": "true",
@@ -120,18 +120,18 @@ class Job:
     participants: list[dict[str, Any]] | None = None
 
     def until_stopped(self) -> Job:
-        """The same query, waiting for more input."""
+        """Return the same query, waiting for more input."""
         return Job(**{**asdict(self), "trigger": {"processingTime": "0 seconds"}})
 
     def having(self, **options: str | None) -> Job:
-        """The same query with other sink options (``_`` stands for ``.``); None takes one away."""
+        """Return the same query with other sink options (``_`` stands for ``.``); None takes one away."""
         changed = {**self.options, **{k.replace("_", "."): v for k, v in options.items()}}
         return Job(**{**asdict(self), "options": {k: v for k, v in changed.items() if v is not None}})
 
 
 @dataclass
 class Ended:
-    """How a query ended."""
+    """The end of a query."""
 
     active: bool
     failure: str | None
@@ -148,7 +148,7 @@ class Ended:
         return (sentence_in(self.failure) or self.failure) if self.failure else ""
 
     def word(self, option: str) -> dict[str, str]:
-        """The option that the failure says to set for one start, with its value, for :meth:`Job.having`."""
+        """Return the option that the failure says to set for one start, with its value, for :meth:`Job.having`."""
         found = re.search(re.escape(option) + r"=(\S+)", self.sentence)
         assert found, f"{option} is not in: {self.sentence}"
         return {option.replace(".", "_"): found[1]}
@@ -174,15 +174,15 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """Of Spark, for commands to the driver."""
+        """The run id that Spark gave, for commands to the driver."""
         return self._run
 
     def has_ended(self) -> bool:
-        """Whether the query is over."""
+        """Return whether the query is over."""
         return not self._driver.ask("wait", 10, run=self._run, seconds=0)["active"]
 
     def is_committed(self, batch: int) -> bool:
-        """Whether Spark has written ``commits/<batch>``."""
+        """Return whether Spark has written ``commits/<batch>``."""
         return (self.checkpoint / "commits" / str(batch)).exists()
 
     def lose_commit(self, batch: int) -> None:
@@ -191,11 +191,11 @@ class Run:
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
 
     def await_commit(self, batch: int, timeout_s: float = PATIENCE_S) -> None:
-        """Until Spark has written ``commits/<batch>``."""
+        """Wait until Spark has written ``commits/<batch>``."""
         self.await_true(f"commits/{batch}", lambda: self.is_committed(batch), timeout_s)
 
     def await_true(self, what: str, condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
-        """Until ``condition``; at once an error when the query fails first."""
+        """Wait until ``condition``; raise at once when the query fails first."""
         looked = time.monotonic()
 
         def happened() -> bool:
@@ -213,7 +213,7 @@ class Run:
 
 
 def python_workers(session: int) -> list[int]:
-    """The Python processes of Spark's tasks in a session: what its ``pyspark.daemon`` has forked."""
+    """Return the Python processes of Spark's tasks in a session: what its ``pyspark.daemon`` has forked."""
     found = []
     for pid in processes.of_session(session) - {session}:
         command = processes.command_of(pid)
@@ -310,8 +310,9 @@ class SparkDriver:
         return self.send("write_batch", options=options, rows=rows, parts=parts, mode=mode, register=register)
 
     def state(self, checkpoint: Path, **options: str) -> list[dict[str, Any]]:
-        """What a query's state store holds after its last batch: the rows of ``format("statestore")``, their fields as
-        ``key.<field>`` and ``value.<field>``.
+        """Return what a query's state store holds after its last batch.
+
+        The rows of ``format("statestore")``, their fields as ``key.<field>`` and ``value.<field>``.
         """
         return [json.loads(row) for row in self.ask("state", checkpoint=str(checkpoint), options=options)]
 
@@ -337,7 +338,7 @@ class SparkDriver:
         draft.rename(self.failpoints / point)
 
     def has_reached(self, point: str) -> bool:
-        """Whether one did."""
+        """Return whether one did."""
         return (self.failpoints / f"{point}.reached").exists()
 
     def release(self, point: str) -> None:
@@ -345,7 +346,7 @@ class SparkDriver:
         (self.failpoints / f"{point}.reached").unlink()
 
     def who_reached(self, point: str) -> int | None:
-        """The process that did."""
+        """Return the process that did."""
         path = self.failpoints / f"{point}.reached"
         text = path.read_text() if path.exists() else ""
         return int(text) if text.isdigit() else None
@@ -353,7 +354,7 @@ class SparkDriver:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def kill9(self) -> None:
-        """kill -9 of everything at one moment, as when the machine goes."""
+        """Kill everything with ``kill -9`` at one moment, as when the machine goes."""
         processes.kill_session(self._process.pid)
         self._process.wait()
 
@@ -374,12 +375,12 @@ class SparkDriver:
 
     @property
     def pid(self) -> int:
-        """Of its first process, and of its session."""
+        """The id of its first process, and of its session."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether its first process runs, or is frozen."""
+        """True while its first process runs, or is frozen."""
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -388,11 +389,11 @@ class SparkDriver:
             self.kill9()
 
     def workers(self) -> list[int]:
-        """The Python processes that Spark runs beside the driver's own and the daemon that forks them."""
+        """Return the Python processes that Spark runs beside the driver's own and the daemon that forks them."""
         return python_workers(self._process.pid)
 
     def log_tail(self, lines: int = 40) -> str:
-        """The last lines of the log."""
+        """Return the last lines of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     # -- plumbing --------------------------------------------------------------------------------------------------

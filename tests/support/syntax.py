@@ -12,6 +12,6 @@ PACKAGES = ("exactly_once", "dagster_exactly_once", "resources", "sensors", "pla
 
 @cache
 def nodes() -> list[ast.AST]:
-    """The syntax of all modules: importing them all would need Spark and Dagster."""
+    """Return the syntax of all modules: importing them all would need Spark and Dagster."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     return [node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]

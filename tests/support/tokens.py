@@ -59,7 +59,7 @@ def public_keys() -> str:
 
 
 def give() -> tuple[str, float]:
-    """What the option names as a provider."""
+    """Return what the option names as a provider."""
     made = token()
     given.append(made[0])
     return made
@@ -123,7 +123,7 @@ class TokenBroker(EmbeddedBroker):
         return self
 
     def connection(self, source: str, endpoint: TokenEndpoint, secret: str = SECRET) -> Connection:
-        """The options of a client that gets its tokens from ``source``."""
+        """Return the options of a client that gets its tokens from ``source``."""
         found = {"provider": f"{__name__}:give"}
         options = {f"kafka.sasl.oauthbearer.token.{k}": v for k, v in found.items()}
         if source == ENDPOINT:

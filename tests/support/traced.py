@@ -46,7 +46,7 @@ class Traced:
         (location / "sources/0/0").write_text(f"\0v1\n{json.dumps({self.input: {'0': 0, '1': 0}})}")
 
     def producer(self, name: str = "") -> Producer:
-        """A transactional producer."""
+        """Return a transactional producer."""
         made = Producer(
             {
                 **self.connection.librdkafka(),
@@ -70,7 +70,7 @@ class Traced:
         return [(m.partition, m.offset, m.key or "") for m in self.inputs() if (m.partition, m.offset) not in before]
 
     def inputs(self) -> list[oracle.Message]:
-        """The committed input."""
+        """Return the committed input."""
         return oracle.read(self.connection, [self.input])
 
     def rows(self, records: Iterable[tuple[int, int, str]]) -> list[Row]:

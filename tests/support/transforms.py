@@ -1,4 +1,4 @@
-"""What tests do to a stream's rows before the sink; loaded by drivers and workers by name."""
+"""Changes that tests make to a stream's rows before the sink; drivers and workers load them by name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def windowed_count(df: DataFrame) -> DataFrame:
 
 
 def with_sources(df: DataFrame, sources: list[dict[str, Any]], columns: list[str]) -> DataFrame:
-    """The rows of ``df`` and of these sources, each with the same columns."""
+    """Return the rows of ``df`` and of these sources, each with the same columns."""
     for source in sources:
         reader = df.sparkSession.readStream.format(source["format"]).name(source["name"])
         df = reader.options(**source["options"]).load().selectExpr(*columns).union(df)
@@ -50,17 +50,17 @@ def with_sources(df: DataFrame, sources: list[dict[str, Any]], columns: list[str
 
 
 def selected(df: DataFrame, columns: list[str]) -> DataFrame:
-    """These expressions over ``df``."""
+    """Return these expressions over ``df``."""
     return df.selectExpr(*columns)
 
 
 def where(df: DataFrame, condition: str) -> DataFrame:
-    """The rows that satisfy ``condition``."""
+    """Return the rows that satisfy ``condition``."""
     return df.where(condition)
 
 
 def reversed_after_the_first_time(df: DataFrame, marker: str) -> DataFrame:
-    """The rows of each part; once ``marker`` is there, in the opposite order."""
+    """Return the rows of each part; once ``marker`` is there, in the opposite order."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = pa.Table.from_batches(list(batches)).combine_chunks()

@@ -181,7 +181,7 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 
 def _which(parser: argparse.ArgumentParser) -> None:
-    """The transaction to end."""
+    """Add the arguments that name the transaction to end."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("id", metavar="ID", nargs="?", help="the transactional id of a part")
     which.add_argument(

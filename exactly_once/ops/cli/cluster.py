@@ -1,4 +1,4 @@
-"""Which cluster a command works on: by its flags, by the file that they name, by the environment, in this order."""
+"""The cluster that a command works on: by its flags, by the file that they name, by the environment, in this order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of a cluster: pure verdicts on what brokers answered."""
+"""The doctor's verdicts on a cluster: pure, from what the brokers answered."""
 
 from __future__ import annotations
 

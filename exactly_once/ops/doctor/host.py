@@ -1,5 +1,6 @@
-"""What the doctor says of a machine and of a checkpoint: pure verdicts on facts. Those on a cluster are in
-:mod:`.cluster`, those on rights in :mod:`.rights`; :mod:`.probes` gathers the facts.
+"""The doctor's verdicts on a machine and on a checkpoint: pure, from facts.
+
+Those on a cluster are in :mod:`.cluster`, those on rights in :mod:`.rights`; :mod:`.probes` gathers the facts.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _HOW = {
 
 
 class DoctorVerdict(Enum):
-    """How bad it is."""
+    """The severity of a line."""
 
     OK = "ok"
     WARN = "warn"
@@ -215,7 +216,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a checkpoint is.
+    """The kind of place where a checkpoint is.
 
     Attributes
     ----------

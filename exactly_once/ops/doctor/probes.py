@@ -194,7 +194,7 @@ class _Cluster:
         self._rights: Collection[str] | None = None
 
     def lines(self) -> list[Line]:
-        """Do all looks, in the order of the table."""
+        """Run all probes, in the order of the table."""
         looks: list[tuple[str, Callable[[], list[Line]]]] = [
             ("broker", self._brokers),
             ("broker's level", self._level),

@@ -1,4 +1,4 @@
-"""What the doctor says of rights: pure verdicts on what the brokers allow this principal."""
+"""The doctor's verdicts on rights: pure, from what the brokers allow this principal."""
 
 from __future__ import annotations
 

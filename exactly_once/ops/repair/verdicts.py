@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def changes(self) -> bool:
-        """Whether the repair changes this file."""
+        """True when the repair changes this file."""
         return self.action in (Action.REMOVE, Action.REBUILD)
 
 
@@ -104,7 +104,7 @@ class _Judge:
     # -- the checkpoint as a whole --------------------------------------------------------------------------------
 
     def _strange(self) -> Iterator[Finding]:
-        """Return why the commit log cannot judge this checkpoint; None if it can."""
+        """Yield why the commit log cannot judge this checkpoint; nothing if it can."""
         files, owner = self._files, self._owner
         metadata = files.metadata
         whole = metadata is not None and fault_of("metadata", metadata.content) is None

@@ -36,12 +36,12 @@ class Anomaly(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What is wrong, in one sentence."""
+        """One sentence that says what is wrong."""
         return _MEANING[self]
 
     @property
     def may_pass(self) -> bool:
-        """Whether a moment of a healthy stream can look like it: then it is looked at again before it is reported."""
+        """True when a moment of a healthy stream can look like it: then it is checked again before it is reported."""
         return self in _MAY_PASS
 
 

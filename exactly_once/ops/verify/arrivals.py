@@ -111,7 +111,7 @@ class Outputs:
         self.read = 0
 
     def committed(self) -> Iterator[Arrivals]:
-        """What a read_committed reader gets."""
+        """Yield what a read_committed reader gets."""
         at_once = bytes_at_once(len(self._marks))
         readers = [
             _Reader(where, batches(self._admin, where, w.low, w.last_stable, w.last_stable, at_once), w.low)
@@ -131,7 +131,7 @@ class Outputs:
                 heapq.heappush(behind, (sum(reader.reached.values()), n))
 
     def held_back(self) -> Iterator[Arrivals]:
-        """What is in the log behind the last stable offset, and was not aborted."""
+        """Yield what is in the log behind the last stable offset, and was not aborted."""
         for where, w in self._marks.items():
             if w.last_stable >= w.high:
                 continue
@@ -213,5 +213,5 @@ class _Reader:
 
 
 def _aborted(batch: Batch, ends: Mapping[int, list[tuple[int, bool]]]) -> bool:
-    """Whether the next end marker of its producer says so."""
+    """Return whether the next end marker of its producer says that it was aborted."""
     return next((not commit for at, commit in ends.get(batch.producer_id, ()) if at > batch.last_offset), False)

@@ -68,8 +68,9 @@ def judge_checkpoint(checkpoint: Checkpoint, earlier: LogState, verdict: Verdict
 
 
 def _judge_numbers(decisions: Sequence[Decision], verdict: Verdict) -> None:
-    """The batches of a query follow one another, in the order of the log. A weaker guarantee decides nothing, and takes
-    two claims: one on the way down, one on the way back.
+    """Check that the batches of a query follow one another, in the order of the log.
+
+    A weaker guarantee decides nothing, and takes two claims: one on the way down, one on the way back.
     """
     for query_id in dict.fromkeys(d.query_id for d in decisions if not d.write_id):
         mine = [d for d in decisions if d.query_id == query_id]
@@ -95,7 +96,7 @@ def _judge_numbers(decisions: Sequence[Decision], verdict: Verdict) -> None:
 
 
 def _judge_names(decisions: Sequence[Decision], verdict: Verdict) -> None:
-    """A decision names each part once, and each transaction is in one decision."""
+    """Check that a decision names each part once, and that each transaction is in one decision."""
     owner: dict[tuple[str | int, ...], Decision] = {}
     for d in decisions:
         batch = batch_name(d.query_id, d.batch_id)

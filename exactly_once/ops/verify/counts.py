@@ -1,4 +1,4 @@
-"""How often each input record is in the outputs: a byte for each, block by block, in memory that is bounded. Pure.
+"""Counts of the outputs of each input record: a byte for each, block by block, in memory that is bounded. Pure.
 
 A stream works through its input in order, so at any moment only a few blocks are half done. A block that is complete
 becomes a flag. Of the others, those that were not touched for the longest are packed: what is left of a block is
@@ -98,7 +98,7 @@ class Memory:
 
 
 class Counts:
-    """What the outputs hold of one partition of the input.
+    """The counts of one input partition in the outputs.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class Counts:
         return records, whole
 
     def seen(self, offsets: Offsets) -> Flags:
-        """Whether each of these records has an output."""
+        """Return whether each of these records has an output."""
         found = np.zeros(len(offsets), np.bool_)
         blocks = (offsets - self.first) // self._offsets
         for number in np.unique(blocks):
@@ -233,13 +233,13 @@ class Counts:
         return block
 
     def _lacking(self, block: _Block) -> npt.NDArray[np.int64]:
-        """By offset of a block, the outputs that are not there."""
+        """Return, by offset of a block, the number of missing outputs."""
         have = block.seen.reshape(-1, self._width).sum(axis=1, dtype=np.int64)
         return np.where(block.kinds == RECORD, self._want - have, 0)
 
 
 def _surplus(seen: Bytes, slots: Offsets, capacity: int) -> Flags:
-    """Which of these outputs are one too many, in their order; ``seen`` has those before."""
+    """Return which of these outputs are one too many, in their order; ``seen`` has those before."""
     order = np.argsort(slots, kind="stable")
     ordered = slots[order]
     begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])

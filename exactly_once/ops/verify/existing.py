@@ -1,4 +1,4 @@
-"""Which offsets of the input hold records: markers, aborted records and compaction leave gaps."""
+"""Find the offsets of the input that hold records: markers, aborted records and compaction leave gaps."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class _Reader:
     _ahead: Batch | None
 
     def until(self, stop: int) -> Iterator[Batch]:
-        """The next batches with offsets before ``stop``; one that goes beyond comes again next time."""
+        """Yield the next batches with offsets before ``stop``; one that goes beyond comes again next time."""
         self.at = stop
         while True:
             batch = self._ahead or next(self._batches, None)

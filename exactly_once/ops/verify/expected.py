@@ -1,4 +1,4 @@
-"""Which input records must be in the outputs: by the decisions of the commit log, and by Spark's checkpoint."""
+"""The input records that must be in the outputs: by the decisions of the commit log, and by Spark's checkpoint."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ def expected_input(
 
 
 def _of_stream(log: LogState) -> list[Decision]:
-    """The decisions of the query that wrote last, by batch."""
+    """Return the decisions of the query that wrote last, by batch."""
     streams = [d for d in log.decisions if not d.write_id]
     query = streams[-1].query_id if streams else None
     return sorted((d for d in streams if d.query_id == query), key=lambda d: d.batch_id)
 
 
 def _end(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
-    """Where the input of a decision ends."""
+    """Return where the input of a decision ends."""
     if decision.offsets:
         return _flat(kafka_offsets(source_lines(decision.offsets)))
     if checkpoint is None:
@@ -147,7 +147,7 @@ def _only(positions: Positions, inputs: Sequence[str]) -> dict[Partition, int]:
 
 
 def _beginnings(connection: Connection, end: Positions, began: Positions, budget_s: float) -> dict[Partition, int]:
-    """The beginnings of partitions of which no checkpoint says where the stream began."""
+    """Return the beginnings of partitions for which no checkpoint says where the stream began."""
     from kafka.structs import TopicPartition
 
     wanted = [TopicPartition(*p) for p in end if p not in began] if not began else []
@@ -165,7 +165,7 @@ def _beginnings(connection: Connection, end: Positions, began: Positions, budget
 def _ranges(
     ends: Sequence[tuple[Decision, dict[Partition, int]]], began: Positions, inputs: Sequence[str]
 ) -> tuple[BatchRange, ...]:
-    """The input of the batches whose predecessor is known too."""
+    """Return the input of the batches whose predecessor is known too."""
     found = []
     before = [(-1, dict(began))] if ends and began and ends[0][0].batch_id == 0 else []
     for (number, start), (following, end) in pairwise([*before, *((d.batch_id, end) for d, end in ends)]):

@@ -34,7 +34,7 @@ PROVEN, UNPROVEN, WRONG = "proven", "unproven", "wrong"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What was found of one decided transaction."""
+    """The spans that were found of one decided transaction."""
 
     handle: PreparedTransaction
     spans: tuple[Span, ...]
@@ -53,28 +53,28 @@ class Part:
 
     @property
     def open(self) -> bool:
-        """Whether one of its partitions has no end marker yet, or readers do not come to it."""
+        """True when one of its partitions has no end marker yet, or readers do not get to it."""
         return any(s.committed is None for s in self.spans) or any(s.committed and s.hidden for s in self.spans)
 
     @property
     def aborted(self) -> list[Span]:
-        """Where it was aborted."""
+        """The spans that were aborted."""
         return [s for s in self.spans if s.committed is False]
 
     @property
     def whole(self) -> bool:
-        """Whether readers get exactly as many records as the handle names."""
+        """True when readers get exactly as many records as the handle names."""
         return self.visible == self.handle.records
 
     @property
     def name(self) -> str:
-        """Of its transaction, for a finding."""
+        """The name of its transaction, for a finding."""
         h = self.handle
         return f"{h.transactional_id} (producer {h.producer_id}, epoch {h.epoch})"
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where its records are; without any, where the first of them was, as its decision says."""
+        """The places of its records; when it has none, the place of the first of them, as its decision says."""
         first = self.handle.place
         if not self.spans and first is not None:
             return (f"{first.topic}-{first.partition}@{first.offset}",)
@@ -103,7 +103,7 @@ class Verdict:
 
     @property
     def batches(self) -> int:
-        """How many batches are proven."""
+        """The number of batches that are proven."""
         return len(self.whole)
 
     def find(self, anomaly: Anomaly, what: str, **more: Any) -> None:
@@ -247,7 +247,7 @@ def _judge_part(part: Part, batch: str, marked: bool, verdict: Verdict) -> str:
 
 
 def _unseen(part: Part) -> str:
-    """What of a transaction that nobody aborted is in the log, and not visible."""
+    """Describe the records of a transaction that nobody aborted that are in the log, and not visible."""
     due, present, visible = part.handle.records, part.present, part.visible
     if present == due:
         return f"{due - visible} of its {due} records are in the log but not visible"
@@ -298,7 +298,7 @@ def _judge_time(part: Part, batch: str, decided_ms: int, verdict: Verdict) -> No
 
 
 def _judge_order(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict) -> None:
-    """In each partition, all of a batch stands before all of the next one."""
+    """Check that in each partition, all of a batch precedes all of the next one."""
     by_partition: dict[Partition, list[tuple[int, int, int]]] = {}
     for decision in decisions:
         ranges: dict[Partition, tuple[int, int]] = {}
@@ -321,7 +321,10 @@ def _judge_order(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict
 
 
 def _may_be_removed(part: Part, decision: Decision, removed: Mapping[Partition, int]) -> bool:
-    """Whether retention or compaction explains what is missing. A transaction tells one of its partitions alone."""
+    """Return whether retention or compaction explains what is missing.
+
+    A transaction names only one of its partitions.
+    """
     place = part.handle.place
     if place is not None and (limit := removed.get(place[:2])) is not None:
         return place.offset < limit
@@ -329,8 +332,9 @@ def _may_be_removed(part: Part, decision: Decision, removed: Mapping[Partition, 
 
 
 def latest(decisions: Iterable[Decision], later: LogState) -> list[Decision]:
-    """The decisions as a later look at their log has them: lost parts may have been written again meanwhile. The log
-    may also have dropped the handles, or the decision.
+    """Return the decisions as a later read of their log has them.
+
+    Lost parts may have been written again meanwhile. The log may also have dropped the handles, or the decision.
     """
     now = {(d.query_id, d.batch_id): d for d in later.decisions}
     found = [(d, now.get((d.query_id, d.batch_id), d)) for d in decisions]

@@ -1,4 +1,4 @@
-"""What stands in the output, transaction by transaction: a fold over the batches of every partition.
+"""The contents of the output, transaction by transaction: a fold over the batches of every partition.
 
 Of a sink's own transactions, the records are decoded for their digest; of other writers', only counted.
 """
@@ -55,7 +55,7 @@ class Span:
 
     @property
     def visible(self) -> int:
-        """How many records a read_committed reader gets."""
+        """The number of records that a read_committed reader gets."""
         return self.records - self.hidden
 
     @property
@@ -89,7 +89,7 @@ class Ledger:
             self.others += batch.count
 
     def of(self, writer: Writer) -> list[Span]:
-        """The spans of one transaction, in any partition."""
+        """Return the spans of one transaction, in any partition."""
         return self.spans.get(writer, [])
 
     def _grow(self, batch: Batch, forms_of: FormsOf) -> None:
@@ -123,7 +123,7 @@ class Ledger:
 
 
 def digest_of(spans: Iterable[Span], form: str) -> str:
-    """The digest of all records of these spans together."""
+    """Return the digest of all records of these spans together."""
     whole = RowDigest()
     for span in spans:
         whole.join(span.digests[form])

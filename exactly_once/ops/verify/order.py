@@ -1,4 +1,4 @@
-"""Whether the outputs keep the order of the input: by key, or by partition of the input. Pure.
+"""Check that the outputs keep the order of the input: by key, or by partition of the input. Pure.
 
 Within one partition of an output, the records of one key that came from one partition of the input must stand in the
 order of the input. The table of keys is bounded: the order of keys for which it has no room is not looked at.
@@ -71,7 +71,7 @@ class Order:
         return sorted(Descent(int(order[i]), int(before[i])) for i in found)
 
     def _slots(self, keys: Hashes) -> Offsets:
-        """The place of each of these different keys in the table; -1 without room."""
+        """Return the place of each of these different keys in the table; -1 without room."""
         slots = np.full(len(keys), -1, np.int64)
         todo = np.arange(len(keys))
         for probe in range(_PROBES):

@@ -1,4 +1,4 @@
-"""How an output record names the input record that it came from. Pure.
+"""The text by which an output record names the input record that it came from. Pure.
 
 The text is ``topic-partition-offset`` or ``topic/partition/offset``; ``partition-offset`` will do when the stream has
 one input topic. ``#k`` behind it says that this is output k (0, 1, ...) of that input record.
@@ -39,7 +39,7 @@ class SaysOrigin(Protocol):
 
     @property
     def certain(self) -> bool:
-        """Whether only records of this stream have such a text."""
+        """True when only records of this stream have such a text."""
 
     def of(self, where: Partition) -> Callable[[Any], bytes | None]:
         """Return what gives the text of a record of this output partition; None for another writer's record."""
@@ -47,7 +47,7 @@ class SaysOrigin(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an output record says what it came from.
+    """The place where an output record says what it came from.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Origin:
         )
 
     def text(self, record: Any) -> bytes | None:
-        """The text of a record, as kafka-python has it; None when it has none: another writer's record."""
+        """Return the text of a record, as kafka-python has it; None when it has none: another writer's record."""
         if self.way == "header":
             return next((value for name, value in record.headers if name == self.name), None)
         if self.way == "key":
@@ -90,7 +90,7 @@ class Origin:
 
     @property
     def certain(self) -> bool:
-        """Whether only records of this stream have such a text: a header or a field of this name is no accident."""
+        """True when only records of this stream have such a text: a header or a field of this name is no accident."""
         return self.way in _NAMED
 
     def __str__(self) -> str:
@@ -168,7 +168,7 @@ def _short(text: bytes) -> str:
 
 @dataclass(frozen=True)
 class PerInput:
-    """How many outputs an input record has.
+    """The number of outputs of an input record.
 
     Attributes
     ----------
@@ -205,5 +205,5 @@ class PerInput:
 
 
 def inputs_of(positions: Mapping[Partition, int]) -> list[str]:
-    """The topics of these partitions."""
+    """Return the topics of these partitions."""
     return sorted({topic for topic, _ in positions})

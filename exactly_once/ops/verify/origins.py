@@ -39,7 +39,7 @@ UNREADABLE = "output records whose origin cannot be read"
 
 @dataclass(frozen=True)
 class Question:
-    """What the records of a sink say of their origin, and what is expected of them.
+    """The form in which the records of a sink name their origin, and what is expected of them.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Question:
 
 @dataclass(frozen=True)
 class OriginResult:
-    """What the comparison found.
+    """The result of the comparison.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ class _Comparison:
             self._unsure[some.source] = max(self._unsure.get(some.source, 0), int(offsets.max()) + 1)
 
     def _ks(self, some: Arrivals) -> Offsets | None:
-        """Which of its input's outputs each record is; None when they do not say."""
+        """Return, for each record, which output of its input record it is; None when the records do not say."""
         if self._numbered is None:
             self._numbered = bool((some.ks >= 0).any())
         if not self._numbered and (some.ks >= 0).any():
@@ -267,7 +267,7 @@ class _Comparison:
                 self._tally.out_of_order(some, int(kept[index]), int(before[index]))
 
     def _of_source(self, source: Partition) -> Counts | None:
-        """The counts of an input partition; None when the stream has not read of it."""
+        """Return the counts of an input partition; None when the stream has not read any of it."""
         if source not in self._counts:
             if source not in self._reach:
                 return None
@@ -331,7 +331,7 @@ class _Comparison:
         return found
 
     def _held_back(self) -> dict[Partition, Counts]:
-        """The input records whose outputs are in the log, where readers do not come to."""
+        """Return the input records whose outputs are in the log, where readers do not get to."""
         found: dict[Partition, Counts] = {}
         for some in self._outputs.held_back():
             known = self._counts.get(some.source)
@@ -367,5 +367,5 @@ def _marks(admin: Admin, topics: Sequence[str]) -> dict[Partition, Watermarks]:
 
 
 def _compacted(admin: Admin, topics: Sequence[str]) -> bool:
-    """Whether a missing record proves nothing in one of these topics."""
+    """Return whether a missing record proves nothing in one of these topics."""
     return any("compact" in admin.topic_config(topic).get("cleanup.policy", "") for topic in topics)

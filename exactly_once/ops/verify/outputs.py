@@ -18,7 +18,7 @@ from exactly_once.protocol.records import KAFKA, Decision, PreparedPart
 
 @dataclass(frozen=True)
 class Seen:
-    """What one output shows.
+    """The records that one output shows.
 
     Attributes
     ----------
@@ -240,6 +240,6 @@ def _classify(
 
 
 def _incarnation(decisions: Sequence[Decision]) -> str:
-    """Of the commit log, by the newest part that tells it."""
+    """Return the incarnation of the commit log, by the newest part that names it."""
     names = (h.name for d in reversed(decisions) for h in d.handles if isinstance(h, PreparedPart))
     return next((p.incarnation for p in map(PartName.parse, names) if p is not None), "")

@@ -127,7 +127,7 @@ def _read(
 
 
 def _incomplete(ledger: Ledger, decisions: Iterable[Decision]) -> set[str]:
-    """The topics of batches with a part that was not found whole."""
+    """Return the topics of batches with a part that was not found whole."""
     return {
         topic
         for d in decisions

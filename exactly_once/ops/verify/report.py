@@ -1,4 +1,4 @@
-"""What a verification says: its findings, what it proved, and what it could not prove."""
+"""The report of a verification: its findings, what it proved, and what it could not prove."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_FINDINGS = 50
 
 
 class Progress(NamedTuple):
-    """How far a verification has read: offsets done, of all that it will read as known so far."""
+    """The progress of a verification: offsets that it has read, of all that it will read as known so far."""
 
     step: str
     done: int

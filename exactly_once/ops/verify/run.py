@@ -178,8 +178,9 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Look:
-    """What one look found; ``waiting`` is the last stable offset by partition on which readers wait, as they did at the
-    first look.
+    """The findings of one read.
+
+    ``waiting`` is the last stable offset by partition on which readers wait, as they did at the first read.
     """
 
     findings: list[Finding]
@@ -190,7 +191,7 @@ class _Look:
 
 
 def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
-    """The newest decisions, oldest first, and a time before the first record of them by the brokers' clock."""
+    """Return the newest decisions, oldest first, and a time before the first record of them by the brokers' clock."""
     decisions = list(log.decisions)[-count:]
     times = [log.decided_ms.get((d.query_id, d.batch_id), d.decided_ms) for d in log.decisions]
     before = times[: len(times) - len(decisions)]
@@ -259,7 +260,7 @@ def _trail(task: _Task, admin: Admin, decisions: Sequence[Decision], ids: Iterab
 
 
 def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset[int]:
-    """The decided batches that Spark has committed."""
+    """Return the decided batches that Spark has committed."""
     last = progress.last_commit if progress.last_commit is not None else -1
     return frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
 
@@ -291,7 +292,7 @@ def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Any]:
 
 
 def _claims_of(task: _Task, others: Mapping[int, str]) -> dict[str, int]:
-    """When the sinks of these transactional ids last claimed, of those whose names begin like this one's."""
+    """Return when the sinks of these transactional ids last claimed, of those whose names begin like this one's."""
     parts = {PartId.parse(name) for name in others.values() if name.startswith(namespace(task.sink_id)[:-1])}
     found: dict[str, int] = {}
     for sink_id in {p.sink_id for p in parts if p is not None} - {task.sink_id}:

@@ -133,7 +133,7 @@ def foreign_aborts(
 
 
 def input_of(decision: Decision) -> Offsets:
-    """Where the batch's input ends, by topic and partition; empty when the decision does not keep it."""
+    """Return where the batch's input ends, by topic and partition; empty when the decision does not keep it."""
     return kafka_offsets(source_lines(decision.offsets))
 
 
@@ -178,7 +178,7 @@ def _beside(decision: Decision, published: Published, sizes: Mapping[str, int]) 
 
 
 def checkpoint_ahead(checkpoint: Checkpoint, log: LogState) -> Iterator[Finding]:
-    """A batch that Spark counts as committed, and that is not decided."""
+    """Find a batch that Spark counts as committed, and that is not decided."""
     if checkpoint.query_id is None or checkpoint.last_commit is None:
         return
     last = log.last_decision(checkpoint.query_id)

@@ -31,12 +31,12 @@ class Stray:
 
     @property
     def records(self) -> int:
-        """How many of its records readers get."""
+        """The number of its records that readers get."""
         return sum(s.visible for s in self.spans)
 
     @property
     def part(self) -> PartId | None:
-        """What its transactional id says; None when it is not a part's."""
+        """The part that its transactional id names; None when it is not a part's."""
         return PartId.parse(self.transactional_id)
 
     def finding(self, anomaly: Anomaly, why: str, batch: str = "") -> Finding:
@@ -50,7 +50,7 @@ class Stray:
 
 @dataclass(slots=True)
 class _Range:
-    """Where a decided batch stands in a partition: the offsets of its first record and of its last end marker."""
+    """The range of a decided batch in a partition: the offsets of its first record and of its last end marker."""
 
     decision: Decision
     first: int
@@ -145,7 +145,7 @@ def _title(decision: Decision) -> str:
 
 
 def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, list[_Range]]:
-    """By partition, where each batch stands, in the order of the partition."""
+    """Return, by partition, the range of each batch, in the order of the partition."""
     found: dict[Partition, list[_Range]] = {}
     for d in decisions:
         here: dict[Partition, _Range] = {}
@@ -161,13 +161,13 @@ def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, li
 
 
 def _in_range(span: Span, ranges: _Ranges) -> bool:
-    """Whether it stands behind the first record of the first decided batch in its partition."""
+    """Return whether it lies behind the first record of the first decided batch in its partition."""
     some = ranges.get(span.where)
     return some is not None and span.first > some[0].first
 
 
 def _same_rows(stray: Stray, decisions: Sequence[Decision]) -> tuple[Decision, PreparedTransaction] | None:
-    """The decided part whose number and digest it has."""
+    """Return the decided part whose number and digest it has."""
     forms = set.intersection(*(set(s.digests) for s in stray.spans))
     mine = {(form, digest_of(stray.spans, form)) for form in forms}
     for d in decisions:
@@ -178,14 +178,14 @@ def _same_rows(stray: Stray, decisions: Sequence[Decision]) -> tuple[Decision, P
 
 
 def _superseded(part: PartId, before: Decision, decisions: Sequence[Decision]) -> bool:
-    """Whether its slot is that of an older claim than the one that wrote right before it."""
+    """Return whether its slot is that of an older claim than the one that wrote right before it."""
     current = {slot_of(d.token) for d in decisions if d.token >= before.token}
     older = {slot_of(token) for token in (before.token - 1, *(d.token for d in decisions))}
     return part.slot in older - current
 
 
 def _given_up(part: PartId, after: _Range | None, last: Decision, log: LogState) -> Aborted | None:
-    """The last execution that a driver gave up, if the stray is of it by its slot and its place."""
+    """Return the last execution that a driver gave up, if the stray is of it by its slot and its place."""
     given_up = log.aborted
     if given_up is None or part.slot != slot_of(given_up.token):
         return None
@@ -194,7 +194,7 @@ def _given_up(part: PartId, after: _Range | None, last: Decision, log: LogState)
 
 
 def _other_attempt(part: PartId, decision: Decision) -> str:
-    """The decided transaction of the same part in another attempt; "" without one."""
+    """Return the decided transaction of the same part in another attempt; "" without one."""
     for h in decision.transactions:
         theirs = PartId.parse(h.transactional_id)
         if theirs is not None and theirs.part == part.part and theirs != part:
@@ -203,7 +203,7 @@ def _other_attempt(part: PartId, decision: Decision) -> str:
 
 
 def _excused(spans: Sequence[Span], log: LogState) -> bool:
-    """Whether it may be a part of a batch whose handles the log has dropped."""
+    """Return whether it may be a part of a batch whose handles the log has dropped."""
     for d in log.decisions:
         mark = log.marks.get((d.query_id, d.batch_id))
         if d.totals and mark is not None:

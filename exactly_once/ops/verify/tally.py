@@ -100,12 +100,12 @@ class Tally:
             group.add(len(found), [*places[:1], f"{_name(some.source)}@{first}", *places[1:]])
 
     def foreign(self, count: int, places: Iterable[str]) -> None:
-        """Records that name no input record, where nobody else may write."""
+        """Count records that name no input record, where nobody else may write."""
         what = "output records that name no input record of the stream: {n:,}"
         self._group(Anomaly.PHANTOM, what, "").add(count, places)
 
     def out_of_order(self, some: Arrivals, index: int, after: int) -> None:
-        """The output record at ``index`` stands behind one that came from the input offset ``after``."""
+        """Count the output record at ``index``, which is behind one that came from the input offset ``after``."""
         source, where = _name(some.source), _name(some.where)
         what = f"records of {where} that stand behind records of later input of {source}: {{n:,}}"
         places = (f"{where}@{some.at[index]}..{some.at[index]}", f"{source}@{some.offsets[index]}", f"{source}@{after}")
@@ -126,7 +126,7 @@ class Tally:
                 )
 
     def batch_of(self, source: Partition, offset: int) -> BatchRange | None:
-        """The batch that read this record; None when that is not known."""
+        """Return the batch that read this record; None when that is not known."""
         for batch in self._batches:
             start, stop = batch.offsets.get(source, (0, 0))
             if start <= offset < stop:
@@ -137,7 +137,7 @@ class Tally:
         return self._groups.setdefault((anomaly, what, batch), _Group())
 
     def _by_batch(self, source: Partition, offsets: Offsets) -> Iterable[tuple[str, Flags]]:
-        """Which of these offsets each batch has read; "" for batches that are not known."""
+        """Yield which of these offsets each batch has read; "" for batches that are not known."""
         left = np.ones(len(offsets), np.bool_)
         for batch in self._batches:
             start, stop = batch.offsets.get(source, (0, 0))
