@@ -1,3 +1,1 @@
-"""Everything that talks to Kafka: the records of Python tasks and the commit log by librdkafka; the control plane by
-kafka-python.
-"""
+"""The clients of Kafka: one connection, the control plane by kafka-python, errors by cause, rights and listeners."""

@@ -1,1 +1,1 @@
-"""Outputs other than Kafka that take part in a batch, each on :mod:`exactly_once.participant`."""
+"""The outputs that take part in a batch, each on :mod:`exactly_once.participant`: Kafka, files, PostgreSQL."""

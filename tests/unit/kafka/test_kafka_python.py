@@ -197,7 +197,7 @@ def test_only_the_admin_touches_what_kafka_python_does_not_publish() -> None:
     contract's.
     """
     found = {}
-    for folder in ("exactly_once", "resources", "sensors", "platform_assets", "demo", "benchmarks"):
+    for folder in ("exactly_once", "exactly_once_local", "resources", "sensors", "platform_assets", "benchmarks"):
         for path in ROOT.joinpath(folder).rglob("*.py"):
             if path == ADMIN:
                 continue
@@ -229,7 +229,8 @@ def test_what_the_admin_touches_is_in_the_contract_above() -> None:
 def test_what_the_engine_calls_of_the_client_is_in_the_contract_above() -> None:
     called = {
         node.attr
-        for path in ROOT.joinpath("exactly_once", "kafka").glob("*.py")
+        for room in ("kafka", "txn", "commitlog")
+        for path in ROOT.joinpath("exactly_once", room).glob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Attribute)

@@ -20,9 +20,9 @@ import exactly_once
 
 ROOT = Path(__file__).parents[3]
 ENGINE, DAGSTER = "pyspark-kafka-exactly-once", "dagster-exactly-once"
-#: Of each distribution: the folder of its pyproject.toml, and its package.
+#: Of each distribution: the folder of its pyproject.toml, and its packages.
 FOLDERS = {ENGINE: ROOT, DAGSTER: ROOT / "distributions" / DAGSTER}
-PACKAGES = {ENGINE: "exactly_once", DAGSTER: "dagster_exactly_once"}
+PACKAGES = {ENGINE: ("exactly_once", "exactly_once_local"), DAGSTER: ("dagster_exactly_once",)}
 EXTRAS = {"demo", "dev", "files", "hdfs", "metrics", "postgres", "schema-registry"}
 
 
@@ -70,15 +70,15 @@ def installed(wheel: zipfile.ZipFile) -> list[str]:
 
 
 @pytest.mark.parametrize("distribution", FOLDERS)
-def test_each_wheel_installs_one_package_with_all_its_modules(
+def test_each_wheel_installs_its_own_packages_with_all_their_modules(
     wheels: dict[str, zipfile.ZipFile], distribution: str
 ) -> None:
     """Guards against a package that only a checkout can run, one that two distributions install over each other, and a
     name as common as ``resources`` in the site-packages of users."""
-    package = PACKAGES[distribution]
+    packages = PACKAGES[distribution]
     names = installed(wheels[distribution])
-    assert {name.partition("/")[0] for name in names} == {package}
-    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / package).rglob("*.py")}
+    assert {name.partition("/")[0] for name in names} == set(packages)
+    sources = {path.relative_to(ROOT).as_posix() for p in packages for path in (ROOT / p).rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources
 
 
@@ -90,18 +90,19 @@ def test_beside_code_the_wheels_have_the_jar_the_pinned_jars_and_the_markers_of_
     data = {d: sorted(name for name in installed(wheel) if not name.endswith(".py")) for d, wheel in wheels.items()}
     assert data == {
         ENGINE: [
-            "exactly_once/local/connectors.sha256",
-            "exactly_once/local/connectors.xml",
-            "exactly_once/local/ivy.sha256",
-            "exactly_once/local/ivy.xml",
             "exactly_once/py.typed",
             "exactly_once/spark/exactly-once-spark.jar",
             "exactly_once/spark/exactly-once-spark.jar.sha256",
+            "exactly_once/sparkenv/connectors.sha256",
+            "exactly_once/sparkenv/connectors.xml",
+            "exactly_once/sparkenv/ivy.sha256",
+            "exactly_once/sparkenv/ivy.xml",
+            "exactly_once_local/py.typed",
         ],
         DAGSTER: ["dagster_exactly_once/dagster.yaml", "dagster_exactly_once/py.typed"],
     }
     for name in ("ivy.xml", "ivy.sha256"):
-        assert wheels[ENGINE].read(f"exactly_once/local/{name}") == (ROOT / name).read_bytes()
+        assert wheels[ENGINE].read(f"exactly_once/sparkenv/{name}") == (ROOT / name).read_bytes()
     assert wheels[ENGINE].read("exactly_once/spark/exactly-once-spark.jar") == Path(exactly_once.jar()).read_bytes()
     assert wheels[DAGSTER].read("dagster_exactly_once/dagster.yaml") == (ROOT / "dagster.yaml").read_bytes()
 

@@ -1,0 +1,1 @@
+"""The state of a sink from outside: owner, open transactions, processes, progress. It changes nothing."""

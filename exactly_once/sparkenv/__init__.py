@@ -1,0 +1,1 @@
+"""The environment of a Spark session: a Java, and the jars of ivy.xml, resolved once and checked."""
