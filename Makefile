@@ -69,7 +69,7 @@ ui: setup ## The main job as a live stream, with Dagster's web server and daemon
 	@$(PYTHON) -m platform_assets.cli ui
 
 archive: setup
-	@$(PYTHON) -m tests.support.spark_archive
+	@$(PYTHON) -m testkit.spark_archive
 
 test: archive ## Every layer on a real broker and a real Spark, in 8 minutes
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
@@ -197,4 +197,4 @@ lock: ## Rebuild constraints.txt from what both distributions ask for (needs uv)
 		pyproject.toml distributions/dagster-exactly-once/pyproject.toml
 
 lock-jars: setup ## Rebuild the sums of jars from each Ivy file
-	@$(PYTHON) -m exactly_once.local.jars ivy.xml exactly_once/local/connectors.xml java/ivy.xml tests/support/ivy-kafkas.xml tools/mermaid.xml
+	@$(PYTHON) -m exactly_once.sparkenv.jars ivy.xml exactly_once/sparkenv/connectors.xml java/ivy.xml testkit/ivy-kafkas.xml tools/mermaid.xml

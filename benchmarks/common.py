@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from dagster_exactly_once.resources.spark import SparkSessionResource
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

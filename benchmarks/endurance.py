@@ -15,10 +15,10 @@ import psutil
 from kafka.structs import TopicPartition
 
 from benchmarks.common import OURS, Bench
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.kafka.admin import EARLIEST, LATEST, Admin
-from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import commit_log_topic, namespace
+from exactly_once.txn.coordinators import list_transactions
 
 #: Ten records in two parts: batches matter here, not records.
 ROWS, PARTS = 10, 2

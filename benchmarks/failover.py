@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dagster_exactly_once.names import RECOVERY_JOB
-from exactly_once.kafka.commit_log import read_log
-from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from tests.dagster.conftest import Site
 from tests.dagster.story import Story

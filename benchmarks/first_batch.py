@@ -17,7 +17,7 @@ from benchmarks.common import SINKS, Bench, median, ratio
 from benchmarks.throughput import fill
 from dagster_exactly_once.resources.spark import SparkSessionResource, kafka_source_options
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 
 #: One batch. What is measured is what starts, not what flows.
 RECORDS = 20_000

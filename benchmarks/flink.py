@@ -19,8 +19,8 @@ from benchmarks.flink_sql import STATEMENTS, script
 from benchmarks.guarded import guarded, stop
 from benchmarks.systems import Job, fresh
 from benchmarks.workloads import Workload
-from exactly_once.local.embedded_broker import HOST
-from exactly_once.local.java import find_java
+from exactly_once.sparkenv.java import find_java
+from exactly_once_local.cluster.embedded_broker import HOST
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "Flink exactly once", "Flink at least once"
 

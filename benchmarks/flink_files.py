@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from exactly_once.local.jars import JarsUnusable, cache_folder, resolve_other
+from exactly_once.sparkenv.jars import JarsUnusable, cache_folder, resolve_other
 
 #: The newest for which there is a Kafka connector, and that connector.
 FLINK, CONNECTOR = "2.2.1", "5.0.0-2.2"

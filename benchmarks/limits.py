@@ -12,8 +12,8 @@ from benchmarks.common import OURS, Bench, median
 from benchmarks.endurance import heap_mib, processes, rss_mib
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import namespace
+from exactly_once.txn.coordinators import list_transactions
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

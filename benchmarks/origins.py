@@ -18,11 +18,11 @@ from pathlib import Path
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.sender import AcknowledgedSender
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from exactly_once.ops.verify.expected import Expected
-from exactly_once.ops.verify.origin import Origin
-from exactly_once.ops.verify.origins import Question, compare_origins
+from exactly_once.participants.kafka.sender import AcknowledgedSender
+from exactly_once.verify.by_origin.comparison import Question, compare_origins
+from exactly_once.verify.by_origin.origin import Origin
+from exactly_once.verify.expected import Expected
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 
 INPUT, OUTPUT, PARTITIONS = "origins-in", "origins-out", 4
 

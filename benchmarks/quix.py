@@ -16,7 +16,7 @@ from benchmarks.guarded import guarded, stop
 from benchmarks.systems import Job, fresh
 from benchmarks.workloads import JSON, LEAST_AMOUNT, PASS, Workload
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.jars import cache_folder
+from exactly_once.sparkenv.jars import cache_folder
 
 NAME = "Quix Streams exactly once"
 QUIX = "3.28.1"

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from exactly_once.local.jars import pinned
-from exactly_once.local.java import find_java
+from exactly_once.sparkenv.jars import pinned
+from exactly_once.sparkenv.java import find_java
 
 #: Of every system that is compared.
 COMPRESSION = "lz4"

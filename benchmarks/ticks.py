@@ -20,12 +20,12 @@ from dagster_exactly_once import Stream, exactly_once_definitions, exactly_once_
 from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.runs.operator import operator_of
 from dagster_exactly_once.runs.tags import TAG_HOST, TAG_PID, TAG_RECOVERS, TAG_SINK, TAG_STREAM
+from exactly_once.commitlog.commit_log import CommitLog
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.protocol.records import Claim
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 
 #: Streams of one code location.
 SIZES = (1, 10, 50)

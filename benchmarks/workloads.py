@@ -13,7 +13,7 @@ from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
 
 from dagster_exactly_once.resources.spark import use_state_store
-from exactly_once.demo.departures import airline_names, airport_names, events
+from exactly_once_local.duel.departures import airline_names, airport_names, events
 from platform_assets.flights.transform import flight_delays, lookup
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from exactly_once.ops.findings import Inspection, OpenTransaction
+from exactly_once.inspection.findings import Inspection, OpenTransaction
 
 #: Rows of each table; a sink has an open transaction for each part of its batch.
 ROWS = 30

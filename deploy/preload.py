@@ -7,7 +7,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from exactly_once.local.jars import resolve_configuration, session_jars
+from exactly_once.sparkenv.jars import resolve_configuration, session_jars
 
 #: What Spark needs for s3a://.
 S3_JARS = Path(__file__).parent / "s3" / "ivy.xml"

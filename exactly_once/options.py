@@ -11,10 +11,10 @@ from exactly_once.errors import CheckpointUnusable, InvalidOption, InvalidTransa
 from exactly_once.kafka import connection as kafka_connection
 from exactly_once.kafka import producer_options
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.schema_options import Registry
 from exactly_once.protocol.names import check_operator, check_sink_id
 from exactly_once.protocol.spelling import meant
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
+from exactly_once.registry.schema_options import Registry
 
 #: The brokers' default maximum. Long, because a decided transaction that times out before its commit is lost, and a
 #: driver that is down uses up the time. A sweep, not the timeout, frees readers from an undecided transaction.

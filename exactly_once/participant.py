@@ -1,7 +1,7 @@
 """The contract of the two-phase commit: what an output must offer to take part in a batch.
 
 One decision in the sink's commit log covers all participants of a batch. Kafka is one of them
-(:class:`exactly_once.participants.kafka.KafkaParticipant`), files and PostgreSQL are others
+(:class:`exactly_once.participants.kafka.participant.KafkaParticipant`), files and PostgreSQL are others
 (:mod:`exactly_once.participants`); the conformance suite in :mod:`exactly_once.conformance` tests whether a participant
 of your own keeps the contract.
 

@@ -14,8 +14,8 @@ from faultlab.faults import FAULTS
 from faultlab.file_stores import DISK, PLACES, check
 from faultlab.rounds import Round, replay, run_round
 from faultlab.settings import DAGSTER, draw_settings, under_dagster
-from tests.support import spark_archive
-from tests.support.s3 import S3Missing
+from testkit import spark_archive
+from testkit.s3 import S3Missing
 
 #: Of a round's faults, by default: some ten of them, and time for what follows from each.
 ROUND_S = 45.0

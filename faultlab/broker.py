@@ -16,11 +16,11 @@ from kafka.structs import TopicPartition
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.broker_node import Node, end_nodes
-from exactly_once.local.embedded_broker import HOST, EmbeddedBroker, _free_port
+from exactly_once_local.cluster.broker_node import Node, end_nodes
+from exactly_once_local.cluster.embedded_broker import HOST, EmbeddedBroker, _free_port
 from faultlab.machine import Machine
 from faultlab.proxy import Proxy
-from tests.support.broker import FAST_TIME_OUTS
+from testkit.broker import FAST_TIME_OUTS
 
 #: To ask the cluster for a move of leaders, with faults beside it.
 MOVE_S = 10.0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.spark_cluster import SparkCluster
 from exactly_once.options import Guarantee
+from exactly_once_local.cluster.spark_cluster import SparkCluster
 from faultlab.broker import LabBroker
 from faultlab.cluster import MachineCluster
 from faultlab.file_stores import file_store

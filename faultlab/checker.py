@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection.findings import batch_name
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.findings import batch_name
-from exactly_once.ops.verify import Report, verify
-from exactly_once.ops.verify.origin import Origin
-from exactly_once.ops.verify.origins import Question
 from exactly_once.participant import Participant
+from exactly_once.verify import Report, verify
+from exactly_once.verify.by_origin.comparison import Question
+from exactly_once.verify.by_origin.origin import Origin
 from faultlab.judge import Verdict
 from faultlab.workload import ORIGIN
 
@@ -42,7 +42,7 @@ def check(
     origin: bool,
     others: Sequence[Participant[Any]] = (),
 ) -> Report | None:
-    """Run :func:`exactly_once.ops.verify.verify` on a drained sink, and add what it says to the verdict.
+    """Run :func:`exactly_once.verify.verify` on a drained sink, and add what it says to the verdict.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from exactly_once.local.spark_cluster import SparkCluster
+from exactly_once_local.cluster.spark_cluster import SparkCluster
 from faultlab.machine import Machine
 
 

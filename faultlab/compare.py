@@ -15,7 +15,7 @@ from pathlib import Path
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import list_transactions
+from exactly_once.txn.coordinators import list_transactions
 from faultlab.broker import LabBroker
 from faultlab.faults import FAULTS
 from faultlab.flink import FlinkSystem
@@ -36,9 +36,9 @@ from faultlab.side_by_side import (
 )
 from faultlab.system import SparkSystem, Stopped, System
 from faultlab.workload import Workload
-from tests.support import oracle, spark_archive
-from tests.support.oracle import UNFINISHED
-from tests.support.stream import Job
+from testkit import oracle, spark_archive
+from testkit.oracle import UNFINISHED
+from testkit.stream import Job
 
 OURS, SPARKS, FLINK = "ours", "spark", "flink"
 TITLES = {OURS: "this sink", SPARKS: "Spark's own sink", FLINK: "Flink exactly once"}

@@ -18,7 +18,7 @@ from dagster_exactly_once import Stream, exactly_once_definitions, exactly_once_
 from exactly_once.participant import Participant
 from faultlab.state import STORES, first_of_each_id
 from faultlab.workload import ORIGIN_COLUMN, SELECT
-from tests.support.driver import made
+from testkit.driver import made
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ class LabStream:
     state : str
         One of :data:`faultlab.state.STORES`; empty: the stream has no state.
     participants : sequence of mapping
-        Further outputs, as :attr:`tests.support.stream.Job.participants`.
+        Further outputs, as :attr:`testkit.stream.Job.participants`.
     """
 
     source: str

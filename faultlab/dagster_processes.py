@@ -18,10 +18,10 @@ import dagster as dg
 import psutil
 
 from dagster_exactly_once.instance import write_settings
-from exactly_once.local.embedded_broker import HOST, _free_port
-from tests.support import processes
-from tests.support.processes import until
-from tests.support.stream import ROOT
+from exactly_once_local.cluster.embedded_broker import HOST, _free_port
+from testkit import processes
+from testkit.processes import until
+from testkit.stream import ROOT
 
 #: The code location, for Dagster.
 MODULE = "faultlab.dagster_location"

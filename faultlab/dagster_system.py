@@ -16,9 +16,9 @@ from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFacto
 from dagster_exactly_once.runs.history import read_history
 from dagster_exactly_once.runs.process import FINISHED, WORKING, process_of
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection.progress import lag
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.standing import lag
 from faultlab.dagster_location import LabStream
 from faultlab.dagster_processes import Dagster, is_driver, send
 from faultlab.history import History
@@ -26,9 +26,9 @@ from faultlab.points import OF_STREAMS, Points
 from faultlab.state import settings_of
 from faultlab.system import GONE, LOCAL, Stopped
 from faultlab.workload import Workload
-from tests.support import processes
-from tests.support.broker import create_topic, fresh_name
-from tests.support.processes import Timeout, until
+from testkit import processes
+from testkit.broker import create_topic, fresh_name
+from testkit.processes import Timeout, until
 
 #: From the end of a run to the next one in Dagster's queue, on a busy machine: ticks of two sensors and a recovery.
 RESTART_S = 120.0
@@ -75,7 +75,7 @@ class DagsterSystem(Points):
     state : str
         One of :data:`faultlab.state.STORES`; empty: the stream has no state.
     participants : list of dict
-        Further outputs, as :attr:`tests.support.stream.Job.participants`.
+        Further outputs, as :attr:`testkit.stream.Job.participants`.
 
     Attributes
     ----------

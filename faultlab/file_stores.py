@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import hdfs, s3
-from tests.support.hdfs import Hdfs
-from tests.support.s3 import S3
+from testkit import hdfs, s3
+from testkit.hdfs import Hdfs
+from testkit.s3 import S3
 
 #: Where a round has its checkpoint by default.
 DISK = "disk"

@@ -20,7 +20,7 @@ from exactly_once.kafka.connection import Connection
 from faultlab.soak.reading import read_from
 from faultlab.system import GONE, Stopped
 from faultlab.workload import Workload
-from tests.support.broker import create_topic, fresh_name
+from testkit.broker import create_topic, fresh_name
 
 #: Of the output, as for the other systems.
 PARTITIONS = 4

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import namespace
-from tests.support import oracle
-from tests.support.oracle import UNFINISHED, Message, Row
-from tests.support.processes import Timeout, until
+from exactly_once.txn.coordinators import list_transactions
+from testkit import oracle
+from testkit.oracle import UNFINISHED, Message, Row
+from testkit.processes import Timeout, until
 
 #: How many offending records a verdict names.
 NAMED = 5

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from exactly_once.kafka.admin import Admin
-from faultlab import way_out
+from faultlab import remedy as way_out
 from faultlab.broker import LabBroker
 from faultlab.faults import FAULTS, NOTHING, Fault
 from faultlab.file_stores import FileStore
@@ -23,7 +23,7 @@ from faultlab.outputs import Outputs
 from faultlab.plan import Plan, Step
 from faultlab.system import Stopped, System
 from faultlab.workload import Workload
-from tests.support.processes import until
+from testkit.processes import until
 
 #: How long a process waits at a point of the protocol, so that the fault comes while it is there. Shorter than a
 #: transaction of seconds lives.

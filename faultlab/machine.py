@@ -18,7 +18,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from exactly_once.local.jars import cache_folder
+from exactly_once.sparkenv.jars import cache_folder
 
 #: A compiler and a mount take less than a second.
 COMMAND_S = 60.0

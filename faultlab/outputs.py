@@ -11,8 +11,8 @@ from exactly_once.participant import Participant
 from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
 from faultlab.judge import Verdict, compare
-from tests.support.oracle import Row
-from tests.support.postgres import PostgresServer
+from testkit.oracle import Row
+from testkit.postgres import PostgresServer
 
 FILES, TABLE = "archive", "warehouse"
 
@@ -48,7 +48,7 @@ class Outputs:
         self.server.close()
 
     def descriptions(self) -> list[dict[str, Any]]:
-        """Return :attr:`tests.support.stream.Job.participants`."""
+        """Return :attr:`testkit.stream.Job.participants`."""
         return [
             {"class": "exactly_once.participants.files:FileParticipant", "name": FILES, "url": str(self.folder)},
             {
@@ -61,7 +61,7 @@ class Outputs:
         ]
 
     def participants(self) -> list[Participant[Any]]:
-        """Return the participants that :func:`exactly_once.ops.verify.verify` takes."""
+        """Return the participants that :func:`exactly_once.verify.verify` takes."""
         return [FileParticipant(FILES, str(self.folder)), PostgresParticipant(TABLE, self.server.dsn(), TABLE)]
 
     def judge(self, verdict: Verdict, expected: Sequence[Row]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tests.support.oracle import Row
+from testkit.oracle import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ STORES = ("HDFSBackedStateStore", "RocksDBStateStore")
 #: The share of its records that a writer sends a second time.
 REPEATS = 0.2
 
-#: For the query, as :attr:`tests.support.stream.Job.transform`.
+#: For the query, as :attr:`testkit.stream.Job.transform`.
 TRANSFORM = "faultlab.state:first_of_each_id"
 
 

@@ -13,15 +13,15 @@ import psutil
 
 from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.spark_cluster import NO_PYTHON, SparkCluster
+from exactly_once_local.cluster.spark_cluster import NO_PYTHON, SparkCluster
 from faultlab.driver_line import DriverLine
 from faultlab.points import OF_STREAMS, Points
 from faultlab.state import TRANSFORM, settings_of
 from faultlab.workload import ORIGIN_COLUMN, SELECT, Workload
-from tests.support import processes
-from tests.support.broker import create_topic, fresh_name
-from tests.support.processes import Timeout
-from tests.support.stream import ROOT, Ended, Job, Refused, Run, SparkDriver, python_workers
+from testkit import processes
+from testkit.broker import create_topic, fresh_name
+from testkit.processes import Timeout
+from testkit.stream import ROOT, Ended, Job, Refused, Run, SparkDriver, python_workers
 
 #: A driver that does not say in this time whether its query runs is paused.
 PAUSED_S = 5.0
@@ -132,7 +132,7 @@ class SparkSystem(Points):
     options : mapping, optional
         Options of the sink beside connection, id, topic and checkpoint.
     participants : list of dict, optional
-        Further outputs, as :attr:`tests.support.stream.Job.participants`.
+        Further outputs, as :attr:`testkit.stream.Job.participants`.
     checkpoint : str
         A path, or the URI of a folder that Spark and :mod:`exactly_once.checkpoint` read; by default in ``folder``.
     cluster : SparkCluster, optional

@@ -12,11 +12,11 @@ from typing import IO
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from faultlab.state import firsts
-from tests.support import oracle
-from tests.support.broker import create_topic, fresh_name
-from tests.support.oracle import Row
-from tests.support.processes import until
-from tests.support.stream import ROOT
+from testkit import oracle
+from testkit.broker import create_topic, fresh_name
+from testkit.oracle import Row
+from testkit.processes import until
+from testkit.stream import ROOT
 
 #: Ends a writer that hangs at a dead broker, in seconds: as long as it may take for a commit.
 WRITER_END_S = 40.0
@@ -155,7 +155,7 @@ class Workload:
         return firsts(rows) if self._repeats else rows
 
     def source(self, connection: Connection, per_batch: int | None = None) -> dict[str, object]:
-        """Return the input as a source of Spark, for :attr:`tests.support.stream.Job.source`."""
+        """Return the input as a source of Spark, for :attr:`testkit.stream.Job.source`."""
         limit = {"maxOffsetsPerTrigger": str(per_batch)} if per_batch else {}
         options = {"subscribe": self.topic, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
         return {"format": "kafka", "options": {**connection.spark(), **options, **limit}}

@@ -5,7 +5,7 @@ nothing.
 import dagster as dg
 
 from dagster_exactly_once import exactly_once_definitions
-from exactly_once.local.run_folder import run_folder
+from exactly_once_local.run_folder import run_folder
 from platform_assets.flights.asset import flights, flights_feed
 from platform_assets.flights.streams import delay_by_hour, flight_delays
 from resources.deployment import resources

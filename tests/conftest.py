@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from tests.support import broker as support
-from tests.support import spark_archive
-from tests.support.fixtures import bench, driver, kafka_input, warm  # noqa: F401
-from tests.support.postgres import own_postgres, postgres  # noqa: F401
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import broker as support
+from testkit import spark_archive
+from testkit.fixtures import bench, driver, kafka_input, warm  # noqa: F401
+from testkit.postgres import own_postgres, postgres  # noqa: F401
 
 if TYPE_CHECKING:
     from exactly_once.kafka.connection import Connection

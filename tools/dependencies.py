@@ -17,7 +17,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
 from exactly_once import __version__  # noqa: E402
-from exactly_once.local.jars import cache_folder, pinned, resolve  # noqa: E402
+from exactly_once.sparkenv.jars import cache_folder, pinned, resolve  # noqa: E402
 
 NAME = "pyspark-kafka-exactly-once"
 CONSTRAINTS = PROJECT / "constraints.txt"

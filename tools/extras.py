@@ -21,7 +21,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from exactly_once.local.jars import cache_folder  # noqa: E402
+from exactly_once.sparkenv.jars import cache_folder  # noqa: E402
 
 NAME = "pyspark-kafka-exactly-once"
 DAGSTER = "dagster-exactly-once"
@@ -37,8 +37,8 @@ EXAMPLE = re.findall(
 PROMISES = {
     "": """
 import exactly_once, exactly_once.spark.jvm, exactly_once.spark.foreach_batch, exactly_once.ops.cli.commands
-import exactly_once.coordinator.micro_batch, exactly_once.kafka.transaction, exactly_once.local.embedded_broker
-from exactly_once.local.jars import pinned
+import exactly_once.coordinator.micro_batch, exactly_once.participants.kafka.part_transaction, exactly_once_local.cluster.embedded_broker
+from exactly_once.sparkenv.jars import pinned
 assert pinned()
 from importlib.util import find_spec
 from exactly_once.ops.cli import main
@@ -55,8 +55,8 @@ assert defs.resolve_job_def("paid_orders_stream").name == "paid_orders_stream"
 assert found.load().ExactlyOnceStreams
 """,
     "demo": """
-from exactly_once.demo import command
-from exactly_once.demo.departures import airline_names, events
+from exactly_once_local.duel import command
+from exactly_once_local.duel.departures import airline_names, events
 assert next(events()).sequence == 0 and len(airline_names()) == 16
 """,
     "files": """
@@ -78,7 +78,7 @@ import exactly_once.participants.postgres, psycopg
 assert psycopg.pq.__impl__ == "binary"
 """,
     "schema-registry": """
-import exactly_once.kafka.schema_registry
+import exactly_once.registry.schema_registry
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 SchemaRegistryClient({"url": "http://localhost:1"})

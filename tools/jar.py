@@ -20,9 +20,9 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from exactly_once.local.jars import connector_jars, resolve_configuration  # noqa: E402
-from exactly_once.local.java import OLDEST_JAVA, find_java  # noqa: E402
 from exactly_once.spark.session import JAR  # noqa: E402
+from exactly_once.sparkenv.jars import connector_jars, resolve_configuration  # noqa: E402
+from exactly_once.sparkenv.java import OLDEST_JAVA, find_java  # noqa: E402
 
 JAVA = PROJECT / "java"
 #: Compiled by the tests that run it; formatted as the rest.

@@ -21,8 +21,8 @@ sys.path.insert(0, str(PROJECT))
 
 from exactly_once import __version__  # noqa: E402
 from exactly_once.errors import ExactlyOnceError  # noqa: E402
-from exactly_once.local import jars  # noqa: E402
-from exactly_once.local.java import JavaUnusable, find_java  # noqa: E402
+from exactly_once.sparkenv import jars  # noqa: E402
+from exactly_once.sparkenv.java import JavaUnusable, find_java  # noqa: E402
 
 STAMP = PROJECT / ".venv" / "set-up-is-complete"
 PIP_LOG = PROJECT / ".run" / "logs" / "pip.log"
@@ -135,7 +135,7 @@ def resolve_jars() -> int:
 
 def try_broker() -> int:
     """Step 3: a trial start of the embedded broker, which makes later starts fast."""
-    from exactly_once.local.embedded_broker import prepare
+    from exactly_once_local.cluster.embedded_broker import prepare
 
     show(3, "a trial start of the embedded broker")
     seconds = prepare()

@@ -23,7 +23,7 @@ from mkdocs.structure.pages import Page
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from exactly_once.local.jars import resolve_configuration  # noqa: E402
+from exactly_once.sparkenv.jars import resolve_configuration  # noqa: E402
 
 #: What the site shows, or a page of it links to.
 FILES = ("*.md", "docs/*.md", "docs/*/*.md", "docs/images/*", "observability/*", "exactly_once/failpoints.py")

@@ -23,12 +23,12 @@ from dagster_exactly_once.runs.process import tag_run
 from dagster_exactly_once.runs.tags import TAG_STREAM
 from dagster_exactly_once.streaming.source import READ_BUDGET_S
 from dagster_exactly_once.streaming.spans import Spans, worth_reading
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.batch_write import written
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, ProtocolViolation
+from exactly_once.inspection.processes import Process, is_mine, owner_alive
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.processes import Process, is_mine, owner_alive
 from exactly_once.protocol.records import Claim, Decision
 
 

@@ -20,10 +20,10 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader, compare
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import now_ms
 from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 
 FRESHNESS = "freshness"

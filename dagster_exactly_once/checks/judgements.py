@@ -10,9 +10,9 @@ from dagster_exactly_once.checks.window import Comparison, InputWindow, Position
 from dagster_exactly_once.names import RECOVERY_JOB, REPAIR_JOB
 from dagster_exactly_once.resources.checkpoints import Standing
 from dagster_exactly_once.runs.failures import Diagnosis
-from exactly_once.kafka.transactions import Description
-from exactly_once.ops.verify import Report
-from exactly_once.ops.words import are, plural
+from exactly_once.inspection.words import are, plural
+from exactly_once.txn.coordinators import Description
+from exactly_once.verify import Report
 
 Metadata = dict[str, Any]
 

@@ -18,8 +18,8 @@ from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.tables import table
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Partition
-from exactly_once.ops.verify import Finding, Report, verify
-from exactly_once.ops.verify.origins import Question
+from exactly_once.verify import Finding, Report, verify
+from exactly_once.verify.by_origin.comparison import Question
 
 if TYPE_CHECKING:
     from dagster_exactly_once.private import UnresolvedAssetJobDefinition

@@ -8,8 +8,8 @@ from dagster_exactly_once.checks.judgements import Writer
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.runs.history import StreamHistory, read_history
 from dagster_exactly_once.runs.operator import alive_of
-from exactly_once.ops.findings import Owner
-from exactly_once.ops.inspection import owner_of
+from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.sink import owner_of
 from exactly_once.protocol.log_state import LogState
 
 

@@ -10,9 +10,9 @@ from pydantic import Field, create_model
 
 from dagster_exactly_once.names import UNDER_WAY_POLICY_S
 from exactly_once.errors import InvalidOption
-from exactly_once.ops.verify.run import BATCHES, SETTLE_S
 from exactly_once.options import is_secret
 from exactly_once.protocol.names import check_sink_id
+from exactly_once.verify.run import BATCHES, SETTLE_S
 
 #: In place of a stream's name, which has no dash: the sink of a stream that was renamed, or that nothing here declares.
 ANOTHER_SINK = "another-sink"

@@ -18,10 +18,10 @@ from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.runs.operator import alive_of, operator_of
 from dagster_exactly_once.runs.process import tag_run
 from dagster_exactly_once.tables import table
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import CheckpointUnusable
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.inspection.sink import owner_of
 from exactly_once.ops import repair as engine
-from exactly_once.ops.inspection import owner_of
 from exactly_once.ops.repair import Action, Repair
 from exactly_once.ops.rules import Refused, check_owner
 

@@ -19,10 +19,10 @@ from dagster_exactly_once.runs.tags import TAG_CAUSE, TAG_RESTART_OF
 from dagster_exactly_once.tables import owner_sentence
 from exactly_once.coordinator import recover as engine
 from exactly_once.errors import ExactlyOnceError, Fenced
-from exactly_once.ops.findings import Inspection
-from exactly_once.ops.inspection import inspect_sink
-from exactly_once.ops.processes import describe_frozen, end_command
-from exactly_once.ops.words import plural
+from exactly_once.inspection.findings import Inspection
+from exactly_once.inspection.processes import describe_frozen, end_command
+from exactly_once.inspection.sink import inspect_sink
+from exactly_once.inspection.words import plural
 from exactly_once.protocol.loss import lost_parts
 
 #: A driver that failed ends its JVM within seconds of the end of its run.

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import dagster as dg
 
 from dagster_exactly_once.tables import open_table, table, when
-from exactly_once.kafka.transactions import Description
-from exactly_once.ops.findings import Inspection
+from exactly_once.inspection.findings import Inspection
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import Decision
+from exactly_once.txn.coordinators import Description
 
 
 def inspected(found: Inspection) -> dict[str, dg.MetadataValue]:

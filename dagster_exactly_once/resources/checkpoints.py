@@ -8,7 +8,7 @@ from dagster import ConfigurableResource
 from pydantic import Field
 
 from exactly_once.checkpoint import Checkpoint, first_offsets, listed, read_checkpoint, read_text, torn_files
-from exactly_once.ops.standing import Offsets, Standing, compare, lag, parse_offsets
+from exactly_once.inspection.progress import Offsets, Standing, compare, lag, parse_offsets
 from exactly_once.protocol.checkpoint_text import names_sources
 
 __all__ = ["CheckpointReader", "Offsets", "Standing", "compare", "lag", "parse_offsets"]

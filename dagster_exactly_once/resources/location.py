@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 
 READ_BUDGET_S = 20.0

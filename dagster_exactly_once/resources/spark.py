@@ -19,9 +19,9 @@ from pydantic import Field, PrivateAttr
 import exactly_once
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.jars import connector_jars
-from exactly_once.local.java import find_java
 from exactly_once.spark.session import file_manager, with_jar
+from exactly_once.sparkenv.jars import connector_jars
+from exactly_once.sparkenv.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,13 +10,13 @@ from pydantic import Field
 from dagster_exactly_once.resources.kafka import KafkaResource
 from exactly_once.coordinator import recover as recovery
 from exactly_once.coordinator.recover import RecoveryReport
+from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.transactions import Description, Listing, describe, list_transactions
 from exactly_once.ops import transactions as operations
-from exactly_once.ops.inspection import RECOVERY_BUDGET_S, UNDER_WAY
 from exactly_once.ops.transactions import Aborted, Ended, Refused
 from exactly_once.participant import Participant
 from exactly_once.protocol.names import namespace
+from exactly_once.txn.coordinators import Description, Listing, describe, list_transactions
 
 __all__ = ["UNDER_WAY", "Refused", "TransactionAdmin"]
 

@@ -19,7 +19,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_SIGNED,
     TAG_SINK,
 )
-from exactly_once.ops.processes import Frozen, Process, State, alive, belongs_to, end_command, frozen_among
+from exactly_once.inspection.processes import Frozen, Process, State, alive, belongs_to, end_command, frozen_among
 
 #: The statuses of a run that has ended, ...
 FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)

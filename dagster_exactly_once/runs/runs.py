@@ -13,7 +13,7 @@ from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.runs.process import FINISHED, UNFINISHED, own_tag, process_of, signed, tags_of
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_HOST, TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
-from exactly_once.ops.processes import Frozen
+from exactly_once.inspection.processes import Frozen
 
 #: The sensors read this many finished runs of each kind: far above any limit of attempts.
 MOST_RUNS = 50

@@ -24,9 +24,9 @@ from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.sink_state import SinkState, sink_states, works_for
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.ops.findings import Owner
-from exactly_once.ops.processes import describe_frozen, end_command
-from exactly_once.ops.words import are, plural
+from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.processes import describe_frozen, end_command
+from exactly_once.inspection.words import are, plural
 
 #: The interval between two observations of an unchanged state: enough points for a plot, few enough rows for a year.
 OBSERVE_EVERY_S = 600.0

@@ -27,7 +27,15 @@ from dagster_exactly_once.runs.tags import (
 from dagster_exactly_once.sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
 from dagster_exactly_once.sensors.settings import RestartPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
-from exactly_once.ops.processes import Frozen, State, describe_frozen, end_command, end_frozen, resume_stopped, state_of
+from exactly_once.inspection.processes import (
+    Frozen,
+    State,
+    describe_frozen,
+    end_command,
+    end_frozen,
+    resume_stopped,
+    state_of,
+)
 
 #: A run of this project first tags itself with its process; loading the code takes seconds.
 SIGN_IN_S = 120.0

@@ -14,8 +14,8 @@ from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_CAUSE, TAG_RECOVERS, TAG_RESTART_OF
 from dagster_exactly_once.sensors.circuit import Circuit, open_circuit
 from dagster_exactly_once.sensors.settings import WatchPolicy
-from exactly_once.ops.findings import Owner
-from exactly_once.ops.processes import describe_frozen, end_command
+from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.processes import describe_frozen, end_command
 
 #: For this long, only the sensor exactly_once_run_failure acts on a failed run; after that the others do, should it be
 #: switched off.

@@ -20,11 +20,11 @@ from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, recovery_re
 from dagster_exactly_once.sensors.restart import GiveUp, RestartStrategy, next_restart
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka.commit_log import read_log
-from exactly_once.ops.findings import Owner
-from exactly_once.ops.inspection import owner_of
-from exactly_once.ops.processes import describe_frozen
+from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.processes import describe_frozen
+from exactly_once.inspection.sink import owner_of
 
 #: The errors of a driver whose sink a newer one has taken: not always EO-FENCED, since its transactions vanish first.
 SUPERSEDED = ("EO-FENCED", "EO-PREPARE", "EO-EXPIRING")

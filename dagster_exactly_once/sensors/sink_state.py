@@ -15,11 +15,11 @@ from dagster_exactly_once.sensors.fan_out import ask_each
 from exactly_once.checkpoint import Checkpoint, torn_files
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection.findings import Inspection
+from exactly_once.inspection.processes import AliveOf, Process, alive, belongs_to
+from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin, Watermarks
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.findings import Inspection
-from exactly_once.ops.inspection import inspect_sink
-from exactly_once.ops.processes import AliveOf, Process, alive, belongs_to
 from exactly_once.protocol.records import Claim
 
 #: Of the budget, kept for the ends of the inputs: a few requests for each topic, over one connection.

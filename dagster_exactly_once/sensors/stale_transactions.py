@@ -19,14 +19,14 @@ from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError, NotAuthorized
+from exactly_once.inspection.findings import Inspection, OpenTransaction, sink_of
+from exactly_once.inspection.sink import UNDER_WAY, inspect_sink
+from exactly_once.inspection.words import plural
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import lacking
-from exactly_once.kafka.leaders import Hanging, find_hanging
-from exactly_once.kafka.transactions import check_all_seen, describe, list_transactions
-from exactly_once.ops.findings import Inspection, OpenTransaction, sink_of
-from exactly_once.ops.inspection import UNDER_WAY, inspect_sink
-from exactly_once.ops.words import plural
+from exactly_once.txn.coordinators import check_all_seen, describe, list_transactions
+from exactly_once.txn.leaders import Hanging, find_hanging
 
 #: A tick describes this many foreign transactions; a cluster may have thousands, and the sensor may not end them.
 FOREIGN_AT_MOST = 200

@@ -9,15 +9,15 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets
 from dagster_exactly_once.resources.transactions import UNDER_WAY
 from dagster_exactly_once.streaming.supervisor import Progress
 from dagster_exactly_once.streaming.windows import ReportWindow, committed_batches
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.counting import counted as sum_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Count
+from exactly_once.txn.coordinators import list_transactions
 
 #: A reading takes two connections and some ten requests; with a broker that does not answer, it takes at most this
 #: long.

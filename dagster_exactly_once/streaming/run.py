@@ -33,12 +33,12 @@ from dagster_exactly_once.streaming.single_writer import SingleWriter
 from dagster_exactly_once.streaming.supervisor import Supervisor
 from dagster_exactly_once.streaming.windows import BATCHES_SHOWN, ReportWindow
 from exactly_once.checkpoint import check_whole
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator import start
 from exactly_once.errors import CheckpointUnusable, ExactlyOnceError, UnknownTopic
+from exactly_once.inspection.sink import owner_of
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.inspection import owner_of
 from exactly_once.protocol.log_state import LogState
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dagster_exactly_once.runs.runs import Run, Runs
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import SHOWN, TAG_BESIDE, TAG_CONTINUES, TAG_READY, TAG_STREAM, TAG_WRITES
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.ops.processes import describe_frozen
+from exactly_once.inspection.processes import describe_frozen
 
 #: A recovery takes seconds, and some minutes with thousands of parts; one whose process died is reported within two. A
 #: long run gives up its rotation before.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from exactly_once.ops.words import plural
+from exactly_once.inspection.words import plural
 from exactly_once.protocol.counting import OTHER
 from exactly_once.protocol.records import Count, Decision
 

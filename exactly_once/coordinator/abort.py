@@ -62,7 +62,7 @@ def _mark_aborted(session: Session, state: DriverState) -> None:
     """Say in the log that this execution ends without a decision, unless it says so already.
 
     The record comes before the sweep: a task that opens its transaction after the sweep reads it
-    (:mod:`exactly_once.kafka.late`). One that may be killed before it can do so is kept from opening any by the sweep
+    (:mod:`exactly_once.participants.kafka.late`). One that may be killed before it can do so is kept from opening any by the sweep
     itself (``running`` of its scope).
     """
     try:

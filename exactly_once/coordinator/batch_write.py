@@ -10,13 +10,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.claim import claim_for_write
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.deadline import now_ms
 from exactly_once.errors import ProtocolViolation
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.participants.kafka import CONTACT_BUDGET_S
+from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision

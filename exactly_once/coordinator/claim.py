@@ -10,6 +10,7 @@ from contextlib import suppress
 import psutil
 
 from exactly_once.checkpoint import kafka_offsets
+from exactly_once.commitlog.log_search import SEARCH_BUDGET_S, Holder, holder_of
 from exactly_once.coordinator.consent import Consent
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.machine import this_machine
@@ -20,9 +21,8 @@ from exactly_once.errors import CheckpointRewound, ExactlyOnceError, Expired, Si
 from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.groups import published_batches
-from exactly_once.kafka.log_search import SEARCH_BUDGET_S, Holder, holder_of
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka_checks import check_cluster, check_topics, warn_of_elections
+from exactly_once.participants.kafka.checks import check_cluster, check_topics, warn_of_elections
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.loss import in_doubt, lost_parts
 from exactly_once.protocol.names import offsets_group

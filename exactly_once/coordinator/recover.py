@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.coordinator import resolve
 from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.consent import Consent
@@ -15,14 +16,13 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import Description, check_seen
 from exactly_once.participant import Participant
-from exactly_once.participants.kafka_transactions import open_transactions
+from exactly_once.participants.kafka.transactions import open_transactions
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_operator, namespace
 from exactly_once.protocol.records import KAFKA, Claim, Decision
+from exactly_once.txn.coordinators import Description, check_seen
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from exactly_once.commitlog.commit_log import CommitLog
 from exactly_once.deadline import Deadline
-from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
 from exactly_once.options import SinkOptions
 from exactly_once.participant import Participant, Scope
-from exactly_once.participants.kafka import KafkaParticipant
+from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import incarnation
 
 

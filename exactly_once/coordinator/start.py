@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from exactly_once.checkpoint import batch_in_flight, check_whole, read_checkpoint
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once.commitlog.log_search import Holder, holder_of
 from exactly_once.coordinator.claim import check_stream, check_write
 from exactly_once.coordinator.consent import Consent
 from exactly_once.deadline import Deadline
@@ -21,17 +23,15 @@ from exactly_once.errors import (
     UnsupportedMode,
 )
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.doors import check_doors
-from exactly_once.kafka.log_search import Holder, holder_of
-from exactly_once.kafka.transactions import check_seen
 from exactly_once.options import Guarantee, SinkOptions
-from exactly_once.participants.kafka_checks import check_cluster
+from exactly_once.participants.kafka.checks import check_cluster
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, namespace
 from exactly_once.protocol.planning import Batch, history_word
 from exactly_once.protocol.row_schema import Column, check_columns
 from exactly_once.protocol.spelling import did_you_mean
+from exactly_once.txn.coordinators import check_seen
 
 #: For each question to a cluster that listens. A healthy one answers all of them within 0.1 s.
 LOOK_BUDGET_S = 10.0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from exactly_once.checkpoint import batch_in_flight
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.claim import CLAIM_BUDGET_S, claim_for_stream
 from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.micro_batch import Coordinator
@@ -18,11 +19,10 @@ from exactly_once.coordinator.session import Session
 from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.participants.kafka import CONTACT_BUDGET_S
-from exactly_once.participants.kafka_checks import check_cluster
+from exactly_once.participants.kafka.checks import check_cluster
+from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.ticket import Ticket

@@ -32,7 +32,7 @@ class Published(NamedTuple):
     """The contents of a sink's group.
 
     Its offsets, by topic and partition, and of each query the last batch that committed some
-    (:mod:`exactly_once.kafka.input_offsets`).
+    (:mod:`exactly_once.commitlog.input_offsets`).
     """
 
     offsets: Mapping[str, Mapping[int, int]]
@@ -84,7 +84,7 @@ def group_offsets(admin: Admin, group: str) -> dict[str, dict[int, int]]:
 def published_batches(admin: Admin, group: str) -> dict[str, int]:
     """Return the last batch of each query whose offsets a decision has committed to the sink's ``group``.
 
-    The group's metadata names the batch (:mod:`exactly_once.kafka.input_offsets`); empty when it names none.
+    The group's metadata names the batch (:mod:`exactly_once.commitlog.input_offsets`); empty when it names none.
     """
     return _batches(_positions(admin, group))
 

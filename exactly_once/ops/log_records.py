@@ -12,17 +12,17 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
+from exactly_once.commitlog.log_reader import PARTITION
 from exactly_once.errors import CommitLogDamaged, InvalidOption
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
 from exactly_once.kafka.errors import of_commit_log
-from exactly_once.kafka.log_reader import PARTITION
-from exactly_once.kafka.scan import Batch, batches
-from exactly_once.kafka.transactions import ids_of
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
 from exactly_once.protocol.records import ACCEPTED, Aborted, Claim, Completed, Decision, Record, is_own_key
+from exactly_once.txn.coordinators import ids_of
+from exactly_once.txn.scan import Batch, batches
 
 #: For looking at the log, and for writing to it.
 BUDGET_S = 30.0

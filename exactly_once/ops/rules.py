@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.kafka.leaders import Hanging
-from exactly_once.kafka.transactions import Description
-from exactly_once.ops.findings import Owner, batch_name, naming, sink_of
-from exactly_once.ops.inspection import UNDER_WAY
-from exactly_once.ops.processes import describe_frozen, end_command
+from exactly_once.inspection.findings import Owner, batch_name, naming, sink_of
+from exactly_once.inspection.processes import describe_frozen, end_command
+from exactly_once.inspection.sink import UNDER_WAY
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import PartId, commit_log_topic
 from exactly_once.protocol.records import ACCEPTED, KEPT_DECISIONS, Decision, PreparedTransaction
+from exactly_once.txn.coordinators import Description
+from exactly_once.txn.leaders import Hanging
 
 
 class Refused(ExactlyOnceError):

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.recover import RecoveryReport, recover
 from exactly_once.errors import NotAuthorized, Unfinished
+from exactly_once.inspection.findings import sink_of
+from exactly_once.inspection.processes import AliveOf
+from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY, owner_of, sinks
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import OLDER_THAN_S, abort_hanging, commit_hanging, find_hanging, written
-from exactly_once.kafka.transactions import Description, describe, end_one, end_txn_version, list_transactions
-from exactly_once.ops.findings import sink_of
-from exactly_once.ops.inspection import RECOVERY_BUDGET_S, UNDER_WAY, owner_of, sinks
-from exactly_once.ops.processes import AliveOf
 from exactly_once.ops.rules import (
     Attributed,
     Decided,
@@ -32,6 +30,8 @@ from exactly_once.ops.rules import (
 )
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.outcomes import Outcome
+from exactly_once.txn.coordinators import Description, describe, end_one, end_txn_version, list_transactions
+from exactly_once.txn.leaders import OLDER_THAN_S, abort_hanging, commit_hanging, find_hanging, written
 
 __all__ = [
     "Aborted",
@@ -121,7 +121,7 @@ def abort(
     operator : str
         Who operates the recovery, for its claim.
     alive_of : callable, optional
-        Is asked first whether the driver is alive (:func:`~exactly_once.ops.inspection.owner_of`).
+        Is asked first whether the driver is alive (:func:`~exactly_once.inspection.sink.owner_of`).
 
     Raises
     ------
@@ -187,7 +187,7 @@ def list_hanging(
     Raises
     ------
     BrokerUnreachable, NotAuthorized
-        See :func:`exactly_once.kafka.leaders.find_hanging`. Each sink, and the search, gets ``budget_s``.
+        See :func:`exactly_once.txn.leaders.find_hanging`. Each sink, and the search, gets ``budget_s``.
     """
     logs = {s: read_log(connection, s, budget_s) for s in ([sink_id] if sink_id else sinks(connection, budget_s))}
     wanted = set(topics) | {t for log in logs.values() for d in log.decisions for t in d.topics}

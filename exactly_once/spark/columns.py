@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from exactly_once.kafka.rows import UNFRAMED, Columns
-from exactly_once.kafka.schema_options import Registry
+from exactly_once.participants.kafka.rows import UNFRAMED, Columns
 from exactly_once.protocol.row_schema import check_columns
 from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
+from exactly_once.registry.schema_options import Registry
 
 
 def columns_of(

@@ -18,15 +18,15 @@ from exactly_once.coordinator import start
 from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.without_transactions import DeliveryCoordinator, coordinator_of
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
-from exactly_once.kafka.rows import Columns
-from exactly_once.kafka.schema_registry import Framing, resolve
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.participant import Participant
-from exactly_once.participants.kafka_checks import check_producer
+from exactly_once.participants.kafka.checks import check_producer
+from exactly_once.participants.kafka.rows import Columns
 from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
+from exactly_once.registry.schema_registry import Framing, resolve
 from exactly_once.spark.columns import columns_of
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.start import check_participants

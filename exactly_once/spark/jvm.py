@@ -28,7 +28,6 @@ from exactly_once.coordinator.micro_batch import Coordinator
 from exactly_once.coordinator.without_transactions import DeliveryCoordinator, coordinator_of
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, ProtocolViolation, UnsupportedMode
 from exactly_once.failpoints import reach
-from exactly_once.kafka.schema_registry import Framing, resolve
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.protocol.names import commit_log_topic, namespace, slot_of
 from exactly_once.protocol.part import Part
@@ -37,6 +36,7 @@ from exactly_once.protocol.records import KAFKA, Extent, Place, PreparedTransact
 from exactly_once.protocol.row_schema import check_columns
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
+from exactly_once.registry.schema_registry import Framing, resolve
 from exactly_once.spark.modes import check_planned, check_speculation, check_task
 from exactly_once.spark.session import check_jar
 

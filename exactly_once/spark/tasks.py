@@ -11,11 +11,11 @@ from pyspark import TaskContext
 
 from exactly_once.errors import PrepareFailed, ProtocolViolation
 from exactly_once.failpoints import reach
-from exactly_once.kafka.rows import Columns
 from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter
-from exactly_once.participants.kafka import KafkaParticipant
-from exactly_once.participants.kafka_delivery import KafkaDelivery
+from exactly_once.participants.kafka.delivery import KafkaDelivery
+from exactly_once.participants.kafka.participant import KafkaParticipant
+from exactly_once.participants.kafka.rows import Columns
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.replay import stands_for_lost

@@ -9,8 +9,8 @@ from faultlab.faults.clusters import CLUSTERS
 from faultlab.faults.dagster import DAGSTER
 from faultlab.faults.disks import DISKS
 from faultlab.faults.driver_network import DRIVER_NETWORK
+from faultlab.faults.fault import NOTHING, Fault
 from faultlab.faults.file_stores import FILE_STORES
-from faultlab.faults.kind import NOTHING, Fault
 from faultlab.faults.network import NETWORK
 from faultlab.faults.processes import PROCESSES
 from faultlab.faults.stores import STORES

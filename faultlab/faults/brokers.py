@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from exactly_once.errors import ExactlyOnceError
-from faultlab.faults.kind import NOTHING, Fault
+from faultlab.faults.fault import NOTHING, Fault
 
 if TYPE_CHECKING:
     from faultlab.lab import Lab

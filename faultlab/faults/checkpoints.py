@@ -7,9 +7,9 @@ import uuid
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
-from faultlab import way_out
+from faultlab import remedy as way_out
 from faultlab.checkpoint_files import CheckpointFiles
-from faultlab.faults.kind import NOTHING, Fault
+from faultlab.faults.fault import NOTHING, Fault
 from faultlab.system import SparkSystem
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ REWOUND_BATCHES = (1, 2, 3)
 class _Checkpoint(Fault):
     """A fault of the checkpoint: the driver is killed, the files change, and the operator starts it again.
 
-    A copy of what was there is kept beside it (:func:`faultlab.way_out.keep`), as an operator who finds a checkpoint
+    A copy of what was there is kept beside it (:func:`faultlab.remedy.keep`), as an operator who finds a checkpoint
     that no tool repairs needs one.
     """
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 from faultlab.faults.clusters import worker_machines
-from faultlab.faults.kind import Fault
+from faultlab.faults.fault import Fault
 from faultlab.machine import JAVA, OTHER, Machine
 
 if TYPE_CHECKING:

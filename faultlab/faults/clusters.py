@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
-from faultlab.faults.kind import NOTHING, Fault
-from tests.support.processes import kill_session, of_session
+from faultlab.faults.fault import NOTHING, Fault
+from testkit.processes import kill_session, of_session
 
 if TYPE_CHECKING:
-    from exactly_once.local.spark_cluster import SparkCluster
+    from exactly_once_local.cluster.spark_cluster import SparkCluster
     from faultlab.lab import Lab
     from faultlab.machine import Machine
 

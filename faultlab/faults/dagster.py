@@ -6,7 +6,7 @@ import signal
 from random import Random
 from typing import TYPE_CHECKING
 
-from faultlab.faults.kind import NOTHING, Fault
+from faultlab.faults.fault import NOTHING, Fault
 from faultlab.faults.processes import OneProcess
 
 if TYPE_CHECKING:

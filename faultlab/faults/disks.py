@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from faultlab.faults.clusters import worker_machines
-from faultlab.faults.kind import NOTHING, Fault
+from faultlab.faults.fault import NOTHING, Fault
 from faultlab.machine import Machine
 
 if TYPE_CHECKING:

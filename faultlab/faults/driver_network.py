@@ -6,9 +6,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from faultlab.faults.clusters import cluster_of
-from faultlab.faults.kind import NOTHING, Fault
+from faultlab.faults.fault import NOTHING, Fault
 from faultlab.proxy import Action, Direction, Rule
-from tests.support.processes import of_session
+from testkit.processes import of_session
 
 if TYPE_CHECKING:
     from faultlab.driver_line import DriverLine

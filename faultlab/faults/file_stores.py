@@ -7,9 +7,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
-from faultlab.faults.kind import NOTHING, Fault
-from tests.support.hdfs import DATA_NODE, NAME_NODE, Hdfs
-from tests.support.s3 import S3
+from faultlab.faults.fault import NOTHING, Fault
+from testkit.hdfs import DATA_NODE, NAME_NODE, Hdfs
+from testkit.s3 import S3
 
 if TYPE_CHECKING:
     from faultlab.lab import Lab

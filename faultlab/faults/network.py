@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from faultlab.broker import BETWEEN, SYSTEM
-from faultlab.faults.kind import Fault
+from faultlab.faults.fault import Fault
 from faultlab.proxy import (
     ADD_OFFSETS,
     ADD_PARTITIONS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
-from faultlab.faults.kind import NOTHING, Fault
+from faultlab.faults.fault import NOTHING, Fault
 
 if TYPE_CHECKING:
     from faultlab.lab import Lab

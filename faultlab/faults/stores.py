@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from faultlab.faults.kind import NOTHING, Fault
+from faultlab.faults.fault import NOTHING, Fault
 
 if TYPE_CHECKING:
     from faultlab.lab import Lab
-    from tests.support.postgres import PostgresServer
+    from testkit.postgres import PostgresServer
 
 
 class _Postgres(Fault):

@@ -12,7 +12,7 @@ from faultlab.faults import FAULTS
 from faultlab.soak import picture
 from faultlab.soak.piece import Settings, run_piece
 from faultlab.soak.results import read, total
-from tests.support import spark_archive
+from testkit import spark_archive
 
 #: Seconds of faults in a piece: with start, drain and judgement it takes under five minutes.
 PIECE_S = 210.0

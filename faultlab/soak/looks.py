@@ -15,8 +15,8 @@ from kafka.structs import TopicPartition
 from benchmarks.endurance import heap_mib
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import EARLIEST, LATEST, Admin
-from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import commit_log_topic, namespace
+from exactly_once.txn.coordinators import list_transactions
 from faultlab.lab import Lab
 from faultlab.soak.results import Look, Rest
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.embedded_broker import BrokerFailed
 from exactly_once.options import Guarantee
+from exactly_once_local.cluster.embedded_broker import BrokerFailed
 from faultlab.broker import LabBroker
 from faultlab.checker import check
 from faultlab.checkpoint_files import CheckpointFiles

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
+from exactly_once.commitlog.log_topic import TOPIC_CONFIG
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.log_topic import TOPIC_CONFIG
 from exactly_once.protocol.names import commit_log_topic
 from faultlab.system import SparkSystem
 from faultlab.workload import Workload
-from tests.support.broker import create_topic
+from testkit.broker import create_topic
 
 INPUT, OUTPUT, SINK_ID = "soak-in", "soak-out", "soak"
 

@@ -6,7 +6,7 @@ from pydantic import Field
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.runs.process import tag_run
-from exactly_once.demo.departures import DEPARTURES, events
+from exactly_once_local.duel.departures import DEPARTURES, events
 from platform_assets.constants import (
     EVENT_TIME_TOPIC,
     FEED_JOB,

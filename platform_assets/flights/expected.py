@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from exactly_once.demo.departures import EVENT_FIELDS, airline_names, airport_names, departures
+from exactly_once_local.duel.departures import EVENT_FIELDS, airline_names, airport_names, departures
 
 
 def expected_delays() -> Iterator[tuple[str | None, dict[str, Any]]]:

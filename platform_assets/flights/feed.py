@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from dagster_exactly_once.resources.kafka import TransactionalProducer
 from exactly_once.deadline import Deadline
-from exactly_once.demo.departures import FlightEvent
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError
 from exactly_once.kafka.connection import Connection
+from exactly_once_local.duel.departures import FlightEvent
 
 #: Reading the ends of a few partitions takes well under a second.
 POSITION_BUDGET_S = 30.0

@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_exactly_once import Backfill, Checks, Complete, KafkaTopic, StreamConfig, exactly_once_stream
-from exactly_once.demo.departures import airline_names, airport_names
+from exactly_once_local.duel.departures import airline_names, airport_names
 from platform_assets.constants import (
     DELAY_BY_HOUR,
     FLIGHT_DELAYS,

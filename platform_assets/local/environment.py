@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from exactly_once.local.run_folder import run_folder
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from exactly_once_local.run_folder import run_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.process import fail_dead_runs
-from exactly_once.demo.departures import DEPARTURES
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
+from exactly_once_local.duel.departures import DEPARTURES
 from platform_assets.constants import FEED_JOB, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.feed import committed_position
 from platform_assets.flights.names import SINK_ID, STREAM_JOB

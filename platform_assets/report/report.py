@@ -8,12 +8,12 @@ from typing import Any
 
 from dagster_exactly_once.checks.reader import read_committed
 from dagster_exactly_once.resources.transactions import UNDER_WAY
-from exactly_once.demo.departures import events
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.kafka.admin import Admin, Watermarks
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import namespace
+from exactly_once.txn.coordinators import list_transactions
+from exactly_once_local.duel.departures import events
 from platform_assets.constants import FEED_TRANSACTIONAL_ID, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.expected import expected_delays
 from platform_assets.report.reconcile import Findings, Reconciler

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from tests.support import broker as brokers
-from tests.support.processes import kill_session
+from testkit import broker as brokers
+from testkit.processes import kill_session
 
 ROOT = Path(__file__).resolve().parents[2]
 

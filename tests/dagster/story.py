@@ -6,11 +6,11 @@ from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.tags import TAG_RESTART_OF
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.commitlog.commit_log import read_log
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
-from tests.support import oracle
-from tests.support.flights import OUTPUTS, Feed, assert_exactly_once, await_caught_up
-from tests.support.processes import until
+from testkit import oracle
+from testkit.flights import OUTPUTS, Feed, assert_exactly_once, await_caught_up
+from testkit.processes import until
 
 #: What the README promises.
 TERMINATE_S = 15

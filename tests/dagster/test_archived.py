@@ -12,10 +12,10 @@ import pytest
 from dagster_exactly_once.declare.config import ANOTHER_SINK
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from testkit import oracle
+from testkit.archived import OUTPUT, SOURCE, archived, definitions
+from testkit.processes import kill_session, until
 from tests.dagster.conftest import ROOT
-from tests.support import oracle
-from tests.support.archived import OUTPUT, SOURCE, archived, definitions
-from tests.support.processes import kill_session, until
 
 pytestmark = pytest.mark.long  # starts of Spark
 
@@ -30,7 +30,7 @@ def send(site, values):
             producer.send(SOURCE, value.encode())
 
 
-COMMAND = [sys.executable, "-m", "tests.support.archived", "{}"]
+COMMAND = [sys.executable, "-m", "testkit.archived", "{}"]
 
 
 def run(site):

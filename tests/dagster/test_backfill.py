@@ -17,21 +17,21 @@ from dagster_exactly_once.backfill.days import start_ms, write_id
 from dagster_exactly_once.checks.reader import read_committed
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from exactly_once.demo.departures import events
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.transactions import describe, list_transactions
 from exactly_once.protocol.names import namespace
+from exactly_once.txn.coordinators import describe, list_transactions
+from exactly_once_local.duel.departures import events
 from platform_assets.constants import EVENT_TIME_TOPIC, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.names import BACKFILL_JOB, BACKFILL_SINK_ID, FLIGHT_DELAYS_BY_DAY, SINK_ID, STREAM_JOB
 from platform_assets.flights.streams import flight_delays
 from platform_assets.report.reconcile import Reconciler
 from platform_assets.report.reconcile import split as split_source
+from testkit import oracle
+from testkit.processes import kill_session, until
 from tests.dagster.webserver import Dagster
-from tests.support import oracle
-from tests.support.processes import kill_session, until
 
 pytestmark = pytest.mark.long
 

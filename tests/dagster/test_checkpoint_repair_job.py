@@ -14,15 +14,15 @@ from dagster_exactly_once.recovery import steps
 from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
 from dagster_exactly_once.runs.history import classify
 from dagster_exactly_once.runs.process import tag_run
+from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
-from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Decision
 from platform_assets.definitions import defs
 from platform_assets.flights.names import STREAM_JOB
-from tests.support import broker as brokers
-from tests.support.dead_sink import DEAD
+from testkit import broker as brokers
+from testkit.dead_sink import DEAD
 
 QUERY = "6f1b9a2e-0000-4000-8000-1234567890ab"
 

@@ -22,17 +22,17 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.resources.transactions import TransactionAdmin
+from exactly_once.commitlog.commit_log import CommitLog
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Claim, Decision
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.asset import flights
 from platform_assets.flights.names import SINK_ID
 from platform_assets.flights.streams import flight_delays
-from tests.support import oracle
-from tests.support.processes import until
+from testkit import oracle
+from testkit.processes import until
 
 PARTITIONS = 2
 QUERY = str(uuid.uuid4())

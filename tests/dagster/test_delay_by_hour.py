@@ -7,14 +7,14 @@ import pytest
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from exactly_once.demo.departures import departures, events
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once_local.duel.departures import departures, events
 from platform_assets.constants import DELAY_BY_HOUR, FLIGHTS
 from platform_assets.flights.expected import expected_hours
 from platform_assets.flights.names import DELAY_BY_HOUR_JOB, DELAY_BY_HOUR_OP, DELAY_BY_HOUR_SINK_ID
-from tests.support import oracle
-from tests.support.flights import Feed
-from tests.support.processes import kill_session, until
+from testkit import oracle
+from testkit.flights import Feed
+from testkit.processes import kill_session, until
 
 #: In batches of a few hundred the input's partitions are some hours apart, not days as over a year.
 DELAY_H = 12

@@ -10,14 +10,14 @@ from dagster_exactly_once.names import HANGING_JOB, HANGING_OP
 from dagster_exactly_once.recovery.work import UNKNOWN_SINKS
 from dagster_exactly_once.runs.history import classify
 from exactly_once.deadline import Deadline
-from exactly_once.kafka import leaders
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import part_id
+from exactly_once.txn import leaders
 from platform_assets.definitions import defs
-from tests.support import broker as brokers
-from tests.support.dead_sink import DEAD, DeadSink
-from tests.support.hanging import UNVERIFIED, leave_hanging
+from testkit import broker as brokers
+from testkit.dead_sink import DEAD, DeadSink
+from testkit.hanging import UNVERIFIED, leave_hanging
 
 
 @pytest.fixture

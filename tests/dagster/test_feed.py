@@ -6,16 +6,16 @@ import pytest
 from dagster_exactly_once.checks.reader import read_committed
 from dagster_exactly_once.resources import kafka
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from exactly_once.demo.departures import DEPARTURES, events
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.transactions import list_transactions
+from exactly_once.txn.coordinators import list_transactions
+from exactly_once_local.duel.departures import DEPARTURES, events
 from platform_assets.constants import FEED_TRANSACTIONAL_ID, FLIGHTS
 from platform_assets.flights.asset import flights
 from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.feed import FeedPositionUnknown, committed_position, feed
 from platform_assets.report.reconcile import Reconciler
-from tests.support import broker as brokers
-from tests.support.processes import kill_session, until
+from testkit import broker as brokers
+from testkit.processes import kill_session, until
 
 
 def run_feed(site):

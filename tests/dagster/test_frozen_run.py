@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from dagster_exactly_once.names import LIVENESS_SENSOR
+from testkit.processes import until
 from tests.dagster.conftest import ROOT, Site
 from tests.dagster.webserver import HOST, Dagster
-from tests.support.processes import until
 
 pytestmark = pytest.mark.long
 

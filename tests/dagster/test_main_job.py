@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from testkit.processes import until
 from tests.dagster.conftest import ROOT
-from tests.support.processes import until
 
 pytestmark = [
     pytest.mark.long,

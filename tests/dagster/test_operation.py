@@ -11,14 +11,14 @@ from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
 from exactly_once.checkpoint import read_checkpoint
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.commitlog.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS
 from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, SINK_ID, STREAM_JOB, TRANSACTIONS
 from platform_assets.flights.streams import flight_delays
+from testkit.flights import OUTPUTS
+from testkit.processes import until
 from tests.dagster.story import BEFORE, PATIENCE_S, Story
 from tests.dagster.webserver import Dagster
-from tests.support.flights import OUTPUTS
-from tests.support.processes import until
 
 pytestmark = pytest.mark.long
 

@@ -9,13 +9,13 @@ import shutil
 import pytest
 
 from dagster_exactly_once.runs.tags import TAG_RESTART_OF
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.commitlog.commit_log import read_log
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
+from testkit.postgres import PASSWORD
+from testkit.processes import until
 from tests.dagster.conftest import ROOT, Site
 from tests.dagster.story import PATIENCE_S, Story
 from tests.dagster.webserver import Dagster
-from tests.support.postgres import PASSWORD
-from tests.support.processes import until
 
 pytestmark = pytest.mark.long
 

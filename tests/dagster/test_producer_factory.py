@@ -8,10 +8,10 @@ from dagster_exactly_once.resources import kafka
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.errors import BrokerUnreachable, InvalidOption, PrepareFailed
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.transactions import list_transactions
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.processes import until
+from exactly_once.txn.coordinators import list_transactions
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.processes import until
 
 
 @pytest.fixture

@@ -24,15 +24,15 @@ from dagster_exactly_once.runs.operator import operator_of
 from dagster_exactly_once.runs.process import tag_run
 from dagster_exactly_once.runs.tags import TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
 from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, recovery_request
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.transactions import describe, end_one, end_txn_version
-from exactly_once.ops.inspection import inspect_sink
+from exactly_once.txn.coordinators import describe, end_one, end_txn_version
 from platform_assets.definitions import defs
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from platform_assets.flights.streams import flight_delays
-from tests.support.dead_sink import DEAD, DeadSink
-from tests.support.processes import until
+from testkit.dead_sink import DEAD, DeadSink
+from testkit.processes import until
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = (RECOVERY_OP, "complete", "sweep", "verify", "restart")

@@ -6,9 +6,9 @@ import pytest
 
 from dagster_exactly_once.checks.reader import read_committed
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from exactly_once.demo.departures import events
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
+from exactly_once_local.duel.departures import events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.names import SINK_ID

@@ -5,12 +5,12 @@ stream again. What a run leaves that is killed in the middle of its work is in t
 import pytest
 
 from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_CAUSE, TAG_PID, TAG_READY, TAG_RESTART_OF
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.commitlog.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
 from platform_assets.flights.names import SINK_ID, STREAM_JOB, TRANSACTIONS
+from testkit.processes import until
 from tests.dagster.story import PATIENCE_S, Story, stream_config
 from tests.dagster.webserver import Dagster
-from tests.support.processes import until
 
 
 @pytest.fixture(scope="module")

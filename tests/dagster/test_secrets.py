@@ -6,17 +6,17 @@ import pytest
 
 from dagster_exactly_once.names import RECOVERY_OP
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from exactly_once.demo.departures import events
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.protocol.names import commit_log_topic
+from exactly_once_local.duel.departures import events
 from platform_assets.constants import FLIGHTS
 from platform_assets.flights.names import SINK_ID
 from platform_assets.flights.streams import flight_delays
+from testkit import oracle
+from testkit.planted import WEBHOOK, WRONG, CommandLines, planted_below, planted_in
+from testkit.processes import kill_session
+from testkit.secure import PASSWORD, SCRAM, USER, SecureBroker
 from tests.dagster.conftest import Site
-from tests.support import oracle
-from tests.support.planted import WEBHOOK, WRONG, CommandLines, planted_below, planted_in
-from tests.support.processes import kill_session
-from tests.support.secure import PASSWORD, SCRAM, USER, SecureBroker
 
 
 @pytest.fixture

@@ -14,15 +14,15 @@ from confluent_kafka import Producer
 from dagster_exactly_once.sensors import stale_transactions
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import Hanging
 from exactly_once.protocol.names import part_id
-from tests.support import broker as brokers
-from tests.support.authorizing import AuthorizingBroker
-from tests.support.daemon import Daemon
-from tests.support.dead_sink import DEAD, DeadSink
-from tests.support.hanging import UNVERIFIED, leave_hanging
-from tests.support.rights import Row, granted, input_of, table
-from tests.support.sensing import SENSORS, failing_job, sensing, stream_of
+from exactly_once.txn.leaders import Hanging
+from testkit import broker as brokers
+from testkit.authorizing import AuthorizingBroker
+from testkit.daemon import Daemon
+from testkit.dead_sink import DEAD, DeadSink
+from testkit.hanging import UNVERIFIED, leave_hanging
+from testkit.rights import Row, granted, input_of, table
+from testkit.sensing import SENSORS, failing_job, sensing, stream_of
 
 NAME = "exactly_once_stale_transactions"
 READ_OUTPUTS = "hanging transactions are not found"

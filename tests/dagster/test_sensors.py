@@ -39,11 +39,11 @@ from dagster_exactly_once.sensors.stale_transactions import stale_transactions_s
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.transactions import describe
-from tests.support import broker as brokers
-from tests.support.daemon import Daemon
-from tests.support.dead_sink import DEAD, DeadSink
-from tests.support.webhook import webhook
+from exactly_once.txn.coordinators import describe
+from testkit import broker as brokers
+from testkit.daemon import Daemon
+from testkit.dead_sink import DEAD, DeadSink
+from testkit.webhook import webhook
 
 S = dg.DagsterRunStatus
 AT_ONCE = RestartPolicy(strategy="fixed-delay", attempts=3, delay_s=0.0)

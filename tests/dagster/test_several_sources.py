@@ -14,10 +14,10 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.sensors.sink_state import SinkState, sink_states
 from exactly_once.deadline import Deadline
+from testkit import oracle
+from testkit.bookings import BOOKINGS, ORDERS, REFUNDS, bookings, definitions
 from tests.dagster.conftest import ROOT
 from tests.faults.test_named_sources import EVOLUTION
-from tests.support import oracle
-from tests.support.bookings import BOOKINGS, ORDERS, REFUNDS, bookings, definitions
 
 pytestmark = pytest.mark.long  # two starts of Spark
 
@@ -36,7 +36,7 @@ def run(site, *stream, conf=None, **config):
     """Run the stream in a process of its own, which ends when it has caught up; returns whether it succeeded, and what
     it said.
     """
-    command = [sys.executable, "-m", "tests.support.bookings", json.dumps(config), *stream]
+    command = [sys.executable, "-m", "testkit.bookings", json.dumps(config), *stream]
     env = {**site.env, **({"EXACTLY_ONCE_SPARK_CONF": json.dumps(conf)} if conf else {})}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     return done.returncode == 0, done.stderr

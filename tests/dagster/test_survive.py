@@ -11,11 +11,11 @@ import pytest
 
 from dagster_exactly_once.names import RECOVERY_JOB
 from platform_assets.flights.names import STREAM_JOB
+from testkit import broker as brokers
+from testkit.processes import until
 from tests.dagster.conftest import Site
 from tests.dagster.story import BACK_S, Story
 from tests.dagster.webserver import Dagster
-from tests.support import broker as brokers
-from tests.support.processes import until
 
 pytestmark = pytest.mark.long
 

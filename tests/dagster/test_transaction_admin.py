@@ -8,12 +8,12 @@ import psutil
 import pytest
 
 from dagster_exactly_once.resources.transactions import Refused, TransactionAdmin
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.errors import BrokerUnreachable
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
-from exactly_once.kafka.transactions import describe
-from tests.support import broker as brokers
-from tests.support.dead_sink import DEAD, DeadSink
+from exactly_once.txn.coordinators import describe
+from testkit import broker as brokers
+from testkit.dead_sink import DEAD, DeadSink
 
 
 @pytest.fixture

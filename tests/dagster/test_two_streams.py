@@ -29,8 +29,8 @@ from dagster_exactly_once.runs.tags import (
     TAG_SINK,
 )
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.machine import this_machine
-from exactly_once.kafka.commit_log import read_log
 from platform_assets.constants import DELAY_BY_HOUR
 from platform_assets.definitions import defs
 from platform_assets.flights.names import (
@@ -43,12 +43,12 @@ from platform_assets.flights.names import (
     STREAM_OP,
 )
 from platform_assets.flights.streams import delay_by_hour, flight_delays
+from testkit import oracle
+from testkit.daemon import Daemon
+from testkit.flights import OUTPUTS, Feed
+from testkit.processes import until
 from tests.dagster.story import BACK_S
 from tests.dagster.webserver import Dagster
-from tests.support import oracle
-from tests.support.daemon import Daemon
-from tests.support.flights import OUTPUTS, Feed
-from tests.support.processes import until
 
 ROOT = Path(__file__).resolve().parents[2]
 S = dg.DagsterRunStatus

@@ -10,10 +10,10 @@ from confluent_kafka import Producer
 
 from dagster_exactly_once import Checks, exactly_once_definitions, exactly_once_resources, exactly_once_stream
 from exactly_once.participants.files import FileParticipant
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.fixtures import Bench, KafkaInput
-from tests.support.stream import Job, SparkDriver
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.fixtures import Bench, KafkaInput
+from testkit.stream import Job, SparkDriver
 
 NAME = "verified_stream"
 

@@ -12,9 +12,9 @@ import dagster as dg
 import psutil
 
 from dagster_exactly_once.runs.tags import TAG_PID
+from testkit.processes import kill_session, of_session, until
 from tests.dagster.client import Client
 from tests.dagster.conftest import ROOT
-from tests.support.processes import kill_session, of_session, until
 
 HOST = "127.0.0.1"
 

@@ -7,9 +7,9 @@ import pytest
 import exactly_once
 from exactly_once.coordinator.batch_write import written
 from exactly_once.errors import code_in
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.processes import until
-from tests.support.stream import PATIENCE_S, Refused, SparkDriver
+from testkit.fixtures import Bench, StartDriver
+from testkit.processes import until
+from testkit.stream import PATIENCE_S, Refused, SparkDriver
 
 ROWS = 40
 EXPECTED = [(f"k{n}", f"w-{n}") for n in range(ROWS)]

@@ -7,12 +7,12 @@ from confluent_kafka import Producer
 
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.transactions import describe
 from exactly_once.protocol.names import commit_log_id, commit_log_topic
-from tests.support import broker as brokers
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.processes import until
-from tests.support.stream import PATIENCE_S
+from exactly_once.txn.coordinators import describe
+from testkit import broker as brokers
+from testkit.fixtures import Bench, StartDriver
+from testkit.processes import until
+from testkit.stream import PATIENCE_S
 
 
 @pytest.mark.long

@@ -9,12 +9,12 @@ import pytest
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import end_one
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from tests.support import oracle
-from tests.support.broker import create_topic, delete_topic
-from tests.support.fixtures import Bench, StartDriver, make_bench
-from tests.support.stream import SparkDriver
+from exactly_once.txn.coordinators import end_one
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import oracle
+from testkit.broker import create_topic, delete_topic
+from testkit.fixtures import Bench, StartDriver, make_bench
+from testkit.stream import SparkDriver
 
 
 def killed_at_the_decision(bench: Bench, driver: SparkDriver) -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.stream import SparkDriver
+from testkit.fixtures import Bench, StartDriver
+from testkit.stream import SparkDriver
 
 #: While one task hangs, the other core works through the other parts.
 IN_A_TASK = ("before-begin", "mid-write", "some-sent", "after-flush")

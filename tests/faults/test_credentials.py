@@ -15,14 +15,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from exactly_once.kafka.connection import Connection
+from testkit import tokens
+from testkit.authorizing import AuthorizingBroker
+from testkit.fixtures import Bench, make_bench
+from testkit.processes import until
+from testkit.secure import CERTIFICATE, SCRAM, USER, SecureBroker
+from testkit.stream import Run, SparkDriver
+from testkit.tokens import ENDPOINT, TokenBroker, TokenEndpoint
 from tests.integration.test_rights import Row, granted, named, table
-from tests.support import tokens
-from tests.support.authorizing import AuthorizingBroker
-from tests.support.fixtures import Bench, make_bench
-from tests.support.processes import until
-from tests.support.secure import CERTIFICATE, SCRAM, USER, SecureBroker
-from tests.support.stream import Run, SparkDriver
-from tests.support.tokens import ENDPOINT, TokenBroker, TokenEndpoint
 
 STREAM = table("tasks", "driver")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from tests.support.fixtures import Bench, make_bench
-from tests.support.stream import Job, SparkDriver
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit.fixtures import Bench, make_bench
+from testkit.stream import Job, SparkDriver
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_a_task_that_fails_at_a_row_and_is_tried_again_writes_its_part_once(
     bench.input.add(2)
     marker = tmp_path / "failed"
     _, failing = bench.input.batches[1][2][0], bench.input.batches[1][2][25][1]
-    job = Job(**{**vars(bench.job), "register": False, "transform": "tests.support.transforms:fail_once"})
+    job = Job(**{**vars(bench.job), "register": False, "transform": "testkit.transforms:fail_once"})
     job.arguments = {"marker": str(marker), "row": failing}
 
     retrying.complete(job)

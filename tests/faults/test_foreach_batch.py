@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.stream import Job, SparkDriver
+from testkit.fixtures import Bench, StartDriver
+from testkit.stream import Job, SparkDriver
 
 
 def under_foreach_batch(bench: Bench) -> Bench:
@@ -77,7 +77,7 @@ def test_another_checkpoint_than_the_querys_is_refused(bench: Bench, warm: Spark
     other = Job(
         **{**asdict(bench.job), "options": {**bench.job.options, "checkpointLocation": f"{bench.checkpoint}-2"}}
     )
-    other.options["query.checkpoint"] = str(bench.checkpoint)  # see tests/support/driver.py
+    other.options["query.checkpoint"] = str(bench.checkpoint)  # see testkit/driver.py
     bench.input.add()
 
     ended = warm.run(other)
@@ -97,7 +97,7 @@ def test_a_checkpoint_of_another_query_is_refused_although_both_are_at_the_same_
     (other / "metadata").write_text('{"id":"00000000-0000-4000-8000-000000000000"}')
     (other / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":1}\n{"logOffset":0}')
     job = Job(**{**asdict(bench.job), "options": {**bench.job.options, "checkpointLocation": str(other)}})
-    job.options["query.checkpoint"] = str(bench.checkpoint)  # see tests/support/driver.py
+    job.options["query.checkpoint"] = str(bench.checkpoint)  # see testkit/driver.py
 
     ended = warm.run(job)
 

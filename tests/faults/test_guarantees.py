@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support import oracle
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.processes import until
-from tests.support.stream import Job
+from testkit import oracle
+from testkit.fixtures import Bench, StartDriver
+from testkit.processes import until
+from testkit.stream import Job
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 
@@ -46,7 +46,7 @@ def job_of(kind: str, bench: Bench, hang: Path) -> Job:
             **asdict(bench.job),
             "options": options,
             "format": "kafka" if kind == KINDS[-1] else "kafka_exactly_once",
-            "transform": "tests.support.transforms:hang_at",
+            "transform": "testkit.transforms:hang_at",
             "arguments": {"name": str(hang)},
         }
     )

@@ -11,7 +11,7 @@ import pytest
 from faultlab.building import lab_of
 from faultlab.settings import Settings
 from faultlab.state import STORES
-from tests.support.lab import Fault, run_clean, shown, struck
+from tests.faults.lab import Fault, run_clean, shown, struck
 
 FAULTS: dict[str, list[Fault]] = {
     "torn": [("checkpoint-torn", 1.0, None), ("checkpoint-torn", 1.0, "decided")],

@@ -8,7 +8,7 @@ import pytest
 
 from faultlab.building import lab_of
 from faultlab.settings import Settings
-from tests.support.lab import run_clean, shown, struck
+from tests.faults.lab import run_clean, shown, struck
 
 #: On the executors, then on the driver.
 POINTS = {

@@ -14,7 +14,7 @@ from faultlab.lab import Lab
 from faultlab.plan import Plan, Step
 from faultlab.rounds import check_too
 from faultlab.settings import DAGSTER, Settings
-from tests.support.lab import Fault, run_clean, shown, struck
+from tests.faults.lab import Fault, run_clean, shown, struck
 
 pytestmark = pytest.mark.long
 

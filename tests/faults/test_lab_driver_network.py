@@ -9,7 +9,7 @@ import pytest
 
 from faultlab.building import lab_of
 from faultlab.settings import Settings
-from tests.support.lab import Fault, run_clean, shown, struck
+from tests.faults.lab import Fault, run_clean, shown, struck
 
 #: Longer than Spark waits for a heartbeat here, with time for the executor that takes over.
 GIVEN_UP_S = 12.0

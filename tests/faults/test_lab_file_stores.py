@@ -18,7 +18,7 @@ from faultlab.faults.checkpoints import ForeignCheckpoint, RewindCheckpoint, Tea
 from faultlab.file_stores import file_store
 from faultlab.settings import Settings
 from faultlab.system import GONE
-from tests.support.lab import Fault, run_clean, shown, struck
+from tests.faults.lab import Fault, run_clean, shown, struck
 
 ON_HDFS: list[Fault] = [
     ("kill-name-node", 3.0, "decided"),

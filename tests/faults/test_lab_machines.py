@@ -11,7 +11,7 @@ from faultlab.building import lab_of
 from faultlab.faults import FAULTS
 from faultlab.settings import Settings
 from faultlab.state import STORES
-from tests.support.lab import Fault, run_clean, shown, struck
+from tests.faults.lab import Fault, run_clean, shown, struck
 
 ROUNDS: dict[str, list[Fault]] = {
     "disk-full": [("disk-full", 6.0, None), ("disk-full", 3.0, "decided")],

@@ -8,7 +8,7 @@ import pytest
 
 from faultlab.building import lab_of
 from faultlab.settings import Settings
-from tests.support.lab import Fault, run_clean, shown, struck
+from tests.faults.lab import Fault, run_clean, shown, struck
 
 ROUNDS: dict[str, list[Fault]] = {
     "kill-postgres": [

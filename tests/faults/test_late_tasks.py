@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tests.support.fixtures import Bench
-from tests.support.processes import until
-from tests.support.stream import SparkDriver
+from testkit.fixtures import Bench
+from testkit.processes import until
+from testkit.stream import SparkDriver
 
 #: Spark kills the Python process of a cancelled task after two seconds; nothing can be opened after that.
 LAST_SIGN_OF_LIFE_S = 3.0

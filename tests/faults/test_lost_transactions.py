@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import broker as brokers
-from tests.support.fixtures import Bench
-from tests.support.stream import SparkDriver
+from testkit import broker as brokers
+from testkit.fixtures import Bench
+from testkit.stream import SparkDriver
 
 
 @pytest.mark.parametrize(("pause_s", "why"), [(9, "is gone"), (6.5, "has used")])

@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import find_hanging
-from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops.transactions import end_hanging
-from exactly_once.ops.verify import verify
-from exactly_once.ops.verify.anomalies import Anomaly
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.fixtures import StartDriver, make_bench
-from tests.support.processes import until
+from exactly_once.txn.leaders import find_hanging
+from exactly_once.verify import verify
+from exactly_once.verify.anomalies import Anomaly
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.fixtures import StartDriver, make_bench
+from testkit.processes import until
 
 #: Has the only replica of the output.
 LONE = 3

@@ -13,10 +13,10 @@ from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops import repair
 from exactly_once.protocol.names import offsets_group
+from testkit.broker import create_topic
+from testkit.fixtures import Bench, KafkaInput, StartDriver
+from testkit.stream import Job, SparkDriver
 from tests.integration.test_input_offsets import of_group
-from tests.support.broker import create_topic
-from tests.support.fixtures import Bench, KafkaInput, StartDriver
-from tests.support.stream import Job, SparkDriver
 
 #: What makes Spark 4.2 take names, and keep offsets by them.
 EVOLUTION = {
@@ -42,9 +42,7 @@ def reading(bench: Bench, **inputs: KafkaInput) -> Job:
     """The bench's job over these sources, by name."""
     first, *others = [one.source(1000) | {"name": name} for name, one in inputs.items()]
     more = {"sources": others, "columns": COLUMNS}
-    return replace(
-        bench.job, source=first, select=COLUMNS, transform="tests.support.transforms:with_sources", arguments=more
-    )
+    return replace(bench.job, source=first, select=COLUMNS, transform="testkit.transforms:with_sources", arguments=more)
 
 
 @pytest.mark.long

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from exactly_once.checkpoint import batch_in_flight
+from exactly_once.commitlog.commit_log import CommitLog
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import CommitLog
-from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.kafka.transactions import end_txn_version
+from exactly_once.participants.kafka.part_transaction import PartTransaction
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Decision
-from tests.support.fixtures import Bench, StartDriver, make_bench
-from tests.support.processes import until
-from tests.support.stream import SparkDriver
+from exactly_once.txn.coordinators import end_txn_version
+from testkit.fixtures import Bench, StartDriver, make_bench
+from testkit.processes import until
+from testkit.stream import SparkDriver
 
 
 @pytest.mark.long

@@ -13,17 +13,17 @@ import pytest
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import open_on
-from exactly_once.kafka.transactions import end_all
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from exactly_once.participants.kafka_transactions import open_transactions
+from exactly_once.participants.kafka.transactions import open_transactions
 from exactly_once.protocol.outcomes import Outcome
+from exactly_once.txn.coordinators import end_all
+from exactly_once.txn.leaders import open_on
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import broker as brokers
+from testkit.elections import create_topic_on_two, elect_uncleanly, leave_behind
+from testkit.fixtures import Bench, make_bench
+from testkit.hanging import mark_aborted
+from testkit.stream import Job, Run, SparkDriver
 from tests.faults.test_transaction_versions import finalise
-from tests.support import broker as brokers
-from tests.support.elections import create_topic_on_two, elect_uncleanly, leave_behind
-from tests.support.fixtures import Bench, make_bench
-from tests.support.hanging import mark_aborted
-from tests.support.stream import Job, Run, SparkDriver
 
 
 def one_part(connection: Connection, folder: Path) -> Bench:

@@ -15,14 +15,14 @@ from confluent_kafka.admin import AdminClient
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import end_one
-from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision
-from tests.support import oracle
-from tests.support.fixtures import Bench, KafkaInput, StartDriver, make_bench
-from tests.support.processes import until
-from tests.support.stream import Job, SparkDriver
+from exactly_once.txn.coordinators import end_one
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import oracle
+from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench
+from testkit.processes import until
+from testkit.stream import Job, SparkDriver
 
 
 def decided(bench: Bench, driver: SparkDriver, job: Job | None = None) -> Decision:
@@ -222,7 +222,7 @@ def test_rows_that_differ_from_what_was_decided_stop_the_stream_and_are_named(
 @pytest.mark.long
 def test_the_same_rows_in_another_order_are_the_same_part(bench: Bench, driver: StartDriver, warm: SparkDriver) -> None:
     """Guards against a replay that stops because a shuffle's blocks came in another order, which they may."""
-    job = Job(**{**vars(bench.job), "transform": "tests.support.transforms:reversed_after_the_first_time"})
+    job = Job(**{**vars(bench.job), "transform": "testkit.transforms:reversed_after_the_first_time"})
     job.arguments = {"marker": str(bench.checkpoint.parent / "marker")}
     decision = decided(bench, driver(), job)
     abort(bench, decision, 1)

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import SLOTS, VARIANTS, namespace
-from tests.support import oracle
-from tests.support.broker import create_topic, delete_topic
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.stream import Job, SparkDriver
+from exactly_once.txn.coordinators import list_transactions
+from testkit import oracle
+from testkit.broker import create_topic, delete_topic
+from testkit.fixtures import Bench, StartDriver
+from testkit.stream import Job, SparkDriver
 
 
 def in_parts(bench: Bench, parts: int) -> Job:
@@ -22,7 +22,7 @@ def in_parts(bench: Bench, parts: int) -> Job:
     return Job(
         **{
             **asdict(bench.job),
-            "transform": "tests.support.transforms:repartitioned",
+            "transform": "testkit.transforms:repartitioned",
             "arguments": {"parts": parts, "column": "key"},
         }
     )

@@ -14,23 +14,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from exactly_once.commitlog.commit_log import CommitLog
 from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import CommitLog
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.verify import verify
 from exactly_once.participant import PartName
 from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.names import commit_log_topic, incarnation
 from exactly_once.protocol.records import KAFKA
-from tests.support import oracle
-from tests.support.broker import delete_topic, fresh_name
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.postgres import PostgresServer
-from tests.support.stream import Job, Row, SparkDriver
+from exactly_once.verify import verify
+from testkit import oracle
+from testkit.broker import delete_topic, fresh_name
+from testkit.fixtures import Bench, StartDriver
+from testkit.postgres import PostgresServer
+from testkit.stream import Job, Row, SparkDriver
 
 #: In the order in which tasks pre-commit and the driver commits.
 OUTPUTS = (KAFKA, "archive", "warehouse")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import flink_files
-from exactly_once.local.jars import cache_folder
+from exactly_once.sparkenv.jars import cache_folder
 from faultlab.compare import FLINK, OURS, SPARKS, Settings, run_one
 
 pytestmark = pytest.mark.long

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from faultlab.state import STORES, TRANSFORM, settings_of
-from tests.support.fixtures import Bench, StartDriver
+from testkit.fixtures import Bench, StartDriver
 
 pytestmark = pytest.mark.long
 

@@ -14,11 +14,11 @@ import pytest
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import end_one
 from exactly_once.protocol.outcomes import Outcome
-from tests.support.fixtures import Bench, StartDriver, make_bench
-from tests.support.stateful import WINDOW_S
-from tests.support.stateful_oracle import (
+from exactly_once.txn.coordinators import end_one
+from testkit.fixtures import Bench, StartDriver, make_bench
+from testkit.stateful import WINDOW_S
+from testkit.stateful_oracle import (
     Deduplication,
     Join,
     Operator,
@@ -28,7 +28,7 @@ from tests.support.stateful_oracle import (
     parts_of,
     watermark_s,
 )
-from tests.support.stream import SparkDriver
+from testkit.stream import SparkDriver
 
 #: Batches follow from the input alone: none is run for the watermark's sake.
 CONF = {

@@ -13,9 +13,9 @@ import pytest
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops import repair
 from exactly_once.ops.repair import Repair
+from testkit.fixtures import Bench, KafkaInput, StartDriver
+from testkit.stream import Job, SparkDriver
 from tests.faults.test_stateful import CONF, KILLED, Case, make_case
-from tests.support.fixtures import Bench, KafkaInput, StartDriver
-from tests.support.stream import Job, SparkDriver
 
 #: A snapshot of every version, within a second: otherwise one is written a minute later, and not of each.
 SNAPSHOTS = {
@@ -109,7 +109,7 @@ def test_a_batch_that_is_planned_anew_does_not_begin_from_the_state_of_its_first
         bench.job,
         source=kafka_input.source(per_batch=400),
         select=["cast(key as string) key", "cast(value as string) value"],
-        transform="tests.support.stateful:counts",
+        transform="testkit.stateful:counts",
         output_mode="update",
         participants=[],
     )

@@ -12,8 +12,8 @@ from dagster_exactly_once.resources.spark import LOCAL_CHECKPOINTS
 from dagster_exactly_once.runs.failures import diagnose
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.state import STORES, TRANSFORM, settings_of
-from tests.support.fixtures import Bench, KafkaInput
-from tests.support.stream import Job, SparkDriver
+from testkit.fixtures import Bench, KafkaInput
+from testkit.stream import Job, SparkDriver
 
 pytestmark = pytest.mark.long
 

@@ -11,11 +11,11 @@ import pytest
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import end_txn_version
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from tests.support.fixtures import Bench, make_bench
-from tests.support.processes import until
-from tests.support.stream import SparkDriver
+from exactly_once.txn.coordinators import end_txn_version
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit.fixtures import Bench, make_bench
+from testkit.processes import until
+from testkit.stream import SparkDriver
 
 pytestmark = pytest.mark.long
 

@@ -13,29 +13,29 @@ from pathlib import Path
 
 import pytest
 
+from exactly_once.commitlog.log_topic import TOPIC_CONFIG
 from exactly_once.coordinator.recover import recover
 from exactly_once.errors import all_errors
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import group_offsets, published_batches
-from exactly_once.kafka.log_topic import TOPIC_CONFIG
-from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops.rules import Refused
 from exactly_once.ops.transactions import commit
-from exactly_once.ops.verify import verify
-from exactly_once.ops.verify.anomalies import Anomaly, Finding
-from exactly_once.ops.verify.origin import Origin
-from exactly_once.ops.verify.origins import Question
-from exactly_once.participants.kafka_transactions import open_transactions
+from exactly_once.participants.kafka.transactions import open_transactions
 from exactly_once.protocol.names import commit_log_topic, offsets_group
+from exactly_once.verify import verify
+from exactly_once.verify.anomalies import Anomaly, Finding
+from exactly_once.verify.by_origin.comparison import Question
+from exactly_once.verify.by_origin.origin import Origin
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from faultlab.judge import Verdict, judge
 from faultlab.workload import ORIGIN, ORIGIN_COLUMN, SELECT, owed
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.elections import create_topic_on_two, elect_uncleanly, leave_behind
-from tests.support.fixtures import Bench, KafkaInput, StartDriver
-from tests.support.processes import until
-from tests.support.stream import Ended, Input, Job, Row, Run, SparkDriver
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.elections import create_topic_on_two, elect_uncleanly, leave_behind
+from testkit.fixtures import Bench, KafkaInput, StartDriver
+from testkit.processes import until
+from testkit.stream import Ended, Input, Job, Row, Run, SparkDriver
 
 #: A restart that the code promises to heal is tried so often.
 STARTS = 5

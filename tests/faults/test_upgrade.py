@@ -20,23 +20,23 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from exactly_once.commitlog import log_topic
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import Deadline
 from exactly_once.digest import RowDigest
-from exactly_once.kafka import log_topic
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import End, describe, end_all, end_one, end_txn_version
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from exactly_once.ops.verify import verify
 from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import commit_log_topic, offsets_group
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Extent, Place
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.stream import ROOT, Job, Row, SparkDriver
+from exactly_once.txn.coordinators import End, describe, end_all, end_one, end_txn_version
+from exactly_once.verify import verify
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.stream import ROOT, Job, Row, SparkDriver
 
 DATA = ROOT / "tests" / "data" / "upgrade"
 

@@ -17,18 +17,18 @@ from typing import Any, TypeVar
 import pytest
 
 import exactly_once
+from exactly_once.commitlog import log_reader, log_search
 from exactly_once.coordinator.start import check
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka import admin as admin_module
-from exactly_once.kafka import log_reader, log_search
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.row_schema import Column
-from tests.support.broker import create_topic, fresh_name
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.made_sink import MadeSink
-from tests.support.stream import Refused, SparkDriver
+from testkit.broker import create_topic, fresh_name
+from testkit.fixtures import Bench, StartDriver
+from testkit.made_sink import MadeSink
+from testkit.stream import Refused, SparkDriver
 
 #: A look takes 0.05 to 0.1 s. One that waits anywhere in a client, for 0.5 s or more, is never as fast.
 SOON_S = 0.5

@@ -24,9 +24,9 @@ from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Refused
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.spark.session import file_manager
-from tests.support.fixtures import Bench, KafkaInput, StartDriver, make_bench
-from tests.support.processes import until
-from tests.support.stream import ROOT, SparkDriver
+from testkit.fixtures import Bench, KafkaInput, StartDriver, make_bench
+from testkit.processes import until
+from testkit.stream import ROOT, SparkDriver
 
 #: Spark's default, whose renames fail on a checksum that was left behind; that of the other tests does not mind.
 DEFAULT_FILE_MANAGER = {"spark.sql.streaming.checkpointFileManagerClass": file_manager("FileContextBased")}

@@ -14,10 +14,10 @@ import pytest
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops import cli
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.dead_sink import DEAD, DeadSink
-from tests.support.hanging import UNVERIFIED, leave_hanging
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.dead_sink import DEAD, DeadSink
+from testkit.hanging import UNVERIFIED, leave_hanging
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka.protocol.metadata import FindCoordinatorRequest
 
+from exactly_once.commitlog import commit_log, log_reader
+from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.coordinator import recover as recovery
 from exactly_once.coordinator.batch_write import written
 from exactly_once.deadline import Deadline, now_ms
@@ -25,9 +27,7 @@ from exactly_once.errors import (
     Fenced,
     InvalidOption,
 )
-from exactly_once.kafka import commit_log, log_reader
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import check
 from exactly_once.kafka.groups import published_batches
@@ -36,10 +36,10 @@ from exactly_once.ops.transactions import Refused, end_hanging
 from exactly_once.protocol.encoding import decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, offsets_group
 from exactly_once.protocol.records import MANY_PARTS, WRITE, Claim, Completed, Decision, Place, PreparedTransaction
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.hanging import UNVERIFIED, leave_hanging
-from tests.support.processes import until
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.hanging import UNVERIFIED, leave_hanging
+from testkit.processes import until
 
 LOG_AS_README_SAYS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 

@@ -23,8 +23,8 @@ from exactly_once.conformance import ParticipantConformance
 from exactly_once.errors import Expired, PrepareFailed, StoreRefused, Unfinished
 from exactly_once.participants import files
 from exactly_once.participants.files import FileParticipant
-from exactly_once.participants.stores import FsspecStore
-from tests.support.processes import until
+from exactly_once.participants.files.stores import FsspecStore
+from testkit.processes import until
 
 
 class Files(ParticipantConformance):

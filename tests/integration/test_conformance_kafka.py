@@ -18,17 +18,17 @@ from exactly_once.conformance import ParticipantConformance
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import end_one, end_txn_version, list_transactions
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName, Scope
-from exactly_once.participants.kafka import KafkaParticipant
+from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import attempt_of, part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import PreparedTransaction
 from exactly_once.spark.columns import columns_of
-from tests.support import oracle
-from tests.support.broker import create_topic, fresh_name
-from tests.support.processes import until
+from exactly_once.txn.coordinators import end_one, end_txn_version, list_transactions
+from testkit import oracle
+from testkit.broker import create_topic, fresh_name
+from testkit.processes import until
 
 PARTITIONS = 64
 

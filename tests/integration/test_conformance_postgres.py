@@ -29,11 +29,11 @@ from exactly_once.errors import (
     Unfinished,
 )
 from exactly_once.participant import PartName, Scope
-from exactly_once.participants import postgres_session
 from exactly_once.participants.postgres import PostgresParticipant
+from exactly_once.participants.postgres import session as postgres_session
 from exactly_once.protocol.records import PreparedPart
-from tests.support.postgres import PASSWORD, PostgresServer
-from tests.support.processes import until
+from testkit.postgres import PASSWORD, PostgresServer
+from testkit.processes import until
 
 SINK = "orders_1"
 ROWS = pa.schema([("id", pa.int64()), ("word", pa.string())])

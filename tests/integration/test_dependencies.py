@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from exactly_once.local.jars import pinned
-from tests.support.stream import ROOT
+from exactly_once.sparkenv.jars import pinned
+from testkit.stream import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from exactly_once.kafka.commit_log import read_log
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.jars import session_jars
-from exactly_once.local.spark_cluster import spark_home
-from tests.support import broker as brokers
-from tests.support import oracle, processes
-from tests.support.processes import until
-from tests.support.stream import PATIENCE_S, ROOT
+from exactly_once.sparkenv.jars import session_jars
+from exactly_once_local.cluster.spark_cluster import spark_home
+from testkit import broker as brokers
+from testkit import oracle, processes
+from testkit.processes import until
+from testkit.stream import PATIENCE_S, ROOT
 
 SINK_ID = "clicks"
 ROWS = 100

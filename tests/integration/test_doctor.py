@@ -16,20 +16,20 @@ import psutil
 import pytest
 
 from exactly_once.coordinator.batch_write import WriteCoordinator
+from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import list_transactions
-from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.ops import cli
 from exactly_once.ops.cli import doctor
 from exactly_once.ops.doctor.host import DoctorVerdict, Line
-from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.rules import Refused, check_owner
 from exactly_once.options import SinkOptions
-from tests.support import broker as brokers
-from tests.support.authorizing import AuthorizingBroker, Right
-from tests.support.dead_sink import DeadSink
-from tests.support.processes import until
+from exactly_once.txn.coordinators import list_transactions
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import broker as brokers
+from testkit.authorizing import AuthorizingBroker, Right
+from testkit.dead_sink import DeadSink
+from testkit.processes import until
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 

@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from exactly_once.local import embedded_broker
-from exactly_once.local.embedded_broker import BrokerFailed, EmbeddedBroker
-from tests.support.broker import KAFKA, create_topic, fresh_name
+from exactly_once_local.cluster import embedded_broker
+from exactly_once_local.cluster.embedded_broker import BrokerFailed, EmbeddedBroker
+from testkit.broker import KAFKA, create_topic, fresh_name
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -194,7 +194,7 @@ def test_three_nodes_elect_a_new_leader_and_serve_when_one_dies(own_broker: Call
 OWNER = """
 import signal, sys, threading, time
 from pathlib import Path
-from exactly_once.local.embedded_broker import EmbeddedBroker
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit an ignored one
 broker = EmbeddedBroker(Path(sys.argv[1]))
 starter = threading.Thread(target=broker.start)  # ends before the broker: the guard follows the process, not a thread
@@ -251,10 +251,10 @@ def test_ctrl_c_stops_the_broker_in_order(owner, tmp_path: Path) -> None:
     ],
 )
 def test_the_command_serves_until_it_is_told_to_end_and_finds_its_data_again(tmp_path: Path, wish: int) -> None:
-    """``python -m exactly_once.local``, beside another program at Kafka's usual port."""
+    """``python -m exactly_once_local``, beside another program at Kafka's usual port."""
     for n, expected in ((1, ["a"]), (2, ["a", "b"])):
         process = subprocess.Popen(
-            [sys.executable, "-m", "exactly_once.local", "--folder", str(tmp_path / "b")],
+            [sys.executable, "-m", "exactly_once_local", "--folder", str(tmp_path / "b")],
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
             cwd=tmp_path,
             stdout=subprocess.PIPE,

@@ -18,20 +18,20 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.errors import BatchTooLong, ExactlyOnceError, Expiring, Fenced, PrepareFailed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.transaction import PartTransaction
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
-from exactly_once.participants.kafka import KafkaParticipant
-from exactly_once.participants.kafka_part import KafkaPart
+from exactly_once.participants.kafka.late import LateCheck
+from exactly_once.participants.kafka.part import KafkaPart
+from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import commit_log_topic, part_id
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import columns_of
-from tests.support import oracle
-from tests.support.broker import create_topic, fresh_name
-from tests.support.processes import until
+from testkit import oracle
+from testkit.broker import create_topic, fresh_name
+from testkit.processes import until
 
 SCHEMA = StructType().add("value", StringType())
 

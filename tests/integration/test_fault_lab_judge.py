@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from exactly_once.kafka.connection import Connection
 from faultlab import judge
-from tests.support.broker import fresh_name
+from testkit.broker import fresh_name
 
 SENT = [("a", "in-0-0|w.0"), ("b", "in-0-1|w.1"), ("a", "in-0-2|w.2")]
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from exactly_once.demo.departures import airline_names, airport_names, events
+from exactly_once_local.duel.departures import airline_names, airport_names, events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
 from platform_assets.flights.by_hour import delay_by_hour
 from platform_assets.flights.expected import expected_delays, expected_hours

@@ -12,14 +12,13 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
+from exactly_once.commitlog import log_reader
+from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.coordinator.recover import recover
 from exactly_once.deadline import Deadline
 from exactly_once.errors import CheckpointRewound, CommitLogDamaged, ExactlyOnceError, Fenced, SinkOwned
-from exactly_once.kafka import log_reader
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import CommitLog, read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import describe
 from exactly_once.ops import cli
 from exactly_once.ops.log_records import log_records, undo
 from exactly_once.ops.rules import Refused
@@ -27,8 +26,9 @@ from exactly_once.protocol.encoding import encode
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.planning import Batch, Plan, check_binding, plan_batch
 from exactly_once.protocol.records import Claim, Decision, PreparedPart, PreparedTransaction, Tally, key_of
-from tests.support import broker as brokers
-from tests.support.dead_sink import DeadSink
+from exactly_once.txn.coordinators import describe
+from testkit import broker as brokers
+from testkit.dead_sink import DeadSink
 
 
 @pytest.fixture

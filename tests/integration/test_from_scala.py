@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from tests.support import oracle, processes
-from tests.support.broker import create_topic, fresh_name
-from tests.support.driverless import spark_program
-from tests.support.processes import until
-from tests.support.stream import PATIENCE_S, ROOT
+from testkit import oracle, processes
+from testkit.broker import create_topic, fresh_name
+from testkit.driverless import spark_program
+from testkit.processes import until
+from testkit.stream import PATIENCE_S, ROOT
 
 pytestmark = pytest.mark.long
 

@@ -10,20 +10,20 @@ from exactly_once.coordinator.recover import recover
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
-from exactly_once.kafka import leaders
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import abort_hanging, commit_hanging, find_hanging
-from exactly_once.kafka.transactions import end_one
 from exactly_once.ops.transactions import Refused, end_hanging, list_hanging
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import ACCEPTED, PreparedTransaction
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.dead_sink import DeadSink
-from tests.support.hanging import UNVERIFIED, leave_hanging
-from tests.support.made_sink import MadeSink
-from tests.support.processes import until
+from exactly_once.txn import leaders
+from exactly_once.txn.coordinators import end_one
+from exactly_once.txn.leaders import abort_hanging, commit_hanging, find_hanging
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.dead_sink import DeadSink
+from testkit.hanging import UNVERIFIED, leave_hanging
+from testkit.made_sink import MadeSink
+from testkit.processes import until
 
 
 @pytest.fixture(autouse=True)

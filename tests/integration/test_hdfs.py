@@ -22,12 +22,12 @@ from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import file_system, read_checkpoint, read_text
 from exactly_once.errors import CheckpointAway
-from exactly_once.local.java import find_java
 from exactly_once.ops.repair.files import read_files
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.hdfs import DATA_NODE, NAME_NODE, Hdfs
-from tests.support.processes import until
-from tests.support.stream import ROOT, Job, SparkDriver
+from exactly_once.sparkenv.java import find_java
+from testkit.fixtures import Bench, StartDriver
+from testkit.hdfs import DATA_NODE, NAME_NODE, Hdfs
+from testkit.processes import until
+from testkit.stream import ROOT, Job, SparkDriver
 
 pytestmark = [
     pytest.mark.long,

@@ -10,12 +10,12 @@ import pytest
 from kafka.admin import KafkaAdminClient
 
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from exactly_once.kafka.commit_log import Offsets
+from exactly_once.commitlog.commit_log import Offsets
 from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.names import offsets_group
-from tests.support.fixtures import Bench, KafkaInput, StartDriver
-from tests.support.processes import until
-from tests.support.stream import PATIENCE_S, Job, SparkDriver
+from testkit.fixtures import Bench, KafkaInput, StartDriver
+from testkit.processes import until
+from testkit.stream import PATIENCE_S, Job, SparkDriver
 
 
 def of_group(connection: Connection, group: str) -> Offsets:

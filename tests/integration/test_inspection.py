@@ -7,14 +7,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
+from exactly_once.inspection.sink import inspect_sink, sinks
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import describe, end_one, end_txn_version
-from exactly_once.ops.inspection import inspect_sink, sinks
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
-from tests.support import broker as brokers
-from tests.support.dead_sink import DeadSink
+from exactly_once.txn.coordinators import describe, end_one, end_txn_version
+from testkit import broker as brokers
+from testkit.dead_sink import DeadSink
 
 
 @pytest.fixture

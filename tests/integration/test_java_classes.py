@@ -10,13 +10,13 @@ import pytest
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import End, describe, end_all, end_txn_version
 from exactly_once.protocol.outcomes import Outcome
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.java import Trial, kafka_client
-from tests.support.processes import until
-from tests.support.stream import ROOT
+from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.java import Trial, kafka_client
+from testkit.processes import until
+from testkit.stream import ROOT
 
 VECTORS = json.loads((ROOT / "tests" / "data" / "digests.json").read_text())
 

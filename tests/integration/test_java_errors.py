@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from exactly_once.errors import all_errors, way_out_in
 from exactly_once.kafka.errors import of_delivery
-from tests.support.java import Trial, kafka_client
+from testkit.java import Trial, kafka_client
 
 RELEASES = ("3.4.1", "3.9.2", "4.4.0")
 

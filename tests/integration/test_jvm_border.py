@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator import micro_batch, without_transactions
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transaction import PartTransaction
+from exactly_once.participants.kafka.part_transaction import PartTransaction
 from exactly_once.protocol.planning import Batch
 from exactly_once.spark.jvm import Coordinators
-from tests.support import oracle
-from tests.support.broker import create_topic, fresh_name
+from testkit import oracle
+from testkit.broker import create_topic, fresh_name
 
 SCHEMA = StructType().add("unused", LongType()).add("value", StringType()).add("key", BinaryType()).json()
 QUERY = "0a1b2c3d-0000-4000-8000-000000000000"
@@ -153,7 +153,7 @@ def test_lost_parts_of_a_decided_batch_are_asked_for_by_what_they_held(java: Jav
     parts = [java.part(ticket, p) for p in range(2)]
     with Admin(java.connection) as admin, pytest.MonkeyPatch.context() as patch:
         from exactly_once.coordinator import decide
-        from exactly_once.kafka.transactions import End, end_all, end_txn_version
+        from exactly_once.txn.coordinators import End, end_all, end_txn_version
 
         def killed(*_: object, **__: object) -> None:  # between the decision and its first EndTxn
             end = End(parts[1]["id"], parts[1]["producer"], parts[1]["epoch"])

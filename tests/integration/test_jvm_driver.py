@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from exactly_once.kafka.connection import Connection
-from tests.support import processes
-from tests.support.driverless import children
-from tests.support.fixtures import Bench, StartDriver, make_bench
-from tests.support.processes import until
-from tests.support.stream import PATIENCE_S, Job, Run, SparkDriver
+from testkit import processes
+from testkit.driverless import children
+from testkit.fixtures import Bench, StartDriver, make_bench
+from testkit.processes import until
+from testkit.stream import PATIENCE_S, Job, Run, SparkDriver
 
 #: Every point of a batch: in the claim, in tasks, between the tasks and the decision, in the commit.
 IN_TASKS = ("before-begin", "mid-write", "some-sent", "after-flush")

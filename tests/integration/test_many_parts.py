@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from exactly_once.kafka import transactions
 from exactly_once.kafka.admin import IDS_AT_ONCE, Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import End, describe, end_all, end_txn_version
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
-from tests.support.broker import fresh_name
+from exactly_once.txn import coordinators as transactions
+from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version
+from testkit.broker import fresh_name
 
 PARTS = IDS_AT_ONCE + 300
 

@@ -22,10 +22,10 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.ops.metrics import observe, observer
 from exactly_once.protocol.names import offsets_group
 from exactly_once.protocol.records import Completed
-from tests.support import broker as brokers
-from tests.support.dead_sink import DEAD, DeadSink
-from tests.support.processes import until
-from tests.support.scrape import Scrape
+from testkit import broker as brokers
+from testkit.dead_sink import DEAD, DeadSink
+from testkit.processes import until
+from testkit.scrape import Scrape
 
 #: A look takes some 50 ms; on a machine that runs other things it may be a second.
 PATIENCE_S = 30

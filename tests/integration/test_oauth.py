@@ -13,19 +13,19 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer
 
+from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, NotAuthorized
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import CommitLog, read_log
-from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.kafka.transactions import end_one
-from exactly_once.local.jars import connector_jars
-from exactly_once.local.java import find_java
+from exactly_once.participants.kafka.part_transaction import PartTransaction
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Claim
-from tests.support import oracle, tokens
-from tests.support.broker import create_topic, fresh_name
-from tests.support.tokens import ENDPOINT, FUNCTION, SOURCES, TokenBroker, TokenEndpoint
+from exactly_once.sparkenv.jars import connector_jars
+from exactly_once.sparkenv.java import find_java
+from exactly_once.txn.coordinators import end_one
+from testkit import oracle, tokens
+from testkit.broker import create_topic, fresh_name
+from testkit.tokens import ENDPOINT, FUNCTION, SOURCES, TokenBroker, TokenEndpoint
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ import pytest
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.runs.failures import diagnose
 from exactly_once.checkpoint import read_checkpoint
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.processes import until
-from tests.support.s3 import S3
-from tests.support.stream import Job
+from testkit.fixtures import Bench, StartDriver
+from testkit.processes import until
+from testkit.s3 import S3
+from testkit.stream import Job
 
 pytestmark = [
     pytest.mark.long,

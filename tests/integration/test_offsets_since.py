@@ -4,9 +4,9 @@ from confluent_kafka import Producer
 
 from dagster_exactly_once.checks.reader import read_committed
 from exactly_once.kafka.admin import Admin
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.processes import until
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.processes import until
 
 DAY_MS = 24 * 3600 * 1000
 FIRST_DAY_MS = 1_356_998_400_000  # 2013-01-01

@@ -18,17 +18,17 @@ from exactly_once.errors import Expired
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import name_of
-from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.kafka.transactions import End, _end_txn, describe, end_one, end_txn_version
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from exactly_once.participants.kafka_transactions import commit_transactions
+from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.transactions import commit_transactions
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.records import Decision, PreparedTransaction
 from exactly_once.protocol.replay import rows_of
-from tests.support import oracle
-from tests.support.broker import create_topic, fresh_name
-from tests.support.processes import until
+from exactly_once.txn.coordinators import End, _end_txn, describe, end_one, end_txn_version
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import oracle
+from testkit.broker import create_topic, fresh_name
+from testkit.processes import until
 
 ROWS = ["a", "b", "c"]
 
@@ -273,7 +273,7 @@ def forgetful(request: pytest.FixtureRequest, forgetful_connection: Connection) 
 
 @pytest.fixture(scope="module")
 def forgetful_connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
-    from tests.support.broker import running_broker
+    from testkit.broker import running_broker
 
     with running_broker(tmp_path_factory.mktemp("forgetful"), FORGETFUL) as running:
         assert isinstance(running, EmbeddedBroker)

@@ -9,13 +9,13 @@ import pytest
 from exactly_once.coordinator.recover import claim_sink, recover
 from exactly_once.deadline import Deadline
 from exactly_once.errors import Fenced, InvalidOption
+from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.repair import repair
 from exactly_once.ops.transactions import Refused, abort, recover_sink
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.records import Claim, Decision, Tally
-from tests.support.dead_sink import DeadSink
+from testkit.dead_sink import DeadSink
 
 
 def test_a_recovery_ends_what_a_late_task_opened_under_the_id_of_a_lost_part(

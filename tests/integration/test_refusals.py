@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.deadline import Deadline
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import CommitLog, read_log
-from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.protocol.names import commit_log_topic
 from exactly_once.protocol.records import Claim
-from tests.support.broker import delete_topic
-from tests.support.fixtures import Bench, StartDriver, make_bench
-from tests.support.processes import until
-from tests.support.stream import Ended, Job, Run, SparkDriver
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit.broker import delete_topic
+from testkit.fixtures import Bench, StartDriver, make_bench
+from testkit.processes import until
+from testkit.stream import Ended, Job, Run, SparkDriver
 
 MAY_BE_VISIBLE = (
     ". Records of this batch that were sent before may be visible: this sink's guarantee is {}, and the next start "
@@ -199,7 +199,7 @@ def test_a_transaction_timeout_that_cannot_work_is_refused(timeout_ms: str, refu
 
 def test_complete_mode_is_refused(refused: Bench, warm: SparkDriver) -> None:
     """Guards against the whole result in the topic again with each batch."""
-    job = changed(refused.job, transform="tests.support.transforms:windowed_count", output_mode="complete")
+    job = changed(refused.job, transform="testkit.transforms:windowed_count", output_mode="complete")
     expect(warm.run(job), "EO-MODE", "Complete")
 
 

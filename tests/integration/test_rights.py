@@ -11,46 +11,46 @@ import dagster as dg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.coordinator.batch_write import WriteCoordinator, written
 from exactly_once.coordinator.recover import recover, verify
 from exactly_once.coordinator.start import check
 from exactly_once.errors import NotAuthorized, way_out_in
-from exactly_once.kafka import leaders
+from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.errors import of_sender
-from exactly_once.kafka.late import LateCheck
-from exactly_once.kafka.leaders import abort_hanging, find_hanging
-from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.ops.inspection import inspect_sink
 from exactly_once.ops.metrics import instruments
 from exactly_once.ops.metrics import observer as metrics
-from exactly_once.ops.verify import verify as prove
-from exactly_once.ops.verify.origin import Origin
-from exactly_once.ops.verify.origins import Question
 from exactly_once.options import SinkOptions
+from exactly_once.participants.kafka.late import LateCheck
+from exactly_once.participants.kafka.part_transaction import PartTransaction
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.ticket import Ticket
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.authorizing import (
+from exactly_once.txn import leaders
+from exactly_once.txn.leaders import abort_hanging, find_hanging
+from exactly_once.verify import verify as prove
+from exactly_once.verify.by_origin.comparison import Question
+from exactly_once.verify.by_origin.origin import Origin
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.authorizing import (
     USER,
     AuthorizingBroker,
     Right,
     SecureAuthorizingBroker,
     TokenAuthorizingBroker,
 )
-from tests.support.dead_sink import DeadSink
-from tests.support.made_sink import MadeSink
-from tests.support.processes import until
-from tests.support.rights import Row, granted, input_of, named, table
-from tests.support.secure import CERTIFICATE, SCRAM
-from tests.support.secure import USER as SECURE_USER
-from tests.support.sensing import SENSORS, failing_job, sensing, stream_of
-from tests.support.stream import Ended, Input, Job, SparkDriver
-from tests.support.tokens import ENDPOINT, TokenEndpoint
+from testkit.dead_sink import DeadSink
+from testkit.made_sink import MadeSink
+from testkit.processes import until
+from testkit.rights import Row, granted, input_of, named, table
+from testkit.secure import CERTIFICATE, SCRAM
+from testkit.secure import USER as SECURE_USER
+from testkit.sensing import SENSORS, failing_job, sensing, stream_of
+from testkit.stream import Ended, Input, Job, SparkDriver
+from testkit.tokens import ENDPOINT, TokenEndpoint
 
 OUTPUT = "each output"
 

@@ -20,11 +20,11 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.transactions import end_one
-from tests.support import registry as support
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.registry import PASSWORD, USER, Door, RegistryProcess
-from tests.support.stream import Job, SparkDriver
+from exactly_once.txn.coordinators import end_one
+from testkit import registry as support
+from testkit.fixtures import Bench, StartDriver
+from testkit.registry import PASSWORD, USER, Door, RegistryProcess
+from testkit.stream import Job, SparkDriver
 
 DELAY = json.dumps(
     {
@@ -81,7 +81,7 @@ def stream_job(bench: Bench, url: str, **options: str) -> Job:
     given = {"schema.registry.url": url, **{k.replace("_", "."): v for k, v in options.items()}}
     arguments = {"schemas": {"value": DELAY}}
     return changed(
-        bench.job, given, select=[f"{KEY} key", VALUE], transform="tests.support.registry:avro", arguments=arguments
+        bench.job, given, select=[f"{KEY} key", VALUE], transform="testkit.registry:avro", arguments=arguments
     )
 
 
@@ -211,7 +211,7 @@ def test_protobuf_values_are_read_by_confluents_own_reader(
         value_schema_message_indexes="1",
     )
     arguments = {"message": "Delay", "columns": ["value"]}
-    warm.complete(changed(job, {}, transform="tests.support.registry:protobuf", arguments=arguments))
+    warm.complete(changed(job, {}, transform="testkit.registry:protobuf", arguments=arguments))
 
     # without a client: the reader would ask for Confluent's binary form of a .proto, which this registry has not
     reader = ProtobufDeserializer(support.message_type("Delay"), {"use.deprecated.format": False})

@@ -21,17 +21,17 @@ import pytest
 
 from exactly_once.coordinator.recover import recover
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.embedded_broker import _free_port
-from exactly_once.ops.inspection import inspect_sink
 from exactly_once.protocol.names import commit_log_topic
+from exactly_once_local.cluster.embedded_broker import _free_port
 from faultlab.state import TRANSFORM
-from tests.support import oracle
-from tests.support.broker import create_topic, fresh_name
-from tests.support.dead_sink import DeadSink
-from tests.support.fixtures import StartDriver
-from tests.support.planted import (
+from testkit import oracle
+from testkit.broker import create_topic, fresh_name
+from testkit.dead_sink import DeadSink
+from testkit.fixtures import StartDriver
+from testkit.planted import (
     DATABASE,
     REGISTRY,
     REGISTRY_USER,
@@ -40,9 +40,9 @@ from tests.support.planted import (
     planted_below,
     planted_in,
 )
-from tests.support.postgres import PostgresServer
-from tests.support.secure import PASSPHRASE, PASSWORD, SCRAM, USER, SecureBroker
-from tests.support.stream import ROOT, Input, Job
+from testkit.postgres import PostgresServer
+from testkit.secure import PASSPHRASE, PASSWORD, SCRAM, USER, SecureBroker
+from testkit.stream import ROOT, Input, Job
 
 SCHEMA = json.dumps({"type": "string"})
 

@@ -11,18 +11,18 @@ import pytest
 
 from exactly_once.coordinator.start import check
 from exactly_once.errors import BrokerUnreachable, InvalidOption, NotAuthorized
-from exactly_once.kafka import transaction as kafka_transaction
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.doors import check_doors
-from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.kafka.transactions import end_one
+from exactly_once.participants.kafka import part_transaction as kafka_transaction
+from exactly_once.participants.kafka.part_transaction import PartTransaction
 from exactly_once.protocol.outcomes import Outcome
-from tests.support import oracle
-from tests.support.broker import create_topic, fresh_name
-from tests.support.fixtures import make_bench
-from tests.support.secure import CERTIFICATE, PASSWORD, PLAIN, SCRAM, WAYS, Authority, SecureBroker
-from tests.support.stream import SparkDriver
+from exactly_once.txn.coordinators import end_one
+from testkit import oracle
+from testkit.broker import create_topic, fresh_name
+from testkit.fixtures import make_bench
+from testkit.secure import CERTIFICATE, PASSWORD, PLAIN, SCRAM, WAYS, Authority, SecureBroker
+from testkit.stream import SparkDriver
 
 #: More than a connection buffers: what is sent must be cut into TLS records and written on.
 ROWS, SIZE = 20_000, 200

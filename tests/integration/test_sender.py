@@ -14,19 +14,19 @@ from exactly_once.deadline import now_ms
 from exactly_once.errors import Expiring, InvalidRecord, PrepareFailed
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.digest_scope import CHOOSE, NOW, Headers
-from exactly_once.kafka.transaction import PartTransaction
-from exactly_once.kafka.transactions import end_one, end_txn_version, initialise
-from exactly_once.local.embedded_broker import EmbeddedBroker
 from exactly_once.participant import Proposal
-from exactly_once.participants.kafka_transactions import confirm
+from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
+from exactly_once.participants.kafka.part_transaction import PartTransaction
+from exactly_once.participants.kafka.transactions import confirm
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Decision, Extent, PreparedTransaction
-from tests.support import oracle
-from tests.support.broker import create_topic, delete_topic, fresh_name
-from tests.support.hanging import mark_aborted
-from tests.support.processes import until
+from exactly_once.txn.coordinators import end_one, end_txn_version, initialise
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import oracle
+from testkit.broker import create_topic, delete_topic, fresh_name
+from testkit.hanging import mark_aborted
+from testkit.processes import until
 
 
 class Row(NamedTuple):

@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 
-from exactly_once.local.jars import connector_jars
-from exactly_once.local.spark_cluster import spark_home
+from exactly_once.sparkenv.jars import connector_jars
+from exactly_once_local.cluster.spark_cluster import spark_home
 
 _DRIVER = """
 import json, sys

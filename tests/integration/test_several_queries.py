@@ -11,9 +11,9 @@ import pytest
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from tests.support import oracle
-from tests.support.fixtures import Bench, StartDriver, make_bench
-from tests.support.stream import Input, Run, SparkDriver
+from testkit import oracle
+from testkit.fixtures import Bench, StartDriver, make_bench
+from testkit.stream import Input, Run, SparkDriver
 
 #: Two queries share two cores.
 SMALL = {"parts": 2, "rows": 20}

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.local.guard import Guarded, end_all
-from exactly_once.local.java import find_java
-from exactly_once.local.spark_cluster import NO_PYTHON, ClusterFailed, SparkCluster, spark_home
-from tests.support import processes
-from tests.support.fixtures import Bench, StartDriver
-from tests.support.processes import until
-from tests.support.stream import ROOT, Job
+from exactly_once.sparkenv.java import find_java
+from exactly_once_local.cluster.guard import Guarded, end_all
+from exactly_once_local.cluster.spark_cluster import NO_PYTHON, ClusterFailed, SparkCluster, spark_home
+from testkit import processes
+from testkit.fixtures import Bench, StartDriver
+from testkit.processes import until
+from testkit.stream import ROOT, Job
 
 CONF = {"spark.executor.memory": "512m"}
 
@@ -268,7 +268,7 @@ def test_a_worker_that_cannot_start_is_named_with_the_end_of_its_log(
     broken.write_text(f'#!/bin/sh\n{fails}\nexec {find_java().executable} "$@"\n')
     broken.chmod(0o755)
     java = replace(find_java(), executable=str(broken))
-    monkeypatch.setattr("exactly_once.local.spark_cluster.find_java", lambda: java)
+    monkeypatch.setattr("exactly_once_local.cluster.spark_cluster.find_java", lambda: java)
     cluster = SparkCluster(tmp_path / "spark-cluster")
     with pytest.raises(ClusterFailed, match="Spark's worker-1 ended at its start: no memory"):
         cluster.start()

@@ -9,11 +9,11 @@ import pytest
 
 from exactly_once.coordinator.recover import recover
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.transactions import list_transactions
 from exactly_once.protocol.names import SLOTS, VARIANTS, PartId, namespace
-from tests.support import oracle
-from tests.support.fixtures import Bench, KafkaInput, StartDriver
-from tests.support.stream import Job, SparkDriver
+from exactly_once.txn.coordinators import list_transactions
+from testkit import oracle
+from testkit.fixtures import Bench, KafkaInput, StartDriver
+from testkit.stream import Job, SparkDriver
 
 
 def seconds_of_input(bench: Bench, batch: int) -> None:
@@ -41,7 +41,7 @@ def test_a_stateful_query_killed_after_its_decision_keeps_its_state_and_its_outp
     """Guards against a drained batch whose state is not brought forward (counts too low in all later windows), and
     against windows that are written twice.
     """
-    job = Job(**{**asdict(bench.job), "transform": "tests.support.transforms:windowed_count"})
+    job = Job(**{**asdict(bench.job), "transform": "testkit.transforms:windowed_count"})
     killed = driver()
     run = killed.start(job.until_stopped())
     seconds_of_input(bench, 0)
@@ -66,7 +66,7 @@ def test_a_stateful_query_killed_after_its_decision_keeps_its_state_and_its_outp
 def test_parts_without_rows_initialise_no_transactional_id(bench: Bench, warm: SparkDriver) -> None:
     """A stateful stream of three keys in 200 shuffle partitions: 200 replicated writes of coordinators a batch."""
     bench.input.add_rows([[(f"k{n}", "x") for n in range(3)]])
-    spread = {"transform": "tests.support.transforms:repartitioned", "arguments": {"parts": 40, "column": "key"}}
+    spread = {"transform": "testkit.transforms:repartitioned", "arguments": {"parts": 40, "column": "key"}}
     warm.complete(Job(**{**asdict(bench.job), **spread}))
     with Admin(bench.connection) as admin:
         ids = [t.transactional_id for t in list_transactions(admin, namespace(bench.sink_id), ())]

@@ -8,9 +8,9 @@ import pyspark
 import pytest
 
 from exactly_once.kafka.admin import Admin
-from tests.support.fixtures import Bench, KafkaInput
-from tests.support.processes import until
-from tests.support.stream import Job, SparkDriver
+from testkit.fixtures import Bench, KafkaInput
+from testkit.processes import until
+from testkit.stream import Job, SparkDriver
 
 
 def high_watermarks(bench: Bench) -> dict[int, int]:

@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from tests.support import oracle
-from tests.support.broker import create_topic
-from tests.support.fixtures import Bench
-from tests.support.oracle import Message
-from tests.support.stream import Job, SparkDriver
+from testkit import oracle
+from testkit.broker import create_topic
+from testkit.fixtures import Bench
+from testkit.oracle import Message
+from testkit.stream import Job, SparkDriver
 
 ROWS = 400
 HEADERS = """if(n % 3 = 0, array(
@@ -27,7 +27,7 @@ def number_rows(bench: Bench, columns: list[str], **options: str | None) -> Job:
             bench.input.add_rows(
                 [[(str(n), "") for n in range(start + p * quarter, start + (p + 1) * quarter)] for p in range(4)]
             )
-    numbers = {"transform": "tests.support.transforms:selected", "arguments": {"columns": columns}}
+    numbers = {"transform": "testkit.transforms:selected", "arguments": {"columns": columns}}
     select = ["cast(split(value, '[|]')[0] as int) n", "split(value, '[|]')[0] value"]
     return Job(**{**asdict(bench.job.having(**options)), "select": select, **numbers})
 
@@ -160,7 +160,7 @@ def test_batches_and_parts_without_rows_open_no_transaction(bench: Bench, warm: 
     bench.input.add_rows([[("a", "1")], [], [], [("b", "2")]])
     bench.input.add_rows([[("a", "filtered")], [("b", "filtered")], [], []])
     bench.input.add_rows([[("a", "3")], [], [("b", "4")], []])
-    job = Job(**{**asdict(bench.job), "transform": "tests.support.transforms:where"})
+    job = Job(**{**asdict(bench.job), "transform": "testkit.transforms:where"})
     job.arguments = {"condition": "value != 'filtered'"}
 
     warm.complete(job)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from exactly_once.errors import sentence_in
-from tests.support import oracle, processes
-from tests.support.driverless import children, spark_program
-from tests.support.fixtures import Bench
-from tests.support.processes import until
-from tests.support.stream import PATIENCE_S
+from testkit import oracle, processes
+from testkit.driverless import children, spark_program
+from testkit.fixtures import Bench
+from testkit.processes import until
+from testkit.stream import PATIENCE_S
 
 
 class Server:

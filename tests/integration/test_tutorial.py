@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.local.jars import cache_folder, resolve
-from exactly_once.local.java import find_java
-from tests.support.pages import run_page
+from exactly_once.sparkenv.jars import cache_folder, resolve
+from exactly_once.sparkenv.java import find_java
+from testkit.pages import run_page
 
 ROOT = Path(__file__).parents[2]
 

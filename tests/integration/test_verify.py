@@ -26,14 +26,14 @@ from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import group_offsets, published_batches
-from exactly_once.kafka.leaders import Trail, _mark, abort_hanging, open_on
-from exactly_once.local.embedded_broker import EmbeddedBroker
-from exactly_once.ops.verify import Anomaly, Report, run, verify
 from exactly_once.protocol.names import offsets_group, part_id
-from tests.support import broker as brokers
-from tests.support.hanging import UNVERIFIED, leave_hanging
-from tests.support.made_sink import MadeSink, rows
-from tests.support.processes import until
+from exactly_once.txn.leaders import Trail, _mark, abort_hanging, open_on
+from exactly_once.verify import Anomaly, Report, run, verify
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import broker as brokers
+from testkit.hanging import UNVERIFIED, leave_hanging
+from testkit.made_sink import MadeSink, rows
+from testkit.processes import until
 
 
 @pytest.fixture
@@ -364,7 +364,7 @@ def test_a_batch_before_an_earlier_one_is_out_of_order(sink: MadeSink) -> None:
 
 
 def test_an_undecided_transaction_of_a_dead_driver_lingers(connection: Connection, topic: str) -> None:
-    from tests.support.dead_sink import DEAD, DeadSink
+    from testkit.dead_sink import DEAD, DeadSink
 
     dead = DeadSink(connection, topic, host=socket.gethostname(), pid=DEAD)
     name = dead.open_part(0)

@@ -17,12 +17,12 @@ from exactly_once.participant import Participant, PartName
 from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.records import PreparedPart
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.made_sink import MadeSink, rows
-from tests.support.planted_outputs import LOG, ROWS
-from tests.support.postgres import PostgresServer
-from tests.support.processes import until
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.made_sink import MadeSink, rows
+from testkit.planted_outputs import LOG, ROWS
+from testkit.postgres import PostgresServer
+from testkit.processes import until
 
 #: Runs the command; its exit code and its document.
 Verified = Callable[..., tuple[int, dict[str, Any]]]

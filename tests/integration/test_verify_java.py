@@ -14,20 +14,20 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.scan import batches
-from exactly_once.ops.verify import Anomaly, verify
 from exactly_once.options import SinkOptions
 from exactly_once.participant import PartName
-from exactly_once.participants.kafka import KafkaParticipant
-from exactly_once.participants.kafka_part import KafkaPart
+from exactly_once.participants.kafka.part import KafkaPart
+from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.protocol.names import incarnation
 from exactly_once.protocol.records import PreparedTransaction
 from exactly_once.spark.columns import columns_of
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.java import Record, read_with_java, running_java
-from tests.support.made_sink import MadeSink
-from tests.support.processes import until
+from exactly_once.txn.scan import batches
+from exactly_once.verify import Anomaly, verify
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.java import Record, read_with_java, running_java
+from testkit.made_sink import MadeSink
+from testkit.processes import until
 
 TYPES = StructType().add("key", StringType()).add("value", StringType()).add("partition", IntegerType())
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.string()), ("partition", pa.int32())])

@@ -20,16 +20,16 @@ from confluent_kafka import Producer
 from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.cli import main
-from exactly_once.ops.verify import verify
-from exactly_once.ops.verify.expected import expected_input
-from exactly_once.ops.verify.origin import Origin, PerInput
-from exactly_once.ops.verify.origins import NOT_EXACTLY, Question, compare_origins
-from exactly_once.ops.verify.run import NO_LOG
-from tests.support import broker as brokers
-from tests.support import oracle
-from tests.support.fixtures import Bench, KafkaInput
-from tests.support.stream import Job, SparkDriver
-from tests.support.traced import Row, Traced
+from exactly_once.verify import verify
+from exactly_once.verify.by_origin.comparison import NOT_EXACTLY, Question, compare_origins
+from exactly_once.verify.by_origin.origin import Origin, PerInput
+from exactly_once.verify.expected import expected_input
+from exactly_once.verify.run import NO_LOG
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.fixtures import Bench, KafkaInput
+from testkit.stream import Job, SparkDriver
+from testkit.traced import Row, Traced
 
 #: Of the command in a process of its own: a terminal that knows colours and moves of the cursor.
 TERMINAL = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8"}

@@ -14,9 +14,9 @@ from exactly_once.participant import PartName
 from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
 from exactly_once.protocol.records import PreparedPart
-from tests.support.planted_outputs import LOG, SINK, Planted
-from tests.support.postgres import PostgresServer, Standby
-from tests.support.processes import until
+from testkit.planted_outputs import LOG, SINK, Planted
+from testkit.postgres import PostgresServer, Standby
+from testkit.processes import until
 
 
 @pytest.fixture

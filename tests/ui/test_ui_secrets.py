@@ -5,13 +5,13 @@ from itertools import islice
 import pytest
 
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from exactly_once.demo.departures import events
+from exactly_once_local.duel.departures import events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHTS
 from platform_assets.flights.names import STREAM_JOB
+from testkit.planted import planted_in
+from testkit.secure import SecureBroker
 from tests.dagster.conftest import Site
 from tests.dagster.test_secrets import environment
-from tests.support.planted import planted_in
-from tests.support.secure import SecureBroker
 
 pytestmark = pytest.mark.long
 

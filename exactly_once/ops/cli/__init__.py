@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     try:
         if args.group == "demo":
-            from exactly_once.demo.command import run as run_demo
+            from exactly_once_local.duel.command import run as run_demo
 
             return run_demo(args)
         with _quiet():

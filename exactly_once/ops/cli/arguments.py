@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from exactly_once.demo import arguments as demo
-from exactly_once.kafka.leaders import OLDER_THAN_S
 from exactly_once.ops.cli import metrics, verify
+from exactly_once.txn.leaders import OLDER_THAN_S
+from exactly_once_local.duel import arguments as demo
 
 _ENVIRONMENT = (
     "The cluster is that of --bootstrap-servers; else of --command-config, a file as Kafka's own tools read it; else "

@@ -11,25 +11,25 @@ from typing import Any
 from rich.console import Console
 
 from exactly_once.checkpoint import kafka_offsets, read_checkpoint, repair_command
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import now_ms
 from exactly_once.errors import InvalidOption, UnknownTopic
+from exactly_once.inspection.findings import Inspection, naming, sink_of
+from exactly_once.inspection.progress import compare
+from exactly_once.inspection.sink import inspect_sink, owner_of, sinks
+from exactly_once.inspection.words import never_claimed, plural
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import Description, describe, list_transactions
 from exactly_once.ops import transactions as operations
 from exactly_once.ops.cli import doctor, metrics, tables, verify
 from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.doctor.host import DoctorVerdict, worst
-from exactly_once.ops.findings import Inspection, naming, sink_of
-from exactly_once.ops.inspection import inspect_sink, owner_of, sinks
 from exactly_once.ops.log_records import Logged, drop_foreign, in_force, log_records, undo
 from exactly_once.ops.repair import examine, repair
 from exactly_once.ops.rules import Attributed, Refused, check_owner, name_of
-from exactly_once.ops.standing import compare
-from exactly_once.ops.words import never_claimed, plural
 from exactly_once.protocol.names import check_sink_id, namespace
+from exactly_once.txn.coordinators import Description, describe, list_transactions
 
 #: For each look at a sink.
 BUDGET_S = 10.0

@@ -7,14 +7,14 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from exactly_once.kafka.transactions import Description
-from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
-from exactly_once.ops.inspection import UNDER_WAY, unattended, worked_on
-from exactly_once.ops.processes import describe_frozen, end_command
+from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
+from exactly_once.inspection.processes import describe_frozen, end_command
+from exactly_once.inspection.sink import UNDER_WAY, unattended, worked_on
+from exactly_once.inspection.words import duration, plural, when
 from exactly_once.ops.rules import Refused, check_owner, name_of
-from exactly_once.ops.words import duration, plural, when
 from exactly_once.protocol.names import PartId
 from exactly_once.protocol.part_state import PartState
+from exactly_once.txn.coordinators import Description
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,17 @@ from rich.text import Text
 from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
-from exactly_once.kafka.transactions import Description
+from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
+from exactly_once.inspection.processes import describe_frozen
+from exactly_once.inspection.progress import Offsets, Standing
+from exactly_once.inspection.words import duration, plural, when
 from exactly_once.ops.cli.explain import Explanation, owner_sentence
-from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.ops.log_records import Logged
-from exactly_once.ops.processes import describe_frozen
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.rules import Attributed, Refused, name_of
-from exactly_once.ops.standing import Offsets, Standing
-from exactly_once.ops.words import duration, plural, when
 from exactly_once.protocol.part_state import PartState
 from exactly_once.protocol.records import KAFKA, is_own_key
+from exactly_once.txn.coordinators import Description
 
 #: A cell names this many partitions or groups, and counts the rest.
 _NAMED = 4

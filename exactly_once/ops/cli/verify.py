@@ -10,15 +10,15 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from exactly_once.errors import InvalidOption
+from exactly_once.inspection.words import never_claimed
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.cli import outputs
 from exactly_once.ops.cli.tables import show_text
-from exactly_once.ops.verify import Progress, Report, verify
-from exactly_once.ops.verify.origin import Origin, PerInput
-from exactly_once.ops.verify.origins import ORDERS, Question
-from exactly_once.ops.verify.run import BATCHES, SETTLE_S
-from exactly_once.ops.words import never_claimed
 from exactly_once.protocol.names import check_sink_id
+from exactly_once.verify import Progress, Report, verify
+from exactly_once.verify.by_origin.comparison import ORDERS, Question
+from exactly_once.verify.by_origin.origin import Origin, PerInput
+from exactly_once.verify.run import BATCHES, SETTLE_S
 
 #: Flags that say something about origins.
 _OF_ORIGIN = ("outputs_per_input", "input", "order", "refuse_foreign", "backfilled")

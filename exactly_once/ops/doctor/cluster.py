@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
+from exactly_once.commitlog.log_topic import BYTES_OF_A_PART, NEEDED, SMALL_BATCH, TOPIC_CONFIG
+from exactly_once.inspection.processes import Frozen, describe_frozen, end_command
+from exactly_once.inspection.words import plural
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, Level, Topic, may_elect_uncleanly
-from exactly_once.kafka.commit_log import LOG_TRANSACTION_TIMEOUT_MS
-from exactly_once.kafka.log_topic import BYTES_OF_A_PART, NEEDED, SMALL_BATCH, TOPIC_CONFIG
-from exactly_once.kafka.transactions import Description
 from exactly_once.ops.doctor.host import Line, ok, warn, wrong
-from exactly_once.ops.processes import Frozen, describe_frozen, end_command
-from exactly_once.ops.words import plural
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SHORTEST_TRANSACTION_TIMEOUT_MS
+from exactly_once.txn.coordinators import Description
 
 #: Kafka's default of max.request.size: what a sink sends in one batch at most.
 REQUEST_BYTES = 1_048_576

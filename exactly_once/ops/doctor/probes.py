@@ -21,15 +21,16 @@ import psutil
 
 from exactly_once import hdfs
 from exactly_once.checkpoint import file_system, read_checkpoint
+from exactly_once.commitlog.commit_log import read_log
 from exactly_once.connector import found_on_this_host
 from exactly_once.deadline import now_ms
 from exactly_once.errors import CheckpointAway, CheckpointUnusable, ExactlyOnceError, NotAuthorized
+from exactly_once.inspection.findings import sink_of
+from exactly_once.inspection.sink import UNDER_WAY, inspect_sink, unattended
 from exactly_once.kafka import cluster_info
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.cluster_info import Member, Topic
-from exactly_once.kafka.commit_log import read_log
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.transactions import describe, list_transactions
 from exactly_once.ops.doctor import cluster, rights
 from exactly_once.ops.doctor.cluster import Broker, Clock
 from exactly_once.ops.doctor.host import (
@@ -46,9 +47,8 @@ from exactly_once.ops.doctor.host import (
     worst,
     wrong,
 )
-from exactly_once.ops.findings import sink_of
-from exactly_once.ops.inspection import UNDER_WAY, inspect_sink, unattended
 from exactly_once.protocol.names import commit_log_topic, namespace
+from exactly_once.txn.coordinators import describe, list_transactions
 
 #: As :func:`exactly_once.jar` names it; Spark's adapter is beyond this package.
 _JAR = Path(__file__).parents[2] / "spark" / "exactly-once-spark.jar"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from exactly_once.ops.findings import Inspection
+from exactly_once.inspection.findings import Inspection
 from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics.instruments import Instrument, Point
 from exactly_once.protocol.log_state import LogState

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection.sink import inspect_sink, sinks
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import group_offsets, partition_ends
-from exactly_once.ops.inspection import inspect_sink, sinks
 from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics.figures import History, Lag, output_topics, standing
 from exactly_once.ops.metrics.instruments import Instrument, Point

@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from exactly_once.checkpoint import file_system
+from exactly_once.commitlog.commit_log import CommitLog, read_log
 from exactly_once.coordinator.recover import claim_sink
 from exactly_once.deadline import Deadline
 from exactly_once.errors import Fenced
 from exactly_once.failpoints import reach
-from exactly_once.kafka.commit_log import CommitLog, read_log
+from exactly_once.inspection.processes import AliveOf
+from exactly_once.inspection.sink import owner_of
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.inspection import owner_of
-from exactly_once.ops.processes import AliveOf
 from exactly_once.ops.repair.files import REPAIRS, checksum_of, content_of, read_files
 from exactly_once.ops.repair.verdicts import Action, Finding, judge
 from exactly_once.ops.rules import check_owner
@@ -136,7 +136,7 @@ def repair(
     operator : str
         Who operates the repair, for its claim and its audit record.
     alive_of : callable, optional
-        Is asked first whether the driver is alive (:func:`~exactly_once.ops.inspection.owner_of`).
+        Is asked first whether the driver is alive (:func:`~exactly_once.inspection.sink.owner_of`).
 
     Raises
     ------

@@ -16,15 +16,15 @@ from exactly_once.coordinator.resolve import complete_decided
 from exactly_once.coordinator.session import Session
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, NotAuthorized
-from exactly_once.kafka.transactions import Description
 from exactly_once.participant import Proposal
-from exactly_once.participants import kafka_transactions
-from exactly_once.participants.kafka_transactions import KEPT_TOPIC_IDS, kept_topic_ids
+from exactly_once.participants.kafka import transactions as kafka_transactions
+from exactly_once.participants.kafka.transactions import KEPT_TOPIC_IDS, kept_topic_ids
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import Completed, Decision, PreparedTransaction, Record
-from tests.support.doubles import ask_the_double
-from tests.support.sessions import session_of
+from exactly_once.txn.coordinators import Description
+from testkit.doubles import ask_the_double
+from testkit.sessions import session_of
 
 PARTS = tuple(PreparedTransaction(f"eo:job:1:{n}:0.0", 100 + n, 0, n, 5) for n in range(3))
 EARLIER = Decision("q", 7, 1, PARTS, "d", 4, 0, topics=("a",))

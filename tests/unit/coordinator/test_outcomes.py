@@ -19,16 +19,16 @@ from exactly_once.errors import (
     Unfinished,
 )
 from exactly_once.kafka.errors import name_of
-from exactly_once.kafka.evidence import Fate
-from exactly_once.kafka.transactions import Description, End, Listing
 from exactly_once.participant import Scope
-from exactly_once.participants import kafka_transactions
-from exactly_once.participants.kafka_transactions import sweep
+from exactly_once.participants.kafka import transactions as kafka_transactions
+from exactly_once.participants.kafka.transactions import sweep
 from exactly_once.protocol.names import SLOTS, part_id
 from exactly_once.protocol.outcomes import Outcome, read_answer
 from exactly_once.protocol.records import Decision, PreparedTransaction
-from tests.support.doubles import ask_the_double
-from tests.support.sessions import session_of
+from exactly_once.txn.coordinators import Description, End, Listing
+from exactly_once.txn.evidence import Fate
+from testkit.doubles import ask_the_double
+from testkit.sessions import session_of
 
 DONE, RETRY, LOST = Outcome.DONE, Outcome.RETRY, Outcome.LOST
 UNKNOWN, DENIED = Outcome.UNKNOWN, Outcome.DENIED

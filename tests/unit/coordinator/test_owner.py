@@ -15,9 +15,8 @@ import pytest
 from exactly_once.coordinator import machine
 from exactly_once.coordinator.claim import make_claim
 from exactly_once.coordinator.machine import identity, this_machine
-from exactly_once.ops import processes
-from exactly_once.ops.inspection import owner_of
-from exactly_once.ops.processes import (
+from exactly_once.inspection import processes
+from exactly_once.inspection.processes import (
     Frozen,
     Process,
     State,
@@ -28,9 +27,10 @@ from exactly_once.ops.processes import (
     resume_stopped,
     state_of,
 )
+from exactly_once.inspection.sink import owner_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
-from tests.support.processes import until
+from testkit.processes import until
 
 CLAIM = make_claim(LogState(), None, 0, "stream")
 

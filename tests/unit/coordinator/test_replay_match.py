@@ -12,7 +12,7 @@ from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.micro_batch import earlier_decision
 from exactly_once.digest import RowDigest
 from exactly_once.errors import Expired
-from exactly_once.kafka.digest_scope import PLAIN, add_read, form_of
+from exactly_once.participants.kafka.digest_scope import PLAIN, add_read, form_of
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from exactly_once.commitlog.log_search import Holder
 from exactly_once.coordinator.start import check_mode, check_start
 from exactly_once.errors import CheckpointRewound, SinkOwned, UnsupportedMode
-from exactly_once.kafka.log_search import Holder
 from exactly_once.options import SinkOptions
 from exactly_once.protocol.checkpoint_text import digest_of
 from exactly_once.protocol.log_state import LogState

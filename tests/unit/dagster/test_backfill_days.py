@@ -15,9 +15,9 @@ from dagster_exactly_once.backfill.days import (
     write_id,
 )
 from dagster_exactly_once.streaming.spans import OffsetSpan, from_start, worth_reading
-from exactly_once.demo.departures import departures
 from exactly_once.errors import CheckpointUnusable
 from exactly_once.kafka.admin import Watermarks
+from exactly_once_local.duel.departures import departures
 from platform_assets.flights.streams import flight_delays
 
 

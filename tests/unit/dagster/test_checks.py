@@ -21,11 +21,11 @@ from exactly_once.errors import (
     CommitLogDamaged,
     InvalidOption,
 )
-from exactly_once.kafka.transactions import Description
-from exactly_once.ops.findings import Owner
-from exactly_once.ops.standing import Standing
-from exactly_once.ops.verify import Anomaly, Finding, Report
+from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.progress import Standing
 from exactly_once.protocol.records import Claim
+from exactly_once.txn.coordinators import Description
+from exactly_once.verify import Anomaly, Finding, Report
 from platform_assets.flights.origin import origin
 
 NOW = 1_000_000_000_000

@@ -12,7 +12,7 @@ from dagster_exactly_once.sensors.health import trouble
 from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller, Trouble
 from dagster_exactly_once.sensors.stale_transactions import StaleFacts
 from dagster_exactly_once.sensors.stale_transactions import trouble as trouble_of_transactions
-from tests.support.sensor_facts import STREAM
+from testkit.sensor_facts import STREAM
 from tests.unit.dagster.test_sensor_stale_transactions import stale
 
 AFTER_S = 180.0

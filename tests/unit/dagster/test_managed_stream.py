@@ -10,8 +10,8 @@ from dagster_exactly_once.streaming.managed import ManagedStream, interrupts_def
 from dagster_exactly_once.streaming.windows import CommittedBatch, ReportWindow
 from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.errors import BrokerUnreachable, Fenced
-from exactly_once.kafka.transactions import Description
 from exactly_once.protocol.records import Claim, Decision
+from exactly_once.txn.coordinators import Description
 
 WINDOW = ReportWindow((CommittedBatch(3, 100, 2, 500, 450, 20),), 0, 0, 1.0)
 IDLE = ReportWindow((), 0, 0, 1.0)

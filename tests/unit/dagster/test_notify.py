@@ -11,8 +11,8 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
 from dagster_exactly_once.notify import WARNING, EmailNotifier, Format, Notice, NotSent, WebhookNotifier, payload
-from tests.support.secure import Authority
-from tests.support.webhook import webhook
+from testkit.secure import Authority
+from testkit.webhook import webhook
 
 NOTICE = Notice("orders", "orders", "Run 1a2b failed (EO-REWOUND). Restore it.", "EO-REWOUND", "orders/run-1", "run-1")
 

@@ -18,8 +18,8 @@ from dagster_exactly_once.runs.tags import TAG_DRIVER, TAG_HOST, TAG_MACHINE, TA
 from dagster_exactly_once.sensors.liveness import LivenessFacts, Working, verdict
 from dagster_exactly_once.sensors.restart import NoRestart
 from exactly_once.coordinator.machine import this_machine
-from tests.support.processes import until
-from tests.support.sensor_facts import STREAM
+from testkit.processes import until
+from testkit.sensor_facts import STREAM
 
 HERE = socket.gethostname()
 

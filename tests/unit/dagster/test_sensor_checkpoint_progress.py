@@ -12,11 +12,11 @@ from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.sink_state import SinkState
 from dagster_exactly_once.sensors.tick import read_cursor, write_cursor
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.ops.findings import Inspection, Owner
-from exactly_once.ops.processes import Frozen, Process, State
+from exactly_once.inspection.findings import Inspection, Owner
+from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
-from tests.support.sensor_facts import NOW, STREAM, recovery, run
+from testkit.sensor_facts import NOW, STREAM, recovery, run
 
 POLICY = WatchPolicy(stall_after_s=120.0, lag_limit=1_000)
 LIVE = {"run": "r1", "run_age_s": 900.0, "run_alive": True, "owner_alive": True, "owner_is_run": True, "idle_s": 1.0}

@@ -30,9 +30,9 @@ from dagster_exactly_once.sensors.liveness import (
     verdict,
 )
 from dagster_exactly_once.sensors.restart import FixedDelay, NoRestart
-from exactly_once.ops.processes import Frozen, Process, State
-from tests.support.processes import until
-from tests.support.sensor_facts import NOW, STREAM, history, recovery, restarted, run
+from exactly_once.inspection.processes import Frozen, Process, State
+from testkit.processes import until
+from testkit.sensor_facts import NOW, STREAM, history, recovery, restarted, run
 
 SOON = FixedDelay(3, 1.0)
 

@@ -12,10 +12,10 @@ from dagster_exactly_once.sensors.incidents import Teller
 from dagster_exactly_once.sensors.recovery_gate import HANDOVER_S, RecoveryNeed, recovery_request, refusal
 from dagster_exactly_once.sensors.restart import ExponentialDelay, FixedDelay, NoRestart
 from dagster_exactly_once.sensors.run_failure import _reaction, verdict
-from exactly_once.ops.findings import Owner
-from exactly_once.ops.processes import Frozen, Process, State
+from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.protocol.records import Claim
-from tests.support.sensor_facts import HOPELESS, NOW, STREAM, history, recovery, restarted, run
+from testkit.sensor_facts import HOPELESS, NOW, STREAM, history, recovery, restarted, run
 
 STOPPED = (Frozen(Process("vm", "m", 7, 1.0), State.STOPPED),)
 

@@ -24,7 +24,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_STREAM,
 )
 from exactly_once.coordinator.machine import this_machine
-from tests.support.sensor_facts import STREAM, spec
+from testkit.sensor_facts import STREAM, spec
 
 S = dg.DagsterRunStatus
 MATERIALIZE = "__ASSET_JOB"

@@ -6,7 +6,7 @@ import pytest
 
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from dagster_exactly_once.sensors.stale_transactions import StaleFacts, verdict
-from exactly_once.ops.findings import OpenTransaction
+from exactly_once.inspection.findings import OpenTransaction
 
 POLICY = WatchPolicy(stale_after_s=300.0)
 

@@ -39,10 +39,10 @@ from exactly_once.checkpoint import Checkpoint
 from exactly_once.coordinator.machine import this_machine
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, CommitLogDamaged, InvalidOption
-from exactly_once.ops.findings import Inspection, OpenTransaction, Owner
+from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim
-from tests.support.sensor_facts import spec
+from testkit.sensor_facts import spec
 
 S = dg.DagsterRunStatus
 ORDERS, CLICKS = spec("orders", "orders"), spec("clicks", "clicks")

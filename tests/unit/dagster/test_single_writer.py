@@ -11,8 +11,8 @@ from dagster_exactly_once.runs.process import tag_run
 from dagster_exactly_once.runs.tags import TAG_BESIDE, TAG_CONTINUES, TAG_PID, TAG_READY, TAG_SINK, TAG_STREAM
 from dagster_exactly_once.streaming import single_writer as module
 from dagster_exactly_once.streaming.single_writer import Canceled, SingleWriter
-from exactly_once.ops.processes import Frozen, Process, State
-from tests.support.sensor_facts import STREAM
+from exactly_once.inspection.processes import Frozen, Process, State
+from testkit.sensor_facts import STREAM
 
 S = dg.DagsterRunStatus
 

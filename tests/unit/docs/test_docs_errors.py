@@ -9,7 +9,7 @@ import pytest
 
 from dagster_exactly_once.runs import failures
 from exactly_once.errors import ExactlyOnceError, all_errors
-from tests.support.syntax import ROOT, nodes
+from testkit.syntax import ROOT, nodes
 
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 

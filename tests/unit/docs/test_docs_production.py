@@ -6,12 +6,12 @@ import re
 
 import yaml
 
-from exactly_once.kafka.commit_log import LOG_TRANSACTION_TIMEOUT_MS
+from exactly_once.commitlog.commit_log import LOG_TRANSACTION_TIMEOUT_MS
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS
-from exactly_once.participants.kafka_transactions import WARN
+from exactly_once.participants.kafka.transactions import WARN
 from exactly_once.protocol.encoding import FORMAT
 from exactly_once.protocol.too_long import SPARE
-from tests.support.syntax import ROOT
+from testkit.syntax import ROOT
 
 PAGE = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
 TEXT = " ".join(PAGE.split())

@@ -12,9 +12,10 @@ import pytest
 from dagster_exactly_once.resources.spark import SparkSessionResource
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from exactly_once import options
-from exactly_once.kafka import connection, schema_options
+from exactly_once.kafka import connection
 from exactly_once.protocol.names import commit_log_topic, namespace
-from tests.support.syntax import ROOT, nodes
+from exactly_once.registry import schema_options
+from testkit.syntax import ROOT, nodes
 
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 PREFIXES = {

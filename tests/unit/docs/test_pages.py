@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import PageFailed, blocks, run_page, unkept
+from testkit.pages import PageFailed, blocks, run_page, unkept
 
 ROOT = Path(__file__).parents[3]
 #: From the start of one shell to its end; nothing here takes a second.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from tests.support.syntax import ROOT
+from testkit.syntax import ROOT
 
 #: The pages that promise how the sink behaves.
 PAGES = ("README.md", "docs/production.md", "SECURITY.md")

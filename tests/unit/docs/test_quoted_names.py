@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.support.syntax import ROOT
+from testkit.syntax import ROOT
 from tests.unit.dagster.test_launchpads import DEFS
 
 #: "the job exactly_once_recovery", "sensor `exactly_once_liveness`"; not what the command line or Python calls so.

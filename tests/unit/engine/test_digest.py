@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from exactly_once.digest import RowDigest
-from exactly_once.kafka.digest_scope import CHOOSE, NOW, PLAIN, add_read, form_of, place_of
-from exactly_once.kafka.transaction import PartTransaction
-from tests.support.stream import ROOT
+from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, PLAIN, add_read, form_of, place_of
+from exactly_once.participants.kafka.part_transaction import PartTransaction
+from testkit.stream import ROOT
 
 ROWS = [(f"k{n % 7}".encode(), f"v{n}".encode()) for n in range(100)]
 

@@ -14,7 +14,7 @@ import pytest
 import exactly_once
 from exactly_once import failpoints
 from exactly_once.failpoints import POINTS, armed, reach
-from tests.support.processes import until
+from testkit.processes import until
 
 ENGINE = Path(exactly_once.__file__).parent
 

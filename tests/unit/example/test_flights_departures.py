@@ -5,7 +5,7 @@ ended.
 import json
 from itertools import islice, pairwise
 
-from exactly_once.demo.departures import DEPARTURES, airline_names, airport_names, departures, events
+from exactly_once_local.duel.departures import DEPARTURES, airline_names, airport_names, departures, events
 from platform_assets.flights.expected import expected_delays
 
 

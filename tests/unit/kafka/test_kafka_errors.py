@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from kafka import errors as python
 
+from exactly_once.commitlog.log_reader import timed_out
 from exactly_once.deadline import Deadline
 from exactly_once.errors import (
     BrokerRefused,
@@ -17,7 +18,6 @@ from exactly_once.errors import (
     UnknownTopic,
 )
 from exactly_once.kafka.errors import Cause, cause_of, check, name_of, of_admin, of_commit_log, of_delivery, of_sender
-from exactly_once.kafka.log_reader import timed_out
 
 #: librdkafka's code, its cause, and what the commit log and a part's producer call it.
 LIBRDKAFKA = [

@@ -19,7 +19,7 @@ from exactly_once.errors import InvalidOption
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.doors import KNOCK_S, check_doors
 from exactly_once.kafka.listener import Spoken, spoken_at
-from tests.support.secure import Authority
+from testkit.secure import Authority
 
 Answer = Callable[[socket.socket], None]
 

@@ -16,10 +16,10 @@ from confluent_kafka import Producer
 from kafka.errors import KafkaConnectionError
 from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
 
+from exactly_once.commitlog.input_offsets import InputOffsets
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable, InvalidOption, NotAuthorized
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.input_offsets import InputOffsets
 from exactly_once.kafka.oauth import OAuth, Token, Tokens, checked, from_endpoint, from_function, token_in
 from exactly_once.options import SinkOptions
 

@@ -9,7 +9,7 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.options import SinkOptions
-from exactly_once.participants.kafka_checks import check_producer
+from exactly_once.participants.kafka.checks import check_producer
 
 GOOD = {"sink.id": "orders", "topic": "out", "checkpointLocation": "/c", "kafka.bootstrap.servers": "127.0.0.1:1"}
 
@@ -62,7 +62,7 @@ def test_what_no_guarantee_needs_is_not_asked_for() -> None:
 _OFFERED = """
 import os, psutil, sys
 from exactly_once.kafka import sender
-from exactly_once.kafka.sender import AcknowledgedSender
+from exactly_once.participants.kafka.sender import AcknowledgedSender
 from exactly_once.options import SinkOptions
 sender.STALLED_S = 0.5
 options = SinkOptions.parse(dict(pair.split("=") for pair in sys.argv[1:]))

@@ -16,7 +16,7 @@ import pytest
 from faultlab.driver_line import ADVERTISED, DriverLine
 from faultlab.faults import FAULTS, NOTHING
 from faultlab.proxy import HOST, Action, Direction, Rule
-from tests.support.processes import until
+from testkit.processes import until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs 127.0.0.2")
 

@@ -17,8 +17,8 @@ import pytest
 
 from exactly_once.errors import CommitLogDamaged
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.verify import Anomaly, Finding, Report
 from exactly_once.options import Guarantee
+from exactly_once.verify import Anomaly, Finding, Report
 from faultlab import checker
 from faultlab.faults import FAULTS, Fault
 from faultlab.history import History
@@ -28,7 +28,7 @@ from faultlab.plan import GAPS_S, LASTS_S, Plan, Step, load_plan, make_plan, sav
 from faultlab.rounds import ALLOWED, Round
 from faultlab.settings import Settings, draw_settings
 from faultlab.state import STORES, firsts
-from tests.support.oracle import Message, Row
+from testkit.oracle import Message, Row
 
 NAMES = sorted(FAULTS)
 POINTS = ("decided", "all-prepared")

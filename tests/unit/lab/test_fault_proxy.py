@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from faultlab.proxy import END_TXN, METADATA, Action, Direction, Proxy, Rule
-from tests.support.processes import until
+from testkit.processes import until
 
 
 class Server(socketserver.ThreadingTCPServer):

@@ -20,7 +20,7 @@ from faultlab.faults.checkpoints import (
     SpoilState,
     TearCheckpoint,
 )
-from faultlab.faults.kind import NOTHING
+from faultlab.faults.fault import NOTHING
 
 QUERY = "5a8ef0c5-6a4f-4e87-9b2c-111111111111"
 

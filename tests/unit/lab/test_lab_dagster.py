@@ -15,7 +15,7 @@ from faultlab.dagster_location import LabStream
 from faultlab.faults import FAULTS
 from faultlab.faults.dagster import DAGSTER as OF_DAGSTER
 from faultlab.faults.dagster import KillCodeServer, KillDaemon, PauseDaemon
-from faultlab.faults.kind import NOTHING
+from faultlab.faults.fault import NOTHING
 from faultlab.rounds import OFTEN
 from faultlab.settings import DAGSTER, Settings, draw_settings, under_dagster
 from faultlab.state import STORES

@@ -13,12 +13,12 @@ import pytest
 from faultlab import __main__ as command
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults.disks import FillCheckpointDisk
+from faultlab.faults.fault import NOTHING
 from faultlab.faults.file_stores import FILE_STORES, KillDataNode, KillNameNode, PauseS3
-from faultlab.faults.kind import NOTHING
 from faultlab.file_stores import FileStore, file_store
 from faultlab.settings import draw_settings
-from tests.support.hdfs import DATA_NODE, NAME_NODE, Hdfs
-from tests.support.s3 import S3
+from testkit.hdfs import DATA_NODE, NAME_NODE, Hdfs
+from testkit.s3 import S3
 
 
 class Servers(Hdfs):
@@ -73,7 +73,7 @@ def test_a_round_on_s3_without_a_server_is_refused_at_the_start_with_what_brings
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards against a lab that starts brokers and drivers, and then says that a class is not found."""
-    monkeypatch.setattr("tests.support.s3.FOLDER", tmp_path)
+    monkeypatch.setattr("testkit.s3.FOLDER", tmp_path)
     monkeypatch.setattr(sys, "argv", ["faultlab", "--checkpoint", "s3"])
     with pytest.raises(SystemExit, match=f"There is no S3 server in {tmp_path}: run make s3"):
         command.main()

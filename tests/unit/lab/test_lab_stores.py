@@ -6,7 +6,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from faultlab.faults.kind import NOTHING
+from faultlab.faults.fault import NOTHING
 from faultlab.faults.stores import KillPostgres, PausePostgres
 
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import cast
 
-from faultlab import way_out
+from faultlab import remedy as way_out
 from faultlab.system import SparkSystem
 
 

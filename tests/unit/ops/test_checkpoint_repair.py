@@ -13,10 +13,10 @@ import pytest
 
 from exactly_once.checkpoint import check_whole, read_checkpoint, same_location
 from exactly_once.errors import CheckpointUnusable
+from exactly_once.inspection.progress import compare
 from exactly_once.ops.repair.applying import Repair, _Work
 from exactly_once.ops.repair.files import checksum_of, is_checksum_of, read_files
 from exactly_once.ops.repair.verdicts import Finding, judge
-from exactly_once.ops.standing import compare
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Claim, Decision

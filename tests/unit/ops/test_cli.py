@@ -7,17 +7,17 @@ import pytest
 from rich.console import Console
 
 import exactly_once
-from exactly_once.kafka.transactions import Description
+from exactly_once.inspection.findings import Inspection, Owner, PendingDecision, PendingPart, judge
+from exactly_once.inspection.processes import Frozen, Process, State
+from exactly_once.inspection.words import duration, plural, when
 from exactly_once.ops import cli
 from exactly_once.ops.cli.arguments import parse
 from exactly_once.ops.cli.cluster import connection_of, program
 from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.cli.tables import show_list
-from exactly_once.ops.findings import Inspection, Owner, PendingDecision, PendingPart, judge
-from exactly_once.ops.processes import Frozen, Process, State
-from exactly_once.ops.words import duration, plural, when
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
+from exactly_once.txn.coordinators import Description
 
 ID = "eo:s:3:1:0.0"
 NOW = 31_000

@@ -11,12 +11,7 @@ from rich.console import Console
 
 from exactly_once.checkpoint import Checkpoint, repair_command
 from exactly_once.coordinator.recover import RecoveryReport
-from exactly_once.kafka.leaders import Hanging
-from exactly_once.kafka.transactions import Description
-from exactly_once.ops.cli import doctor, tables, verify
-from exactly_once.ops.cli.explain import explain, trouble
-from exactly_once.ops.doctor.host import warn
-from exactly_once.ops.findings import (
+from exactly_once.inspection.findings import (
     BlockedPartition,
     Inspection,
     OpenTransaction,
@@ -24,16 +19,21 @@ from exactly_once.ops.findings import (
     PendingDecision,
     PendingPart,
 )
+from exactly_once.inspection.processes import Frozen, Process, State
+from exactly_once.inspection.progress import Standing
+from exactly_once.ops.cli import doctor, tables, verify
+from exactly_once.ops.cli.explain import explain, trouble
+from exactly_once.ops.doctor.host import warn
 from exactly_once.ops.log_records import Logged
-from exactly_once.ops.processes import Frozen, Process, State
 from exactly_once.ops.repair import Repair
 from exactly_once.ops.repair.verdicts import Action, Finding
 from exactly_once.ops.rules import Attributed, Refused
-from exactly_once.ops.standing import Standing
-from exactly_once.ops.verify import Report
-from exactly_once.ops.verify.anomalies import Anomaly
-from exactly_once.ops.verify.anomalies import Finding as Found
 from exactly_once.protocol.records import Claim, Decision
+from exactly_once.txn.coordinators import Description
+from exactly_once.txn.leaders import Hanging
+from exactly_once.verify import Report
+from exactly_once.verify.anomalies import Anomaly
+from exactly_once.verify.anomalies import Finding as Found
 
 QUERY = str(uuid.UUID(int=0x5CE7_0000_1111_2222_3333_4444_5555_6666))
 SINK = f"warehouse-europe-central-1.orders-enriched-{QUERY}"

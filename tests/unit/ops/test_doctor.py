@@ -10,10 +10,10 @@ import pytest
 
 import exactly_once
 from exactly_once.checkpoint import Checkpoint
+from exactly_once.commitlog.log_topic import TOPIC_CONFIG
 from exactly_once.connector import found_on_this_host
+from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.kafka.cluster_info import Level, Topic
-from exactly_once.kafka.log_topic import TOPIC_CONFIG
-from exactly_once.kafka.transactions import Description
 from exactly_once.ops.doctor import probes
 from exactly_once.ops.doctor.cluster import (
     Broker,
@@ -47,7 +47,7 @@ from exactly_once.ops.doctor.host import (
     wrong,
 )
 from exactly_once.ops.doctor.rights import judge_cluster_rights, judge_ids_rights, judge_log_rights, judge_output_rights
-from exactly_once.ops.processes import Frozen, Process, State
+from exactly_once.txn.coordinators import Description
 
 OK, WARN, WRONG = DoctorVerdict.OK, DoctorVerdict.WARN, DoctorVerdict.WRONG
 

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from exactly_once.errors import BrokerUnreachable
+from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner, PendingDecision, RecentDecision
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.findings import Inspection, OpenTransaction, Owner, PendingDecision, RecentDecision
 from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics import observer
 from exactly_once.ops.metrics.figures import History, output_topics, standing
@@ -25,7 +25,7 @@ from exactly_once.protocol.records import (
     PreparedTransaction,
     Tally,
 )
-from tests.support.doubles import ask_the_double
+from testkit.doubles import ask_the_double
 
 NOWHERE = Connection("127.0.0.1:1")
 

@@ -16,7 +16,7 @@ from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics import observe
 from exactly_once.ops.metrics.export import Exporter
 from exactly_once.ops.metrics.instruments import INSTRUMENTS, Kind, Point
-from tests.support.scrape import Scrape
+from testkit.scrape import Scrape
 
 NOWHERE = Connection("127.0.0.1:1")
 

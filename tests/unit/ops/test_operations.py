@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dagster_exactly_once.resources.transactions import TransactionAdmin
+from exactly_once.inspection.findings import Owner
+from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.kafka.connection import Connection
-from exactly_once.kafka.leaders import Hanging
-from exactly_once.kafka.transactions import Description
-from exactly_once.ops.findings import Owner
-from exactly_once.ops.processes import Frozen, Process, State
 from exactly_once.ops.rules import attribute
 from exactly_once.ops.transactions import (
     Refused,
@@ -26,6 +24,8 @@ from exactly_once.ops.transactions import (
 )
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import ACCEPTED, KEPT_DECISIONS, Claim, Completed, Decision, PreparedTransaction
+from exactly_once.txn.coordinators import Description
+from exactly_once.txn.leaders import Hanging
 
 ID = "eo:s:3:1:0.0"
 NOBODY = "127.0.0.1:1"

@@ -13,7 +13,7 @@ import pytest
 from exactly_once.errors import InvalidOption, InvalidSchema
 from exactly_once.participant import PartName, Scope
 from exactly_once.participants.postgres import GID_BYTES, PostgresParticipant, session_name, session_scopes
-from exactly_once.participants.postgres_session import _column
+from exactly_once.participants.postgres.session import _column
 from exactly_once.protocol.names import incarnation
 
 SECRET = "pa55w0rd/with@signs"

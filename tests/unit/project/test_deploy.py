@@ -30,7 +30,7 @@ from dagster_k8s.container_context import K8sContainerContext
 from dagster_k8s.job import UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
 
 import exactly_once
-from exactly_once.local.java import OLDEST_JAVA
+from exactly_once.sparkenv.java import OLDEST_JAVA
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

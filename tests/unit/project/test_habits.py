@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from exactly_once.local.java import OLDEST_JAVA
 from exactly_once.ops.cli.arguments import build
+from exactly_once.sparkenv.java import OLDEST_JAVA
 
 ROOT = Path(__file__).parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -29,7 +29,7 @@ UNTYPED = {"tests", "deploy"}
 def typed_folders() -> set[str]:
     """The folders of a checkout that have Python of the project."""
     listed = {path.parent.name for path in ROOT.glob("*/*.py")}
-    return {name for name in listed if not name.startswith((".", "build", "dist"))} - UNTYPED | {"tests/support"}
+    return {name for name in listed if not name.startswith((".", "build", "dist"))} - UNTYPED | {"testkit"}
 
 
 def test_every_folder_with_python_is_type_checked() -> None:

@@ -90,10 +90,10 @@ def test_beside_code_the_wheels_have_the_jar_the_pinned_jars_and_the_markers_of_
     data = {d: sorted(name for name in installed(wheel) if not name.endswith(".py")) for d, wheel in wheels.items()}
     assert data == {
         ENGINE: [
-            "exactly_once/local/connectors.sha256",
-            "exactly_once/local/connectors.xml",
-            "exactly_once/local/ivy.sha256",
-            "exactly_once/local/ivy.xml",
+            "exactly_once/sparkenv/connectors.sha256",
+            "exactly_once/sparkenv/connectors.xml",
+            "exactly_once/sparkenv/ivy.sha256",
+            "exactly_once/sparkenv/ivy.xml",
             "exactly_once/py.typed",
             "exactly_once/spark/exactly-once-spark.jar",
             "exactly_once/spark/exactly-once-spark.jar.sha256",
@@ -101,7 +101,7 @@ def test_beside_code_the_wheels_have_the_jar_the_pinned_jars_and_the_markers_of_
         DAGSTER: ["dagster_exactly_once/dagster.yaml", "dagster_exactly_once/py.typed"],
     }
     for name in ("ivy.xml", "ivy.sha256"):
-        assert wheels[ENGINE].read(f"exactly_once/local/{name}") == (ROOT / name).read_bytes()
+        assert wheels[ENGINE].read(f"exactly_once_local/{name}") == (ROOT / name).read_bytes()
     assert wheels[ENGINE].read("exactly_once/spark/exactly-once-spark.jar") == Path(exactly_once.jar()).read_bytes()
     assert wheels[DAGSTER].read("dagster_exactly_once/dagster.yaml") == (ROOT / "dagster.yaml").read_bytes()
 

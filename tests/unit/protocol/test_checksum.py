@@ -10,12 +10,12 @@ import pytest
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import BrokerUnreachable
-from exactly_once.kafka import leaders
-from exactly_once.kafka.leaders import Open, mismatches
-from exactly_once.kafka.transactions import Description
 from exactly_once.protocol.checksum import mismatch, not_whole
 from exactly_once.protocol.records import Extent, PreparedTransaction
-from tests.support.doubles import ask_the_double
+from exactly_once.txn import leaders
+from exactly_once.txn.coordinators import Description
+from exactly_once.txn.leaders import Open, mismatches
+from testkit.doubles import ask_the_double
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 WRITTEN = {T0: Extent(100, 10), T1: Extent(40, 5)}

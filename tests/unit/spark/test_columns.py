@@ -23,9 +23,9 @@ from pyspark.sql.types import (
 )
 
 from exactly_once.errors import InvalidRecord, InvalidSchema
-from exactly_once.kafka.rows import Columns
-from exactly_once.kafka.schema_options import Registry, Side
-from exactly_once.kafka.schema_registry import Framing
+from exactly_once.participants.kafka.rows import Columns
+from exactly_once.registry.schema_options import Registry, Side
+from exactly_once.registry.schema_registry import Framing
 from exactly_once.spark.columns import columns_of
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 import exactly_once
 from exactly_once.connector import coordinate
 from exactly_once.errors import SessionWithoutJar
-from exactly_once.local.java import OLDEST_JAVA
 from exactly_once.spark import session
+from exactly_once.sparkenv.java import OLDEST_JAVA
 
 OURS = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 

@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from exactly_once.checkpoint import Checkpoint
-from exactly_once.kafka.scan import Batch
-from exactly_once.ops.verify import balance, sink_state
-from exactly_once.ops.verify.balance import TOO_FEW, WEAKER, judge_checkpoint, judge_log
-from exactly_once.ops.verify.judge import Verdict
-from exactly_once.ops.verify.ledger import Ledger, Writer, forms_to_try
 from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Extent, PreparedTransaction
-from tests.support.read_back import QUERY, SINK, TOPIC, ReadBack, decided, log_of
+from exactly_once.txn.scan import Batch
+from exactly_once.verify import sink_state
+from exactly_once.verify.by_log import balance
+from exactly_once.verify.by_log.balance import TOO_FEW, WEAKER, judge_checkpoint, judge_log
+from exactly_once.verify.by_log.judge import Verdict
+from exactly_once.verify.by_log.ledger import Ledger, Writer, forms_to_try
+from testkit.read_back import QUERY, SINK, TOPIC, ReadBack, decided, log_of
 
 #: Between two decisions; before the first one, so much is free in each partition, too.
 APART_MS, FREE = 10_000, 100

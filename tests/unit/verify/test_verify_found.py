@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from exactly_once.errors import CommitLogDamaged, Unfinished
-from exactly_once.ops.verify.anomalies import MOST_PLACES
-from exactly_once.ops.verify.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY, Verdict
-from exactly_once.ops.verify.outputs import Seen, judge_outputs, look_again, look_at
 from exactly_once.participant import Found, PartName
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, PreparedPart, PreparedTransaction
-from tests.support.planted_outputs import LOG, SINK
+from exactly_once.verify.anomalies import MOST_PLACES
+from exactly_once.verify.by_log.judge import NO_DIGEST, OTHER_OUTPUT, UNDER_WAY, Verdict
+from exactly_once.verify.outputs import Seen, judge_outputs, look_again, look_at
+from testkit.planted_outputs import LOG, SINK
 
 KEY = ("q", 1)
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from exactly_once.kafka.digest_scope import MIXED
-from exactly_once.ops.verify import judge
-from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.ops.verify.judge import Verdict, judge_decisions, latest
-from exactly_once.ops.verify.ledger import Ledger
+from exactly_once.participants.kafka.digest_scope import MIXED
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Decision, Place, PreparedTransaction
-from tests.support.read_back import DECIDED_MS, MARKED_MS, TOPIC, ReadBack, decided, log_of
+from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.verify.by_log import judge
+from exactly_once.verify.by_log.judge import Verdict, judge_decisions, latest
+from exactly_once.verify.by_log.ledger import Ledger
+from testkit.read_back import DECIDED_MS, MARKED_MS, TOPIC, ReadBack, decided, log_of
 
 REMOVED, BATCH = {(TOPIC, 0): 1 << 62, (TOPIC, 1): 1 << 62}, "batch 0"
 

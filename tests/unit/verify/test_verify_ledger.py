@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exactly_once.kafka.digest_scope import FORMS, MIXED
-from exactly_once.ops.verify.ledger import Ledger, digest_of, forms_to_try
-from tests.support.read_back import TOPIC, ReadBack
+from exactly_once.participants.kafka.digest_scope import FORMS, MIXED
+from exactly_once.verify.by_log.ledger import Ledger, digest_of, forms_to_try
+from testkit.read_back import TOPIC, ReadBack
 
 OURS, AGAIN, THEIRS = (1, 0), (1, 1), (9, 0)
 

@@ -9,11 +9,11 @@ import pytest
 
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.cli import main
-from exactly_once.ops.verify import counts as c
-from exactly_once.ops.verify.counts import Counts, Memory
-from exactly_once.ops.verify.existing import _mark
-from exactly_once.ops.verify.order import Order
-from exactly_once.ops.verify.origin import Origin, PerInput, Place, Places, Unreadable
+from exactly_once.verify.by_origin import counts as c
+from exactly_once.verify.by_origin.counts import Counts, Memory
+from exactly_once.verify.by_origin.input import _mark
+from exactly_once.verify.by_origin.order import Order
+from exactly_once.verify.by_origin.origin import Origin, PerInput, Place, Places, Unreadable
 
 
 def record(key=None, value=None, **headers):

@@ -17,7 +17,7 @@ from exactly_once.errors import Unfinished
 from exactly_once.participant import Found, Participant, PartName
 from exactly_once.participants.files import FileParticipant
 from exactly_once.protocol.records import Aborted, PreparedPart
-from tests.support.planted_outputs import LOG, SINK, Planted
+from testkit.planted_outputs import LOG, SINK, Planted
 
 
 @pytest.fixture(params=["jsonl", "parquet"])

@@ -9,9 +9,9 @@ import pytest
 
 from exactly_once import deadline
 from exactly_once.kafka.connection import Connection
-from exactly_once.ops.verify import Anomaly, Finding, run, verify
-from exactly_once.ops.verify.judge import Verdict
 from exactly_once.protocol.log_state import LogState
+from exactly_once.verify import Anomaly, Finding, run, verify
+from exactly_once.verify.by_log.judge import Verdict
 
 PASSES, STAYS = Finding(Anomaly.LOST, "a batch that is being committed"), Finding(Anomaly.CORRUPT, "another row")
 

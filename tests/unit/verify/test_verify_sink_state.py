@@ -10,18 +10,18 @@ import pytest
 from rich.console import Console
 
 from exactly_once.checkpoint import Checkpoint
+from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction, Owner
 from exactly_once.kafka.groups import Published
-from exactly_once.kafka.leaders import Hanging
-from exactly_once.kafka.transactions import Listing
 from exactly_once.ops.cli.verify import show
-from exactly_once.ops.findings import BlockedPartition, Inspection, OpenTransaction, Owner
-from exactly_once.ops.verify import sink_state
-from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly, Finding
-from exactly_once.ops.verify.report import MOST_FINDINGS, Report, limited
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import SLOTS, VARIANTS, part_id
 from exactly_once.protocol.records import Claim, Decision
-from tests.support.read_back import SINK, TOPIC, ReadBack, decided, log_of
+from exactly_once.txn.coordinators import Listing
+from exactly_once.txn.leaders import Hanging
+from exactly_once.verify import sink_state
+from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.verify.report import MOST_FINDINGS, Report, limited
+from testkit.read_back import SINK, TOPIC, ReadBack, decided, log_of
 
 # -- open transactions
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from exactly_once.ops.verify.anomalies import MOST_PLACES, Finding
-from exactly_once.ops.verify.judge import Verdict
-from exactly_once.ops.verify.strays import OLDER, judge_strays
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import SLOTS
 from exactly_once.protocol.records import Aborted, Completed, Decision
-from tests.support.read_back import DECIDED_MS, MARKED_MS, SINK, ReadBack, decided, log_of
+from exactly_once.verify.anomalies import MOST_PLACES, Finding
+from exactly_once.verify.by_log.judge import Verdict
+from exactly_once.verify.by_log.strays import OLDER, judge_strays
+from testkit.read_back import DECIDED_MS, MARKED_MS, SINK, ReadBack, decided, log_of
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exactly_once.ops.verify import counts as c
-from exactly_once.ops.verify.anomalies import MOST_PLACES, Anomaly
-from exactly_once.ops.verify.arrivals import Arrivals
-from exactly_once.ops.verify.expected import BatchRange
-from exactly_once.ops.verify.tally import Tally
+from exactly_once.verify.anomalies import MOST_PLACES, Anomaly
+from exactly_once.verify.by_origin import counts as c
+from exactly_once.verify.by_origin.output import Arrivals
+from exactly_once.verify.by_origin.tally import Tally
+from exactly_once.verify.expected import BatchRange
 
 IN, OUT = ("in", 0), ("out", 2)
 

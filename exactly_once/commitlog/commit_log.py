@@ -1,0 +1,422 @@
+"""The commit log: a compacted topic for each sink that only its owner can write.
+
+It has one partition and one writer, the transactional producer ``eo:<sink>:log``. Kafka itself fences a second driver:
+each InitProducerId aborts what the previous producer had under way and refuses it from then on. Because the *last* init
+wins, not the last claim, a producer is only used after the log was read to its end behind its own init and the latest
+claim there is the caller's. So between the look and the write nobody else can have claimed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
+
+from exactly_once.commitlog import log_reader, log_topic
+from exactly_once.commitlog.input_offsets import InputOffsets, Offsets, OffsetsRefused
+from exactly_once.commitlog.log_reader import PARTITION, Reading
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.errors import (
+    BrokerUnreachable,
+    CommitLogDamaged,
+    DecisionTooLarge,
+    ExactlyOnceError,
+    Fenced,
+    NotAuthorized,
+    UnknownTopic,
+)
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_log
+from exactly_once.kafka.errors import Cause, cause_of, lacking, of_commit_log
+from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, encode, headers_of
+from exactly_once.protocol.log_state import LogState, fold
+from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace, offsets_group
+from exactly_once.protocol.records import Claim, Completed, Decision, Entry, Record, key_of
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+#: A write is one small record; a driver that dies inside it blocks readers of the log (never of the output) this long,
+#: or until the next claim, which aborts it.
+LOG_TRANSACTION_TIMEOUT_MS = 30_000
+
+#: For asking whether the topic is there, when the time for a write is over.
+_THERE_S = 5.0
+
+#: Between two looks at the topic's settings under a driver that never initialises again: the brokers look for what
+#: retention deletes as often (log.retention.check.interval.ms), and then keep it for another minute.
+SETTINGS_EVERY_S = 300.0
+
+
+class CommitLog:
+    """The commit log of ``sink_id``, for one process.
+
+    Reading needs no right to write. :meth:`claim` and :meth:`append` create the writer on first use and again after any
+    failure.
+    """
+
+    def __init__(self, connection: Connection, sink_id: str):
+        self._connection = connection
+        self.sink_id = sink_id
+        self.topic = commit_log_topic(sink_id)
+        self._producer: Producer | None = None
+        self._state = LogState()
+        self._known: tuple[LogState, int] | None = None  # what the last read found, and where it stood
+        self._limit: log_topic.Limit | None = None
+        self._dated = True
+        self._looked_s = 0.0
+        self._offsets = InputOffsets(connection, sink_id)
+        self.clock_ahead_ms = 0
+        """The brokers' clock minus this machine's, as of the last write; too much rather than too little, so that a
+        transaction is never taken for younger than it is."""
+
+    def read(self, deadline: Deadline, whole: bool = False) -> LogState:
+        """Return what the log says, without fencing anybody; an empty state when there is no log.
+
+        What is found in it is durable. What is *not* found proves nothing: a reader stops at the first open
+        transaction, a write of the owner that is under way, or another application's.
+
+        Parameters
+        ----------
+        whole : bool
+            Wait until everything that was in the log at the time of the call can be read. Then also what is missing was
+            not there.
+
+        Raises
+        ------
+        BrokerUnreachable, CommitLogDamaged, NotAuthorized
+        CommitLogBlocked
+            When ``whole`` has to wait for longer than the deadline.
+        """
+
+        def look() -> Reading:
+            if not whole:
+                return log_reader.read(self._connection, self.sink_id, deadline)
+            with Admin(self._connection, deadline.left) as admin:
+                self._check_described(admin)
+                end = admin.high_watermark(self.topic, PARTITION)
+            return log_reader.read(self._connection, self.sink_id, deadline, until=end)
+
+        try:
+            found = _patiently(deadline, look, BrokerUnreachable)
+        except UnknownTopic:
+            self._check_seen(deadline)
+            return LogState()
+        state = fold(found.entries)
+        self._known = state, found.position
+        return state
+
+    def _check_seen(self, deadline: Deadline) -> None:
+        """Raise unless this principal may see the log.
+
+        A log that it may not see looks to librdkafka like one that does not exist: its decided transactions would be
+        taken for undecided ones.
+        """
+        with Admin(self._connection, max(1.0, deadline.left)) as admin, suppress(UnknownTopic):
+            self._check_described(admin)
+
+    def _check_described(self, admin: Admin) -> None:
+        """Raise UnknownTopic for a log that does not exist, and NotAuthorized for one that may not be seen."""
+        try:
+            admin.topic_partitions([self.topic])
+        except NotAuthorized as e:
+            raise lacking(["READ"], self.topic) from e
+
+    def claim(self, make: Callable[[LogState], Claim], deadline: Deadline) -> tuple[LogState, Claim]:
+        """Become the owner: fence every other writer, read to the end, write ``make(state)``.
+
+        ``make`` may raise to refuse; then nothing is written. After a :meth:`read` only what came behind it is read.
+
+        Returns
+        -------
+        (LogState, Claim)
+            The state before the claim, and the claim.
+        """
+        failure: ExactlyOnceError | None = None
+        for _ in deadline.tries(first_pause_s=0.2):
+            known, self._known = self._known, None
+            state = self._init(deadline, known)
+            claim = make(state)
+            try:
+                self._write([claim], deadline)
+                self._check_dates()
+                log_topic.warn_if_small(self.topic, self._limit)
+                return state, claim
+            except KafkaException as e:
+                failure = self._named(e)
+            self._init(deadline)
+            if self._state.owner == claim:
+                return state, claim
+        raise failure or log_reader.timed_out(self.topic, deadline)
+
+    def append(
+        self,
+        record: Record,
+        deadline: Deadline,
+        offsets: Offsets | None = None,
+        check: Callable[[LogState], None] | None = None,
+    ) -> None:
+        """Write ``record``, which carries the caller's token, durably and as the owner.
+
+        With the mark of a completed batch its decision is written again in the form in which it is to be kept, in the
+        same transaction. ``offsets``, by topic and partition, are committed with the record to the consumer group
+        :func:`~exactly_once.protocol.names.offsets_group`, for lag tools; when that fails, the record is written alone.
+        ``check`` may raise to refuse: it gets the very state behind which the record is written.
+
+        Raises
+        ------
+        Fenced
+            When a later claim exists. If an earlier try was left without an answer, the record may be in the log all
+            the same; then the newer owner has seen it.
+        DecisionTooLarge, BrokerUnreachable, CommitLogBlocked
+        """
+        failure: ExactlyOnceError | None = None
+        if offsets and not self._offsets.may_be_sent(offsets, deadline):
+            offsets = None
+        self._look_at_settings(deadline)
+        for _ in deadline.tries(first_pause_s=0.2):
+            state = self.own(record.token, deadline)
+            if self._holds(record):
+                return
+            if check is not None:
+                check(state)
+            kept = state.to_keep(record) if isinstance(record, Completed) else None
+            try:
+                self._write([kept, record] if kept else [record], deadline, offsets)
+                return
+            except OffsetsRefused as e:
+                offsets = offsets if e.again else None
+            except KafkaException as e:  # fenced by a late init, or an answer that got lost: look, then try again
+                if cause_of(e) is Cause.TOO_LARGE and isinstance(record, Decision):
+                    raise self._too_large(record) from e
+                failure = self._named(e)
+        self._check_there()
+        raise failure or log_reader.timed_out(self.topic, deadline)
+
+    def _look_at_settings(self, deadline: Deadline) -> None:
+        """Make sure now and then that nobody has changed the topic's settings under a driver that is at work."""
+        if self._producer is None or time.monotonic() - self._looked_s < SETTINGS_EVERY_S:
+            return
+        with suppress(BrokerUnreachable, UnknownTopic), Admin(self._connection, max(1.0, deadline.left)) as admin:
+            log_topic.check_settings(admin, self.topic)
+            self._looked_s = time.monotonic()
+
+    def _check_there(self) -> None:
+        """Say it when the topic of a driver at work is gone: to a producer it looks like a broker that is silent."""
+        try:
+            with suppress(BrokerUnreachable, NotAuthorized), Admin(self._connection, _THERE_S) as admin:
+                admin.topic_partitions([self.topic])
+        except UnknownTopic as e:
+            raise CommitLogDamaged(
+                f"the commit log {self.topic} was deleted while this driver was at work",
+                "Find out who deleted it. The next start compares the checkpoint with what is left, and names the way "
+                "out (EO-REWOUND)",
+            ) from e
+
+    def tally(
+        self,
+        token: int,
+        deadline: Deadline,
+        completed: int = 0,
+        aborted: int = 0,
+        drained: int = 0,
+        rewritten: int = 0,
+    ) -> None:
+        """Add to the sink's tally. Never raises: a missing count must not fail a successful commit."""
+        if not (completed or aborted or drained or rewritten):
+            return
+        try:
+            before = self.own(token, deadline).tally
+            self.append(before.plus(token, completed, aborted, drained, rewritten), deadline)
+        except ExactlyOnceError as e:
+            log.warning("sink %s: the counts in the commit log were not updated: %s", self.sink_id, e)
+
+    def own(self, token: int, deadline: Deadline) -> LogState:
+        """Return the state of the log once it is certain that no claim follows ``token`` and no write is under way.
+
+        Raises
+        ------
+        Fenced
+            When a later claim exists.
+        CommitLogDamaged
+            When the log has lost the claim.
+        """
+        owner = self._state.owner
+        if self._producer is None or owner is None or owner.token != token:
+            known, self._known = self._known, None
+            owner = self._init(deadline, known).owner  # what is remembered may be an earlier claim of this driver
+        if owner is None or owner.token < token:
+            self._discard()
+            raise CommitLogDamaged(
+                f"claim {token} of sink {self.sink_id!r} is gone from the commit log {self.topic}, which has lost its "
+                "newest records: a broker without them became leader, or the topic was restored or made again",
+                "Start the stream again: the start compares what is left with the checkpoint and the consumer group "
+                f"{offsets_group(self.sink_id)}",
+            )
+        if owner.token != token:
+            self._discard()
+            raise Fenced(
+                f"claim {token} of sink {self.sink_id!r} is superseded by {owner.title}",
+                "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take "
+                f"the sink back. If nobody knows that owner, exactly-once log {self.sink_id} says who wrote its claim",
+            )
+        return self._state
+
+    @property
+    def high_watermark(self) -> int:
+        """The log's high watermark after this owner's last write and its end marker; 0 while the log is not open."""
+        return self._state.end + 1 if self._producer is not None else 0
+
+    def close(self) -> None:
+        """Drop the writer; what it wrote is committed already."""
+        self._discard()
+        self._offsets.close()
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def _init(self, deadline: Deadline, known: tuple[LogState, int] | None = None) -> LogState:
+        """Fence every other writer and read the log to its end, at which nothing of ours is open then."""
+        self._discard()
+        tries = iter([known])
+
+        def once() -> LogState:
+            return self._init_once(deadline, next(tries, None))
+
+        # a leader or a coordinator that moves, or a broker that has not heard of a topic that was just made
+        self._state = _patiently(deadline, once, BrokerUnreachable, UnknownTopic)
+        return self._state
+
+    def _init_once(self, deadline: Deadline, known: tuple[LogState, int] | None) -> LogState:
+        with Admin(self._connection, max(0.1, deadline.left)) as admin:
+            self._limit = log_topic.ensure(admin, self.topic, deadline)
+            self._looked_s = time.monotonic()
+            producer = Producer(
+                {
+                    **self._connection.librdkafka(),
+                    **FAST_CONNECT,
+                    "client.id": f"exactly-once-log-{self.sink_id}",
+                    "transactional.id": commit_log_id(self.sink_id),
+                    "transaction.timeout.ms": LOG_TRANSACTION_TIMEOUT_MS,
+                    "message.max.bytes": LARGEST_RECORD_BYTES,
+                    "linger.ms": 0,
+                    "compression.type": "lz4",
+                    "logger": librdkafka_log,
+                }
+            )
+            try:
+                producer.init_transactions(deadline.left)
+            except KafkaException as e:
+                raise self._named(e) from e
+            end = admin.renew(max(0.1, deadline.left)).high_watermark(self.topic, PARTITION)
+        state, start = known if known is not None and known[1] <= end else (LogState(), None)
+        found = log_reader.read(self._connection, self.sink_id, deadline, start, until=end)
+        self._producer = producer
+        return fold(found.entries, state)
+
+    def _write(self, records: Sequence[Record], deadline: Deadline, offsets: Offsets | None = None) -> None:
+        producer, failed = self._producer, []
+        assert producer is not None
+        sent_ms = now_ms()
+
+        def delivered(record: Record) -> Callable[[KafkaError | None, Message], None]:
+            return lambda error, message: failed.append(error) if error else self._note(record, message, sent_ms)
+
+        try:
+            producer.begin_transaction()
+            for record in records:
+                producer.produce(
+                    self.topic,
+                    key=key_of(record),
+                    value=encode(record),
+                    headers=headers_of(record),
+                    partition=PARTITION,
+                    on_delivery=delivered(record),
+                )
+            if offsets:
+                self._offsets.send(producer, offsets, _word(records), deadline)
+            producer.commit_transaction(deadline.left)
+            if failed:
+                raise KafkaException(failed[0])
+        except BaseException:
+            self._discard()  # its state is not known; the next use initialises again and reads what became of the write
+            raise
+
+    def _note(self, record: Record, message: Message, sent_ms: int) -> None:
+        kind, timestamp_ms = message.timestamp()
+        self._dated = kind == TIMESTAMP_LOG_APPEND_TIME
+        # not the clock at this moment: a process that stood still since the append would take the brokers' for slow
+        self.clock_ahead_ms = timestamp_ms - sent_ms
+        self._state = fold([Entry(record, message.offset() or 0, timestamp_ms)], self._state)
+
+    def _check_dates(self) -> None:
+        if not self._dated:  # seen here where the principal may not read the topic's settings
+            self._discard()
+            raise CommitLogDamaged(
+                f"the commit log {self.topic} has message.timestamp.type=CreateTime: the driver's own clock would "
+                "decide whether a transaction is still alive",
+                f"Set message.timestamp.type=LogAppendTime on {self.topic}",
+            )
+
+    def _holds(self, record: Record) -> bool:
+        if isinstance(record, Completed):
+            return (record.query_id, record.batch_id) in self._state.marks
+        return record in (*self._state.decisions, self._state.tally, self._state.aborted)
+
+    def _discard(self) -> None:
+        self._producer = None
+        self._state = LogState()
+
+    # -- errors ---------------------------------------------------------------------------------------------------
+
+    def _too_large(self, decision: Decision) -> DecisionTooLarge:
+        limit = f"{self._limit.setting} on {self.topic}" if self._limit else f"max.message.bytes of {self.topic}"
+        return DecisionTooLarge(
+            f"the decision of batch {decision.batch_id} of sink {self.sink_id!r} ({len(decision.handles)} parts, "
+            f"{len(encode(decision))} bytes before compression) exceeds what the commit log accepts: {limit}, and "
+            f"{LARGEST_RECORD_BYTES} bytes before compression",
+            "Write the batch in fewer parts (coalesce, or fewer shuffle partitions), or raise max.message.bytes and "
+            f"segment.bytes of {self.topic}; then start again",
+        )
+
+    def _named(self, e: KafkaException) -> ExactlyOnceError:
+        return of_commit_log(e, self.topic, self._connection.bootstrap_servers, namespace(self.sink_id))
+
+
+def _word(records: Sequence[Record]) -> str:
+    """Return the batch whose decision is among ``records``, for :meth:`InputOffsets.send`."""
+    return next((f"{r.query_id}/{r.batch_id}" for r in records if isinstance(r, Decision)), "")
+
+
+def _patiently(deadline: Deadline, act: Callable[[], T], *passing: type[ExactlyOnceError]) -> T:
+    """Return what ``act`` returns; repeat it after the errors in ``passing`` until the deadline is over."""
+    failure: ExactlyOnceError | None = None
+    for _ in deadline.tries(first_pause_s=0.1):
+        try:
+            return act()
+        except passing as e:
+            failure = e
+    assert failure is not None
+    raise failure
+
+
+def read_log(connection: Connection, sink_id: str, timeout_s: float = 10.0, whole: bool = False) -> LogState:
+    """Return the state of the sink's commit log, for observers; an empty state for a sink that was never used.
+
+    See :meth:`CommitLog.read` for what it proves, and ``whole``.
+
+    Raises
+    ------
+    BrokerUnreachable, CommitLogDamaged, CommitLogBlocked, NotAuthorized
+    """
+    return CommitLog(connection, sink_id).read(Deadline(timeout_s), whole)

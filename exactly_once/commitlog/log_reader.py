@@ -1,0 +1,233 @@
+"""Reading a commit log: all of its partition, up to where a reader may, or up to its very end.
+
+A read_committed reader stops at the last stable offset, so another application's open transaction hides every claim and
+decision behind it. Behind an init of the log's own producer nothing of ours is open: whoever goes on to write reads up
+to the high watermark, or not at all.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import (
+    BrokerUnreachable,
+    CommitLogBlocked,
+    CommitLogDamaged,
+)
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection, librdkafka_log
+from exactly_once.kafka.errors import of_commit_log
+from exactly_once.protocol.encoding import decode
+from exactly_once.protocol.names import commit_log_topic, sink_of_log
+from exactly_once.protocol.records import Entry, is_own_key, key_of
+from exactly_once.protocol.untrusted import check_own
+from exactly_once.txn.coordinators import ids_of
+from exactly_once.txn.leaders import OLDER_THAN_S, open_on
+
+#: For asking who blocks the log, when the budget for waiting is spent.
+_WHO_S = 5.0
+
+#: Of a record's key in an error. Those of batch writes have up to 415 characters.
+_KEY_SHOWN = 500
+
+#: Of a key that is not the sink's, and of its value.
+_STRAY_SHOWN = 100
+
+#: So many keys that are not the sink's may wait for their tombstones: some 20 MB. A program that takes the log for its
+#: own topic writes thousands within a second, and tombstones must be a way back from them.
+_MANY_STRAYS = 100_000
+
+#: A commit log is this partition of its topic; a topic with more has nothing in the others.
+PARTITION = 0
+
+
+class Reading(NamedTuple):
+    """The records that were read, and the offset that the reader has reached."""
+
+    entries: list[Entry]
+    position: int
+
+
+def read(
+    connection: Connection, sink_id: str, deadline: Deadline, start: int | None = None, until: int | None = None
+) -> Reading:
+    """Return the committed records of the sink's log, in order: of each key the last one.
+
+    Parameters
+    ----------
+    start : int, optional
+        Where to begin. Default: at the beginning.
+    until : int, optional
+        Wait until everything before this offset can be read. Default: read what can be read now.
+
+    Raises
+    ------
+    UnknownTopic, NotAuthorized, BrokerUnreachable, CommitLogDamaged
+    CommitLogBlocked
+        When the deadline is over before ``until`` can be read.
+    """
+    topic = commit_log_topic(sink_id)
+    consumer = Consumer(
+        {
+            **connection.librdkafka(),
+            "group.id": f"exactly-once-{topic}",  # required by the client; nothing joins or commits it
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 20,  # the end of the log is asked for, not waited for
+            "fetch.message.max.bytes": 16 * 1024 * 1024,
+            "logger": librdkafka_log,
+        }
+    )
+    latest = _Latest()
+    position = -1
+    try:
+        partition = TopicPartition(topic, PARTITION)
+        low, _ = consumer.get_watermark_offsets(partition, timeout=max(0.1, deadline.left))
+        consumer.assign([TopicPartition(topic, PARTITION, low if start is None else start)])
+        while not deadline.over:
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                latest.take(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                position = message.offset() or 0
+                if until is None or position >= until:
+                    break
+            elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # the client looks for the coordinator of its group, which nothing here needs
+            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+                raise KafkaException(error)
+    except KafkaException as e:
+        raise of_commit_log(e, topic, connection.bootstrap_servers) from e
+    finally:
+        consumer.close()
+    entries = latest.entries(sink_id)
+    if position < 0:
+        raise timed_out(topic, deadline)
+    if until is not None and position < until:
+        with Admin(connection, _WHO_S) as admin:
+            raise blocked(admin, topic, position)
+    return Reading(entries, position)
+
+
+class _Latest:
+    """The last record of each key, as in compaction: a tombstone settles the stray record before it.
+
+    A log that is not compacted, or that somebody floods, takes no more memory than its keys do.
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes | str | None, Message] = {}
+        self._strays: dict[bytes, str] = {}  # a digest of the key -> where it is
+
+    def take(self, message: Message) -> None:
+        key, text = message.key(), _text(message.key())
+        if is_own_key(text):
+            self._by_key.pop(key, None)
+            if message.value() is not None:
+                self._by_key[key] = message
+            return
+        digest = blake2b(key.encode() if isinstance(key, str) else key or b"", digest_size=16).digest()
+        self._strays.pop(digest, None)
+        if (value := message.value()) is not None:
+            where = f"at offset {message.offset()} under the key {text[:_STRAY_SHOWN]!r}"
+            self._strays[digest] = f"{value[:_STRAY_SHOWN]!r} {where}"
+            if len(self._strays) > _MANY_STRAYS:
+                raise self._stray(message.topic() or "")
+
+    def entries(self, sink_id: str) -> list[Entry]:
+        """Return the entries in the order of the log."""
+        if self._strays:
+            raise self._stray(commit_log_topic(sink_id))
+        return [_entry(message, sink_id) for message in self._by_key.values()]
+
+    def _stray(self, topic: str) -> CommitLogDamaged:
+        first = next(iter(self._strays.values()))
+        many = (
+            f"{len(self._strays):,} keys" if len(self._strays) <= _MANY_STRAYS else f"more than {_MANY_STRAYS:,} keys"
+        )
+        then = ", and wait until the brokers have compacted the topic" if len(self._strays) > _MANY_STRAYS else ""
+        return CommitLogDamaged(
+            f"the commit log {topic} holds records under {many} that no sink uses, the first {first}",
+            "Stop the program that wrote them: only the sink may write here. Then drop them: "
+            f"exactly-once log {sink_of_log(topic)} --drop-foreign{then}",
+        )
+
+
+def _entry(message: Message, sink_id: str) -> Entry:
+    """Return the record with its place.
+
+    It must be what the sink writes under this key, and name the sink's own parts alone.
+    """
+    _, timestamp_ms = message.timestamp()
+    try:
+        record = decode(message.value() or b"", dict(message.headers() or ()))
+    except CommitLogDamaged as e:
+        if "newer version" not in e.what:
+            raise _damaged(message, sink_id, e.what) from None
+        raise CommitLogDamaged(
+            f"{e.what}: the record at offset {message.offset()} of {message.topic()}",
+            f"{e.way_out}. If no newer version was ever in use, somebody else wrote the record: exactly-once log "
+            f"{sink_id} says who, and how to undo it",
+        ) from None
+    try:
+        check_own(record, sink_id)
+    except ValueError as e:
+        what = f"the commit log holds a record that no driver of this sink wrote ({e})"
+        raise _damaged(message, sink_id, what) from None
+    if _text(message.key()) != key_of(record):
+        what = f"the commit log holds a record that belongs under the key {key_of(record)!r}"
+        raise _damaged(message, sink_id, what)
+    return Entry(record, message.offset() or 0, timestamp_ms)
+
+
+def _text(key: bytes | str | None) -> str:
+    return key.decode(errors="replace") if isinstance(key, bytes) else key or ""
+
+
+def _damaged(message: Message, sink_id: str, what: str) -> CommitLogDamaged:
+    key = _text(message.key())[:_KEY_SHOWN]
+    return CommitLogDamaged(
+        f"{what}, at offset {message.offset()} of {message.topic()} under the key {key!r}",
+        "Stop the program that wrote this record: only the sink may write here. Then put the record before it in force "
+        f"again: exactly-once log {sink_id} --undo {message.offset()}",
+    )
+
+
+def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:
+    """Return the error of a log that cannot be read beyond ``position``, with the names of those who have to end."""
+    found = sorted(open_on(admin, [(topic, PARTITION)]), key=lambda h: h.start_offset)
+    ids = ids_of(admin, {h.producer_id for h in found}) if found else {}
+    who = ", ".join(
+        f"{f'of {ids[h.producer_id]!r} ' if h.producer_id in ids else ''}(producer {h.producer_id}, epoch "
+        f"{h.producer_epoch}, first offset {h.start_offset})"
+        for h in found
+    )
+    what = f"the open transaction {who}" if found else f"a transaction that began at or before offset {position}"
+    begin = found[0].start_offset if found else position
+    return CommitLogBlocked(
+        f"the commit log {topic} cannot be read beyond offset {position}: {what} hides the records after it",
+        "Only the sink may write to this topic: stop the other writer, which ends its transaction, at its timeout at "
+        f"the latest. If the transaction has been open for more than {OLDER_THAN_S / 60:g} minutes and no coordinator "
+        f"knows it, end it with exactly-once transactions abort --hanging {topic}-{PARTITION}@{begin} (in Dagster: the "
+        "job exactly_once_end_hanging). Do not use kafka-transactions.sh abort on a transaction that a "
+        "coordinator knows: it "
+        "ends the transaction on one partition alone. Then start again",
+    )
+
+
+def timed_out(topic: str, deadline: Deadline) -> BrokerUnreachable:
+    """Return the error of a log whose brokers do not answer."""
+    return BrokerUnreachable(
+        f"the commit log {topic} did not answer within {deadline.seconds:g} s",
+        f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition that "
+        "does not answer. Start again, unchanged, once it does",
+    )

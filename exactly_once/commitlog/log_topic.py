@@ -1,0 +1,143 @@
+"""The topic of a commit log: created with the settings that the protocol needs, and checked for them."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from exactly_once.commitlog.log_reader import PARTITION
+from exactly_once.deadline import Deadline
+from exactly_once.errors import BrokerRefused, CommitLogDamaged, InvalidOption, NotAuthorized, UnknownTopic
+from exactly_once.kafka.admin import Admin
+from exactly_once.protocol.names import sink_of_log
+
+log = logging.getLogger(__name__)
+
+#: Of a decision as the brokers get it, compressed (measured: 62 to 65, whatever the length of names).
+BYTES_OF_A_PART = 65
+
+#: Room for 130,000 parts.
+_LARGEST_BATCH = 8 * 1024 * 1024
+
+#: What the brokers allow by default: room for 15,000 parts. Less is worth a word at the start.
+SMALL_BATCH = 1_000_000
+
+TOPIC_CONFIG = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",  # the broker's clock is the one that transactions expire by
+    # compaction never touches the active segment, so this bounds what a claim has to read; a record must fit into one
+    "segment.bytes": str(_LARGEST_BATCH),
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.message.bytes": str(_LARGEST_BATCH),
+}
+
+_LIMITS = ("max.message.bytes", "segment.bytes")
+
+#: Settings without which the protocol does not hold, and what comes of it.
+NEEDED = {
+    "cleanup.policy": "the brokers would delete decisions by age",
+    "message.timestamp.type": "the driver's own clock would decide whether a transaction is still alive",
+}
+
+
+class Limit(NamedTuple):
+    """The size of one record, after compression, that the topic takes, and the setting that makes it."""
+
+    size: int
+    setting: str
+
+
+def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
+    """Create the topic when it is not there, and see that it keeps decisions, dated by the brokers, in one partition.
+
+    Returns
+    -------
+    Limit or None
+        None when the principal may not read the topic's settings.
+
+    Raises
+    ------
+    CommitLogDamaged, NotAuthorized, BrokerUnreachable
+    """
+    try:
+        partitions = admin.topic_partitions([topic])[topic]
+    except UnknownTopic:
+        replication = min(3, admin.broker_count())
+        durable = {"min.insync.replicas": str(max(1, replication - 1))}
+        _create(admin, topic, replication, {**TOPIC_CONFIG, **durable})
+        for _ in deadline.tries():
+            try:
+                partitions = admin.topic_partitions([topic])[topic]
+                break
+            except UnknownTopic:
+                continue
+        else:
+            raise
+    admin.check_rights(topic, ("READ", "WRITE"))
+    config = check_settings(admin, topic)
+    if partitions > 1:
+        _check_other_partitions(admin, topic, partitions)
+    limits = [Limit(int(config[name]), f"{name}={config[name]}") for name in _LIMITS if name in config]
+    return min(limits, default=None)
+
+
+def check_settings(admin: Admin, topic: str) -> dict[str, str]:
+    """Return the topic's settings, as far as this principal may read them, if the protocol holds with them.
+
+    Raises
+    ------
+    CommitLogDamaged
+    """
+    config = admin.topic_config(topic)
+    for name, otherwise in NEEDED.items():
+        if config.get(name, TOPIC_CONFIG[name]) != TOPIC_CONFIG[name]:
+            raise CommitLogDamaged(
+                f"the commit log {topic} has {name}={config[name]}: {otherwise}",
+                f"Set {name}={TOPIC_CONFIG[name]} on {topic}",
+            )
+    return config
+
+
+def _create(admin: Admin, topic: str, replication: int, config: dict[str, str]) -> None:
+    try:
+        admin.create_topic(topic, 1, replication, config)
+    except NotAuthorized as e:
+        raise NotAuthorized(
+            f"the commit log {topic} does not exist, and this principal may not create it",
+            f"Grant CREATE on the topic {topic}, or create it with one partition and the settings that "
+            "docs/reference.md lists under 'Rights'",
+        ) from e
+    except BrokerRefused as e:
+        like = [t for t in admin.topics() if t != topic and t.replace(".", "_") == topic.replace(".", "_")]
+        if not like:
+            raise
+        raise InvalidOption(
+            f"sink.id {sink_of_log(topic)!r} is too much like that of sink {sink_of_log(like[0])!r}: Kafka tells '.' "
+            f"from '_' neither in the names of metrics nor, for that reason, in those of topics ({like[0]} exists)",
+            "Give the output a sink.id that differs from it in another character",
+        ) from e
+
+
+def warn_if_small(topic: str, limit: Limit | None) -> None:
+    """Say it when a batch with many parts would not fit."""
+    if limit is not None and limit.size < SMALL_BATCH:
+        log.warning(
+            "EO-WARN-LOG the commit log %s has %s: the sink would refuse a batch with more than about %d parts, with "
+            "EO-LOG-SIZE",
+            topic,
+            limit.setting,
+            limit.size // BYTES_OF_A_PART,
+        )
+
+
+def _check_other_partitions(admin: Admin, topic: str, partitions: int) -> None:
+    """Accept a topic with more partitions if the others are empty."""
+    strange = [p for p, w in admin.watermarks(topic).items() if p != PARTITION and w.high]
+    if strange:
+        raise CommitLogDamaged(
+            f"the commit log {topic} has {partitions} partitions, and records in partition {strange[0]}, which the "
+            "sink neither reads nor writes",
+            f"Find out what wrote these records; if partition {PARTITION} is empty, delete the topic and start again: "
+            "the sink creates the topic; otherwise start with a new sink.id, and with the value of sink.adopt that "
+            "EO-REWOUND then names",
+        )

@@ -1,0 +1,116 @@
+"""Refuse a start when Kafka is unfit for it: its version, its settings, rights, topics, timeouts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from exactly_once.errors import ExactlyOnceError, InvalidTransactionTimeout, TopicRecreated
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, may_elect_uncleanly
+from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
+from exactly_once.protocol.names import namespace
+from exactly_once.protocol.records import Decision
+from exactly_once.txn.coordinators import end_txn_version
+
+log = logging.getLogger(__name__)
+
+
+def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
+    """Check what the cluster must offer: the topic, recent enough brokers, room for the timeout.
+
+    Returns
+    -------
+    (int, int, int)
+        The EndTxn version; transaction.timeout.ms: the user's, or the default within the brokers' maximum; and this
+        maximum.
+
+    Raises
+    ------
+    InvalidOption, UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
+    """
+    version = end_txn_version(admin)
+    if options.topic is not None:
+        admin.topic_partitions([options.topic])
+        admin.check_rights(options.topic, ("WRITE",))
+    longest = int(admin.broker_config().get("transaction.max.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS))
+    wanted = options.timeout_ms
+    if wanted is not None and wanted > longest:
+        raise InvalidTransactionTimeout(
+            f"kafka.transaction.timeout.ms={wanted} is above the brokers' transaction.max.timeout.ms={longest}",
+            f"Lower kafka.transaction.timeout.ms to {longest}, or raise transaction.max.timeout.ms on the brokers",
+        )
+    timeout_ms = wanted if wanted is not None else min(DEFAULT_TRANSACTION_TIMEOUT_MS, longest)
+    return version, timeout_ms, longest
+
+
+def check_topics(
+    admin: Admin, last: Decision | None, topics: list[str], adopts: Callable[[str], bool]
+) -> dict[str, str]:
+    """Make sure that no topic was recreated since the last decision.
+
+    Parameters
+    ----------
+    adopts
+        Whether the user adopts the new topic with this id.
+
+    Returns
+    -------
+    dict of str to str
+        The brokers' ids of the topics.
+
+    Raises
+    ------
+    TopicRecreated
+        Unless the user adopts the new topic.
+    """
+    ids = admin.topic_ids(topics)
+    known = last.topic_ids if last else {}
+    for topic, topic_id in ids.items():
+        if known.get(topic, topic_id) != topic_id and not adopts(topic_id):
+            raise TopicRecreated(
+                f"topic {topic!r} was deleted and recreated: the records that earlier batches wrote to it are gone",
+                "If this was intended and the stream should continue into the new topic, set the option "
+                f"sink.adopt={topic_id} for one start; to write everything again, start with a new checkpoint and a "
+                "new sink.id",
+            )
+    return ids
+
+
+def warn_of_elections(sink_id: str, admin: Admin, topics: Iterable[str]) -> None:
+    """Say in one line which of ``topics`` may lose what is committed, as far as this principal may read settings.
+    Never raises: a start does not fail for a warning.
+    """
+    found: list[str] = []
+    with suppress(ExactlyOnceError):
+        found = [t for t in sorted(topics) if may_elect_uncleanly(admin.topic_config(t))]
+    if found:
+        log.warning(
+            "sink %s: EO-WARN-UNCLEAN %s=true on %s: a broker without the newest records may become leader, and then "
+            "no sink keeps exactly-once; set it to false, and min.insync.replicas to 2 or more",
+            sink_id,
+            UNCLEAN_ELECTION,
+            ", ".join(found),
+        )
+
+
+def check_producer(options: SinkOptions, timeout_ms: int) -> None:
+    """Make sure that the producer takes the user's settings beside those that the guarantee fixes.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    # the producers are for tasks, and with them comes Arrow: a process that commits does without both
+    from exactly_once.participants.kafka.part import within
+    from exactly_once.participants.kafka.part_transaction import fixed_settings
+    from exactly_once.participants.kafka.sender import ACKNOWLEDGED, UNACKNOWLEDGED, check_settings
+
+    settings, fixed = options.producer, ACKNOWLEDGED
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        settings = within(options, timeout_ms)
+        fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
+    elif options.guarantee is Guarantee.NONE:
+        fixed = UNACKNOWLEDGED
+    check_settings(options.connection, settings, fixed)

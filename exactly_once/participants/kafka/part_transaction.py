@@ -1,0 +1,161 @@
+"""One transaction of one part, on the executor: begin, produce, prepare.
+
+The producer is librdkafka's. It is never closed after a successful prepare: close() aborts (confluent-kafka >= 2.16).
+Dropping the last reference leaves the transaction open, for the driver to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from exactly_once.digest import RowDigest
+from exactly_once.failpoints import reach
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.errors import of_sender
+from exactly_once.kafka.login_probe import reason_of
+from exactly_once.participants.kafka.digest_scope import CHOOSE, MIXED, NOW, PLAIN, Headers, form_of, place_of
+from exactly_once.participants.kafka.late import LateCheck
+from exactly_once.participants.kafka.open_transaction import OPEN_BUDGET_S, OpenTransaction
+from exactly_once.participants.kafka.sender import Sender
+from exactly_once.protocol.records import Extent, PreparedTransaction
+
+
+def fixed_settings(transactional_id: str, timeout_ms: int) -> dict[str, Any]:
+    """Return the producer settings that exactly-once fixes.
+
+    Each delivery is reported: the handle says what was written.
+    """
+    return {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": timeout_ms,
+        "acks": "all",
+        "delivery.report.only.error": False,
+    }
+
+
+class PartTransaction(Sender):
+    """An open transaction under a transactional id that no other living attempt uses.
+
+    Parameters
+    ----------
+    producer_config : mapping
+        librdkafka settings of the user, without the connection and without what exactly-once fixes.
+    timeout_ms : int
+        transaction.timeout.ms; the broker aborts what is not ended by then.
+    admin : Admin
+        For the broker's own word on the transaction.
+    late : LateCheck, optional
+        Whether the task is too late, asked before the transaction begins and when it is prepared.
+
+    Raises
+    ------
+    PrepareFailed
+        When the transaction cannot be opened.
+    Fenced, PrepareFailed
+        When the task is too late.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        producer_config: Mapping[str, str],
+        transactional_id: str,
+        timeout_ms: int,
+        admin: Admin,
+        late: LateCheck | None = None,
+    ):
+        self._admin = admin
+        self._digest, self._forms = RowDigest(), set[str]()
+        self._first_offsets: dict[tuple[str, int], int] = {}
+        self._acknowledged: dict[tuple[str, int], int] = {}
+        super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
+        self.open = OpenTransaction(transactional_id, admin, late)
+        assert self._producer is not None
+        try:
+            self._producer.init_transactions(OPEN_BUDGET_S)
+            seen = self.open.describe()
+            self._producer.begin_transaction()
+            self.open.begun(seen.producer_id, seen.producer_epoch)
+        except KafkaException as e:
+            raise of_sender(reason_of(e, connection), self.name) from e
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int = CHOOSE,
+        headers: Headers = None,
+        timestamp_ms: int = NOW,
+    ) -> None:
+        """Send a record as :meth:`Sender.send` does; the digest counts all that the row chose."""
+        super().send(topic, key, value, partition, headers, timestamp_ms)
+        self._digest.add(topic.encode(), key, value, place_of(partition, headers, timestamp_ms))
+        self._forms.add(form_of(partition, timestamp_ms))
+
+    def send_many(self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> None:
+        """Send records as :meth:`Sender.send_many` does; the digest counts keys and values."""
+        super().send_many(topic, keys, values, size)
+        self._digest.add_pairs(keys, values)
+        self._forms.add(PLAIN)
+
+    def flush(self, timeout_s: float) -> None:
+        """Flush as :meth:`Sender.flush` does, also when another producer has initialised the id again meanwhile."""
+        try:
+            super().flush(timeout_s)
+        except (KafkaException, SystemError) as e:
+            # the client raises a fatal error between two delivery reports, and the second fails in its C code over it
+            fatal = e if isinstance(e, KafkaException) else e.__cause__
+            if not isinstance(fatal, KafkaException):
+                raise
+            raise of_sender(fatal, self.name) from e
+
+    def prepare(self, part: int, timeout_s: float) -> PreparedTransaction:
+        """Flush, verify every delivery, and return the handle. The transaction stays open on the broker.
+
+        Raises
+        ------
+        PrepareFailed
+            When a record was not acknowledged, or the broker does not confirm that this very transaction is open.
+        Fenced, PrepareFailed
+            When the task is too late.
+        """
+        self.flush(timeout_s)
+        written = {p: Extent(max(-1, first), self._acknowledged[p]) for p, first in self._first_offsets.items()}
+        form = MIXED if len(self._forms) > 1 else next(iter(self._forms), "")
+        handle = self.open.prepared(part, self.records, self.bytes, self._digest.text, form, written)
+        self._producer = None
+        return handle
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        """Note a delivery; the reports of one partition come in order.
+
+        A batch that was sent again may have no offset: -1001.
+        """
+        if error is not None:
+            super()._on_delivery(error, message)
+            return
+        where = message.topic() or "", message.partition() or 0
+        if where not in self._first_offsets:
+            self._first_offsets[where] = message.offset() or 0
+            reach("some-sent")
+        self._acknowledged[where] = self._acknowledged.get(where, 0) + 1
+
+    def _raise_failure(self) -> None:
+        # the client drops what it holds when a transaction may not go on, and does not say why: perhaps a missing right
+        if self._failed and self._failed[0][0].code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            self._admin.renew(10.0).check_rights(self._failed[0][1].rpartition("-")[0], ("WRITE",))
+        super()._raise_failure()
+
+    def abort(self) -> None:
+        """Give up: abort at once, so that readers are not blocked until a sweep. Never raises."""
+        producer, self._producer = self._producer, None
+        try:
+            if producer is not None:
+                producer.abort_transaction(5.0)
+        except KafkaException:  # the sweep finds what is left
+            pass

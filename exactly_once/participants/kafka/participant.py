@@ -1,0 +1,166 @@
+"""Kafka as a participant: one transaction for each part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.options import SinkOptions
+from exactly_once.participant import Participant, PartName, Proposal, Scope
+from exactly_once.participants.kafka.transactions import (
+    ALIVE_BUDGET_S,
+    commit_transactions,
+    confirm,
+    fence_idle,
+    open_of,
+    sweep,
+)
+from exactly_once.protocol.names import SLOTS, PartId, older_slots, slot_of
+from exactly_once.protocol.records import KAFKA, Decision, PreparedTransaction
+from exactly_once.protocol.ticket import Ticket
+from exactly_once.txn.coordinators import End, end_all, end_txn_version
+
+if TYPE_CHECKING:
+    from exactly_once.participants.kafka.part import KafkaPart
+    from exactly_once.participants.kafka.rows import Columns
+
+log = logging.getLogger(__name__)
+
+#: For proving every outcome of one batch, or for a sweep. The rest of the transactions' time stays for the next start.
+BUDGET_S = 60.0
+
+#: For aborting what a failed execution left open: Spark waits for it, and the next start does it again.
+ABORT_BUDGET_S = 10.0
+
+#: For the first answer of a broker at a start: long enough for one that restarts, short enough for a mistyped name.
+CONTACT_BUDGET_S = 15.0
+
+
+class KafkaParticipant(Participant[PreparedTransaction]):
+    """Kafka's transactions of one sink. It keeps one connection until it is closed.
+
+    Parameters
+    ----------
+    options, columns, ticket
+        For tasks, which begin parts; a recovery has none of them.
+    deadline : Deadline or None
+        Of everything together; None: each call has a budget of its own.
+    """
+
+    name = KAFKA
+
+    def __init__(
+        self,
+        connection: Connection,
+        sink_id: str,
+        options: SinkOptions | None = None,
+        columns: Columns | None = None,
+        ticket: Ticket | None = None,
+        deadline: Deadline | None = None,
+    ):
+        self._connection = connection
+        self._sink_id = sink_id
+        self._options = options
+        self._columns = columns
+        self._ticket = ticket
+        self.deadline = deadline
+        self._admin: Admin | None = None
+        self._warned = False
+
+    @classmethod
+    def of(cls, options: SinkOptions, columns: Columns | None = None, ticket: Ticket | None = None) -> Self:
+        """Kafka under the options of a sink."""
+        return cls(options.connection, options.sink_id, options, columns, ticket)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_admin": None}  # connections stay where they were opened
+
+    def admin(self, budget_s: float = BUDGET_S) -> Admin:
+        """Return the connection, with this much time, or what is left until the deadline."""
+        budget_s = self._within(budget_s)
+        if self._admin is None:
+            contact_s = CONTACT_BUDGET_S if self.deadline else ALIVE_BUDGET_S
+            self._admin = Admin(self._connection, min(budget_s, contact_s))
+        return self._admin.renew(budget_s)
+
+    def _within(self, budget_s: float) -> float:
+        return budget_s if self.deadline is None else min(budget_s, max(1.0, self.deadline.left))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    def begin(self, part: PartName) -> KafkaPart:
+        """Begin with the first row: a transaction without records cannot be committed."""
+        # for tasks alone: no process of a driver needs Arrow
+        from exactly_once.participants.kafka.part import KafkaPart
+
+        assert self._options is not None and self._columns is not None
+        return KafkaPart(self._options, self._columns, self._ticket, part)
+
+    def gone(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
+        """Return the handles whose transactions are no longer open, according to their coordinators."""
+        found = {d.transactional_id for d in open_of(handles, self.admin())}
+        return [h for h in handles if h.transactional_id not in found]
+
+    def confirm(self, proposal: Proposal) -> Decision:
+        """See :func:`exactly_once.participants.kafka.transactions.confirm`."""
+        decision, unasked = confirm(proposal, self.admin(), self._adopts)
+        if unasked and not self._warned:
+            self._warned = True
+            log.warning(
+                "sink %s: EO-WARN-PLACES leaders of the output's partitions do not say what is open (%s): the sink "
+                "does not notice records that are gone there before a decision, and perhaps cannot prove the loss of "
+                "a decided transaction (EO-EXPIRED)",
+                self._sink_id,
+                unasked,
+            )
+        return decision
+
+    def _adopts(self, topic_id: str) -> bool:
+        return self._options is not None and topic_id in self._options.adopt
+
+    def commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
+        """EndTxn for each, and evidence from the output where its answer tells nothing."""
+        return self._commit(handles, recovering=False)
+
+    def recover_and_commit(self, handles: Sequence[PreparedTransaction]) -> Iterable[PreparedTransaction]:
+        """Commit as :meth:`commit` does; those that are still open come first."""
+        return self._commit(handles, recovering=True)
+
+    def _commit(self, handles: Sequence[PreparedTransaction], recovering: bool) -> list[PreparedTransaction]:
+        return commit_transactions(self._sink_id, handles, self.admin(), self._within(BUDGET_S), recovering)
+
+    def abort(self, handles: Sequence[PreparedTransaction]) -> None:
+        """Abort exactly these, as far as they are open."""
+        admin = self.admin(ABORT_BUDGET_S)
+        if found := open_of(handles, admin):
+            end_all(admin, [d.end for d in found], False, end_txn_version(admin))
+
+    def recover_and_abort(self, scope: Scope) -> list[str]:
+        """Abort what is open under the slots of the claims in ``scope``, which many claims share: so a decided
+        transaction is spared by its producer id and epoch, and a superseded driver touches its slot only while no later
+        claim can have come round to it.
+        """
+        slots = set(older_slots(scope.before, SLOTS)) if scope.before else set()
+        own = slot_of(scope.own) if scope.own is not None and scope.owner - scope.own < SLOTS // 2 else None
+
+        def mine(part: PartId) -> bool:
+            return part.slot in slots or part.slot == own
+
+        admin = self.admin(ABORT_BUDGET_S if scope.own is not None else BUDGET_S)
+        if scope.running:
+            try:
+                fence_idle(scope.sink_id, admin, lambda p: p.slot == own, scope.spare)
+            except ExactlyOnceError as e:  # what is open now can be ended all the same
+                log.warning("sink %s: could not keep late tasks from beginning: %s", scope.sink_id, e)
+        # not the whole id: a task that began anew under it has ended the decided transaction, and left its own
+        spare = frozenset(End.of(h) for h in scope.decided if isinstance(h, PreparedTransaction))
+        return [d.transactional_id for d in sweep(scope.sink_id, admin, mine, spare)]

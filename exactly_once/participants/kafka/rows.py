@@ -1,0 +1,145 @@
+"""Rows as Kafka records, read from Arrow batches: what a Python task sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exactly_once.errors import InvalidRecord
+from exactly_once.kafka.errors import shown
+from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
+from exactly_once.protocol.topics import ANY_TOPIC, TopicRule
+from exactly_once.registry.schema_registry import Framing
+
+if TYPE_CHECKING:
+    from exactly_once.participants.kafka.sender import Sender
+
+UNFRAMED = Framing()
+
+_PLACED = frozenset({"partition", "headers", "timestamp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns that make a record, the topic from the options, and the framing: the bytes before keys and values.
+    The framing is None until the schema registry has answered, so nothing is ever sent without its id.
+
+    :func:`exactly_once.spark.columns.columns_of` makes them from a checked schema.
+    """
+
+    topic: str | None
+    names: frozenset[str]
+    framing: Framing | None = UNFRAMED
+    rule: TopicRule = ANY_TOPIC
+
+    def framed(self, framing: Framing) -> Columns:
+        """Return the same columns, with ``framing`` before keys and values."""
+        return replace(self, framing=framing)
+
+    def send(self, batch: pa.RecordBatch, sender: Sender) -> None:
+        """Send every row of ``batch``, in their order.
+
+        Raises
+        ------
+        InvalidRecord, PrepareFailed
+        """
+        assert self.framing is not None, "the schema registry was not asked"
+        values = _prefixed(_binary(batch, "value"), self.framing.value)
+        keys = _prefixed(_binary(batch, "key"), self.framing.key) if "key" in self.names else None
+        key_cells = keys.to_pylist() if keys is not None else [None] * len(values)
+        if self.topic is not None and not self.names & _PLACED:
+            sender.send_many(self.topic, key_cells, values.to_pylist(), _size(values) + _size(keys))
+            return
+        placed = self._topics(batch), self._partitions(batch), self._headers(batch), self._timestamps(batch)
+        rows = zip(key_cells, values.to_pylist(), *placed, strict=True)
+        for key, value, topic, partition, headers, timestamp_ms in rows:
+            sender.send(topic, key, value, partition, headers, timestamp_ms)
+
+    def _topics(self, batch: pa.RecordBatch) -> Iterator[str]:
+        """Return the topic of each row, all of them checked before the first row of the Arrow batch is sent."""
+        if self.topic is not None:
+            return repeat(self.topic, batch.num_rows)
+        column = _binary(batch, "topic")
+        if column.null_count:
+            raise InvalidRecord(
+                "a row has no topic (its column 'topic' is null)", "Fill the column 'topic', or set the option topic"
+            )
+        names = column.dictionary_encode()
+        topics = [raw.decode(errors="backslashreplace") for raw in names.dictionary.to_pylist()]
+        for number, topic in enumerate(topics):
+            if why := self.rule.refusal(topic):
+                raise _misdirected(topic, why, batch, pc.index(names.indices, number).as_py())
+        return map(topics.__getitem__, names.indices.to_pylist())
+
+    def _partitions(self, batch: pa.RecordBatch) -> Iterator[int]:
+        if "partition" not in self.names:
+            return repeat(CHOOSE, batch.num_rows)
+        if (pc.min(batch.column("partition")).as_py() or 0) < 0:
+            raise InvalidRecord("a row has a negative partition", "Leave partition null where Kafka should choose it")
+        return iter(pc.fill_null(batch.column("partition"), CHOOSE).to_pylist())
+
+    def _headers(self, batch: pa.RecordBatch) -> Iterator[Headers]:
+        """Return the headers of each row, None instead of no header.
+
+        Whole columns become Python objects, not struct by struct.
+        """
+        if "headers" not in self.names:
+            return repeat(None, batch.num_rows)
+        column = batch.column("headers")
+        keys, values = column.flatten().flatten()  # a null header is a null key
+        if keys.null_count:
+            raise InvalidRecord("a row has a header without a key", "Give every header a key; its value may be null")
+        counts = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
+        return _parted(list(zip(keys.to_pylist(), values.to_pylist(), strict=True)), counts)
+
+    def _timestamps(self, batch: pa.RecordBatch) -> Iterator[int]:
+        if "timestamp" not in self.names:
+            return repeat(NOW, batch.num_rows)
+        ms = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+        if pc.any(pc.less_equal(ms, 0)).as_py():
+            raise InvalidRecord(
+                "a row has a timestamp before 1970, which Kafka cannot hold", "Correct the timestamp, or leave it null"
+            )
+        return iter(pc.fill_null(ms, NOW).to_pylist())
+
+
+def _parted(headers: list[tuple[str, bytes | None]], counts: list[int]) -> Iterator[Headers]:
+    start = 0
+    for count in counts:
+        yield headers[start : start + count] or None
+        start += count
+
+
+def _misdirected(topic: str, why: str, batch: pa.RecordBatch, row: int) -> InvalidRecord:
+    key: Any = batch.column("key")[row].as_py() if "key" in batch.schema.names else None
+    return InvalidRecord(
+        f"a row (key {shown(key)}) names the topic {shown(topic)}, which {why}",
+        "Correct the expression that fills the column 'topic'",
+    )
+
+
+def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:
+    column = batch.column(name)
+    if pa.types.is_string(column.type):
+        return column.cast(pa.binary())  # no copy; spares a decoding to str and an encoding back
+    if pa.types.is_large_string(column.type):
+        return column.cast(pa.large_binary())
+    return column
+
+
+def _prefixed(column: pa.Array, prefix: bytes) -> pa.Array:
+    """Put ``prefix`` before each value of the column; null stays null."""
+    if not prefix:
+        return column
+    start, between = pa.scalar(prefix, column.type), pa.scalar(b"", column.type)
+    return pc.binary_join_element_wise(start, column, between, null_handling="emit_null")
+
+
+def _size(column: pa.Array | None) -> int:
+    """Return the bytes of all values of the column."""
+    return pc.sum(pc.binary_length(column)).as_py() or 0 if column is not None else 0

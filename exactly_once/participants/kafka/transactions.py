@@ -1,0 +1,309 @@
+"""Kafka's share in the steps of the protocol: are the batch's transactions alive, commit them, sweep the others."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from exactly_once import failpoints
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.errors import ExactlyOnceError, Expired, Expiring, NotAuthorized, Unfinished
+from exactly_once.kafka.admin import Admin
+from exactly_once.participant import Proposal
+from exactly_once.participants.kafka.checks import check_topics
+from exactly_once.protocol.checksum import not_whole
+from exactly_once.protocol.loss import doubtful
+from exactly_once.protocol.names import PartId, namespace
+from exactly_once.protocol.outcomes import Outcome
+from exactly_once.protocol.records import Decision, PreparedTransaction
+from exactly_once.protocol.too_long import SPARE, limit_ms, too_long_error
+from exactly_once.txn.coordinators import (
+    Description,
+    End,
+    check_seen,
+    describe,
+    end_all,
+    end_txn_version,
+    initialise,
+    list_transactions,
+)
+from exactly_once.txn.evidence import Fate, fates
+from exactly_once.txn.leaders import mismatches
+
+log = logging.getLogger(__name__)
+
+#: Transactions that keep coming back belong to tasks that still run; the next sweep finds them again.
+SWEEP_BUDGET_S = 10.0
+
+#: States in which a transaction holds back read_committed readers until it is ended.
+OPEN = ("Ongoing",)
+
+#: For putting the transactions of a recovery in order: most of the budget is for ending them.
+_ORDER_BUDGET_S = 5.0
+
+#: For an id that is initialised in order to fence its producer: no transaction ever begins with it.
+_FENCE_TIMEOUT_MS = 10_000
+
+#: The state of an id that a producer has initialised without having begun a transaction.
+IDLE = ("Empty",)
+
+#: For asking the coordinators. Two elections of a coordinator fit.
+ALIVE_BUDGET_S = 30.0
+
+#: For asking the partition leaders, whose silence forbids nothing; the transactions' time runs meanwhile.
+LEADERS_BUDGET_S = 5.0
+
+#: At this part of the timeout a warning says that batches are getting too long for it.
+WARN = 0.5
+
+#: A decision keeps the ids of this many topics, those written last: more than one batch names, and with the longest
+#: names a third of a megabyte. A topic that was made again after so many others were written is not recognised.
+KEPT_TOPIC_IDS = 1_000
+
+
+def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> tuple[Decision, str]:
+    """Make sure that the decision can be made, and add what the brokers know: when the batch began, its topics and
+    their ids.
+
+    Parameters
+    ----------
+    adopts
+        Whether the user adopts the recreated topic with this id.
+
+    Returns
+    -------
+    (Decision, str)
+        The decision, and why some leaders could not say what is open; "" when all could.
+
+    Raises
+    ------
+    Expiring, BatchTooLong, TopicRecreated, BrokerUnreachable, NotAuthorized
+    """
+    handles = proposal.decision.transactions
+    described = describe(admin.renew(ALIVE_BUDGET_S), (h.transactional_id for h in handles))
+    _check_alive(proposal, described, admin)
+    topics = sorted({*proposal.decision.topics, *(t for h in handles for t in h.topics)})
+    ids = check_topics(admin, proposal.last, topics, adopts)
+    found, unasked = mismatches(admin.renew(LEADERS_BUDGET_S), handles, described)
+    if gone := next((h for h in handles if h.transactional_id in found), None):
+        raise not_whole(gone.transactional_id, gone.part, found[gone.transactional_id])
+    decision = replace(
+        proposal.decision,
+        began_ms=min((d.started_ms for d in described.values()), default=0),
+        topics=tuple(topics),
+        topic_ids=kept_topic_ids(proposal.last.topic_ids if proposal.last else {}, ids),
+    )
+    return decision, unasked
+
+
+def _check_alive(proposal: Proposal, described: Mapping[str, Description], admin: Admin) -> None:
+    """Ask the coordinators: every transaction is open, is the one that was prepared, and has time to spare."""
+    broker_now = time.time() * 1000 + proposal.clock_ahead_ms
+    oldest = 0.0
+    for h in proposal.decision.transactions:
+        d = described[h.transactional_id]
+        used = (broker_now - d.started_ms) / max(1, d.timeout_ms)
+        if not _is_open(h, d) or used > 1 - SPARE:
+            raise _expiring(proposal, h, d, broker_now, admin)
+        oldest = max(oldest, used)
+    if oldest > WARN:
+        log.warning(
+            "sink %s: EO-WARN-TIMEOUT the batch used %.0f%% of transaction.timeout.ms=%d before its decision; "
+            "above %.0f%% the sink does not decide a batch",
+            proposal.sink_id,
+            oldest * 100,
+            proposal.timeout_ms,
+            (1 - SPARE) * 100,
+        )
+
+
+def _is_open(h: PreparedTransaction, d: Description) -> bool:
+    return (d.state, d.producer_id, d.producer_epoch) == ("Ongoing", h.producer_id, h.epoch)
+
+
+def _expiring(
+    proposal: Proposal, h: PreparedTransaction, d: Description, broker_now: float, admin: Admin
+) -> ExactlyOnceError:
+    """Return the error of a prepared transaction that is too old to be decided, or gone."""
+    name = f"the transaction {h.transactional_id} of part {h.part}"
+    if _is_open(h, d):
+        took_ms = broker_now - d.started_ms
+        why = f"{name} has used {took_ms / 1000:.1f} s of its {d.timeout_ms / 1000:g} s"
+    else:
+        took_ms = now_ms() - proposal.planned_ms
+        found = d.state or "unknown"
+        why = f"{name} is gone (the broker reports {found} at epoch {d.producer_epoch}, not {h.epoch})"
+        if took_ms < limit_ms(proposal.timeout_ms):
+            return Expiring(
+                why,
+                "Start the stream (or the write) again. If the error repeats, another program or a person ends "
+                f"transactions of this id: exactly-once transactions explain {h.transactional_id} shows its state",
+            )
+        why = f"{why}, {took_ms / 1000:.1f} s after the batch was planned"
+    longest = admin.renew(LEADERS_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
+    return too_long_error(
+        proposal.sink_id,
+        proposal.checkpoint,
+        proposal.batch,
+        why,
+        took_ms,
+        proposal.timeout_ms,
+        proposal.too_long,
+        int(longest) if longest else None,
+    )
+
+
+def kept_topic_ids(known: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
+    """Return the topic ids for the next decision.
+
+    Those just ``written``, and those written last before, as many as :data:`KEPT_TOPIC_IDS` in all.
+    """
+    others = [item for item in known.items() if item[0] not in written]
+    room = max(0, KEPT_TOPIC_IDS - len(written))
+    return {**dict(others[len(others) - min(room, len(others)) :]), **written}
+
+
+def commit_transactions(
+    sink_id: str, handles: Sequence[PreparedTransaction], admin: Admin, budget_s: float, recovering: bool = False
+) -> list[PreparedTransaction]:
+    """Commit decided transactions: EndTxn for all at once, and evidence where the answer tells nothing.
+
+    Parameters
+    ----------
+    recovering : bool
+        An earlier driver decided them, and may have committed some.
+
+    Returns
+    -------
+    list of PreparedTransaction
+        Those that are proven to be aborted.
+
+    Raises
+    ------
+    NotAuthorized
+    Unfinished
+        When ``budget_s`` seconds were not enough.
+    Expired
+        When no one can tell how a transaction ended.
+    """
+    by_id = {h.transactional_id: h for h in handles}
+    first = open_ones(handles, admin) if recovering else frozenset()
+    admin.renew(budget_s)
+    outcomes = _end(sorted(handles, key=lambda h: h.transactional_id not in first), admin)
+    by: dict[Outcome, list[PreparedTransaction]] = {}
+    for transactional_id, outcome in outcomes.items():
+        by.setdefault(outcome, []).append(by_id[transactional_id])
+    if denied := by.get(Outcome.DENIED):
+        raise NotAuthorized(
+            f"this principal may not end {denied[0].transactional_id}",
+            f"Grant WRITE on the transactional ids that begin with {namespace(sink_id)!r}, and start again",
+        )
+    ended = fates(admin, by.get(Outcome.LOST, []) + by.get(Outcome.UNKNOWN, []))
+    waiting = by.get(Outcome.RETRY, []) + [by_id[i] for i, fate in ended.items() if fate is Fate.OPEN]
+    if waiting:
+        raise Unfinished(
+            f"{len(waiting)} of {len(by_id)} transactions were not proven committed within {budget_s:g} s, "
+            f"{waiting[0].transactional_id} among them (the brokers did not answer, or have yet to write the end "
+            "markers)",
+            f"Once the brokers answer, start the stream again, or run exactly-once recover {sink_id}. Do it before the "
+            "transactions time out: after that, only a start of the stream can write these rows (EO-LOST)",
+        )
+    if unknown := [by_id[i] for i, fate in ended.items() if fate is Fate.UNKNOWN]:
+        raise Expired(
+            doubtful(
+                unknown, "these transactions have ended, and neither their coordinator nor the output can tell how"
+            ),
+            "Find out whether the output holds the rows of these parts, and write the missing rows",
+        )
+    return [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
+
+
+def _end(handles: Sequence[PreparedTransaction], admin: Admin) -> dict[str, Outcome]:
+    """Send EndTxn (commit); return the answers by transactional id: each with the version of its first try."""
+    outcomes: dict[str, Outcome] = {}
+    if failpoints.armed("some-ended") and len(handles) > 1:  # only a test needs a moment at which some are ended
+        outcomes |= end_all(admin, [End.of(handles[0])], True, handles[0].end_txn_version or end_txn_version(admin))
+        failpoints.reach("some-ended")
+        handles = handles[1:]
+    ends: dict[int, list[End]] = {}
+    for h in handles:
+        ends.setdefault(h.end_txn_version, []).append(End.of(h))
+    for version, some in sorted(ends.items()):
+        outcomes |= end_all(admin, some, True, version or end_txn_version(admin))
+    return outcomes
+
+
+def open_ones(handles: Sequence[PreparedTransaction], admin: Admin) -> frozenset[str]:
+    """Return the ids of those that are still to be ended, which come first.
+
+    If the budget ends before the last one, the next start must not spend it on what this one has committed. Empty when
+    their coordinators do not answer at once.
+    """
+    try:
+        admin.renew(_ORDER_BUDGET_S)
+        return frozenset(d.transactional_id for d in open_of(handles, admin))
+    except ExactlyOnceError:
+        return frozenset()
+
+
+def sweep(
+    sink_id: str,
+    admin: Admin,
+    mine: Callable[[PartId], bool],
+    spare: frozenset[End] = frozenset(),
+) -> list[Description]:
+    """Abort every open transaction of the sink whose id satisfies ``mine``, save those in ``spare``; repeat until none
+    is left or the budget is spent.
+
+    Each abort names the very transaction that was seen, by producer id and epoch: it cannot hit a later one.
+
+    Returns
+    -------
+    list of Description
+        What was aborted.
+
+    Raises
+    ------
+    NotAuthorized
+        When the principal may not see the sink's transactions, or not abort them.
+    """
+    aborted: list[Description] = []
+    check_seen(admin, namespace(sink_id))
+    for _ in Deadline(SWEEP_BUDGET_S).tries():
+        found = [d for d in open_transactions(sink_id, admin, mine) if d.end not in spare]
+        if not found:
+            return aborted
+        outcomes = end_all(admin, [d.end for d in found], False, end_txn_version(admin))
+        aborted += [d for d in found if outcomes[d.transactional_id] is Outcome.DONE]
+        if any(o is Outcome.DENIED for o in outcomes.values()):
+            raise NotAuthorized(
+                f"this principal may not abort open transactions of sink {sink_id!r}",
+                f"Grant WRITE and DESCRIBE on the transactional ids that begin with {namespace(sink_id)!r}",
+            )
+    log.warning("sink %s: transactions are still open after %g s of aborting", sink_id, SWEEP_BUDGET_S)
+    return aborted
+
+
+def fence_idle(sink_id: str, admin: Admin, mine: Callable[[PartId], bool], spare: frozenset[str]) -> None:
+    """Keep tasks that have initialised an id which satisfies ``mine``, and have not begun, from beginning; save the
+    ids in ``spare``.
+    """
+    for listed in list_transactions(admin, namespace(sink_id), IDLE):
+        part = PartId.parse(listed.transactional_id)
+        if part is not None and mine(part) and listed.transactional_id not in spare:
+            initialise(admin, listed.transactional_id, _FENCE_TIMEOUT_MS)
+
+
+def open_of(handles: Sequence[PreparedTransaction], admin: Admin) -> list[Description]:
+    """Return those transactions of ``handles`` that are still open, as their coordinators describe them."""
+    mine = {h.transactional_id: h for h in handles}
+    return [d for i, d in describe(admin, mine).items() if _is_open(mine[i], d)]
+
+
+def open_transactions(sink_id: str, admin: Admin, mine: Callable[[PartId], bool]) -> list[Description]:
+    """Return the open transactions of the sink whose id satisfies ``mine``, as their coordinators describe them."""
+    listed = [x.transactional_id for x in list_transactions(admin, namespace(sink_id), OPEN)]
+    wanted = [i for i in listed if (p := PartId.parse(i)) is not None and p.sink_id == sink_id and mine(p)]
+    return [d for d in describe(admin, wanted).values() if d.state in OPEN]

@@ -1,0 +1,227 @@
+"""Reads a partition batch by batch, as its leader keeps it: producers, epochs, end markers, and what readers see of it.
+
+A read_committed reader filters by a list of aborted transactions that the leader sends; the end markers in the log say
+what really happened. This module tells both, so that a caller can compare them. Reads with kafka-python.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from kafka.errors import UnsupportedCodecError
+from kafka.record.default_records import DefaultRecordBatch
+
+from exactly_once.errors import BrokerRefused
+from exactly_once.kafka.admin import Admin, Partition
+from exactly_once.txn.fetch import READ_COMMITTED, READ_UNCOMMITTED, fetch
+
+#: At once: large enough that the round trip does not count, small enough that memory stays flat.
+MANY_BYTES = 8 * 1024 * 1024
+
+#: For one such answer.
+_FETCH_S = 30.0
+
+#: In a batch: where its size, its format and its attributes are, the codec's bits in these, and where records begin
+#: (KIP-98).
+_SIZE, _MAGIC, _ATTRIBUTES, _CODEC_BITS, _HEADER = 8, 16, 21, 0x07, 61
+_SNAPPY, _ZSTD = 2, 4
+
+#: Before the blocks of snappy-java's stream.
+_XERIAL, _XERIAL_HEADER = b"\x82SNAPPY\x00", 16
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of records of one producer, or an end marker.
+
+    Attributes
+    ----------
+    topic, partition
+    base_offset, last_offset : int
+    producer_id, epoch : int
+        -1 without an idempotent producer.
+    transactional : bool
+    marker : bool or None
+        None: records. True: the end marker of a commit, False: of an abort.
+    hidden : bool
+        A read_committed reader leaves these records out, or does not come to them yet.
+    stable : bool
+        The batch is before the last stable offset.
+    timestamp_ms : int
+        The largest in the batch; of a marker the time at which its partition's leader wrote it.
+    dated_by_broker : bool
+        The topic's leaders replace the timestamps of records (LogAppendTime).
+    count : int
+        The number of its records.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    epoch: int
+    transactional: bool
+    marker: bool | None
+    hidden: bool
+    stable: bool
+    timestamp_ms: int
+    dated_by_broker: bool
+    count: int
+    raw: bytes = field(repr=False)
+
+    @property
+    def where(self) -> Partition:
+        """Its topic and partition."""
+        return self.topic, self.partition
+
+    def records(self) -> Iterator[Any]:
+        """Decode the records: kafka-python's, with ``offset``, ``timestamp``, ``key``, ``value`` and ``headers``.
+
+        Raises
+        ------
+        BrokerRefused
+            When this process lacks the codec.
+        """
+        try:
+            yield from DefaultRecordBatch(_decompressed(self.raw))
+        except UnsupportedCodecError as e:
+            raise BrokerRefused(
+                f"{self.topic}-{self.partition} holds records in a codec that kafka-python cannot read here ({e})",
+                "Install the package of the codec, and run the command again",
+            ) from e
+
+
+def batches(
+    admin: Admin, where: Partition, start: int, stable: int, end: int, at_once: int = MANY_BYTES
+) -> Iterator[Batch]:
+    """Yield the batches of a partition in their order, from the one that holds ``start`` on.
+
+    Parameters
+    ----------
+    stable, end : int
+        The last stable offset and the high watermark that the caller knows; nothing at or behind ``end`` is yielded.
+    at_once : int
+        Bytes in memory: for a caller that reads many partitions at the same time.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized, UnknownTopic
+    """
+    hides = _Hidden()
+    for until, isolation in ((min(stable, end), READ_COMMITTED), (end, READ_UNCOMMITTED)):
+        while start < until:
+            answer = fetch(admin.renew(_FETCH_S), where, start, isolation, at_once)
+            hides.learn(answer.aborted_transactions)
+            before = start
+            for raw in _slices(bytes(answer.records or b"")):
+                head = DefaultRecordBatch(raw)
+                if head.base_offset >= until:
+                    start = until
+                    break
+                if head.next_offset <= start:
+                    continue
+                start = head.next_offset
+                yield _batch(where, head, raw, hides, isolation == READ_COMMITTED)
+            if start == before:  # compaction removed what was there, to the end
+                start = until
+
+
+class _Hidden:
+    """The transactions that a read_committed reader leaves out.
+
+    As Kafka's consumer does, by the leader's list of aborted ones.
+    """
+
+    def __init__(self) -> None:
+        self._listed: set[tuple[int, int]] = set()  # (first offset, producer id)
+        self._aborted: set[int] = set()
+
+    def learn(self, aborted: Any) -> None:
+        self._listed |= {(t.first_offset, t.producer_id) for t in aborted or ()}
+
+    def hides(self, head: Any, marker: bool | None) -> bool:
+        """Return whether the reader leaves the batch out; call it once for each batch, in their order."""
+        if self._listed:
+            begun = {entry for entry in self._listed if entry[0] <= head.last_offset}
+            self._listed -= begun
+            self._aborted |= {producer_id for _, producer_id in begun}
+        if marker is not None:
+            if not marker:
+                self._aborted.discard(head.producer_id)
+            return False
+        return head.is_transactional and head.producer_id in self._aborted
+
+
+def _slices(answer: bytes) -> Iterator[bytes]:
+    """Yield the whole batches of an answer, which may end within one.
+
+    Batches of before Kafka 0.11 know no producer.
+    """
+    at = 0
+    while at + _HEADER <= len(answer):
+        (size,) = struct.unpack_from(">i", answer, at + _SIZE)
+        end = at + _SIZE + 4 + size
+        if end > len(answer):
+            return
+        if answer[at + _MAGIC] == 2:
+            yield answer[at:end]
+        at = end
+
+
+def _batch(where: Partition, head: Any, raw: bytes, hides: _Hidden, stable: bool) -> Batch:
+    marker = bool(next(iter(DefaultRecordBatch(raw))).commit) if head.is_control_batch else None
+    return Batch(
+        *where,
+        head.base_offset,
+        head.last_offset,
+        head.producer_id,
+        head.producer_epoch,
+        head.is_transactional,
+        marker,
+        hides.hides(head, marker) or (not stable and marker is None),
+        stable,
+        head.max_timestamp,
+        bool(head.timestamp_type),
+        head.records_count,
+        raw,
+    )
+
+
+def _decompressed(raw: bytes) -> bytes:
+    """Return the batch, with records that kafka-python can read where Arrow has a codec that it lacks here."""
+    (attributes,) = struct.unpack_from(">h", raw, _ATTRIBUTES)
+    codec = attributes & _CODEC_BITS
+    if codec not in (_SNAPPY, _ZSTD):
+        return raw
+    head, packed = bytearray(raw[:_HEADER]), raw[_HEADER:]
+    struct.pack_into(">h", head, _ATTRIBUTES, attributes & ~_CODEC_BITS)
+    if codec == _SNAPPY:
+        return bytes(head) + _unsnap(packed)
+    return bytes(head) + bytes(pa.input_stream(pa.py_buffer(packed), compression="zstd").read())
+
+
+def _unsnap(packed: bytes) -> bytes:
+    if not packed.startswith(_XERIAL):
+        return _one_block(packed)
+    blocks, at = [], _XERIAL_HEADER
+    while at < len(packed):
+        size = int.from_bytes(packed[at : at + 4], "big")
+        blocks.append(_one_block(packed[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return b"".join(blocks)
+
+
+def _one_block(block: bytes) -> bytes:
+    size, shift = 0, 0
+    for byte in block:  # a varint says how long it becomes
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    unpacked: bytes = pa.Codec("snappy").decompress(block, size, asbytes=True)
+    return unpacked

@@ -1,0 +1,136 @@
+"""Reading the output for a range of decisions: from where, to where, and from further back if that was too late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from exactly_once.kafka.admin import Admin, Partition, Watermarks
+from exactly_once.protocol.records import Decision
+from exactly_once.txn.scan import batches
+from exactly_once.verify.by_log.ledger import FormsOf, Ledger
+from exactly_once.verify.report import OnProgress, Progress
+
+#: How far before the first guess the reading begins when a part was not found whole; the next step is eight times as
+#: long.
+_FIRST_STEP = 20_000
+_STEPS_GROW = 8
+
+#: Stands for "no offset of this topic is certainly whole": it is compacted, or it was made again.
+EVERY_OFFSET = 1 << 62
+
+#: Progress is told after so many records.
+_TELL_EVERY = 50_000
+
+#: The decision before the first one is older than its markers, by the clocks of two brokers.
+_EARLIER_MS = 60_000
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The partitions of the outputs, and which of their offsets may be missing for a good reason."""
+
+    marks: Mapping[Partition, Watermarks]
+    removed: Mapping[Partition, int]
+
+
+def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()) -> Extent:
+    """Ask for the ends of every partition of the topics that ``decisions`` name, and of those in ``also``; topics that
+    are gone have none.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized
+    """
+    topics = sorted({topic for d in decisions for topic in d.topics} | {*also})
+    ids = admin.topic_ids(topics)
+    marks: dict[Partition, Watermarks] = {}
+    removed: dict[Partition, int] = {}
+    for topic in topics:
+        admin.check_rights(topic, ("READ",))  # a topic that may not be seen must not look like one that is gone
+        if topic not in admin.sizes([topic]):
+            removed[topic, 0] = EVERY_OFFSET
+            continue
+        here = {(topic, p): w for p, w in admin.watermarks(topic).items()}
+        marks |= here
+        known = {d.topic_ids[topic] for d in decisions if topic in d.topic_ids}
+        again = topic in ids and bool(known - {ids[topic]})
+        compacted = "compact" in admin.topic_config(topic).get("cleanup.policy", "")
+        for where, w in here.items():
+            if again or compacted:
+                removed[where] = EVERY_OFFSET
+            elif w.low > 0:
+                removed[where] = w.low
+    return Extent(marks, removed)
+
+
+def read_output(
+    admin: Admin,
+    found: Extent,
+    decisions: Sequence[Decision],
+    since_ms: int,
+    forms_of: FormsOf,
+    budget_s: float,
+    on_progress: OnProgress,
+) -> Ledger:
+    """Read every transaction of ``decisions``, whole if it is there.
+
+    Begins at the records that are as old as ``since_ms`` (by the brokers' clock) and at the places that the decisions
+    name; where a part is not found whole from there, further back, up to the beginning.
+    """
+    starts = _starts(admin.renew(budget_s), found, decisions, since_ms)
+    step = _FIRST_STEP
+    while True:
+        ledger = _read(admin, found, starts, forms_of, on_progress)
+        late = _incomplete(ledger, decisions)
+        earlier = {
+            where: max(found.marks[where].low, start - step)
+            for where, start in starts.items()
+            if where[0] in late and start > found.marks[where].low
+        }
+        if not earlier:
+            return ledger
+        starts |= earlier
+        step *= _STEPS_GROW
+
+
+def _starts(admin: Admin, found: Extent, decisions: Iterable[Decision], since_ms: int) -> dict[Partition, int]:
+    starts = {where: w.high for where, w in found.marks.items()}
+    for topic in {topic for topic, _ in found.marks}:
+        since = admin.offsets_since(topic, max(0, since_ms - _EARLIER_MS))
+        for partition, offset in since.items():
+            if offset is not None and (topic, partition) in starts:
+                starts[topic, partition] = min(starts[topic, partition], offset)
+    for d in decisions:
+        for h in d.transactions:
+            if h.place is not None and h.place[:2] in starts:
+                where = h.place[:2]
+                starts[where] = min(starts[where], h.place.offset)
+    return {where: max(start, found.marks[where].low) for where, start in starts.items()}
+
+
+def _read(
+    admin: Admin, found: Extent, starts: Mapping[Partition, int], forms_of: FormsOf, on_progress: OnProgress
+) -> Ledger:
+    ledger = Ledger()
+    whole, before, told = sum(found.marks[w].high - start for w, start in starts.items()), 0, 0
+    for where, start in sorted(starts.items()):
+        marks = found.marks[where]
+        for batch in batches(admin, where, start, marks.last_stable, marks.high):
+            ledger.add(batch, forms_of)
+            if ledger.read - told >= _TELL_EVERY:
+                told = ledger.read
+                on_progress(Progress("output", before + batch.last_offset - start, whole))
+        before += marks.high - start
+    on_progress(Progress("output", whole, whole))
+    return ledger
+
+
+def _incomplete(ledger: Ledger, decisions: Iterable[Decision]) -> set[str]:
+    """Return the topics of batches with a part that was not found whole."""
+    return {
+        topic
+        for d in decisions
+        if any(sum(s.records for s in ledger.of((h.producer_id, h.epoch))) < h.records for h in d.transactions)
+        for topic in d.topics
+    }

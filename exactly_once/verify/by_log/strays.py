@@ -1,0 +1,213 @@
+"""Committed transactions of the sink that no decision names: each is an anomaly, and its evidence says which. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from exactly_once.inspection.findings import batch_name
+from exactly_once.kafka.admin import Partition
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import PartId, slot_of
+from exactly_once.protocol.records import Aborted, Decision, PreparedTransaction
+from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.verify.by_log.judge import Verdict
+from exactly_once.verify.by_log.ledger import Ledger, Span, Writer, digest_of
+
+#: After its completed mark, the end markers of a batch are written by then.
+_MARKERS_MS = 60_000
+
+#: Why a transaction that no decision names is not called a stray.
+OLDER = "committed transactions that no decision names, which may be of batches older than the log"
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A committed transaction that no decision names."""
+
+    writer: Writer
+    transactional_id: str
+    spans: tuple[Span, ...]
+
+    @property
+    def records(self) -> int:
+        """The number of its records that readers get."""
+        return sum(s.visible for s in self.spans)
+
+    @property
+    def part(self) -> PartId | None:
+        """The part that its transactional id names; None when it is not a part's."""
+        return PartId.parse(self.transactional_id)
+
+    def finding(self, anomaly: Anomaly, why: str, batch: str = "") -> Finding:
+        """Make a finding of it."""
+        who = f"{self.transactional_id or 'an id that no coordinator knows'} (producer {self.writer[0]}, epoch "
+        places = tuple(s.place for s in self.spans)[:MOST_PLACES]
+        name = f"{who}{self.writer[1]})"
+        what = f"{self.records} records of the transaction of {name} are visible, and no decision names it: {why}"
+        return Finding(anomaly, what, batch, name, places, self.records)
+
+
+@dataclass(slots=True)
+class _Range:
+    """The range of a decided batch in a partition: the offsets of its first record and of its last end marker."""
+
+    decision: Decision
+    first: int
+    end: int
+
+
+_Ranges = Mapping[Partition, Sequence[_Range]]
+
+
+def judge_strays(
+    ledger: Ledger,
+    decisions: Sequence[Decision],
+    log: LogState,
+    ids: Mapping[int, str],
+    verdict: Verdict,
+    also: Sequence[Decision] = (),
+) -> None:
+    """Add a finding for each stray, and count the transactions that may be of batches before ``decisions``.
+
+    Parameters
+    ----------
+    decisions : sequence of Decision
+        Those that the output was read for, oldest first, at least one.
+    log : LogState
+        Read after the output: whatever is visible there was decided before.
+    ids : mapping
+        Producer id -> transactional id, of all ids of the sink.
+    also : sequence of Decision
+        Further decisions that name transactions in the range.
+    """
+    named = {(h.producer_id, h.epoch) for d in (*decisions, *also, *log.decisions) for h in d.transactions}
+    ranges, whole = _ranges(decisions, ledger), from_the_first(decisions, log)
+    first = decisions[0]
+    first_ms = log.decided_ms.get((first.query_id, first.batch_id), first.decided_ms)
+    for writer, spans in ledger.spans.items():
+        if writer in named or writer[0] not in ids:
+            continue
+        visible = tuple(s for s in spans if s.committed and s.visible)
+        mine = tuple(s for s in visible if whole or s.marked_ms > first_ms + _MARKERS_MS or _in_range(s, ranges))
+        if mine and not _excused(mine, log):
+            verdict.findings.append(_classify(Stray(writer, ids[writer[0]], mine), ranges, decisions, log))
+        elif not mine and any(s.where not in ranges or s.marked_ms >= first_ms for s in visible):
+            verdict.unproven[OLDER] += 1
+
+
+def from_the_first(decisions: Sequence[Decision], log: LogState) -> bool:
+    """Return whether ``decisions`` are all that the sink ever made, its first batch among them: then each committed
+    transaction of the sink is in one of them. Only a query from which the sink was taken (``sink.takeover``) can have
+    made more.
+    """
+    batches = [d for d in log.decisions if not d.write_id]
+    given = {(d.query_id, d.batch_id) for d in decisions}
+    one_query = len({d.query_id for d in batches}) == 1
+    return one_query and batches[0].batch_id == 0 and (batches[0].query_id, 0) in given
+
+
+def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log: LogState) -> Finding:
+    followed = (s for s in stray.spans if any(r.first > s.first for r in ranges.get(s.where, ())))
+    span = next(followed, stray.spans[0])  # a batch behind it in one partition tells more than none in another one
+    first, some = span.first, ranges.get(span.where, ())
+    before = next((r for r in reversed(some) if r.first < first), None)
+    after = next((r for r in some if r.first > first), None)
+    part, same = stray.part, _same_rows(stray, decisions)
+    if part is not None and before is not None and _superseded(part, before.decision, decisions):
+        newer = f"claim {before.decision.token}, which had superseded its driver, wrote before it"
+        return stray.finding(Anomaly.ZOMBIE_VISIBLE, newer)
+    if same is not None:
+        return stray.finding(
+            Anomaly.DUPLICATE, f"they are the rows of part {same[1].part} of {_title(same[0])}", _title(same[0])
+        )
+    if part is not None and (given_up := _given_up(part, after, decisions[-1], log)):
+        batch = f"batch {given_up.batch_id}"
+        return stray.finding(Anomaly.ABORTED_READ, f"the driver gave up this execution of {batch}", batch)
+    if (
+        part is not None
+        and before is not None
+        and first < before.end
+        and (other := _other_attempt(part, before.decision))
+    ):
+        batch = _title(before.decision)
+        return stray.finding(Anomaly.MIXED_ATTEMPT, f"the decided attempt of part {part.part} is {other}", batch)
+    if after is not None:
+        return stray.finding(Anomaly.PHANTOM, f"it stands before {_title(after.decision)}")
+    last = decisions[-1]
+    if before is None and span.marked_ms < log.decided_ms.get((last.query_id, last.batch_id), last.decided_ms):
+        return stray.finding(Anomaly.PHANTOM, f"it was committed before {_title(last)} was decided")
+    return stray.finding(Anomaly.OUTPUT_AHEAD, f"its batch is not decided; the last decision is of {_title(last)}")
+
+
+def _title(decision: Decision) -> str:
+    return batch_name(decision.query_id, decision.batch_id)
+
+
+def _ranges(decisions: Sequence[Decision], ledger: Ledger) -> dict[Partition, list[_Range]]:
+    """Return, by partition, the range of each batch, in the order of the partition."""
+    found: dict[Partition, list[_Range]] = {}
+    for d in decisions:
+        here: dict[Partition, _Range] = {}
+        for h in d.transactions:
+            for s in ledger.of((h.producer_id, h.epoch)):
+                r = here.setdefault(s.where, _Range(d, s.first, s.end))
+                r.first, r.end = min(r.first, s.first), max(r.end, s.end)
+        for where, r in here.items():
+            found.setdefault(where, []).append(r)
+    for some in found.values():
+        some.sort(key=lambda r: r.first)
+    return found
+
+
+def _in_range(span: Span, ranges: _Ranges) -> bool:
+    """Return whether it lies behind the first record of the first decided batch in its partition."""
+    some = ranges.get(span.where)
+    return some is not None and span.first > some[0].first
+
+
+def _same_rows(stray: Stray, decisions: Sequence[Decision]) -> tuple[Decision, PreparedTransaction] | None:
+    """Return the decided part whose number and digest it has."""
+    forms = set.intersection(*(set(s.digests) for s in stray.spans))
+    mine = {(form, digest_of(stray.spans, form)) for form in forms}
+    for d in decisions:
+        for h in d.transactions:
+            if h.records == sum(s.records for s in stray.spans) and any(digest == h.digest for _, digest in mine):
+                return d, h
+    return None
+
+
+def _superseded(part: PartId, before: Decision, decisions: Sequence[Decision]) -> bool:
+    """Return whether its slot is that of an older claim than the one that wrote right before it."""
+    current = {slot_of(d.token) for d in decisions if d.token >= before.token}
+    older = {slot_of(token) for token in (before.token - 1, *(d.token for d in decisions))}
+    return part.slot in older - current
+
+
+def _given_up(part: PartId, after: _Range | None, last: Decision, log: LogState) -> Aborted | None:
+    """Return the last execution that a driver gave up, if the stray is of it by its slot and its place."""
+    given_up = log.aborted
+    if given_up is None or part.slot != slot_of(given_up.token):
+        return None
+    before_it = given_up.batch_id == after.decision.batch_id if after is not None else given_up.batch_id > last.batch_id
+    return given_up if before_it else None
+
+
+def _other_attempt(part: PartId, decision: Decision) -> str:
+    """Return the decided transaction of the same part in another attempt; "" without one."""
+    for h in decision.transactions:
+        theirs = PartId.parse(h.transactional_id)
+        if theirs is not None and theirs.part == part.part and theirs != part:
+            return h.transactional_id
+    return ""
+
+
+def _excused(spans: Sequence[Span], log: LogState) -> bool:
+    """Return whether it may be a part of a batch whose handles the log has dropped."""
+    for d in log.decisions:
+        mark = log.marks.get((d.query_id, d.batch_id))
+        if d.totals and mark is not None:
+            from_ms = log.decided_ms.get((d.query_id, d.batch_id), d.decided_ms)
+            if all(from_ms <= s.marked_ms <= mark.completed_ms + _MARKERS_MS for s in spans):
+                return True
+    return False

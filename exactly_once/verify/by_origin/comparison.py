@@ -1,0 +1,371 @@
+"""The comparison of a stream's whole output with its whole input, by where each output record came from.
+
+Steps: what must be there (the decisions and the checkpoint), then where the outputs end now, then what may be there
+beyond that. So whatever was decided before the read began is judged, and a stream that goes on meanwhile is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from exactly_once.deadline import Deadline
+from exactly_once.errors import InvalidOption
+from exactly_once.kafka.admin import Admin, Partition, Watermarks
+from exactly_once.kafka.connection import Connection
+from exactly_once.verify.anomalies import Anomaly, Finding
+from exactly_once.verify.by_origin import counts as c
+from exactly_once.verify.by_origin.counts import Counts, Flags, Memory, Offsets
+from exactly_once.verify.by_origin.input import Existing
+from exactly_once.verify.by_origin.order import Order
+from exactly_once.verify.by_origin.origin import PerInput, SaysOrigin, inputs_of
+from exactly_once.verify.by_origin.output import Arrivals, Outputs, bytes_at_once
+from exactly_once.verify.by_origin.tally import Tally
+from exactly_once.verify.expected import Expected
+from exactly_once.verify.report import OnProgress, Progress
+
+#: What is expected to keep the order of the input.
+ORDERS = ("key", "partition", "none")
+
+#: Why a comparison says nothing of a record.
+NOT_EXACTLY = "input records that are in no output: how many outputs each has is not fixed"
+RETENTION = "input offsets that retention has deleted"
+OUTPUT_REMOVED = "input records that are in no output, where retention or compaction removed outputs"
+NO_ROOM = "output records of keys beyond those whose order is remembered"
+UNREADABLE = "output records whose origin cannot be read"
+
+
+@dataclass(frozen=True)
+class Question:
+    """The form in which the records of a sink name their origin, and what is expected of them.
+
+    Attributes
+    ----------
+    origin : SaysOrigin
+        Such as an :class:`~exactly_once.verify.by_origin.origin.Origin`.
+    outputs : PerInput
+    order : str
+        Of :data:`ORDERS`. ``key``: the records of a key keep the order of each input partition. ``partition``: all
+        records do. ``none``: the stream shuffles.
+    refuse_foreign : bool
+        Nobody else writes to these topics: a record without an origin is a phantom.
+    backfilled : bool
+        Records from before the stream's first offset are a backfill's; else they are phantoms.
+
+    Raises
+    ------
+    InvalidOption
+    """
+
+    origin: SaysOrigin
+    outputs: PerInput = field(default_factory=PerInput)
+    order: str = "key"
+    refuse_foreign: bool = False
+    backfilled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise InvalidOption(f"{self.order!r} is no order", f"Use {', '.join(ORDERS)}")
+
+
+@dataclass(frozen=True)
+class OriginResult:
+    """The result of the comparison.
+
+    Attributes
+    ----------
+    by_origin : mapping
+        ``input`` records expected; ``output`` records read, of which so many are ``foreign``, came from ``earlier``
+        input, or from input of batches that are ``under way``.
+    read : int
+        Output records that were read.
+    unproven : mapping
+        By reason, what it says nothing of.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    by_origin: Mapping[str, int] = field(default_factory=dict)
+    read: int = 0
+    unproven: Mapping[str, int] = field(default_factory=dict)
+
+
+def compare_origins(
+    connection: Connection,
+    topics: Sequence[str],
+    question: Question,
+    expected: Callable[[], Expected],
+    *,
+    settle_s: float = 15.0,
+    budget_s: float = 60.0,
+    on_progress: OnProgress = lambda progress: None,
+) -> OriginResult:
+    """Compare the outputs with the input.
+
+    Parameters
+    ----------
+    topics : sequence of str
+        The output topics; together they hold what came from an input record. Empty: those that the decisions name.
+    expected : callable
+        Returns the input that the stream has worked off; called twice.
+    settle_s : float
+        For how long readers of the outputs may be held back: the markers of a batch that is decided take a moment.
+    budget_s : float
+        For each look at the brokers; reading takes as long as it takes.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized, UnknownTopic, CheckpointUnusable
+    InvalidOption
+        When no record of the outputs names an input record, or nothing names the outputs.
+    """
+    before = expected()
+    topics = topics or before.topics
+    if not topics:
+        raise InvalidOption("no decision names an output topic", "Name the output topics with --topic")
+    with Admin(connection, budget_s) as admin, Admin(connection, budget_s) as input_admin:
+        for topic in topics:
+            admin.check_rights(topic, ("READ",))
+        marks = _settled(admin, topics, settle_s, budget_s)
+        after = expected()
+        task = _Comparison(admin, input_admin, marks, question, before, after.reach, budget_s, on_progress)
+        return task.result(_compacted(admin.renew(budget_s), topics))
+
+
+class _Comparison:
+    def __init__(
+        self,
+        admin: Admin,
+        input_admin: Admin,
+        marks: Mapping[Partition, Watermarks],
+        question: Question,
+        expected: Expected,
+        reach: Mapping[Partition, int],
+        budget_s: float,
+        on_progress: OnProgress,
+    ):
+        self._question, self._expected = question, expected
+        self._reach = {p: max(expected.end.get(p, 0), o) for p, o in {**expected.reach, **reach}.items()}
+        self._on_progress, self._done = on_progress, 0
+        self._of = sum(w.last_stable - w.low for w in marks.values())
+        self._of += sum(end - expected.first[p] for p, end in expected.end.items())
+        at_once = bytes_at_once(len(expected.end))
+        self._existing = Existing(input_admin, expected.end, budget_s, at_once, self._tell)
+        self._outputs = Outputs(
+            admin,
+            marks,
+            question.origin,
+            inputs_of(expected.end),
+            lambda source, offset: min(offset, self._reach.get(source, 0)) - expected.first.get(source, 0),
+            question.order == "key",
+            self._tell,
+        )
+        self._truncated = {where for where, w in marks.items() if w.low > 0}
+        self._memory, self._counts = Memory(), dict[Partition, Counts]()
+        self._numbered: bool | None = None
+        self._order, self._last = Order(), dict[tuple[Partition, Partition], int]()
+        self._tally = Tally(expected.batches)
+        self._unsure: dict[Partition, int] = {}  # by input partition: before this, output may have been removed
+        self._entered: dict[Partition, set[Partition]] = {}  # input partitions by output partition
+        self._sums = {"earlier": 0, "under way": 0}
+
+    def result(self, compacted: bool) -> OriginResult:
+        """Read everything, and judge."""
+        for some in self._outputs.committed():
+            self._judge(some)
+        foreign, q = self._outputs.foreign, self._question
+        self._check_any()
+        self._account_for(compacted)
+        if q.refuse_foreign and foreign.count:
+            self._tally.foreign(foreign.count, foreign.first)
+        unproven = self._tally.unproven
+        unproven[RETENTION] += sum(
+            min(end, self._existing.removed.get(p, 0)) - self._expected.first[p]
+            for p, end in self._expected.end.items()
+            if self._existing.removed.get(p, 0) > self._expected.first[p]
+        )
+        unproven[NO_ROOM] += self._order.unchecked
+        if foreign.unreadable:
+            unproven[f"{UNREADABLE}, first {foreign.places[0]}"] = foreign.unreadable
+        sums = {
+            "input": sum(counts.records for counts in self._counts.values()),
+            "output": self._outputs.read,
+            "foreign": foreign.count,
+            **self._sums,
+        }
+        return OriginResult(
+            tuple(self._tally.findings()), sums, self._outputs.read, {why: n for why, n in unproven.items() if n}
+        )
+
+    # -- while reading --------------------------------------------------------------------------------------------
+
+    def _judge(self, some: Arrivals) -> None:
+        ks = self._ks(some)
+        counts = self._of_source(some.source)
+        if counts is None:
+            self._tally.phantoms(some, np.ones(len(some.at), np.bool_), c.BEYOND)
+            return
+        verdicts = counts.add(some.offsets, ks)
+        self._sums["under way"] += int(((verdicts == c.FINE) & (some.offsets >= counts.end)).sum())
+        if self._question.backfilled:
+            self._sums["earlier"] += int((verdicts == c.BEFORE).sum())
+            verdicts[verdicts == c.BEFORE] = c.FINE
+        for kind in (c.OF_NO_RECORD, c.OF_ABORTED, c.BEFORE, c.BEYOND, c.TOO_MANY):
+            self._tally.phantoms(some, verdicts == kind, kind)
+        self._tally.duplicates(some, verdicts == c.DUPLICATE)
+        fine = (verdicts == c.FINE) & (some.offsets >= counts.first)
+        if some.where in self._truncated and fine.any():
+            self._enter(some, some.offsets[fine])
+        self._in_order(some, fine)
+
+    def _enter(self, some: Arrivals, offsets: Offsets) -> None:
+        """Note what the first records of an output say, whose older ones are gone: a stream writes batch after batch,
+        so those were of the batch of the first one, or of batches before it.
+        """
+        seen = self._entered.setdefault(some.where, set())
+        if not seen:
+            batch = self._tally.batch_of(some.source, int(offsets[0]))
+            if batch is not None:
+                seen |= set(self._expected.end)
+                ends = {source: stop for source, (_, stop) in batch.offsets.items()}
+                self._unsure = {p: max(self._unsure.get(p, 0), ends.get(p, 0)) for p in self._expected.end}
+        if some.source not in seen:  # no decision tells: what came in one go will be a batch or more
+            seen.add(some.source)
+            self._unsure[some.source] = max(self._unsure.get(some.source, 0), int(offsets.max()) + 1)
+
+    def _ks(self, some: Arrivals) -> Offsets | None:
+        """Return, for each record, which output of its input record it is; None when the records do not say."""
+        if self._numbered is None:
+            self._numbered = bool((some.ks >= 0).any())
+        if not self._numbered and (some.ks >= 0).any():
+            self._numbered_late(some, int(np.flatnonzero(some.ks >= 0)[0]))
+        if self._numbered and (some.ks < 0).any():
+            self._numbered_late(some, int(np.flatnonzero(some.ks < 0)[0]))
+        return some.ks if self._numbered else None
+
+    def _numbered_late(self, some: Arrivals, index: int) -> None:
+        place = f"{some.where[0]}-{some.where[1]}@{some.at[index]}"
+        has, had = ("#k", "no #k") if some.ks[index] >= 0 else ("no #k", "#k")
+        raise InvalidOption(
+            f"the origin of {place} has {has} behind it, that of records before it had {had}",
+            "Let all outputs of the stream say which output of their input record they are, or none",
+        )
+
+    def _in_order(self, some: Arrivals, fine: Flags) -> None:
+        kept = np.flatnonzero(fine)
+        if self._question.order == "key":
+            kept = kept[some.keys[kept] != 0]
+            for descent in self._order.add(some.keys[kept], some.offsets[kept]):
+                self._tally.out_of_order(some, int(kept[descent.record]), descent.after)
+        elif self._question.order == "partition" and len(kept):
+            key = some.where, some.source
+            offsets = some.offsets[kept]
+            before = np.r_[self._last.get(key, -1), offsets[:-1]]
+            self._last[key] = int(offsets[-1])
+            for index in np.flatnonzero(offsets < before):
+                self._tally.out_of_order(some, int(kept[index]), int(before[index]))
+
+    def _of_source(self, source: Partition) -> Counts | None:
+        """Return the counts of an input partition; None when the stream has not read any of it."""
+        if source not in self._counts:
+            if source not in self._reach:
+                return None
+            first = self._expected.first.get(source, 0)
+            self._counts[source] = Counts(
+                first,
+                max(first, self._expected.end.get(source, first)),
+                self._reach[source],
+                self._question.outputs,
+                bool(self._numbered),
+                lambda start, stop: self._existing.kinds(source, start, stop),
+                self._memory,
+            )
+        return self._counts[source]
+
+    def _tell(self, offsets: int) -> None:
+        self._done += offsets
+        self._on_progress(Progress("origins", min(self._done, self._of), self._of))
+
+    # -- afterwards -----------------------------------------------------------------------------------------------
+
+    def _check_any(self) -> None:
+        read, foreign = self._outputs.read, self._outputs.foreign
+        if not read or foreign.count < read:
+            return
+        why = foreign.places[0] if foreign.places else f"{foreign.first[0]}, for one, has none"
+        raise InvalidOption(
+            f"none of the {read:,} output records names its input record by {self._question.origin} ({why})",
+            "Name the header, key or field in which the stream writes topic-partition-offset of its input",
+        )
+
+    def _account_for(self, compacted: bool) -> None:
+        """Name what is not in the outputs: lost, held back, or removed since."""
+        unseen: dict[Partition, Counts] | None = None
+        for source in sorted(self._expected.end):
+            counts = self._of_source(source)
+            assert counts is not None
+            entered = all(source in self._entered.get(where, ()) for where in self._truncated)
+            unsure = self._unsure.get(source, 0) if entered and not compacted else counts.end
+            for offsets, _ in counts.missing():
+                if not self._question.outputs.exactly:
+                    self._tally.unproven[NOT_EXACTLY] += len(offsets)
+                    continue
+                removed = offsets < unsure
+                self._tally.unproven[OUTPUT_REMOVED] += int(removed.sum())
+                offsets = offsets[~removed]
+                if len(offsets):
+                    if unseen is None:
+                        unseen = self._held_back()
+                    self._missing(source, offsets, unseen.get(source))
+        self._tally.torn(lambda source, start, stop: self._of_source_now(source).present(start, stop))
+
+    def _missing(self, source: Partition, offsets: Offsets, unseen: Counts | None) -> None:
+        held = np.zeros(len(offsets), np.bool_) if unseen is None else unseen.seen(offsets)
+        self._tally.missing(Anomaly.UNSEEN, source, offsets[held])
+        self._tally.missing(Anomaly.LOST, source, offsets[~held])
+
+    def _of_source_now(self, source: Partition) -> Counts:
+        found = self._of_source(source)
+        assert found is not None
+        return found
+
+    def _held_back(self) -> dict[Partition, Counts]:
+        """Return the input records whose outputs are in the log, where readers do not get to."""
+        found: dict[Partition, Counts] = {}
+        for some in self._outputs.held_back():
+            known = self._counts.get(some.source)
+            if known is None:
+                continue
+            if some.source not in found:
+                found[some.source] = Counts(
+                    known.first, known.first, known.reach, PerInput(None, False), False, _nothing, self._memory
+                )
+            found[some.source].add(some.offsets)
+        return found
+
+
+def _nothing(start: int, stop: int) -> c.Bytes:
+    return np.full(stop - start, c.UNKNOWN, np.uint8)
+
+
+def _settled(admin: Admin, topics: Sequence[str], settle_s: float, budget_s: float) -> dict[Partition, Watermarks]:
+    """Wait until readers come to where the outputs end now, and return those ends."""
+    first = _marks(admin.renew(budget_s), topics)
+    now = first
+    for _ in Deadline(settle_s).tries():
+        if all(now[where].last_stable >= w.high for where, w in first.items()):
+            break
+        now = _marks(admin.renew(budget_s), topics)
+    return {
+        where: Watermarks(now[where].low, min(now[where].last_stable, w.high), w.high) for where, w in first.items()
+    }
+
+
+def _marks(admin: Admin, topics: Sequence[str]) -> dict[Partition, Watermarks]:
+    return {(topic, p): w for topic in topics for p, w in admin.watermarks(topic).items()}
+
+
+def _compacted(admin: Admin, topics: Sequence[str]) -> bool:
+    """Return whether a missing record proves nothing in one of these topics."""
+    return any("compact" in admin.topic_config(topic).get("cleanup.policy", "") for topic in topics)

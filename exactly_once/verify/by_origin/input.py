@@ -1,0 +1,113 @@
+"""Find the offsets of the input that hold records: markers, aborted records and compaction leave gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+from kafka.structs import TopicPartition
+
+from exactly_once.kafka.admin import EARLIEST, Admin, Partition, Watermarks
+from exactly_once.txn.scan import Batch, batches
+from exactly_once.verify.by_origin.counts import ABORTED, NO_RECORD, RECORD, UNKNOWN, Bytes
+
+
+class Existing:
+    """Reads the input, a block at a time, mostly from one end to the other.
+
+    Parameters
+    ----------
+    budget_s : float
+        For each look at the brokers.
+    at_once : int
+        Bytes of each partition in memory.
+    on_read : callable
+        Is told how many offsets were read.
+
+    Attributes
+    ----------
+    removed : dict
+        By partition, the first offset that retention has left.
+    """
+
+    def __init__(
+        self,
+        admin: Admin,
+        partitions: Iterable[Partition],
+        budget_s: float,
+        at_once: int,
+        on_read: Callable[[int], None],
+    ):
+        self._admin, self._budget_s, self._at_once, self._on_read = admin, budget_s, at_once, on_read
+        self._marks: dict[Partition, Watermarks] = {}
+        for topic in sorted({topic for topic, _ in partitions}):
+            admin.renew(budget_s).check_rights(topic, ("READ",))
+            found = admin.watermarks(topic)
+            self._marks |= {(topic, p): w for p, w in found.items()}
+        self.removed = {where: w.low for where, w in self._marks.items()}
+        self._readers: dict[Partition, _Reader] = {}
+
+    def kinds(self, where: Partition, start: int, stop: int) -> Bytes:
+        """Return the kind of each offset from ``start`` to ``stop``.
+
+        Raises
+        ------
+        BrokerUnreachable, NotAuthorized, UnknownTopic
+        """
+        found = np.full(stop - start, NO_RECORD, np.uint8)
+        if where not in self._marks:  # the topic was made again, with fewer partitions
+            return np.full(stop - start, UNKNOWN, np.uint8)
+        reader = self._readers.get(where)
+        if reader is None or reader.at != start:
+            reader = self._readers[where] = self._reader(where, start)
+        for batch in reader.until(stop):
+            _mark(found, batch, start)
+        self._on_read(stop - start)
+        tp = TopicPartition(*where)
+        low = self._admin.renew(self._budget_s).list_offsets([tp], EARLIEST, "read_uncommitted")[tp].offset
+        self.removed[where] = max(self.removed[where], low)
+        found[: max(0, low - start)] = UNKNOWN
+        found[max(0, self._marks[where].high - start) :] = UNKNOWN  # the topic was made again, and is shorter
+        return found
+
+    def _reader(self, where: Partition, start: int) -> _Reader:
+        marks = self._marks[where]
+        first = max(start, self.removed[where])
+        return _Reader(start, batches(self._admin, where, first, marks.last_stable, marks.high, self._at_once))
+
+
+class _Reader:
+    """Batches of a partition, and the offset up to which they were taken."""
+
+    def __init__(self, at: int, found: Iterator[Batch]):
+        self.at, self._batches, self._ahead = at, found, None
+
+    _ahead: Batch | None
+
+    def until(self, stop: int) -> Iterator[Batch]:
+        """Yield the next batches with offsets before ``stop``; one that goes beyond comes again next time."""
+        self.at = stop
+        while True:
+            batch = self._ahead or next(self._batches, None)
+            self._ahead = None
+            if batch is None:
+                return
+            if batch.last_offset >= stop:
+                self._ahead = batch
+            if batch.base_offset >= stop:
+                return
+            yield batch
+            if self._ahead is not None:
+                return
+
+
+def _mark(kinds: Bytes, batch: Batch, start: int) -> None:
+    """Note the records of ``batch`` in the kinds of the offsets from ``start`` on."""
+    if batch.marker is not None:
+        return
+    kind = RECORD if not batch.hidden else ABORTED if batch.stable else UNKNOWN
+    if batch.count == batch.last_offset - batch.base_offset + 1:
+        kinds[max(0, batch.base_offset - start) : max(0, batch.last_offset + 1 - start)] = kind
+        return
+    offsets = np.fromiter((r.offset for r in batch.records()), np.int64, batch.count) - start  # compacted
+    kinds[offsets[(offsets >= 0) & (offsets < len(kinds))]] = kind

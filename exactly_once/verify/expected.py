@@ -1,0 +1,192 @@
+"""The input records that must be in the outputs: by the decisions of the commit log, and by Spark's checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from exactly_once.checkpoint import Checkpoint, first_offsets, kafka_offsets, read_checkpoint, read_text
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once.errors import CheckpointUnusable, InvalidOption, UnknownTopic
+from exactly_once.kafka.admin import EARLIEST, Admin, Partition
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.checkpoint_text import digest_of, source_lines
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.records import Decision
+
+Positions = Mapping[Partition, int]
+
+
+@dataclass(frozen=True)
+class BatchRange:
+    """The input of one batch: by partition, its first offset and the one after its last."""
+
+    batch: str
+    offsets: Mapping[Partition, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The input that a stream has worked off.
+
+    Attributes
+    ----------
+    first : mapping
+        By partition, where the stream began.
+    end : mapping
+        By partition, the end of the last batch that is decided and completed (or that Spark committed): every record
+        before it must be in the outputs.
+    reach : mapping
+        By partition, the end of the last batch that may be in the outputs: decided, or planned where nothing is
+        decided.
+    batches : tuple of BatchRange
+        Batches whose input is known, oldest first.
+    topics : tuple of str
+        The output topics that the decisions name.
+    """
+
+    first: Positions
+    end: Positions
+    reach: Positions
+    batches: tuple[BatchRange, ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+def expected_input(
+    connection: Connection,
+    sink_id: str,
+    checkpoint: str | None = None,
+    inputs: Sequence[str] = (),
+    budget_s: float = 60.0,
+) -> Expected:
+    """Return the input that the sink's stream has worked off by now.
+
+    Parameters
+    ----------
+    checkpoint : str, optional
+        The location of the stream's checkpoint, which says where the stream began. Without a commit log (another
+        guarantee, another sink), it also says how far Spark got.
+    inputs : sequence of str
+        Only these input topics. Without a checkpoint, they are compared from their beginning.
+
+    Raises
+    ------
+    InvalidOption
+        When neither says where the stream began.
+    CheckpointUnusable
+        When nothing says what the stream has read.
+    BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked
+    """
+    if checkpoint is None and not inputs:
+        raise InvalidOption(
+            f"nothing says where the stream of sink {sink_id!r} began",
+            "Give --checkpoint LOCATION; or --input TOPIC, to compare that topic from its beginning",
+        )
+    progress = read_checkpoint(checkpoint) if checkpoint is not None else None
+    began = _flat(first_offsets(checkpoint)) if checkpoint is not None else {}
+    log = read_log(connection, sink_id, budget_s)  # after the checkpoint: what Spark has committed is decided in it
+    ends = [(d, _end(d, checkpoint)) for d in _of_stream(log)]
+    done = [end for d, end in ends if (d.query_id, d.batch_id) in log.marks]
+    last, reach = done[-1] if done else {}, ends[-1][1] if ends else {}
+    newest = ends[-1][0].batch_id if ends else -1
+    if progress is not None and progress.last_commit is not None and progress.last_commit > newest:
+        # a guarantee without decisions: Spark's word counts, and what it has planned may be there
+        last = _flat(kafka_offsets(source_lines(read_text(progress.location, f"offsets/{progress.last_commit}"))))
+        reach = _planned(progress)
+    elif progress is not None and not ends:
+        reach = _planned(progress)
+    end = _only({**began, **last}, inputs)
+    if not end:
+        raise _nothing_read(sink_id, checkpoint, inputs)
+    beginnings = _beginnings(connection, end, began, budget_s)
+    first = {p: began.get(p, beginnings.get(p, 0)) for p in end}
+    further = {p: max(end.get(p, 0), offset) for p, offset in _only({**end, **reach}, inputs).items()}
+    first |= {p: began.get(p, 0) for p in further if p not in first}
+    return Expected(first, end, further, _ranges(ends, began, inputs), _topics(log))
+
+
+def _of_stream(log: LogState) -> list[Decision]:
+    """Return the decisions of the query that wrote last, by batch."""
+    streams = [d for d in log.decisions if not d.write_id]
+    query = streams[-1].query_id if streams else None
+    return sorted((d for d in streams if d.query_id == query), key=lambda d: d.batch_id)
+
+
+def _end(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
+    """Return where the input of a decision ends."""
+    if decision.offsets:
+        return _flat(kafka_offsets(source_lines(decision.offsets)))
+    if checkpoint is None:
+        raise InvalidOption(
+            f"the decision of batch {decision.batch_id} keeps no offsets: they are longer than the commit log takes",
+            "Give --checkpoint LOCATION",
+        )
+    try:
+        text = read_text(checkpoint, f"offsets/{decision.batch_id}")
+    except CheckpointUnusable:  # Spark keeps a hundred
+        return {}
+    if digest_of(text) != decision.offsets_digest:
+        raise CheckpointUnusable(
+            f"offsets/{decision.batch_id} of the checkpoint {checkpoint} is not the input that was decided",
+            "Give the location of this sink's own checkpoint",
+        )
+    return _flat(kafka_offsets(source_lines(text)))
+
+
+def _planned(progress: Checkpoint) -> dict[Partition, int]:
+    return _flat(kafka_offsets(progress.source_offsets))
+
+
+def _flat(topics: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
+    return {(topic, p): offset for topic, partitions in topics.items() for p, offset in partitions.items()}
+
+
+def _only(positions: Positions, inputs: Sequence[str]) -> dict[Partition, int]:
+    return {p: offset for p, offset in positions.items() if not inputs or p[0] in inputs}
+
+
+def _beginnings(connection: Connection, end: Positions, began: Positions, budget_s: float) -> dict[Partition, int]:
+    """Return the beginnings of partitions for which no checkpoint says where the stream began."""
+    from kafka.structs import TopicPartition
+
+    wanted = [TopicPartition(*p) for p in end if p not in began] if not began else []
+    if not wanted:  # a partition that came later is read from its first offset
+        return {}
+    topics = sorted({tp.topic for tp in wanted})
+    with Admin(connection, budget_s) as admin:
+        for topic in topics:
+            admin.check_rights(topic, ("READ",))
+        admin.topic_partitions(topics)
+        found = admin.list_offsets(wanted, EARLIEST, "read_uncommitted")
+    return {(tp.topic, tp.partition): found[tp].offset for tp in wanted}
+
+
+def _ranges(
+    ends: Sequence[tuple[Decision, dict[Partition, int]]], began: Positions, inputs: Sequence[str]
+) -> tuple[BatchRange, ...]:
+    """Return the input of the batches whose predecessor is known too."""
+    found = []
+    before = [(-1, dict(began))] if ends and began and ends[0][0].batch_id == 0 else []
+    for (number, start), (following, end) in pairwise([*before, *((d.batch_id, end) for d, end in ends)]):
+        if following == number + 1 and start and end:
+            offsets = {p: (start.get(p, began.get(p, 0)), o) for p, o in _only(end, inputs).items()}
+            found.append(BatchRange(f"batch {following}", offsets))
+    return tuple(found)
+
+
+def _topics(log: LogState) -> tuple[str, ...]:
+    return tuple(sorted({topic for d in log.decisions for topic in d.topics}))
+
+
+def _nothing_read(sink_id: str, checkpoint: str | None, inputs: Sequence[str]) -> CheckpointUnusable | UnknownTopic:
+    if inputs:
+        return UnknownTopic(
+            f"the stream of sink {sink_id!r} has read nothing of {', '.join(inputs)}",
+            "Name a topic that the stream reads, or wait for its first batch",
+        )
+    return CheckpointUnusable(
+        f"neither the commit log of sink {sink_id!r} nor the checkpoint {checkpoint} names Kafka input",
+        "Give the location of this sink's own checkpoint; a stream without Kafka input is proven by the commit log "
+        "alone, without --origin",
+    )

@@ -1,0 +1,302 @@
+"""The steps of a verification."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from exactly_once.checkpoint import Checkpoint, read_checkpoint
+from exactly_once.commitlog.commit_log import read_log
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.inspection.findings import batch_name
+from exactly_once.inspection.sink import inspect_sink
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.kafka.groups import published_offsets
+from exactly_once.participant import Participant
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import PartId, check_sink_id, namespace, offsets_group
+from exactly_once.protocol.records import Decision
+from exactly_once.protocol.topics import ANY_TOPIC
+from exactly_once.txn.coordinators import ids_of, list_transactions
+from exactly_once.txn.leaders import OLDER_THAN_S, Trail, find_hanging, trail_of
+from exactly_once.verify import sink_state
+from exactly_once.verify.anomalies import Finding
+from exactly_once.verify.by_log.balance import judge_checkpoint, judge_log
+from exactly_once.verify.by_log.judge import Verdict, latest
+from exactly_once.verify.by_log.ledger import forms_to_try
+from exactly_once.verify.by_log.reading import extent, read_output
+from exactly_once.verify.by_log.strays import from_the_first
+from exactly_once.verify.by_origin.comparison import OriginResult, Question, compare_origins
+from exactly_once.verify.expected import Expected, expected_input
+from exactly_once.verify.outputs import judge_outputs, look_again, look_at
+from exactly_once.verify.report import OnProgress, Report, limited
+
+#: Batches by the commit log, which keeps 64 of a stream.
+BATCHES = 64
+
+#: Why the checkpoint's batches are not proven: only a caller who names the outputs knows that no decision will.
+NO_LOG = "batches of the checkpoint, of which no commit log tells"
+
+#: Why a topic that no decision names is not searched.
+SILENT = "topics that no decision names, of which a leader does not answer whether the sink wrote there"
+
+#: What a healthy stream may look like for a moment is looked at again for so long.
+SETTLE_S = 15.0
+
+#: Between two looks.
+_PAUSE_S = 2.0
+
+#: An undecided transaction of a driver that may be alive is under way for no longer than this.
+POLICY_S = 600.0
+
+
+def verify(
+    connection: Connection,
+    sink_id: str,
+    *,
+    checkpoint: str | None = None,
+    batches: int = BATCHES,
+    outputs: Sequence[Participant[Any]] = (),
+    origin: Question | None = None,
+    inputs: Sequence[str] = (),
+    topics: Sequence[str] = (),
+    settle_s: float = SETTLE_S,
+    hanging_age_s: float = OLDER_THAN_S,
+    budget_s: float = 60.0,
+    on_progress: OnProgress = lambda progress: None,
+) -> Report:
+    """Compare output, commit log, checkpoint and brokers of a sink.
+
+    Parameters
+    ----------
+    checkpoint : str, optional
+        The location of the stream's checkpoint; without it, nothing is said about the checkpoint.
+    batches : int
+        The number of newest decisions to prove by the commit log.
+    outputs : sequence of Participant
+        The sink's outputs beside Kafka. Parts in outputs that are not given are unproven.
+    origin : Question, optional
+        What the output records say of their input: then the whole output is compared with the whole input too.
+    inputs : sequence of str
+        With ``origin``: only these input topics; without ``checkpoint``, from their beginning.
+    topics : sequence of str
+        Topics to read for transactions of the sink beside those that the decisions name and those where the leaders
+        remember one of its producers. With ``origin``, they are the output topics, by default those that the decisions
+        name; a sink without a commit log (``sink.guarantee=none`` or ``at_least_once``, another sink) is then proven by
+        origin alone.
+    settle_s : float
+        For how long something that a healthy stream shows for a moment is looked at again before it is reported. Less
+        than the two seconds between two looks: whatever the first look sees is reported.
+    hanging_age_s : float
+        The age from which an open transaction that no coordinator knows counts as hanging.
+    budget_s : float
+        For each look at the brokers; reading records takes as long as it takes.
+
+    Raises
+    ------
+    BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
+    """
+    began = time.monotonic()
+    alone = origin is not None and bool(topics)
+    own = check_sink_id(sink_id)
+    task = _Task(connection, own, checkpoint, outputs, topics, alone, hanging_age_s, budget_s, on_progress)
+    progress = task.progress()
+    log = read_log(connection, sink_id, budget_s, whole=True)
+    decisions, since_ms = _newest(log, batches)
+    since_ms = 0 if from_the_first(decisions, log) else since_ms
+    look = _look(task, decisions, since_ms, {} if settle_s >= _PAUSE_S else None)
+    first, settled = look, Deadline(settle_s)  # from here on: a look may take longer
+    while any(f.anomaly.may_pass for f in look.findings) or look.waiting:
+        if settled.left < _PAUSE_S:
+            break
+        time.sleep(_PAUSE_S)
+        look = _look(task, decisions, since_ms, first.waiting)
+    compared = OriginResult()
+    if origin is not None and (log.decisions or progress.last_commit is not None):  # else there is no batch yet
+        compared = _by_origin(task, origin, inputs, topics, settle_s)
+    unproven = {reason: n for reason, n in look.verdict.unproven.items() if n}
+    findings, counts = limited([*look.findings, *compared.findings])
+    return Report(
+        sink_id,
+        findings,
+        look.verdict.batches,
+        look.verdict.parts,
+        look.verdict.records,
+        {**unproven, **compared.unproven},
+        compared.by_origin,
+        batch_name(decisions[0].query_id, decisions[0].batch_id) if decisions else "",
+        batch_name(decisions[-1].query_id, decisions[-1].batch_id) if decisions else "",
+        look.read + compared.read,
+        time.monotonic() - began,
+        now_ms(),
+        counts,
+        log.owner is not None,
+        look.not_searched,
+    )
+
+
+def _by_origin(
+    task: _Task, origin: Question, inputs: Sequence[str], topics: Sequence[str], settle_s: float
+) -> OriginResult:
+    """Compare the whole output with the whole input."""
+
+    def expected() -> Expected:
+        return expected_input(task.connection, task.sink_id, task.checkpoint, inputs, task.budget_s)
+
+    return compare_origins(
+        task.connection,
+        topics,
+        origin,
+        expected,
+        settle_s=settle_s,
+        budget_s=task.budget_s,
+        on_progress=task.on_progress,
+    )
+
+
+@dataclass(frozen=True)
+class _Task:
+    connection: Connection
+    sink_id: str
+    checkpoint: str | None
+    outputs: Sequence[Participant[Any]]
+    topics: Sequence[str]
+    alone: bool
+    """Whether the origins can prove it without a commit log."""
+    hanging_age_s: float
+    budget_s: float
+    on_progress: OnProgress
+
+    def progress(self) -> Checkpoint:
+        """Read the checkpoint, if there is one to read."""
+        return read_checkpoint(self.checkpoint) if self.checkpoint is not None else Checkpoint("")
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The findings of one read.
+
+    ``waiting`` is the last stable offset by partition on which readers wait, as they did at the first read.
+    """
+
+    findings: list[Finding]
+    verdict: Verdict = field(default_factory=Verdict)
+    read: int = 0
+    waiting: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    not_searched: int = 0
+
+
+def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
+    """Return the newest decisions, oldest first, and a time before the first record of them by the brokers' clock."""
+    decisions = list(log.decisions)[-count:]
+    times = [log.decided_ms.get((d.query_id, d.batch_id), d.decided_ms) for d in log.decisions]
+    before = times[: len(times) - len(decisions)]
+    began = [d.began_ms for d in decisions if d.began_ms]
+    return decisions, before[-1] if before else min([*began, *times[-len(decisions) :]], default=0)
+
+
+def _look(
+    task: _Task, decisions: Sequence[Decision], since_ms: int, standing: Mapping[tuple[str, int], int] | None
+) -> _Look:
+    """Read the output, then the log again: whatever was visible in the output is decided in the log by then.
+
+    ``standing`` is where readers waited at an earlier look; None: there will be no other look, so whoever waits stands.
+    """
+    with Admin(task.connection, task.budget_s) as admin:
+        listed = list_transactions(admin, namespace(task.sink_id), ())
+        soon = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
+        progress = task.progress()
+        ids = {t.producer_id: t.transactional_id for t in listed}
+        ids |= {h.producer_id: h.transactional_id for d in (*decisions, *soon.decisions) for h in d.transactions}
+        known = soon.decisions or decisions
+        trail = _trail(task, admin.renew(task.budget_s), known, ids) if known else Trail()
+        found = extent(admin.renew(task.budget_s), known, (*task.topics, *trail.found) if known else ())
+        forms = {(h.producer_id, h.epoch): h.form for d in decisions for h in d.transactions}
+        forms_of = forms_to_try(forms, frozenset(ids))
+        ledger = read_output(admin, found, decisions, since_ms, forms_of, task.budget_s, task.on_progress)
+        seen = look_at(task.sink_id, decisions, task.outputs)
+        later = read_log(task.connection, task.sink_id, task.budget_s, whole=True)
+        inspection = inspect_sink(task.connection, task.sink_id, task.budget_s)
+        skew = _skewed(task, admin.renew(task.budget_s), later)
+        others = ids_of(admin, {writer[0] for writer in ledger.spans} - set(ids))
+    newest, committed = latest(decisions, later), _committed(progress, decisions)
+    # a long reading may outlast the decisions of what was written when it began
+    verdict = judge_log(newest, later, ledger, ids, found.removed, committed, (*decisions, *soon.decisions))
+    judge_checkpoint(progress, soon, verdict)
+    verdict.unproven[SILENT] += len(trail.silent)
+    seen = look_again(task.sink_id, later.decisions, task.outputs, seen)
+    judge_outputs(latest(decisions, later), later, seen, verdict)
+    verdict.findings += sink_state.lingering(inspection, POLICY_S)
+    waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
+    verdict.findings += sink_state.stalled(inspection.blocked, waiting if standing is None else standing)
+    verdict.findings += sink_state.leaked(task.sink_id, listed)
+    verdict.findings += skew
+    if task.alone and later.owner is None and not later.decisions:
+        verdict.unproven[NO_LOG] += 0 if progress.last_commit is None else progress.last_commit + 1
+    else:
+        verdict.findings += sink_state.checkpoint_ahead(progress, later)
+    verdict.findings += sink_state.hanging(_hanging(task, decisions))
+    claims = [later.owner.claimed_ms] if later.owner else []
+    verdict.findings += sink_state.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
+    stands = {where: at for where, at in waiting.items() if not standing or standing.get(where) == at}
+    return _Look(verdict.findings, verdict, ledger.read, stands, len(trail.denied))
+
+
+def _trail(task: _Task, admin: Admin, decisions: Sequence[Decision], ids: Iterable[int]) -> Trail:
+    """Look for topics that neither a decision nor the caller names, and in which a producer of the sink wrote.
+
+    Raises
+    ------
+    UnknownTopic
+        When the caller names a topic that does not exist.
+    """
+    read = {topic for d in decisions for topic in d.topics} | {*admin.topic_partitions(task.topics)}
+    others = [topic for topic in admin.topics() if topic not in read and ANY_TOPIC.refusal(topic) is None]
+    return trail_of(admin, ids, others)
+
+
+def _committed(progress: Checkpoint, decisions: Sequence[Decision]) -> frozenset[int]:
+    """Return the decided batches that Spark has committed."""
+    last = progress.last_commit if progress.last_commit is not None else -1
+    return frozenset(d.batch_id for d in decisions if d.query_id == progress.query_id and d.batch_id <= last)
+
+
+def _skewed(task: _Task, admin: Admin, log: LogState) -> list[Finding]:
+    """Judge the offsets of the sink's consumer group; not where it may not be read: they are for lag tools alone."""
+    last = log.decisions[-1] if log.decisions else None
+    topics = sorted(sink_state.input_of(last)) if last is not None else []
+    if last is None or not topics:
+        return []
+    try:
+        found = published_offsets(admin, offsets_group(task.sink_id))
+    except ExactlyOnceError:
+        return []
+    if not found.offsets:  # never published, not to be seen, or expired
+        return []
+    sizes = admin.sizes(topics)
+    if not sink_state.skewed([last], found, sizes):
+        return []
+    now = read_log(task.connection, task.sink_id, task.budget_s, whole=True).decisions  # a stream decides meanwhile
+    known = [(d.query_id, d.batch_id) for d in now]
+    key = last.query_id, last.batch_id
+    return sink_state.skewed(now[known.index(key) if key in known else 0 :], found, sizes)
+
+
+def _hanging(task: _Task, decisions: Sequence[Decision]) -> list[Any]:
+    topics = sorted({topic for d in decisions for topic in d.topics})
+    return find_hanging(task.connection, topics, task.hanging_age_s, task.budget_s) if topics else []
+
+
+def _claims_of(task: _Task, others: Mapping[int, str]) -> dict[str, int]:
+    """Return when the sinks of these transactional ids last claimed, of those whose names begin like this one's."""
+    parts = {PartId.parse(name) for name in others.values() if name.startswith(namespace(task.sink_id)[:-1])}
+    found: dict[str, int] = {}
+    for sink_id in {p.sink_id for p in parts if p is not None} - {task.sink_id}:
+        owner = read_log(task.connection, sink_id, task.budget_s).owner
+        if owner is not None:
+            found[sink_id] = owner.claimed_ms
+    return found

@@ -1,0 +1,192 @@
+"""The verdicts on the state of the sink: open transactions, waiting readers, ids, published offsets, checkpoint.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from exactly_once.checkpoint import Checkpoint, kafka_offsets
+from exactly_once.inspection.findings import BlockedPartition, Inspection, batch_name
+from exactly_once.inspection.words import plural
+from exactly_once.kafka.groups import Published
+from exactly_once.protocol.checkpoint_text import source_lines
+from exactly_once.protocol.log_state import LogState
+from exactly_once.protocol.names import SLOTS, VARIANTS, PartId, commit_log_id, namespace
+from exactly_once.protocol.records import Decision
+from exactly_once.txn.coordinators import Listing
+from exactly_once.txn.leaders import Hanging
+from exactly_once.verify.anomalies import MOST_PLACES, Anomaly, Finding
+from exactly_once.verify.by_log.ledger import Ledger
+
+#: A sweep ends within its budget of a minute after its claim.
+SWEEP_MS = 60_000
+
+#: Topic -> partition -> offset.
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+def lingering(found: Inspection, policy_s: float) -> Iterator[Finding]:
+    """Undecided transactions that no living driver owns, or that are older than ``policy_s`` seconds."""
+    alive = found.owner.works if found.owner else False
+    for t in found.open:
+        if t.verdict != "undecided" or (alive is not False and t.age_s < policy_s):
+            continue
+        owner = f"{found.owner.claim.process} is gone" if found.owner and alive is False else "nobody has ended it"
+        yield Finding(
+            Anomaly.LINGERING,
+            f"{t.transactional_id} has been {t.state} for {t.age_s:.0f} s, is not decided, and {owner}",
+            transaction=f"{t.transactional_id} (producer {t.producer_id}, epoch {t.producer_epoch})",
+            places=tuple(f"{topic}-{p}" for topic, p in t.partitions)[:MOST_PLACES],
+        )
+
+
+def hanging(found: Iterable[Hanging]) -> Iterator[Finding]:
+    """Transactions beyond any coordinator's reach."""
+    for h in found:
+        yield Finding(
+            Anomaly.HANGING,
+            f"{h.name} is open at its partition's leader, and no coordinator will ever end it",
+            transaction=f"{h.transactional_id or 'unknown id'} (producer {h.producer_id}, epoch {h.producer_epoch})",
+            places=(f"{h.topic}-{h.partition}@{h.start_offset}",),
+            records=h.records,
+        )
+
+
+def stalled(blocked: Iterable[BlockedPartition], standing: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
+    """Partitions whose last stable offset has not moved.
+
+    Parameters
+    ----------
+    blocked : iterable of BlockedPartition
+        Where readers wait now.
+    standing : mapping
+        By partition where readers waited at the look before this one, the last stable offset of that time.
+    """
+    for b in blocked:
+        if standing.get((b.topic, b.partition)) == b.last_stable:
+            yield Finding(
+                Anomaly.STALLED_LAST_STABLE_OFFSET,
+                f"readers of {b.topic}-{b.partition} stand at {b.last_stable}, "
+                f"{plural(b.waiting, 'offset')} before its end, behind {b.held_by}",
+                places=(f"{b.topic}-{b.partition}@{b.last_stable}",),
+                records=b.waiting,
+            )
+
+
+def leaked(sink_id: str, listed: Iterable[Listing]) -> Iterator[Finding]:
+    """Transactional ids in the sink's namespace that its scheme of names does not make."""
+    strange = sorted(t.transactional_id for t in listed if not _in_scheme(sink_id, t.transactional_id))
+    if strange:
+        yield Finding(
+            Anomaly.ID_LEAK,
+            f"{plural(len(strange), 'transactional id')} of {namespace(sink_id)} outside of its {SLOTS} slots and "
+            f"{VARIANTS} variants, such as {strange[0]!r}: their number is not bounded",
+            transaction=", ".join(strange[:3]),
+        )
+
+
+def _in_scheme(sink_id: str, transactional_id: str) -> bool:
+    if transactional_id == commit_log_id(sink_id):
+        return True
+    part = PartId.parse(transactional_id)
+    return part is not None and part.slot < SLOTS and int(part.attempt.partition(".")[2]) < VARIANTS
+
+
+def foreign_aborts(
+    sink_id: str, ledger: Ledger, ids: Mapping[int, str], claims_ms: Sequence[int], other_claims_ms: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Transactions of ids that only *begin like* this sink's, aborted while this sink swept.
+
+    Parameters
+    ----------
+    ids : mapping
+        Producer id -> transactional id, of all that wrote to the outputs and that a coordinator knows.
+    claims_ms : sequence of int
+        When this sink claimed, by the brokers' clock.
+    other_claims_ms : mapping
+        Sink id -> when that sink last claimed: it has aborted its own transactions then.
+    """
+    stem = namespace(sink_id).removesuffix(":")
+    for (producer_id, epoch), spans in ledger.spans.items():
+        name = ids.get(producer_id, "")
+        if not name.startswith(stem) or name.startswith(namespace(sink_id)):
+            continue
+        part = PartId.parse(name)
+        own_ms = other_claims_ms.get(part.sink_id, -SWEEP_MS) if part else -SWEEP_MS
+        swept = [
+            s
+            for s in spans
+            if s.committed is False
+            and any(0 <= s.marked_ms - c <= SWEEP_MS for c in claims_ms)
+            and not 0 <= s.marked_ms - own_ms <= SWEEP_MS
+        ]
+        if swept:
+            yield Finding(
+                Anomaly.FOREIGN_ABORT,
+                f"the transaction of {name} was aborted within a minute of a claim of sink {sink_id!r}, to which it "
+                "does not belong",
+                transaction=f"{name} (producer {producer_id}, epoch {epoch})",
+                places=tuple(s.place for s in swept)[:MOST_PLACES],
+                records=sum(s.records for s in swept),
+            )
+
+
+def input_of(decision: Decision) -> Offsets:
+    """Return where the batch's input ends, by topic and partition; empty when the decision does not keep it."""
+    return kafka_offsets(source_lines(decision.offsets))
+
+
+def skewed(decisions: Iterable[Decision], published: Published, sizes: Mapping[str, int]) -> list[Finding]:
+    """Offsets in the sink's consumer group that are not those of its last decision, or that are not there.
+
+    An offset that is not there counts only when the group's others are of that very decision, which committed all of
+    them at once. Without them the brokers have refused the offsets of a decision, or have let them expire.
+
+    Parameters
+    ----------
+    decisions : iterable of Decision
+        The last one, and those that were written while the group was read, oldest first: it may stand at any of them.
+    sizes : mapping
+        The number of partitions of each input topic that exists and may be described. Brokers forget the offsets of a
+        topic that is deleted, and do not show those of one that may not be described.
+    """
+    found: list[Finding] = []
+    for decision in decisions:
+        found = list(_beside(decision, published, sizes))
+        if not found:
+            break
+    return found
+
+
+def _beside(decision: Decision, published: Published, sizes: Mapping[str, int]) -> Iterator[Finding]:
+    batch = batch_name(decision.query_id, decision.batch_id)
+    its_own = published.batches.get(decision.query_id) == decision.batch_id
+    for topic, partitions in input_of(decision).items():
+        for partition, wanted in sorted(partitions.items()):
+            offset = published.offsets.get(topic, {}).get(partition)
+            if offset == wanted or (offset is None and not (its_own and partition < sizes.get(topic, 0))):
+                continue
+            where = f"{topic}-{partition}"
+            stands = f"stands at {where}@{offset}" if offset is not None else f"has no offset of {where}"
+            yield Finding(
+                Anomaly.OFFSET_SKEW,
+                f"the consumer group of sink offsets {stands}, the last decision ({batch}) at {wanted}",
+                batch=batch,
+                places=(f"{where}@{offset if offset is not None else wanted}",),
+            )
+
+
+def checkpoint_ahead(checkpoint: Checkpoint, log: LogState) -> Iterator[Finding]:
+    """Find a batch that Spark counts as committed, and that is not decided."""
+    if checkpoint.query_id is None or checkpoint.last_commit is None:
+        return
+    last = log.last_decision(checkpoint.query_id)
+    decided = last.batch_id if last is not None else -1
+    if checkpoint.last_commit > decided:
+        yield Finding(
+            Anomaly.CHECKPOINT_AHEAD,
+            f"Spark's commits/{checkpoint.last_commit} exists in {checkpoint.location}, and the last decided batch of "
+            f"query {checkpoint.query_id} is {decided if last is not None else 'none'}",
+            batch=f"batch {checkpoint.last_commit}",
+        )

@@ -1,0 +1,82 @@
+"""A broker for a person who has none: ``python -m exactly_once_local``, until Ctrl-C.
+
+Its first start downloads the jars. What is in its folder stays, and the next start finds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.sparkenv.jars import resolve
+from exactly_once_local.cluster.embedded_broker import HOST, BrokerFailed, EmbeddedBroker
+
+#: Kafka's usual port.
+PORT = 9092
+
+#: How often it looks whether the broker still runs.
+LOOK_EVERY_S = 0.5
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a broker until a signal ends it.
+
+    Returns
+    -------
+    int
+        0 after Ctrl-C, SIGTERM, or the end of the terminal; 1 when the broker did not start, or ended by itself.
+    """
+    parser = argparse.ArgumentParser(prog="python -m exactly_once_local", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("broker"), help="of its data and logs (broker)")
+    parser.add_argument("--port", type=int, help=f"({PORT}, or any free one when {PORT} is taken)")
+    args = parser.parse_args(argv)
+    for wish in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a background job inherits an ignored SIGINT
+        signal.signal(wish, _interrupt)
+    try:
+        resolve(_say)
+        port = args.port or (PORT if _free(PORT) else None)
+        _say(f"Kafka starts, with its data in the folder {args.folder}; this takes up to 20 seconds ...")
+        with EmbeddedBroker(args.folder, port=port) as broker:
+            _say(f"Kafka runs at {broker.bootstrap_servers}. Its address is also in {_announced(args.folder)}.")
+            _say("Ctrl-C stops it.")
+            while broker.pids:
+                time.sleep(LOOK_EVERY_S)
+            raise BrokerFailed("The broker ended by itself", f"See its log. Its last lines are\n{broker.log_tail()}")
+    except ExactlyOnceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _announced(folder: Path) -> str:
+    return os.path.join(folder, "bootstrap.servers")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            probe.bind((HOST, port))
+            return True
+    return False
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""A code location with one stream over two topics: ``python -m testkit.bookings JSON`` runs it until caught up,
+``... JSON grown`` the stream that reads one topic, and later two.
+
+Each output record says which input record it was made from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from dagster_exactly_once import (
+    Checks,
+    KafkaTopic,
+    Stream,
+    StreamConfig,
+    exactly_once_definitions,
+    exactly_once_resources,
+    exactly_once_stream,
+)
+from dagster_exactly_once.declare.origin import Record
+
+ORDERS, REFUNDS, BOOKINGS = "shop.orders", "shop.refunds", "bookings"
+
+
+class BookingsConfig(StreamConfig):
+    """The configuration of a run of ``bookings_stream``."""
+
+    refunded: str = "-"
+
+
+def origin(topic: str, record: Record) -> tuple[str, int, int]:
+    """Return where the record says that it came from."""
+    _, source, partition, offset = (record.value or b"").decode().split("/")
+    return source, int(partition), int(offset)
+
+
+@exactly_once_stream(
+    source={"orders": ORDERS, "refunds": KafkaTopic(REFUNDS, start_from="latest")},
+    outputs=[f"shop/{BOOKINGS}"],
+    output_partitions=2,
+    column_schema="booking STRING NOT NULL",
+    checks=Checks(origin=origin),
+)
+def bookings(refunds: DataFrame, orders: DataFrame, config: BookingsConfig) -> DataFrame:
+    """Orders and refunds, by customer."""
+    place = "topic || '/' || partition || '/' || offset AS value"
+    refunded = refunds.selectExpr("key", f"'{config.refunded}' || string(value) || '/' || {place}")
+    return orders.selectExpr("key", f"'+' || string(value) || '/' || {place}").union(refunded)
+
+
+#: The same stream before and after it got its second topic.
+GROWING: dict[str, Stream] = {
+    "young": exactly_once_stream(
+        name="growing", source={"a": "grow.a"}, outputs=["growing"], output_partitions=1, checks=None
+    )(lambda a: a.select("key", "value")),
+    "grown": exactly_once_stream(
+        name="growing", source={"a": "grow.a", "b": "grow-b"}, outputs=["growing"], output_partitions=1, checks=None
+    )(lambda a, b: a.select("key", "value").union(b.select("key", "value"))),
+}
+
+
+def definitions(folder: Path, stream: Stream = bookings) -> dg.Definitions:
+    """Return the code location, with its state below ``folder``; ``KAFKA_BOOTSTRAP_SERVERS`` names the brokers."""
+    found = exactly_once_resources(work_dir=str(folder / "spark"), checkpoints=str(folder / "checkpoints"))
+    return exactly_once_definitions(stream, resources=found)
+
+
+def main() -> int:
+    """Exit code 0 when the run succeeded; the failure's text is on standard error."""
+    stream = GROWING[sys.argv[2]] if sys.argv[2:] else bookings
+    job = definitions(Path(os.environ["EXACTLY_ONCE_RUN_DIR"]), stream).resolve_job_def(stream.spec.job)
+    config = {"mode": "caught_up", **json.loads(sys.argv[1])}
+    done = job.execute_in_process(
+        run_config={"ops": {stream.spec.op: {"config": config}}},
+        instance=dg.DagsterInstance.ephemeral(),
+        raise_on_error=False,
+    )
+    return 0 if done.success else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Topics and brokers for tests."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from exactly_once.sparkenv.jars import broker_classpath, resolve_configuration
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit.processes import until
+
+# A broker whose transactions time out when they should, not up to ten seconds later.
+FAST_TIME_OUTS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+}
+#: A release of ivy-kafkas.xml, for make test-kafkas. Default: the embedded broker's.
+KAFKA = os.environ.get("TEST_KAFKA") or None
+_counter = itertools.count(1)
+
+
+def kafka_classpath() -> str:
+    """Return the class path of the tests' brokers."""
+    if KAFKA is None:
+        return broker_classpath()
+    return os.pathsep.join(map(str, resolve_configuration(Path(__file__).with_name("ivy-kafkas.xml"), KAFKA)))
+
+
+def test_broker(data_dir: Path, *, nodes: int = 1, properties: dict[str, str] | None = None) -> EmbeddedBroker:
+    """A broker for a test: in a fresh folder, on free ports, with fast transaction time-outs, of the release
+    :data:`KAFKA`. Not started.
+    """
+    settings = FAST_TIME_OUTS | (properties or {})
+    return EmbeddedBroker(data_dir, nodes=nodes, properties=settings, classpath=kafka_classpath())
+
+
+test_broker.__test__ = False  # type: ignore[attr-defined]  # a helper, not a test
+
+
+@contextmanager
+def running_broker(data_dir: Path, properties: dict[str, str] | None = None) -> Iterator[EmbeddedBroker]:
+    """Yield a broker for a test, started.
+
+    It is killed in the end: nobody uses its folder again, and an orderly stop is slow.
+    """
+    with test_broker(data_dir, properties=properties) as broker:
+        try:
+            yield broker
+        finally:
+            broker.kill()
+
+
+def fresh_name(prefix: str = "t") -> str:
+    """Return a name no other test uses, fit for a topic, a sink id, a group."""
+    return f"{prefix}-{next(_counter)}-{uuid.uuid4().hex[:6]}"
+
+
+def create_topic(
+    bootstrap_servers: str,
+    name: str | None = None,
+    partitions: int = 1,
+    config: dict[str, str] | None = None,
+) -> str:
+    """Create a topic (with a name of its own when none is given), wait until it can be written, return its name."""
+    name = name or fresh_name()
+    create_topics(bootstrap_servers, {name: partitions}, config)
+    return name
+
+
+def create_topics(bootstrap_servers: str, partitions: dict[str, int], config: dict[str, str] | None = None) -> None:
+    """Create several topics, ``partitions`` by name, and wait until all of them can be written."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    topics = [NewTopic(name, num_partitions=count, config=config or {}) for name, count in partitions.items()]
+    for creation in admin.create_topics(topics, operation_timeout=30, request_timeout=30).values():
+        creation.result(30)
+    for name, count in partitions.items():  # the controller has made it; a broker hears of it a moment later
+
+        def is_known(name: str = name, count: int = count) -> bool:
+            seen = admin.list_topics(name, 10).topics[name]
+            return seen.error is None and len(seen.partitions) == count
+
+        until(f"topic {name}", is_known)
+
+
+def delete_topic(bootstrap_servers: str, name: str) -> None:
+    """Delete a topic and wait for it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.delete_topics([name], operation_timeout=30)[name].result(30)

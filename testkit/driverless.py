@@ -1,0 +1,56 @@
+"""Spark's programs as a user without a Python driver starts them: Spark Connect's server, spark-shell, spark-sql."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from exactly_once.sparkenv.jars import session_jars
+from exactly_once_local.cluster.spark_cluster import spark_home
+from testkit import processes
+from testkit.stream import CONF, ROOT
+
+#: How the JVM starts the coordinators.
+CHILD = "exactly_once.spark.serve"
+
+
+def spark_program(
+    name: str, arguments: Sequence[str], folder: Path, conf: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program of Spark's ``bin``, in a session of its own, with its log and its failpoints in ``folder``."""
+    (folder / "failpoints").mkdir(parents=True)
+    settings = {
+        **CONF,
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        **(conf or {}),
+    }
+    command = [str(spark_home() / "bin" / name), "--master", "local[2]", "--jars", ",".join(session_jars())]
+    for setting, value in settings.items():
+        command += ["--conf", f"{setting}={value}"]
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            [*command, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={
+                **{k: v for k, v in os.environ.items() if k not in ("SPARK_LOCAL_DIRS", "PYSPARK_PYTHON")},
+                "SPARK_HOME": str(spark_home()),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "PYTHONPATH": str(ROOT),
+                "EXACTLY_ONCE_PYTHON": sys.executable,
+                "EXACTLY_ONCE_FAILPOINTS": str(folder / "failpoints"),
+            },
+            start_new_session=True,
+        )
+
+
+def children(session: int) -> list[int]:
+    """Return the processes of a session that run the protocol for its JVM."""
+    return [pid for pid in processes.of_session(session) if CHILD in processes.command_of(pid)]

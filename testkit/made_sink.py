@@ -1,0 +1,134 @@
+"""A sink whose batches a test writes by hand: every step of the protocol alone, so that each can be left out or done
+wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Producer
+
+from exactly_once.commitlog.commit_log import CommitLog
+from exactly_once.deadline import Deadline, now_ms
+from exactly_once.digest import RowDigest
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.names import part_id
+from exactly_once.protocol.outcomes import Outcome
+from exactly_once.protocol.records import Aborted, Claim, Completed, Decision, Place, PreparedTransaction
+from exactly_once.txn.coordinators import Description, End, describe, end_all, end_txn_version, initialise
+from exactly_once.txn.leaders import open_on
+from testkit import broker as brokers
+
+#: A row: key, value and partition.
+Row = tuple[str, str, int]
+
+
+def begin_of(admin: Admin, d: Description) -> Place:
+    """Return the place of the first record of an open transaction, which a task knows from its acknowledgements."""
+    mine = (d.producer_id, d.producer_epoch)
+    found = [h for h in open_on(admin, d.partitions) if (h.producer_id, h.producer_epoch) == mine]
+    return min(Place(h.topic, h.partition, h.start_offset) for h in found)
+
+
+class MadeSink:
+    """By default its query is ``q``, and its owner a process on another host."""
+
+    def __init__(self, connection: Connection, topic: str, sink_id: str | None = None, query_id: str = "q"):
+        self.query_id = query_id
+        self.connection, self.topic = connection, topic
+        self.sink_id = sink_id or brokers.fresh_name("sink")
+        self.log = CommitLog(connection, self.sink_id)
+        self.token = 0
+        self.producers: list[Producer] = []
+
+    def claim(self) -> None:
+        """Become the owner anew."""
+        self.token += 1
+        claim = Claim(self.token, self.query_id, now_ms(), "stream", "elsewhere", 1, "/c")
+        self.log.claim(lambda state: claim, Deadline(30))
+
+    def write(
+        self,
+        part: int,
+        rows: Sequence[Row],
+        attempt: str = "0.0",
+        token: int | None = None,
+        name: str = "",
+        hashed: Sequence[Row] = (),
+    ) -> PreparedTransaction:
+        """Write the rows of a part; its transaction stays open. The handle has the digest of ``hashed``, if given."""
+        name = name or part_id(self.sink_id, self.token if token is None else token, part, attempt)
+        producer = Producer(
+            {**self.connection.librdkafka(), "transactional.id": name, "transaction.timeout.ms": 60_000, "log_level": 2}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        digest = RowDigest()
+        for key, value, partition in rows:
+            producer.produce(self.topic, value, key, partition)
+        for key, value, _ in hashed or rows:
+            digest.add_pairs([key.encode()], [value.encode()])
+        producer.flush(30)
+        self.producers.append(producer)  # so that it does not abort what it has open
+        with Admin(self.connection) as admin:
+            d = describe(admin, [name])[name]
+            size = sum(len(k) + len(v) for k, v, _ in rows)
+            told = name, d.producer_id, d.producer_epoch, part, len(rows), size, digest.text
+            return PreparedTransaction(*told, begin_of(admin, d), form="plain")
+
+    def decide(
+        self,
+        batch: int,
+        handles: Sequence[PreparedTransaction],
+        offsets: str = "",
+        published: Mapping[str, Mapping[int, int]] | None = None,
+    ) -> Decision:
+        """Write the decision; ``published`` goes to the sink's consumer group."""
+        with Admin(self.connection) as admin:
+            version = end_txn_version(admin)
+        decision = Decision(
+            self.query_id,
+            batch,
+            self.token,
+            tuple(handles),
+            f"d{batch}",
+            version,
+            0,
+            topics=(self.topic,),
+            offsets=offsets,
+        )
+        self.log.append(decision, Deadline(30), published)
+        return decision
+
+    def end(self, handles: Sequence[PreparedTransaction], commit: bool = True) -> None:
+        """Commit or abort, as a driver or an operator does."""
+        with Admin(self.connection) as admin:
+            outcomes = end_all(admin, [End.of(h) for h in handles], commit, end_txn_version(admin))
+        assert set(outcomes.values()) == {Outcome.DONE}
+
+    def complete(self, batch: int) -> None:
+        """Write the completed mark."""
+        self.log.append(Completed(self.query_id, batch, self.token, now_ms()), Deadline(30))
+
+    def give_up(self, batch: int) -> None:
+        """Write that an execution of the batch ended without a decision."""
+        self.log.append(Aborted(self.query_id, batch, f"d{batch}", self.token, "e1", now_ms()), Deadline(30))
+
+    def batch(self, number: int, *parts: Sequence[Row]) -> Decision:
+        """Write, decide, commit and complete a batch, as it should be."""
+        handles = [self.write(part, rows) for part, rows in enumerate(parts)]
+        decision = self.decide(number, handles)
+        self.end(handles)
+        self.complete(number)
+        return decision
+
+    def leave_id(self, name: str) -> None:
+        """Initialise a transactional id, no more."""
+        with Admin(self.connection) as admin:
+            initialise(admin, name, 60_000)
+
+
+def rows(batch: int, part: int, count: int = 4, partitions: int = 4) -> list[Row]:
+    """Rows that no other batch or part has, over all partitions."""
+    return [(f"k{n}", f"{batch}-{part}-{n}", n % partitions) for n in range(count)]

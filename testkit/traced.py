@@ -1,0 +1,113 @@
+"""A stream made without Spark, whose output records name their input: so that a test can lose, repeat and swap them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import Producer
+
+from exactly_once.commitlog.commit_log import CommitLog
+from exactly_once.deadline import Deadline
+from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.connection import Connection
+from exactly_once.protocol.records import Claim, Completed, Decision
+from exactly_once.txn.coordinators import end_txn_version
+from testkit import broker as brokers
+from testkit import oracle
+
+
+class Row(NamedTuple):
+    """An output record: its partition, its key, and what it says of its origin (None: nothing)."""
+
+    partition: int
+    key: str | None
+    source: str | None
+
+
+class Traced:
+    """An input of two partitions, an output of three, a commit log and a checkpoint."""
+
+    def __init__(self, connection: Connection, location: Path, config: dict[str, str] | None = None):
+        self.connection, self.location = connection, location
+        self.sink_id = brokers.fresh_name("traced")
+        servers = connection.bootstrap_servers
+        self.input = brokers.create_topic(servers, brokers.fresh_name("in"), 2, config)
+        self.output = brokers.create_topic(servers, brokers.fresh_name("out"), 3)
+        self.log = CommitLog(connection, self.sink_id)
+        claim = Claim(1, "q", 0, "stream", "elsewhere", 1, str(location), 0.0, "")
+        self.log.claim(lambda state: claim, Deadline(30))
+        self.last = -1
+        for folder in ("offsets", "commits", "sources/0"):
+            (location / folder).mkdir(parents=True)
+        (location / "metadata").write_text('{"id":"q"}')
+        (location / "sources/0/0").write_text(f"\0v1\n{json.dumps({self.input: {'0': 0, '1': 0}})}")
+
+    def producer(self, name: str = "") -> Producer:
+        """Return a transactional producer."""
+        made = Producer(
+            {
+                **self.connection.librdkafka(),
+                "transactional.id": name or brokers.fresh_name("writer"),
+                "transaction.timeout.ms": 60_000,
+                "log_level": 2,
+            }
+        )
+        made.init_transactions(30)
+        return made
+
+    def feed(self, count: int, commit: bool = True, partition: int | None = None) -> list[tuple[int, int, str]]:
+        """Write input in one transaction; returns partition, offset and key of each new record that is committed."""
+        before = {(m.partition, m.offset) for m in self.inputs()}
+        producer = self.producer()
+        producer.begin_transaction()
+        for n in range(count):
+            producer.produce(self.input, f"v{n}", f"k{n % 5}", partition=n % 2 if partition is None else partition)
+        producer.flush(30)
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        return [(m.partition, m.offset, m.key or "") for m in self.inputs() if (m.partition, m.offset) not in before]
+
+    def inputs(self) -> list[oracle.Message]:
+        """Return the committed input."""
+        return oracle.read(self.connection, [self.input])
+
+    def rows(self, records: Iterable[tuple[int, int, str]]) -> list[Row]:
+        """One output record for each input record."""
+        return [Row(int(key[1:]) % 3, key, f"{self.input}-{p}-{o}") for p, o, key in records]
+
+    def write(self, rows: Sequence[Row], end: bool | None = True) -> Producer:
+        """Write output in one transaction; ``end`` it by a commit (True), an abort (False), or not at all (None)."""
+        producer = self.producer()
+        producer.begin_transaction()
+        for row in rows:
+            headers: list[tuple[str, str | bytes | None]] = [] if row.source is None else [("src", row.source.encode())]
+            producer.produce(self.output, "v", row.key, partition=row.partition, headers=headers)
+        producer.flush(30)
+        if end is not None:
+            (producer.commit_transaction if end else producer.abort_transaction)(30)
+        return producer
+
+    def decide(self, complete: bool = True) -> str:
+        """Decide a batch that reads all input there is; returns its name."""
+        self.last += 1
+        with Admin(self.connection) as admin:
+            ends = {str(p): w.last_stable for p, w in admin.watermarks(self.input).items()}
+            version = end_txn_version(admin)
+        text = f'v1\n{{"batchTimestampMs":5}}\n{json.dumps({self.input: ends})}'
+        (self.location / "offsets" / str(self.last)).write_text(text)
+        self.log.append(
+            Decision("q", self.last, 1, (), "digest", version, 0, topics=(self.output,), offsets=text), Deadline(30)
+        )
+        if complete:
+            self.log.append(Completed("q", self.last, 1, 0), Deadline(30))
+            (self.location / "commits" / str(self.last)).write_text("v1\n{}")
+        return f"batch {self.last}"
+
+    def batch(self, count: int = 10) -> list[Row]:
+        """Feed, write and decide a batch as a stream does; returns its output."""
+        rows = self.rows(self.feed(count))
+        self.write(rows)
+        self.decide()
+        return rows

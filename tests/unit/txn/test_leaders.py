@@ -1,0 +1,128 @@
+"""Before a person ends what hangs: whose word it takes. On a real broker: tests/integration/test_hanging.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+from kafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+
+from exactly_once.errors import NotAuthorized
+from exactly_once.kafka.connection import Connection
+from exactly_once.txn import leaders
+from exactly_once.txn.coordinators import Description
+from exactly_once.txn.leaders import Hanging, Trail, abort_hanging, trail_of
+from testkit.doubles import ask_the_double
+
+OPEN = Hanging("t", 0, 7, 3, 0, 100, 0)
+NAME = "eo:job:1:0:0.0"
+
+
+class Cluster:
+    """A transaction that is open on t-0, and one listing after the other of the ids that coordinators know."""
+
+    def __init__(self, listings: list[dict[int, str]], partitions: tuple[tuple[str, int], ...]):
+        self.listings, self.partitions = listings, partitions
+        self.aborted: list[Hanging] = []
+        self.all_seen = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def renew(self, budget_s: float) -> Self:
+        return self
+
+    def check_all_seen(self) -> None:
+        if not self.all_seen:
+            raise NotAuthorized("this principal may not see all transactional ids", "Grant DESCRIBE")
+
+    def _open(self, topics: list[str]) -> list[Hanging]:
+        return [OPEN]
+
+    def ids_of(self, producer_ids: set[int]) -> dict[int, str]:
+        return self.listings.pop(0)
+
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, Description]:
+        return {i: Description(i, "Ongoing", 7, 3, 60_000, 0, self.partitions, 1) for i in transactional_ids}
+
+    def _mark(self, h: Hanging, commit: bool) -> None:
+        assert not commit
+        self.aborted.append(h)
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The double says whether every id is seen."""
+    ask_the_double(monkeypatch, leaders, "check_all_seen")
+
+
+@pytest.mark.parametrize(
+    ("listings", "partitions", "aborted"),
+    [
+        pytest.param([{}, {7: NAME}], (("t", 0),), False, id="its coordinator was dead at the first look"),
+        pytest.param([{7: NAME}], (("t", 0),), False, id="its coordinator knows it"),
+        pytest.param([{}, {}], (), True, id="nobody knows its producer, twice"),
+        pytest.param([{7: NAME}], (("t", 1),), True, id="its coordinator knows the id, and not this partition"),
+    ],
+)
+def test_a_transaction_is_ended_by_hand_only_when_no_coordinator_will_end_it(
+    listings: list[dict[int, str]],
+    partitions: tuple[tuple[str, int], ...],
+    aborted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guards against a torn transaction: an abort marker on one partition of a live one, whose coordinator has just
+    died and whose successor has not loaded it yet. Its rows there are lost while the rest commits."""
+    cluster = Cluster(listings, partitions)
+    monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
+    monkeypatch.setattr(leaders, "_SECOND_LOOK_S", 0.0)
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe", "_mark")
+    assert abort_hanging(Connection("h:1"), OPEN) is aborted
+    assert bool(cluster.aborted) is aborted and cluster.listings == []
+
+
+def test_a_transaction_whose_coordinator_may_be_hidden_is_not_ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a torn transaction: the brokers leave the ids that a principal may not see out of every list, so
+    to it a living transaction has no coordinator."""
+    cluster = Cluster([{}], ())
+    cluster.all_seen = False
+    monkeypatch.setattr(leaders, "Admin", lambda connection, budget_s: cluster)
+    ask_the_double(monkeypatch, leaders, "_open", "ids_of", "describe")
+    with pytest.raises(NotAuthorized):
+        abort_hanging(Connection("h:1"), OPEN)
+    assert cluster.aborted == []
+
+
+def test_a_leader_that_does_not_tell_who_wrote_is_not_taken_for_one_that_knows_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Silence over a transaction in a topic that could not be searched; or a report that names a topic that is gone."""
+
+    def answer(topic: str, *producers: int, failure: KafkaError | None = None) -> leaders._Answer:
+        return leaders._Answer(topic, 0, failure, [], frozenset(producers))
+
+    async def answers(*_: Any) -> list[leaders._Answer]:
+        return [
+            answer("ours", 7, 8),
+            answer("theirs", 9),
+            answer("secret", failure=TopicAuthorizationFailedError()),
+            answer("gone", failure=UnknownTopicOrPartitionError()),
+            answer("half", 7),
+            answer("half", failure=LeaderNotAvailableError()),
+        ]
+
+    monkeypatch.setattr(leaders, "_describe_producers", answers)
+    admin: Any = SimpleNamespace(ask=lambda question: asyncio.run(question()))
+    ours, secret, half = frozenset({"ours", "half"}), frozenset({"secret"}), frozenset({"half"})
+    assert trail_of(admin, [7], ["ours", "theirs", "secret", "gone", "half"]) == Trail(ours, secret, half)
