@@ -197,4 +197,5 @@ lock: ## Rebuild constraints.txt from what both distributions ask for (needs uv)
 		pyproject.toml distributions/dagster-exactly-once/pyproject.toml
 
 lock-jars: setup ## Rebuild the sums of jars from each Ivy file
-	@$(PYTHON) -m exactly_once.sparkenv.jars ivy.xml exactly_once/sparkenv/connectors.xml java/ivy.xml testkit/ivy-kafkas.xml tools/mermaid.xml
+	@$(PYTHON) -m exactly_once.sparkenv.jars ivy.xml exactly_once/sparkenv/connectors.xml java/ivy.xml testkit/ivy-kafkas.xml \
+		testkit/ivy-clients.xml tools/mermaid.xml

@@ -15,7 +15,9 @@ from pathlib import Path
 
 #: Every point, in the order in which a batch passes them.
 POINTS = (
+    "planning",
     "claimed",
+    "planned",
     "before-begin",
     "mid-write",
     "some-sent",

@@ -17,7 +17,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from exactly_once.spark.session import JAR
-from exactly_once.sparkenv.jars import broker_classpath, connector_jars, resolve_configuration
+from exactly_once.sparkenv.jars import broker_classpath, resolve_configuration
 from exactly_once.sparkenv.java import OLDEST_JAVA, find_java
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,13 +98,9 @@ def _each(records: Any) -> Iterator[Record]:
 
 
 def kafka_client(release: str) -> Path:
-    """Return the jar of a release of kafka-clients.
-
-    It is a broker's of ivy-kafkas.xml, or that of the connector of Spark 3.5.
-    """
-    brokers = Path(__file__).with_name("ivy-kafkas.xml")
-    jars = map(Path, connector_jars("3.5")) if release == "3.4.1" else resolve_configuration(brokers, release)
-    return next(jar for jar in jars if jar.name == f"kafka-clients-{release}.jar")
+    """Return the jar of a release of kafka-clients, of ivy-clients.xml."""
+    (jar,) = resolve_configuration(Path(__file__).with_name("ivy-clients.xml"), release)
+    return jar
 
 
 class Trial(NamedTuple):

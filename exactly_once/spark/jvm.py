@@ -141,8 +141,11 @@ class Coordinators:
         options = run.coordinator.options
         if options.guarantee is Guarantee.EXACTLY_ONCE:
             check_task(asked.get("settings", {}).get)
+        reach("planning")
         with run.lock:
-            return _answer(run, asked["schema"], lambda b: check_planned(b, asked["query"], asked.get("batch")))
+            ticket = _answer(run, asked["schema"], lambda b: check_planned(b, asked["query"], asked.get("batch")))
+        reach("planned")
+        return ticket
 
     def _plan_write(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         if asked.get("overwrite"):

@@ -40,6 +40,9 @@ final class Errors {
             1, 2, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 45, 47, 48, 49, 51, 52, 56, 59, 74, 75, 78, 88, 89, 90,
             100, 103, 105, 120);
 
+    /** Those of a transaction that somebody else has ended: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED. */
+    private static final Set<Integer> ENDED = Set.of(47, 48, 49, 90);
+
     /** What may pass and has no code, as the client itself raises it; not every release has each class. */
     private static final Set<String> MAY_PASS_OF_THE_CLIENT = Set.of(
             "TimeoutException", // Java's: a question took too long
@@ -183,6 +186,11 @@ final class Errors {
                         + (cause == null ? "" : ": " + said(cause)),
                 "Create the topic or partition, or correct the option or the columns that name it",
                 cause);
+    }
+
+    /** Whether the transaction of a record was ended by somebody else. */
+    static boolean isEnded(Throwable thrown) {
+        return ENDED.contains((int) org.apache.kafka.common.protocol.Errors.forException(cause(thrown)).code());
     }
 
     /** Whether a record failed for another one of its batch, which the brokers refuse. */

@@ -229,10 +229,11 @@ final class PartWriter implements DataWriter<InternalRow> {
         }
     }
 
-    /** Returns the error of the first record that failed; a transaction that is too old is the reason to report. */
+    /** Returns the error of the first record that failed; that the transaction is too old, or its driver superseded, is the reason to report. */
     private SinkException failure() {
         Failed first = failed;
         checkAge();
+        if (transaction != null && Errors.isEnded(first.error)) checkInTime();
         if (Errors.cause(first.error) instanceof TimeoutException)
             look(first.topic, first.key); // was the topic deleted?
         return Errors.ofRecord(first.error, name, first.topic, first.key, first.size);
@@ -242,16 +243,21 @@ final class PartWriter implements DataWriter<InternalRow> {
         if (transaction == null || ticket.limitMs() == 0) return;
         long ms = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
         if (ms <= ticket.limitMs()) return;
-        try { // the driver may have been paused, and superseded: that is the error to report
+        checkInTime(); // the driver may have been paused, and superseded
+        throw new SinkException(ticket.tooLong()
+                .replace("{part}", String.valueOf(partition))
+                .replace("{took_s}", String.format(Locale.ROOT, "%.1f", ms / 1000.0)));
+    }
+
+    /** Gives up where the commit log says that the task is too late; where it says nothing, what is known already is reason enough. */
+    private void checkInTime() {
+        try {
             cluster().checkInTime(ticket, Cluster.ask(cluster().logEnd(ticket.log())));
         } catch (SinkException late) {
             throw late;
         } catch (Exception e) {
-            // its age is reason enough
+            // the caller has an error to report
         }
-        throw new SinkException(ticket.tooLong()
-                .replace("{part}", String.valueOf(partition))
-                .replace("{took_s}", String.format(Locale.ROOT, "%.1f", ms / 1000.0)));
     }
 
     @Override

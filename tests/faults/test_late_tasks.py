@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from testkit.fixtures import Bench
+from testkit.fixtures import Bench, StartDriver
 from testkit.processes import until
 from testkit.stream import SparkDriver
 
@@ -95,3 +95,33 @@ def test_a_query_that_is_stopped_at_any_moment_leaves_no_transaction(bench: Benc
         assert_nothing_is_open(bench)
     warm.complete(bench.job)
     bench.assert_exactly_once()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["before-begin", "mid-write", "some-sent", "after-flush"])
+def test_a_task_whose_thread_was_paused_while_another_driver_took_over_writes_nothing(
+    point: str, bench: Bench, driver: StartDriver, warm: SparkDriver
+) -> None:
+    """Guards against rows of a superseded driver beside those of its successor (duplicates): its JVM, and every other
+    thread of it, has been at work all the time.
+    """
+    bench.input.add()
+    superseded = driver()
+    run = superseded.start(bench.job.until_stopped())
+    run.await_commit(0)
+    superseded.arm(point, "wait")
+    bench.input.add()
+    run.await_true(point, lambda: superseded.who_reached(point))
+
+    second = warm.start(bench.job.until_stopped())
+    second.await_commit(1)
+    superseded.release(point)
+    ended = run.end()
+    until("the end of what it had open", lambda: bench.open_parts() == 0)
+    bench.input.add()
+    second.await_commit(2)
+    second.stop()()
+
+    assert ended.code == "EO-FENCED", ended.failure
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]

@@ -21,7 +21,9 @@ from testkit.stream import ROOT
 VECTORS = json.loads((ROOT / "tests" / "data" / "digests.json").read_text())
 
 #: The private names of kafka-clients in TransactionalProducer.java: 3.4.1 is Spark 3.5's, 3.9 that of Spark 4.
-REUSABLE = ("3.4.1", "3.9.2", "4.0.2", "4.4.0")
+REUSABLE = ("3.4.1", "3.9.0", "3.9.1", "3.9.2", "4.0.2", "4.4.0")
+#: They differ from 3.9.2 in nothing that is known.
+ALIKE = ("3.9.0", "3.9.1")
 #: It keeps the sequence numbers of partitions under another name.
 NOT_REUSABLE = "3.0.2"
 
@@ -31,7 +33,10 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     return Trial.compiled(tmp_path_factory.mktemp("classes"))
 
 
-@pytest.mark.parametrize("release", [*REUSABLE, NOT_REUSABLE])
+@pytest.mark.parametrize(
+    "release",
+    [pytest.param(r, marks=pytest.mark.long if r in ALIKE else ()) for r in (*REUSABLE, NOT_REUSABLE)],
+)
 def test_transactions_that_a_producer_leaves_open_one_after_the_other_are_committed_by_what_it_says_of_them(
     release: str, trial: Trial, connection: Connection, topic: str
 ) -> None:

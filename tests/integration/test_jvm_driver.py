@@ -22,7 +22,19 @@ from testkit.stream import PATIENCE_S, Job, Run, SparkDriver
 
 #: Every point of a batch: in the claim, in tasks, between the tasks and the decision, in the commit.
 IN_TASKS = ("before-begin", "mid-write", "some-sent", "after-flush")
-IN_CALLS = ("claimed", "all-prepared", "decided", "some-ended", "all-ended", "marking", "completed")
+IN_CALLS = (
+    "planning",
+    "claimed",
+    "planned",
+    "all-prepared",
+    "decided",
+    "some-ended",
+    "all-ended",
+    "marking",
+    "completed",
+)
+#: These stay in make test: between plan and tasks, in tasks, in the commit.
+QUICK = ("planned", "mid-write", "all-prepared")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +77,7 @@ def hold(bench: Bench, driver: SparkDriver, job: Job, point: str, action: str = 
 
 @pytest.mark.parametrize(
     "point",
-    [*("all-prepared", "mid-write"), *(pytest.param(p, marks=pytest.mark.long) for p in (*IN_TASKS, *IN_CALLS))],
+    [pytest.param(p, marks=() if p in QUICK else pytest.mark.long) for p in (*IN_TASKS, *IN_CALLS)],
 )
 def test_a_query_that_is_stopped_at_any_moment_leaves_nothing_open_and_goes_on_at_the_next_start(
     point: str, bench: Bench, job: Job, any_driver: SparkDriver
@@ -81,6 +93,43 @@ def test_a_query_that_is_stopped_at_any_moment_leaves_nothing_open_and_goes_on_a
     until("the end of what was open", lambda: bench.open_parts() == 0, PATIENCE_S)
     assert run.end().failure is None
 
+    any_driver.complete(job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.long
+def test_a_query_that_is_stopped_once_more_in_its_abort_leaves_nothing_open(
+    bench: Bench, job: Job, any_driver: SparkDriver
+) -> None:
+    """Guards against a second interrupt, which meets the abort of the first one half way."""
+    run = hold(bench, any_driver, job, "mid-write", "wait")
+    any_driver.arm("aborting", "wait")
+    first = run.stop()
+    until("the abort", lambda: any_driver.has_reached("aborting"), PATIENCE_S)
+    second = run.stop()
+    any_driver.release("aborting")
+    if any_driver.has_reached("mid-write"):
+        any_driver.release("mid-write")
+    first()
+    second()
+    until("the end of what was open", lambda: bench.open_parts() == 0, PATIENCE_S)
+    assert run.end().failure is None
+
+    any_driver.complete(job)
+    bench.assert_exactly_once()
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(15, marks=pytest.mark.long)])
+def test_a_query_that_is_stopped_as_soon_as_it_has_started_leaves_nothing_open(
+    times: int, bench: Bench, job: Job, any_driver: SparkDriver
+) -> None:
+    """Guards against a claim that nobody closes, and a coordinator that outlives a query which planned nothing."""
+    bench.input.add()
+    for _ in range(times):
+        run = any_driver.start(job.until_stopped())
+        run.stop()()
+        assert run.end().failure is None
+    until("the end of what was open", lambda: bench.open_parts() == 0, PATIENCE_S)
     any_driver.complete(job)
     bench.assert_exactly_once()
 

@@ -21,6 +21,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.txn.coordinators import end_one
+from exactly_once.verify import verify
 from testkit import registry as support
 from testkit.fixtures import Bench, StartDriver
 from testkit.registry import PASSWORD, USER, Door, RegistryProcess
@@ -455,3 +456,5 @@ def test_a_lost_part_is_written_again_under_the_id_it_had_and_under_no_other(
     bench.assert_settled()
     assert_delays(values(bench, AvroDeserializer(client(registry))), delays(bench))
     assert new not in ids(read(bench))
+    report = verify(bench.connection, bench.sink_id, checkpoint=str(bench.checkpoint), settle_s=5)
+    assert report.clean and not report.unproven, report

@@ -1,0 +1,94 @@
+"""Output partitions without a leader for some seconds: their only broker is killed, and comes back with what it had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from exactly_once.failpoints import POINTS
+from exactly_once.kafka.connection import Connection
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from testkit import broker as brokers
+from testkit import oracle
+from testkit.fixtures import Bench, make_bench
+from testkit.processes import until
+from testkit.stream import SparkDriver
+
+#: The node that goes, and one that stays; partitions 0 and 2 live on the first one alone.
+GOES, STAYS = 2, 1
+
+#: A session of 3 s, a quorum of two, a start of a JVM, on a busy machine.
+ELECTION_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """Three nodes for all cases: each has a topic of its own, and leaves every node at work."""
+    running = brokers.test_broker(tmp_path_factory.mktemp("cluster"), nodes=3)
+    yield running.start()
+    running.kill()
+    running.stop()
+
+
+def on_two_nodes(connection: Connection, folder: Path) -> Bench:
+    """Return a bench whose output has no second replica of anything."""
+    made = make_bench(connection, folder)
+    topic = f"{made.topic}-single"
+    places = [[GOES], [STAYS], [GOES], [STAYS]]
+    new = NewTopic(topic, len(places), replica_assignment=places, config={"min.insync.replicas": "1"})
+    client = AdminClient({**connection.librdkafka(), "log_level": 0})
+    client.create_topics([new], operation_timeout=30)[topic].result(30)
+    until("its leaders", lambda: -1 not in leaders(connection, topic), ELECTION_S, 0.2)
+    return replace(made, topic=topic, job=made.job.having(topic=topic))
+
+
+def leaders(connection: Connection, topic: str) -> list[int]:
+    """Return who leads each partition, -1 for nobody."""
+    client = AdminClient({**connection.librdkafka(), "log_level": 0})
+    found = client.list_topics(topic, timeout=10).topics[topic].partitions
+    return [found[p].leader for p in sorted(found)] or [-1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["a start", "a batch", "mid-write", "some-sent", "all-prepared", "decided"])
+def test_a_stream_waits_for_a_leader_and_writes_each_row_once(
+    point: str, cluster: EmbeddedBroker, tmp_path: Path, warm: SparkDriver
+) -> None:
+    """Guards against a stream that ends over what passes, rows that the leader has and the task sends again, and a
+    decided part that is taken for lost while nobody can tell.
+    """
+    connection = Connection.from_options({"kafka.bootstrap.servers": cluster.bootstrap_servers})
+    bench = on_two_nodes(connection, tmp_path)
+    bench.input.add()
+    warm.complete(bench.job)
+    named = point in POINTS
+    if point != "a start":
+        run = warm.start(bench.job.until_stopped())
+    if named:
+        warm.arm(point, "wait")
+        bench.input.add()
+        run.await_true(point, lambda: warm.has_reached(point))
+    cluster.kill(GOES)
+    until("partitions without a leader", lambda: leaders(connection, bench.topic).count(-1) == 2, ELECTION_S, 0.2)
+    if named:
+        warm.release(point)
+    else:
+        bench.input.add()
+    if point == "a start":
+        run = warm.start(bench.job.until_stopped())
+    if point not in ("all-prepared", "decided"):  # there, what is decided is so without that leader
+        run.await_true("parts that wait", lambda: oracle.open_parts(connection, bench.sink_id) >= 2)
+        assert not run.is_committed(1)
+
+    cluster.restart(GOES)
+
+    run.await_commit(1)
+    bench.input.add()
+    run.await_commit(2)
+    run.stop()()
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
