@@ -18,7 +18,7 @@ from benchmarks.flink_files import classpath
 from benchmarks.flink_sql import STATEMENTS, script
 from benchmarks.guarded import guarded, stop
 from benchmarks.systems import Job, fresh
-from benchmarks.workloads import Workload
+from benchmarks.workloads import BenchmarkWorkload
 from exactly_once.sparkenv.java import find_java
 from exactly_once_local.cluster.embedded_broker import HOST
 
@@ -148,7 +148,7 @@ def cluster(folder: Path, bootstrap_servers: str) -> Iterator[Cluster]:
 
 
 @dataclass(frozen=True)
-class FlinkSystem:
+class BenchmarkFlink:
     """Flink SQL on the cluster with one delivery guarantee."""
 
     cluster: Cluster
@@ -156,7 +156,7 @@ class FlinkSystem:
     interval_s: float | None = CHECKPOINT_S
     batches: bool = False
 
-    def supports(self, workload: Workload) -> bool:
+    def supports(self, workload: BenchmarkWorkload) -> bool:
         """Return whether the workload is written in SQL."""
         return workload.name in STATEMENTS
 

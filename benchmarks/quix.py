@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.common import PRODUCER
 from benchmarks.guarded import guarded, stop
 from benchmarks.systems import Job, fresh
-from benchmarks.workloads import JSON, LEAST_AMOUNT, PASS, Workload
+from benchmarks.workloads import JSON, LEAST_AMOUNT, PASS, BenchmarkWorkload
 from exactly_once.kafka.connection import Connection
 from exactly_once.sparkenv.jars import cache_folder
 
@@ -70,7 +70,7 @@ class QuixSystem:
     interval_s: float | None = COMMIT_S
     batches: bool = False
 
-    def supports(self, workload: Workload) -> bool:
+    def supports(self, workload: BenchmarkWorkload) -> bool:
         """Return whether the workload is written for it."""
         return workload.name in (PASS, JSON)
 

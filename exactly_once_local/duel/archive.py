@@ -15,7 +15,7 @@ from pathlib import Path
 from exactly_once.sparkenv.jars import cache_folder, session_jars
 from exactly_once.sparkenv.java import find_java
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
-from exactly_once_local.duel.feed import Feed, make_topics
+from exactly_once_local.duel.feed import DuelFeed, make_topics
 from exactly_once_local.duel.sinks import DuelFailed
 from exactly_once_local.duel.supervisor import Driver
 
@@ -60,7 +60,7 @@ def _place() -> Path:
 
 def _trial(brokers: str, folder: Path, archive: Path) -> None:
     make_topics(brokers)
-    feed = Feed(brokers, FLIGHTS, FLIGHTS)
+    feed = DuelFeed(brokers, FLIGHTS, FLIGHTS)
     feed.send(FLIGHTS)
     feed.finish()
     driver = Driver(brokers, folder, FLIGHTS, f"-XX:ArchiveClassesAtExit={archive}")

@@ -18,7 +18,7 @@ from rich.text import Text
 from exactly_once_local.duel import feed, picture, reader
 from exactly_once_local.duel.departures import FlightEvent
 from exactly_once_local.duel.kills import LONGEST_S, MOMENT_S, SHORTEST_S, TRIES, InBatch, Kills
-from exactly_once_local.duel.score import Score, Story, Tally, markdown, number_of, rows
+from exactly_once_local.duel.score import FlightTally, Score, Story, markdown, number_of, rows
 from exactly_once_local.duel.screen import Screen, show_result
 from exactly_once_local.duel.sinks import OURS, SPARKS, DuelFailed
 from exactly_once_local.duel.supervisor import _kill_session, _of_session
@@ -160,7 +160,7 @@ def test_a_flight_that_the_broker_refused_at_the_very_end_is_no_flight_that_both
 ) -> None:
     """An early duel missed one flight on both sides: the last reports of deliveries come in the flush."""
     monkeypatch.setattr(flights, "error", KafkaError(KafkaError._MSG_TIMED_OUT))
-    fed = feed.Feed("", 1_000, 100)
+    fed = feed.DuelFeed("", 1_000, 100)
     fed.send(5)
     with pytest.raises(DuelFailed, match="could not be sent"):
         fed.finish()
@@ -168,7 +168,7 @@ def test_a_flight_that_the_broker_refused_at_the_very_end_is_no_flight_that_both
 
 def test_the_feed_goes_at_the_rate_it_is_told(flights: type[_Producer]) -> None:
     """Slowly while a sink starts: else a busy machine would mostly show how a backlog is worked off."""
-    fed = feed.Feed("", 0, 100)
+    fed = feed.DuelFeed("", 0, 100)
     fed.start()
     time.sleep(3 * feed.EVERY_S)
     assert fed.sent == 1, "the first one, before the thread begins"
@@ -207,7 +207,7 @@ def test_a_record_names_its_flight_or_is_none_of_the_duel(value: bytes, number: 
 
 def test_every_record_counts_once_as_new_again_or_unknown() -> None:
     """Duplicates are what is left over, so nothing may be counted twice or not at all."""
-    tally = Tally(4)
+    tally = FlightTally(4)
     tally.add([record(0), record(1), record(1), record(1)])
     tally.add([record(3), record(4), b"?"])
     assert tally.seen == (7, 3, 2)
