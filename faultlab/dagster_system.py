@@ -19,8 +19,9 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.progress import lag
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once_local.cluster.guard import send
 from faultlab.dagster_location import LabStream
-from faultlab.dagster_processes import Dagster, is_driver, send
+from faultlab.dagster_processes import Dagster, is_driver
 from faultlab.history import LabHistory
 from faultlab.points import OF_STREAMS, Points
 from faultlab.state import settings_of

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import socket
 import sys
 from collections.abc import Callable
 
+from exactly_once.local.ports import free_port
 from faultlab.proxy import HOST, Cut, Direction, Proxy, ProxyAction, ProxyConnection, Rule
 
 #: What executors take for the driver's address. Linux has all of 127.0.0.0/8; other systems may have 127.0.0.1 alone.
@@ -125,24 +124,7 @@ class DriverLine:
 
     def _listen(self) -> int:
         taken = {proxy.port for proxy in self._proxies}
-        proxy = LineProxy(_free_port(taken), self._rules, self._worker_of)
+        proxy = LineProxy(free_port(taken, (HOST, ADVERTISED), PORTS), self._rules, self._worker_of)
         proxy.start()
         self._proxies.append(proxy)
         return proxy.port
-
-
-def _free_port(taken: set[int]) -> int:
-    """One that is free on both addresses."""
-    for port in random.sample(PORTS, 1000):
-        if port not in taken and all(_is_free(host, port) for host in (HOST, ADVERTISED)):
-            return port
-    raise OSError(f"no free port in {PORTS}")
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):
-            probe.bind((host, port))
-            return True
-    return False

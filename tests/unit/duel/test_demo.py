@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from exactly_once_local.duel.kills import LONGEST_S, MOMENT_S, SHORTEST_S, TRIES
 from exactly_once_local.duel.score import FlightTally, Score, Story, markdown, number_of, rows
 from exactly_once_local.duel.screen import Screen, show_result
 from exactly_once_local.duel.sinks import OURS, SPARKS, DuelFailed
-from exactly_once_local.duel.supervisor import _kill_session, _of_session
 
 CLEAN = Score(OURS, flights=10, records=10, distinct=10, kills=3, seconds=61.4)
 TWICE = replace(CLEAN, sink=SPARKS, records=13, seconds=50.0)
@@ -114,17 +112,6 @@ def test_the_screen_says_which_kill_struck_and_fits_80_columns() -> None:
     assert "both, in the middle of a batch (1 of 3)" in said and "which does not count (1 of 3)" in said
     assert "seconds, restarts included" in said and "in the middle of a batch" in said
     assert max(len(line) for line in said.splitlines()) <= 80 and "…" not in said
-
-
-def test_kill_takes_the_whole_session() -> None:
-    """Spark's Python workers have process groups of their own; one that lives on could still send."""
-    shell = subprocess.Popen(["bash", "-c", "set -m; sleep 60 & sleep 60"], start_new_session=True)
-    try:
-        _wait_until(lambda: len(_of_session(shell.pid)) == 3)
-    finally:
-        _kill_session(shell.pid)
-    assert _of_session(shell.pid) == set()
-    assert shell.wait() in (-9, 137), "killed, or its own child was killed a moment before"
 
 
 class _Producer:
