@@ -21,7 +21,7 @@ def main() -> None:
         single.main(args)
         return
     chosen = args.only or DEFAULT
-    plan = suite.Plan(
+    plan = suite.BenchmarkPlan(
         systems=[suite.NAMES[name] for name in args.systems],
         workloads=args.workloads,
         records=args.records or 3_000_000,

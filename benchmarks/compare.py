@@ -10,8 +10,8 @@ from benchmarks.common import Bench
 from benchmarks.inputs import count, fill
 from benchmarks.monitor import Monitor, end_of, spent, steady
 from benchmarks.results import Throughput
-from benchmarks.systems import Job, System
-from benchmarks.workloads import PARTITIONS, PASS, WORKLOADS, Workload
+from benchmarks.systems import BenchmarkSystem, Job
+from benchmarks.workloads import PARTITIONS, PASS, WORKLOADS, BenchmarkWorkload
 
 #: The size of a micro-batch that keeps all sinks busy without filling the memory of a small machine.
 BATCH = 800_000
@@ -31,7 +31,7 @@ class WrongOutput(RuntimeError):
 
 
 def compare(
-    bench: Bench, systems: Sequence[System], workloads: Sequence[Workload], records: int, rounds: int
+    bench: Bench, systems: Sequence[BenchmarkSystem], workloads: Sequence[BenchmarkWorkload], records: int, rounds: int
 ) -> Iterator[Throughput]:
     """Run every system that has it on every workload, ``rounds`` times in turn, after a short warm-up of each; a
     workload gets its share of ``records``.
@@ -47,7 +47,7 @@ def compare(
 
 
 def by_size(
-    bench: Bench, systems: Sequence[System], sizes: Sequence[int], records: int, total_bytes: int, rounds: int
+    bench: Bench, systems: Sequence[BenchmarkSystem], sizes: Sequence[int], records: int, total_bytes: int, rounds: int
 ) -> Iterator[Throughput]:
     """Pass records of each size through, at most ``records`` and about ``total_bytes`` of them."""
     numbers = {size: max(BATCHES, min(records, total_bytes // size)) for size in sizes}
@@ -60,7 +60,7 @@ def by_size(
 
 
 def by_partitions(
-    bench: Bench, systems: Sequence[System], counts: Sequence[int], records: int, rounds: int
+    bench: Bench, systems: Sequence[BenchmarkSystem], counts: Sequence[int], records: int, rounds: int
 ) -> Iterator[Throughput]:
     """Pass records through to topics with so many partitions."""
     _warm_up(bench, systems, WORKLOADS[PASS], records)
@@ -71,7 +71,7 @@ def by_partitions(
                 yield run_once(bench, s, WORKLOADS[PASS], topic, records, size, "partitions", n, partitions)
 
 
-def _warm_up(bench: Bench, systems: Sequence[System], workload: Workload, records: int) -> None:
+def _warm_up(bench: Bench, systems: Sequence[BenchmarkSystem], workload: BenchmarkWorkload, records: int) -> None:
     few = min(records, WARM_UP_RECORDS)
     source, size = fill(bench, workload, few, SMALL)
     for s in systems:
@@ -80,8 +80,8 @@ def _warm_up(bench: Bench, systems: Sequence[System], workload: Workload, record
 
 def run_once(
     bench: Bench,
-    system: System,
-    workload: Workload,
+    system: BenchmarkSystem,
+    workload: BenchmarkWorkload,
     source: str,
     records: int,
     size: int,
@@ -126,7 +126,7 @@ def run_once(
     )
 
 
-def _mixed(systems: Sequence[System], number: int) -> list[System]:
+def _mixed(systems: Sequence[BenchmarkSystem], number: int) -> list[BenchmarkSystem]:
     """Another one first, and other neighbours, in each round.
 
     The code of a JVM and of the broker gets faster from run to run; and Spark ends Python workers that were idle for a
@@ -148,7 +148,7 @@ def _each(seconds: Mapping[str, float], records: float) -> dict[str, float]:
     return {**each, "all": round(sum(each.values()), 3)}
 
 
-def _check(system: System, workload: Workload, records: int, counted: int | None) -> None:
+def _check(system: BenchmarkSystem, workload: BenchmarkWorkload, records: int, counted: int | None) -> None:
     wanted = workload.expected(records)
     if counted is None or wanted is None:
         return

@@ -33,7 +33,7 @@ _USED = re.compile(r"(?:def new generation|tenured generation|PSYoungGen|ParOldG
 
 
 @dataclass(frozen=True)
-class Sample:
+class EnduranceSample:
     """One look. Memory in MiB; heaps after a full collection."""
 
     batch: int
@@ -51,8 +51,8 @@ class Sample:
 
 
 def measure(
-    bench: Bench, batches: int, samples: int, show: Callable[[Sample], None], rate: int | None = None
-) -> list[Sample]:
+    bench: Bench, batches: int, samples: int, show: Callable[[EnduranceSample], None], rate: int | None = None
+) -> list[EnduranceSample]:
     """Run a stream for this many batches and look at it now and then.
 
     Batches of ten records at full speed; with ``rate``, batches of a second with so many records.
@@ -115,7 +115,7 @@ def processes() -> Processes:
     return Processes(broker, driver, [p for p in driver.children(recursive=True) if "python" in _name(p)])
 
 
-def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> Sample:
+def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> EnduranceSample:
     found = processes()
     broker, driver, workers = found.broker, found.driver, found.workers
     with Admin(bench.connection, 30) as admin:
@@ -123,7 +123,7 @@ def _look(bench: Bench, sink_id: str, batch: int, seconds: float) -> Sample:
         log = [TopicPartition(commit_log_topic(sink_id), 0)]
         low, high = (admin.list_offsets(log, spec, "read_uncommitted")[log[0]].offset for spec in (EARLIEST, LATEST))
     read_log(bench.connection, sink_id)
-    return Sample(
+    return EnduranceSample(
         batch,
         round(seconds, 1),
         len(ids),

@@ -25,7 +25,7 @@ WORKS_S = 10.0
 
 
 @dataclass(frozen=True)
-class Run:
+class FailoverRun:
     """Seconds, from one event to the next.
 
     Attributes
@@ -75,7 +75,7 @@ class Run:
         return self.detection + self.recovery + self.start
 
 
-def measure(folder: Path, repeats: int) -> list[Run]:
+def measure(folder: Path, repeats: int) -> list[FailoverRun]:
     """Kill a stream ``repeats`` times. Each kill is the first failure in a row, so the restart strategy uses its first
     pause.
     """
@@ -90,7 +90,7 @@ def measure(folder: Path, repeats: int) -> list[Run]:
     return runs
 
 
-def _round(story: Any, dagster: Any) -> Run:
+def _round(story: Any, dagster: Any) -> FailoverRun:
     run = story.start()  # launched by a person, which begins a new streak of failures
     time.sleep(WORKS_S)
     token = _newest(story).token
@@ -117,7 +117,7 @@ def _round(story: Any, dagster: Any) -> Run:
         new["startTime"],
         decided,
     ]
-    return Run(*(later - earlier for earlier, later in pairwise(moments)))
+    return FailoverRun(*(later - earlier for earlier, later in pairwise(moments)))
 
 
 def _newest(story: Any) -> Any:

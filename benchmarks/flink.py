@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.flink_files import classpath
 from benchmarks.flink_sql import STATEMENTS, script
-from benchmarks.guarded import guarded, stop
 from benchmarks.systems import Job, fresh
-from benchmarks.workloads import Workload
+from benchmarks.workloads import BenchmarkWorkload
+from exactly_once.local.ports import HOST, free_port
 from exactly_once.sparkenv.java import find_java
-from exactly_once_local.cluster.embedded_broker import HOST
+from exactly_once_local.cluster.guard import end_all, guarded
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "Flink exactly once", "Flink at least once"
 
@@ -32,6 +31,9 @@ CHECKPOINT_S = 2.0
 
 #: A start takes some 10 s; a job of this benchmark takes minutes at most.
 START_S, JOB_S = 120.0, 900.0
+
+#: To end in order, for a process of another system.
+STOP_S = 15.0
 
 MANAGER, WORKER, CLIENT = "Flink JobManager", "Flink TaskManager", "Flink SQL client"
 _MAIN = {
@@ -87,7 +89,7 @@ class Cluster:
         try:
             code = client.wait(JOB_S)
         finally:
-            stop(client)
+            end_all([client], graceful_s=STOP_S)
         said = log.read_text(errors="replace")
         if code != 0 or "[ERROR]" in said:
             raise FlinkFailed(f"{run}: {said[-2000:]}")
@@ -121,7 +123,8 @@ class Cluster:
 def configure(folder: Path, more: Mapping[str, object] = MappingProxyType({})) -> int:
     """Write the configuration of a cluster, with ``more`` settings; return the port of its REST API."""
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    rpc, rest = _free_ports(2)
+    rpc = free_port()
+    rest = free_port({rpc})
     (folder / "config.yaml").write_text(_config(folder, rpc, rest, more))
     (folder / "log4j2.properties").write_text(_LOG4J)
     return rest
@@ -143,12 +146,11 @@ def cluster(folder: Path, bootstrap_servers: str) -> Iterator[Cluster]:
         await_slots(rest, processes, folder)
         yield Cluster(folder, bootstrap_servers, rest)
     finally:
-        for process in processes:
-            stop(process)
+        end_all(processes, graceful_s=STOP_S)
 
 
 @dataclass(frozen=True)
-class FlinkSystem:
+class BenchmarkFlink:
     """Flink SQL on the cluster with one delivery guarantee."""
 
     cluster: Cluster
@@ -156,7 +158,7 @@ class FlinkSystem:
     interval_s: float | None = CHECKPOINT_S
     batches: bool = False
 
-    def supports(self, workload: Workload) -> bool:
+    def supports(self, workload: BenchmarkWorkload) -> bool:
         """Return whether the workload is written in SQL."""
         return workload.name in STATEMENTS
 
@@ -206,18 +208,13 @@ def _config(folder: Path, rpc: int, rest: int, more: Mapping[str, object]) -> st
     return "".join(f"{name}: {value}\n" for name, value in values.items())
 
 
-def _free_ports(number: int) -> list[int]:
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.create_server((HOST, 0))) for _ in range(number)]
-        return [probe.getsockname()[1] for probe in probes]
-
-
 def _start(role: str, folder: Path, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in (*_OPENED, *_MORE_OPENED)]
     command = [find_java().executable, _HEAP[role], "-XX:-UsePerfData", f"-Djava.io.tmpdir={folder / 'tmp'}"]
     command += [*opened, f"-Dlog4j.configurationFile={folder / 'log4j2.properties'}"]
     command += ["-cp", classpath(role == CLIENT), _MAIN[role], *arguments]
-    return guarded(command, log, folder, {**os.environ, "FLINK_CONF_DIR": str(folder)})
+    with log.open("w") as out:
+        return guarded(command, out, folder, {**os.environ, "FLINK_CONF_DIR": str(folder)})
 
 
 def await_slots(rest: int, processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from benchmarks.common import Bench
-from benchmarks.workloads import PARTITIONS, Workload
+from benchmarks.workloads import PARTITIONS, BenchmarkWorkload
 from exactly_once.kafka.connection import Connection
 
 #: Records of one call; more are not faster.
 _AT_ONCE = 10_000
 
 
-def fill(bench: Bench, workload: Workload, records: int, size: int) -> tuple[str, int]:
+def fill(bench: Bench, workload: BenchmarkWorkload, records: int, size: int) -> tuple[str, int]:
     """Write the records of ``workload`` into a fresh topic; return its name and the average size of a record, in bytes
     of key and value.
     """

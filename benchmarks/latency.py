@@ -47,7 +47,7 @@ QUIET_S, DRAIN_S = 3.0, 60.0
 
 
 @dataclass(frozen=True)
-class Run:
+class LatencyRun:
     """One run: percentiles of the visibility latency in ms, and the numbers of records seen and sent."""
 
     sink: str
@@ -74,12 +74,12 @@ class Visible:
     partitions_out: int
 
 
-def measure(bench: Bench, rate: int, seconds: float, warm_up_s: float, repeats: int) -> list[Run]:
+def measure(bench: Bench, rate: int, seconds: float, warm_up_s: float, repeats: int) -> list[LatencyRun]:
     """Run both sinks in turn, ``repeats`` times."""
     return [one(bench, sink, rate, seconds, warm_up_s) for _ in range(repeats) for sink in SINKS]
 
 
-def one(bench: Bench, sink: str, rate: int, seconds: float, warm_up_s: float) -> Run:
+def one(bench: Bench, sink: str, rate: int, seconds: float, warm_up_s: float) -> LatencyRun:
     """Measure one sink at ``rate`` records a second, after a warm-up."""
     with streaming(bench, sink, rate) as stream:
         progress: list[dict[str, Any]] = []
@@ -91,7 +91,7 @@ def one(bench: Bench, sink: str, rate: int, seconds: float, warm_up_s: float) ->
     if not ms:
         raise RuntimeError(f"{sink}: no record became visible; the query says {said}")
     p50, p95, p99 = percentiles(ms)
-    return Run(sink, p50, p95, p99, len(ms), len(progress[-50:]), where_time_goes(progress[-50:]))
+    return LatencyRun(sink, p50, p95, p99, len(ms), len(progress[-50:]), where_time_goes(progress[-50:]))
 
 
 def percentiles(ms: Sequence[float]) -> tuple[float, float, float]:
@@ -112,7 +112,7 @@ def maximum(bench: Bench, sink: str, seconds: float, warm_up_s: float) -> float:
 
 
 @dataclass
-class Stream(Generic[Q]):
+class LatencyStream(Generic[Q]):
     """A running query between a load and a reader."""
 
     admin: AdminClient
@@ -160,7 +160,9 @@ class Stream(Generic[Q]):
 
 
 @contextmanager
-def streaming(bench: Bench, sink: str, rate: int, trigger: str | None = None) -> Iterator[Stream[StreamingQuery]]:
+def streaming(
+    bench: Bench, sink: str, rate: int, trigger: str | None = None
+) -> Iterator[LatencyStream[StreamingQuery]]:
     """Run a pass-through of Spark :func:`under_load`.
 
     Parameters
@@ -189,7 +191,9 @@ def streaming(bench: Bench, sink: str, rate: int, trigger: str | None = None) ->
 
 
 @contextmanager
-def under_load(bench: Bench, rate: int, start: Callable[[str, str], AbstractContextManager[Q]]) -> Iterator[Stream[Q]]:
+def under_load(
+    bench: Bench, rate: int, start: Callable[[str, str], AbstractContextManager[Q]]
+) -> Iterator[LatencyStream[Q]]:
     """Run a query under load, which is full from the first output on; stop everything when the block ends.
 
     Parameters
@@ -210,7 +214,7 @@ def under_load(bench: Bench, rate: int, start: Callable[[str, str], AbstractCont
     load.start()
     try:
         with start(source, out) as query:
-            stream = Stream(admin, query, out, stop_load, stop_reader, results)
+            stream = LatencyStream(admin, query, out, stop_load, stop_reader, results)
             _wait_for_output(stream)
             full.set()
             yield stream
@@ -224,7 +228,7 @@ def under_load(bench: Bench, rate: int, start: Callable[[str, str], AbstractCont
         admin.delete_topics([source, out])[out].result(30)
 
 
-def _wait_for_output(stream: Stream[Any]) -> None:
+def _wait_for_output(stream: LatencyStream[Any]) -> None:
     for _ in Deadline(120).tries():
         if stream.visible():
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import venv
@@ -12,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.common import PRODUCER
-from benchmarks.guarded import guarded, stop
+from benchmarks.flink import STOP_S
 from benchmarks.systems import Job, fresh
-from benchmarks.workloads import JSON, LEAST_AMOUNT, PASS, Workload
+from benchmarks.workloads import JSON, LEAST_AMOUNT, PASS, BenchmarkWorkload
 from exactly_once.kafka.connection import Connection
 from exactly_once.sparkenv.jars import cache_folder
+from exactly_once_local.cluster.guard import end_all, guarded
 
 NAME = "Quix Streams exactly once"
 QUIX = "3.28.1"
@@ -70,7 +70,7 @@ class QuixSystem:
     interval_s: float | None = COMMIT_S
     batches: bool = False
 
-    def supports(self, workload: Workload) -> bool:
+    def supports(self, workload: BenchmarkWorkload) -> bool:
         """Return whether the workload is written for it."""
         return workload.name in (PASS, JSON)
 
@@ -96,11 +96,13 @@ class QuixSystem:
         }
         command = [str(python()), str(_APP), json.dumps(settings)]
         logs = [folder / f"{n}.log" for n in range(PROCESSES)]
-        processes = [guarded(command, log, folder, os.environ) for log in logs]
+        processes = []
         try:
+            for log in logs:
+                with log.open("w") as out:
+                    processes.append(guarded(command, out, folder))
             codes = [process.wait(JOB_S) for process in processes]
         finally:
-            for process in processes:
-                stop(process)
+            end_all(processes, graceful_s=STOP_S)
         if any(codes):
             raise QuixFailed("\n".join(log.read_text(errors="replace")[-1000:] for log in logs))

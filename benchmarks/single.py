@@ -119,16 +119,16 @@ def _report_limits(b: Bench, what: str, sizes: Sequence[int], raw: dict[str, obj
 
 def _report_endurance(b: Bench, batches: int, rate: int | None, raw: dict[str, object]) -> None:
     print(f"Growth over {batches:,} batches (memory in MiB, heaps after a full collection):")
-    names = [f.name for f in fields(endurance.Sample)]
+    names = [f.name for f in fields(endurance.EnduranceSample)]
     print("  " + " ".join(f"{name:>12}" for name in names), flush=True)
 
-    def show(s: endurance.Sample) -> None:
+    def show(s: endurance.EnduranceSample) -> None:
         print("  " + " ".join(f"{value:>12,.0f}" for value in astuple(s)), flush=True)
 
     raw["endurance"] = [asdict(s) for s in endurance.measure(b, batches, 10, show, rate)]
 
 
-def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> None:
+def _report_throughput(runs: list[throughput.ThroughputRun], raw: dict[str, object]) -> None:
     raw["throughput"] = [asdict(r) for r in runs]
     by = {name: [r for r in runs if r.sink == name] for name in dict.fromkeys(r.sink for r in runs)}
     print("Throughput, records a second (median; whole run / without the first batch), processor time of a record:")
@@ -148,7 +148,7 @@ def _report_throughput(runs: list[throughput.Run], raw: dict[str, object]) -> No
             )
 
 
-def _guard(runs: list[throughput.Run], at_most: float | None) -> None:
+def _guard(runs: list[throughput.ThroughputRun], at_most: float | None) -> None:
     """Fail when a record costs too much: of all figures, other work on the machine moves processor time least."""
     ours, theirs = ([r.processor_us["all"] for r in runs if r.sink == s] for s in (OURS, SPARKS))
     found = median(a / b for a, b in zip(ours, theirs, strict=True))
@@ -158,7 +158,7 @@ def _guard(runs: list[throughput.Run], at_most: float | None) -> None:
         )
 
 
-def _report_latency(runs: list[latency.Run], raw: dict[str, object]) -> None:
+def _report_latency(runs: list[latency.LatencyRun], raw: dict[str, object]) -> None:
     raw["latency"] = [asdict(r) for r in runs]
     print("Visibility latency, ms (median of the runs):")
     for name in (SPARKS, OURS):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks import compare, flink, flink_files, interval, load, quix, torn
 from benchmarks.common import AT_LEAST_ONCE, OURS, SPARKS, Bench
 from benchmarks.results import Conditions, Lines, Throughput, conditions
-from benchmarks.systems import SPARK_SYSTEMS, SparkSystem, System
+from benchmarks.systems import SPARK_SYSTEMS, BenchmarkSpark, BenchmarkSystem
 from benchmarks.workloads import WORKLOADS
 
 #: Systems by the name of the flag.
@@ -37,7 +37,7 @@ TORN_SECONDS = 25.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchmarkPlan:
     """The plan that the flags ask for. ``seconds`` and ``warm_up_s`` are those of one run under load."""
 
     systems: Sequence[str]
@@ -57,25 +57,25 @@ class Plan:
         )
 
 
-def throughput(bench: Bench, plan: Plan, lines: Lines) -> None:
+def throughput(bench: Bench, plan: BenchmarkPlan, lines: Lines) -> None:
     """Every system on every workload."""
     with _systems(bench, plan.systems) as systems:
         workloads = [WORKLOADS[name] for name in plan.workloads]
         _keep(compare.compare(bench, systems, workloads, plan.records, plan.rounds), lines)
 
 
-def sizes(bench: Bench, plan: Plan, lines: Lines) -> None:
+def sizes(bench: Bench, plan: BenchmarkPlan, lines: Lines) -> None:
     """Run the sinks of Spark by size of the record."""
     _keep(compare.by_size(bench, _spark(bench, plan), SIZES, plan.records, TOTAL_BYTES, plan.rounds), lines)
 
 
-def partitions(bench: Bench, plan: Plan, lines: Lines) -> None:
+def partitions(bench: Bench, plan: BenchmarkPlan, lines: Lines) -> None:
     """Run the sinks of Spark by number of output partitions."""
     runs = compare.by_partitions(bench, _spark(bench, plan), PARTITION_COUNTS, plan.records, plan.rounds)
     _keep(runs, lines)
 
 
-def latencies(bench: Bench, plan: Plan, lines: Lines) -> None:
+def latencies(bench: Bench, plan: BenchmarkPlan, lines: Lines) -> None:
     """Run the sinks of Spark at shares of the highest rate; one round, as a run is long."""
     for measured in load.measure(bench, plan.seconds, plan.warm_up_s, 1):
         lines.add(measured)
@@ -89,7 +89,7 @@ def latencies(bench: Bench, plan: Plan, lines: Lines) -> None:
             )
 
 
-def intervals(bench: Bench, plan: Plan, lines: Lines) -> None:
+def intervals(bench: Bench, plan: BenchmarkPlan, lines: Lines) -> None:
     """Exactly once beside Flink, with commits as far apart."""
     with flink.cluster(bench.folder / "flink-interval", bench.connection.bootstrap_servers) as running:
         for measured in interval.measure(bench, running, plan.seconds, plan.warm_up_s, plan.rounds):
@@ -101,7 +101,7 @@ def intervals(bench: Bench, plan: Plan, lines: Lines) -> None:
             )
 
 
-def visibility(bench: Bench, plan: Plan, lines: Lines) -> None:
+def visibility(bench: Bench, plan: BenchmarkPlan, lines: Lines) -> None:
     """Measure how long a part of a batch is visible."""
     for number in range(1, plan.rounds + 1):
         for sink in torn.SINKS:
@@ -114,7 +114,7 @@ def visibility(bench: Bench, plan: Plan, lines: Lines) -> None:
             )
 
 
-PARTS: dict[str, Callable[[Bench, Plan, Lines], None]] = {
+PARTS: dict[str, Callable[[Bench, BenchmarkPlan, Lines], None]] = {
     "compare": throughput,
     "sizes": sizes,
     "partitions": partitions,
@@ -124,19 +124,19 @@ PARTS: dict[str, Callable[[Bench, Plan, Lines], None]] = {
 }
 
 
-def _spark(bench: Bench, plan: Plan) -> list[SparkSystem]:
-    return [SparkSystem(bench, name) for name in SPARK_SYSTEMS if name in plan.systems]
+def _spark(bench: Bench, plan: BenchmarkPlan) -> list[BenchmarkSpark]:
+    return [BenchmarkSpark(bench, name) for name in SPARK_SYSTEMS if name in plan.systems]
 
 
 @contextmanager
-def _systems(bench: Bench, names: Sequence[str]) -> Iterator[list[System]]:
+def _systems(bench: Bench, names: Sequence[str]) -> Iterator[list[BenchmarkSystem]]:
     """Yield the systems of these names; Flink's cluster and Quix's environment are made when they are among them."""
     with ExitStack() as stack:
-        systems: list[System] = [SparkSystem(bench, name) for name in SPARK_SYSTEMS if name in names]
+        systems: list[BenchmarkSystem] = [BenchmarkSpark(bench, name) for name in SPARK_SYSTEMS if name in names]
         if wanted := [name for name in FLINKS if name in names]:
             servers = bench.connection.bootstrap_servers
             running = stack.enter_context(flink.cluster(bench.folder / "flink", servers))
-            systems += [flink.FlinkSystem(running, name) for name in wanted]
+            systems += [flink.BenchmarkFlink(running, name) for name in wanted]
         if quix.NAME in names:
             quix.python()
             systems.append(quix.QuixSystem(bench.connection, bench.folder / "quix"))

@@ -10,7 +10,7 @@ from typing import Protocol
 from benchmarks.common import AT_LEAST_ONCE, OURS, SPARKS, Bench
 from benchmarks.monitor import spark_group
 from benchmarks.processors import WORKERS
-from benchmarks.workloads import Workload
+from benchmarks.workloads import BenchmarkWorkload
 from dagster_exactly_once.resources.spark import kafka_source_options
 
 
@@ -18,14 +18,14 @@ from dagster_exactly_once.resources.spark import kafka_source_options
 class Job:
     """A workload on its topics; ``records`` as many as the input has, ``batch_records`` for systems with batches."""
 
-    workload: Workload
+    workload: BenchmarkWorkload
     source: str
     out: str
     records: int
     batch_records: int
 
 
-class System(Protocol):
+class BenchmarkSystem(Protocol):
     """A system with one guarantee.
 
     Attributes
@@ -47,7 +47,7 @@ class System(Protocol):
     @property
     def batches(self) -> bool: ...
 
-    def supports(self, workload: Workload) -> bool:
+    def supports(self, workload: BenchmarkWorkload) -> bool:
         """Return whether it has this workload."""
 
     def group(self, words: Sequence[str]) -> str | None:
@@ -58,7 +58,7 @@ class System(Protocol):
 
 
 @dataclass(frozen=True)
-class SparkSystem:
+class BenchmarkSpark:
     """A sink of the session; every run is a query with a checkpoint of its own."""
 
     bench: Bench
@@ -66,7 +66,7 @@ class SparkSystem:
     interval_s: float | None = None
     batches: bool = True
 
-    def supports(self, workload: Workload) -> bool:
+    def supports(self, workload: BenchmarkWorkload) -> bool:
         """Return True: every workload is written for Spark."""
         return True
 

@@ -18,7 +18,7 @@ BATCH = 800_000
 
 
 @dataclass(frozen=True)
-class Run:
+class ThroughputRun:
     """One run: records a second over the whole query, and without its first batch, which starts and compiles code;
     the processor time of each record in microseconds, by process.
     """
@@ -49,7 +49,7 @@ def fill(bench: Bench, records: int) -> str:
     return topic
 
 
-def measure(bench: Bench, records: int, repeats: int, sinks: Sequence[str] = SINKS) -> list[Run]:
+def measure(bench: Bench, records: int, repeats: int, sinks: Sequence[str] = SINKS) -> list[ThroughputRun]:
     """Run the sinks in turn, ``repeats`` times, after one shorter warm-up of each."""
     warm, topic = fill(bench, min(records, BATCH)), fill(bench, records)
     for sink in sinks:
@@ -57,7 +57,7 @@ def measure(bench: Bench, records: int, repeats: int, sinks: Sequence[str] = SIN
     return [_run(bench, sink, topic) for _ in range(repeats) for sink in sinks]
 
 
-def _run(bench: Bench, sink: str, topic: str) -> Run:
+def _run(bench: Bench, sink: str, topic: str) -> ThroughputRun:
     out = bench.topic("bench-out", PARTITIONS)
     frame = (
         bench.spark.readStream.format("kafka")
@@ -74,4 +74,4 @@ def _run(bench: Bench, sink: str, topic: str) -> Run:
     steady_s = sum(p["durationMs"]["triggerExecution"] for p in steady) / 1000
     rows = sum(p["numInputRows"] for p in progress)
     steady_rate = sum(p["numInputRows"] for p in steady) / steady_s
-    return Run(sink, rows / seconds, steady_rate, where_time_goes(steady), watch.per_record_us(rows))
+    return ThroughputRun(sink, rows / seconds, steady_rate, where_time_goes(steady), watch.per_record_us(rows))

@@ -20,7 +20,7 @@ GAP_S = 1.2
 
 
 @dataclass(frozen=True)
-class Torn:
+class TornRun:
     """One run of one sink: how long a part of a batch was visible, in ms, at least and at most (medians of the batches,
     and the largest); over so many batches of about so many records, looked at so often.
     """
@@ -37,7 +37,7 @@ class Torn:
     partitions_out: int
 
 
-def torn(bench: Bench, sink: str, rate: int, seconds: float, number: int) -> Torn:
+def torn(bench: Bench, sink: str, rate: int, seconds: float, number: int) -> TornRun:
     """Write batches :data:`TRIGGER_S` apart under a steady load, and look at the last stable offset of each output
     partition as often as the broker answers.
     """
@@ -52,7 +52,7 @@ def torn(bench: Bench, sink: str, rate: int, seconds: float, number: int) -> Tor
     found = bursts(looks)
     if not found:
         raise RuntimeError(f"{sink}: fewer than three batches in {seconds:.0f} s")
-    return Torn(
+    return TornRun(
         system=sink,
         round=number,
         batches=len(found),

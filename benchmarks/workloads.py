@@ -47,7 +47,7 @@ Record = tuple[bytes | None, bytes]
 
 
 @dataclass(frozen=True)
-class Workload:
+class BenchmarkWorkload:
     """One computation.
 
     Attributes
@@ -170,10 +170,12 @@ def _q5(source: DataFrame) -> DataFrame:
 WORKLOADS = {
     w.name: w
     for w in (
-        Workload(PASS, text_records, _same, lambda n: n),
-        Workload(JSON, amount_records, _amounts, lambda n: n // 1000 * 500 + max(0, n % 1000 - LEAST_AMOUNT), 0.5),
-        Workload(FLIGHTS, flight_records, _flights, lambda n: n, 0.25),
-        Workload(Q0, bid_records, _q0, lambda n: n, 0.5),
-        Workload(Q5, bid_records, _q5, lambda n: None, 0.25),
+        BenchmarkWorkload(PASS, text_records, _same, lambda n: n),
+        BenchmarkWorkload(
+            JSON, amount_records, _amounts, lambda n: n // 1000 * 500 + max(0, n % 1000 - LEAST_AMOUNT), 0.5
+        ),
+        BenchmarkWorkload(FLIGHTS, flight_records, _flights, lambda n: n, 0.25),
+        BenchmarkWorkload(Q0, bid_records, _q0, lambda n: n, 0.5),
+        BenchmarkWorkload(Q5, bid_records, _q5, lambda n: None, 0.25),
     )
 }

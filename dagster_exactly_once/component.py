@@ -32,7 +32,7 @@ class Source(dg.Model, dg.Resolvable):
     asset: bool = Field(default=True, description="False where this code location declares the topic's asset itself.")
 
 
-class Output(dg.Model, dg.Resolvable):
+class OutputModel(dg.Model, dg.Resolvable):
     """An output topic of a stream, as an asset."""
 
     topic: str
@@ -74,7 +74,7 @@ class Declared(dg.Model, dg.Resolvable):
 
     name: str
     source: str | Source | list[str] | list[Source]
-    outputs: str | Output | list[str] | list[Output]
+    outputs: str | OutputModel | list[str] | list[OutputModel]
     sink_id: str | None = None
     column_schema: str | dict[str, str] | None = Field(
         default=None, description="DDL of what value holds, like customer STRING, cents INT; or DDL by topic."
@@ -93,7 +93,7 @@ class Declared(dg.Model, dg.Resolvable):
         said = self.source if isinstance(self.source, list) else [self.source]
         sources = [Source(topic=s) if isinstance(s, str) else s for s in said]
         made = self.outputs if isinstance(self.outputs, list) else [self.outputs]
-        outputs = [Output(topic=o) if isinstance(o, str) else o for o in made]
+        outputs = [OutputModel(topic=o) if isinstance(o, str) else o for o in made]
         return {
             "name": self.name,
             "source": {s.name or s.topic: KafkaTopic(s.topic, s.start_from, s.options, s.asset) for s in sources},
@@ -241,7 +241,7 @@ def found(name: str) -> Callable[..., Any]:
     return its  # type: ignore[no-any-return]
 
 
-def _spec(output: Output) -> dg.AssetSpec:
+def _spec(output: OutputModel) -> dg.AssetSpec:
     return dg.AssetSpec(
         dg.AssetKey.from_user_string(output.key or output.topic),
         description=output.description,

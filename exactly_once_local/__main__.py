@@ -8,16 +8,15 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.local.ports import is_free
 from exactly_once.sparkenv.jars import resolve
-from exactly_once_local.cluster.embedded_broker import HOST, BrokerFailed, EmbeddedBroker
+from exactly_once_local.cluster.embedded_broker import BrokerFailed, EmbeddedBroker
 
 #: Kafka's usual port.
 PORT = 9092
@@ -42,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(wish, _interrupt)
     try:
         resolve(_say)
-        port = args.port or (PORT if _free(PORT) else None)
+        port = args.port or (PORT if is_free(PORT) else None)
         _say(f"Kafka starts, with its data in the folder {args.folder}; this takes up to 20 seconds ...")
         with EmbeddedBroker(args.folder, port=port) as broker:
             _say(f"Kafka runs at {broker.bootstrap_servers}. Its address is also in {_announced(args.folder)}.")
@@ -59,15 +58,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def _announced(folder: Path) -> str:
     return os.path.join(folder, "bootstrap.servers")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):
-            probe.bind((HOST, port))
-            return True
-    return False
 
 
 def _say(line: str) -> None:

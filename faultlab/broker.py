@@ -16,8 +16,9 @@ from kafka.structs import TopicPartition
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.local.ports import HOST, free_port
 from exactly_once_local.cluster.broker_node import Node, end_nodes
-from exactly_once_local.cluster.embedded_broker import HOST, EmbeddedBroker, _free_port
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from faultlab.machine import Machine
 from faultlab.proxy import Proxy
 from testkit.broker import FAST_TIME_OUTS
@@ -85,7 +86,7 @@ class LabBroker(EmbeddedBroker):
         if not self._started:
             taken: set[int] = set()
             for proxy in self.proxies.values():
-                proxy.port = _free_port(taken)
+                proxy.port = free_port(taken)
                 taken.add(proxy.port)
                 proxy.start()
             self._started = True
@@ -105,7 +106,7 @@ class LabBroker(EmbeddedBroker):
         chosen = super()._choose_ports()
         taken = {port for pair in chosen.values() for port in pair} | {p.port for p in self.proxies.values()}
         for proxy in self.proxies.values():
-            proxy.target = _free_port(taken)
+            proxy.target = free_port(taken)
             taken.add(proxy.target)
         return chosen
 

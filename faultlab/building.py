@@ -13,10 +13,10 @@ from exactly_once_local.cluster.spark_cluster import SparkCluster
 from faultlab.broker import LabBroker
 from faultlab.cluster import MachineCluster
 from faultlab.file_stores import file_store
-from faultlab.history import History
+from faultlab.history import LabHistory
 from faultlab.lab import Lab
 from faultlab.machine import Machine
-from faultlab.outputs import POINTS, Outputs
+from faultlab.outputs import POINTS, LabOutputs
 from faultlab.settings import DAGSTER, Settings
 from faultlab.state import REPEATS
 from faultlab.system import SparkSystem
@@ -43,8 +43,8 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
             repeats=REPEATS if settings.state else 0.0,
         )
         stack.callback(workload.close)
-        outputs = stack.enter_context(Outputs(folder / "archive")) if settings.outputs else None
-        site = _Site(stack, settings, folder, broker, workload, outputs, History(folder / "history", show))
+        outputs = stack.enter_context(LabOutputs(folder / "archive")) if settings.outputs else None
+        site = _Site(stack, settings, folder, broker, workload, outputs, LabHistory(folder / "history", show))
         yield _under_dagster(site) if settings.operator == DAGSTER else _in_a_driver(site)
 
 
@@ -56,8 +56,8 @@ class _Site(NamedTuple):
     folder: Path
     broker: LabBroker
     workload: Workload
-    outputs: Outputs | None
-    history: History
+    outputs: LabOutputs | None
+    history: LabHistory
 
     @property
     def through(self) -> Connection:

@@ -12,7 +12,7 @@ from exactly_once.participant import Participant
 from exactly_once.verify import Report, verify
 from exactly_once.verify.by_origin.comparison import Question
 from exactly_once.verify.by_origin.origin import Origin
-from faultlab.judge import Verdict
+from faultlab.judge import LabVerdict
 from faultlab.workload import ORIGIN
 
 #: Before the name of an anomaly that the checker found.
@@ -34,7 +34,7 @@ SAME = {
 
 
 def check(
-    verdict: Verdict,
+    verdict: LabVerdict,
     connection: Connection,
     sink_id: str,
     topic: str,
@@ -46,7 +46,7 @@ def check(
 
     Parameters
     ----------
-    verdict : Verdict
+    verdict : LabVerdict
         Of the lab's own reader, on the same output.
     topic : str
         The output.
@@ -81,7 +81,7 @@ def check(
     return report
 
 
-def disagreements(verdict: Verdict, report: Report, outputs: int = 1) -> list[str]:
+def disagreements(verdict: LabVerdict, report: Report, outputs: int = 1) -> list[str]:
     """Return what the two should have found alike and did not, where each of so many ``outputs`` has all records.
 
     Findings of the checker alone are none: it looks at more.

@@ -19,13 +19,13 @@ from exactly_once.txn.coordinators import list_transactions
 from faultlab.broker import LabBroker
 from faultlab.faults import FAULTS
 from faultlab.flink import FlinkSystem
-from faultlab.history import History
-from faultlab.judge import judge
+from faultlab.history import LabHistory
+from faultlab.judge import judge_output
 from faultlab.lab import Lab
 from faultlab.plan import make_plan
 from faultlab.side_by_side import (
-    Line,
-    Sample,
+    ComparedLine,
+    WatchSample,
     append,
     failed_starts,
     first_visible,
@@ -79,7 +79,7 @@ class SparksOwn(SparkSystem):
 
 
 @dataclass(frozen=True)
-class Settings:
+class CompareSettings:
     """The settings of a comparison.
 
     The seed, seconds of faults, the time-out of transactions, and the faults to draw from.
@@ -91,7 +91,7 @@ class Settings:
     faults: Sequence[str] = field(default=COMMON)
 
 
-def run_one(name: str, settings: Settings, folder: Path, show: Callable[[str], None]) -> Line:
+def run_one(name: str, settings: CompareSettings, folder: Path, show: Callable[[str], None]) -> ComparedLine:
     """Run one of the three on a fresh broker, with the same plan and the same workload for the same seed."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -104,14 +104,14 @@ def run_one(name: str, settings: Settings, folder: Path, show: Callable[[str], N
             except Stopped as e:
                 failed = str(e)[:300]
                 lab.system.kill()
-                verdict = judge(lab.workload.connection, lab.system.topic, lab.workload.expected())
+                verdict = judge_output(lab.workload.connection, lab.system.topic, lab.workload.expected())
         started = [e.at for e in lab.history.events if e.name == "started"]
         past = lab.workload.connection
         with Admin(past, 30) as admin:
             writers = {writer.name for writer in lab.workload.writers}
             left = [t for t in list_transactions(admin, "", UNFINISHED) if t.transactional_id not in writers]
         everything, visible = (len(oracle.read(past, [lab.system.topic], seen, 120)) for seen in (False, True))
-        return Line(
+        return ComparedLine(
             TITLES[name],
             settings.seed,
             settings.seconds,
@@ -134,7 +134,7 @@ def run_one(name: str, settings: Settings, folder: Path, show: Callable[[str], N
 
 
 @contextmanager
-def _lab(name: str, settings: Settings, folder: Path, show: Callable[[str], None]) -> Iterator[Lab]:
+def _lab(name: str, settings: CompareSettings, folder: Path, show: Callable[[str], None]) -> Iterator[Lab]:
     with ExitStack() as stack:
         broker = LabBroker(folder / "broker")
         stack.callback(broker.stop)
@@ -145,10 +145,10 @@ def _lab(name: str, settings: Settings, folder: Path, show: Callable[[str], None
         stack.callback(workload.close)
         system = _system(name, settings, workload, through, folder)
         stack.callback(system.close)
-        yield Lab(broker, workload, system, History(folder / "history", show))
+        yield Lab(broker, workload, system, LabHistory(folder / "history", show))
 
 
-def _system(name: str, settings: Settings, workload: Workload, through: Connection, folder: Path) -> System:
+def _system(name: str, settings: CompareSettings, workload: Workload, through: Connection, folder: Path) -> System:
     if name == FLINK:
         return FlinkSystem(workload, through, folder, settings.timeout_ms)
     if name == SPARKS:
@@ -161,7 +161,7 @@ class _Watch:
     """Looks at the ends of the output past the proxies, until the block ends; a broker that is away is not seen."""
 
     def __init__(self, lab: Lab):
-        self.samples: list[Sample] = []
+        self.samples: list[WatchSample] = []
         self.began_s = time.monotonic()
         self._lab = lab
         self._over = threading.Event()
@@ -180,7 +180,7 @@ class _Watch:
             with suppress(ExactlyOnceError), Admin(self._lab.workload.connection, ASK_S) as admin:
                 marks = admin.watermarks(self._lab.system.topic)
                 ends = {p: (m.last_stable, max(m.high, m.last_stable)) for p, m in marks.items()}
-                self.samples.append(Sample(round(time.monotonic() - self.began_s, 2), ends))
+                self.samples.append(WatchSample(round(time.monotonic() - self.began_s, 2), ends))
 
 
 def main() -> int:
@@ -188,7 +188,7 @@ def main() -> int:
     args = _arguments()
     spark_archive.use()
     folder = args.folder.absolute()
-    settings = Settings(args.seed, args.duration, args.timeout_ms, args.faults)
+    settings = CompareSettings(args.seed, args.duration, args.timeout_ms, args.faults)
     results, clean = folder / "compare.jsonl", True
     for name in args.systems:
         print(f"{TITLES[name]}, seed {args.seed}:", flush=True)

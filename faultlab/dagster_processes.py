@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ import dagster as dg
 import psutil
 
 from dagster_exactly_once.instance import write_settings
-from exactly_once_local.cluster.embedded_broker import HOST, _free_port
+from exactly_once.local.ports import HOST, free_port
+from exactly_once_local.cluster.guard import send
 from testkit import processes
 from testkit.processes import until
 from testkit.stream import ROOT
@@ -45,7 +46,7 @@ class Dagster:
     def __init__(self, folder: Path, environment: Mapping[str, str]):
         self.folder, self.home = folder, folder / "dagster_home"
         write_settings(self.home)
-        self._port = _free_port(set())
+        self._port = free_port()
         self._workspace = folder / "workspace.yaml"
         server = f"host: {HOST}, port: {self._port}, location_name: {MODULE}"
         self._workspace.write_text(f"load_from: [{{grpc_server: {{{server}}}}}]\n")
@@ -175,13 +176,6 @@ class Dagster:
 def is_driver(pid: int) -> bool:
     """Return whether a process is the JVM of a driver."""
     return "SparkSubmit" in processes.command_of(pid)
-
-
-def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to processes, of which some may be gone."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def _is_server(pid: int) -> bool:

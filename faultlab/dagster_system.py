@@ -19,9 +19,10 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.progress import lag
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once_local.cluster.guard import send
 from faultlab.dagster_location import LabStream
-from faultlab.dagster_processes import Dagster, is_driver, send
-from faultlab.history import History
+from faultlab.dagster_processes import Dagster, is_driver
+from faultlab.history import LabHistory
 from faultlab.points import OF_STREAMS, Points
 from faultlab.state import settings_of
 from faultlab.system import GONE, LOCAL, Stopped
@@ -66,7 +67,7 @@ class DagsterSystem(Points):
         The cluster as the stream, the sensors and the recoveries see it: through a proxy.
     folder : Path
         For Dagster's instance and logs, checkpoints, Spark's files and failpoints.
-    history : History
+    history : LabHistory
         Gets the runs that Dagster has launched, too.
     options : mapping, optional
         Options of the sink beside connection, id, topic and checkpoint.
@@ -88,7 +89,7 @@ class DagsterSystem(Points):
     workload: Workload
     connection: Connection
     folder: Path
-    history: History
+    history: LabHistory
     options: Mapping[str, str] = field(default_factory=dict)
     origin: bool = False
     state: str = ""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import socket
 import sys
 from collections.abc import Callable
 
-from faultlab.proxy import HOST, Action, Connection, Cut, Direction, Proxy, Rule
+from exactly_once.local.ports import free_port
+from faultlab.proxy import HOST, Cut, Direction, Proxy, ProxyAction, ProxyConnection, Rule
 
 #: What executors take for the driver's address. Linux has all of 127.0.0.0/8; other systems may have 127.0.0.1 alone.
 ADVERTISED = "127.0.0.2"
@@ -54,20 +53,20 @@ class LineProxy(Proxy):
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, origin: int = 0) -> None:
         origin = await asyncio.to_thread(self._worker_of, writer.get_extra_info("peername")[1])
-        cuts = (rule for rule in tuple(self._rules) if rule.action is Action.CUT)
+        cuts = (rule for rule in tuple(self._rules) if rule.action is ProxyAction.CUT)
         if any(not rule.origins or origin in rule.origins for rule in cuts):
             writer.transport.abort()
             return
         await super()._serve(reader, writer, origin)
 
-    async def _requests(self, connection: Connection, reader: asyncio.StreamReader) -> None:
+    async def _requests(self, connection: ProxyConnection, reader: asyncio.StreamReader) -> None:
         await self._carry(Direction.REQUESTS, connection, reader, connection.broker)
 
-    async def _answers(self, connection: Connection, reader: asyncio.StreamReader) -> None:
+    async def _answers(self, connection: ProxyConnection, reader: asyncio.StreamReader) -> None:
         await self._carry(Direction.ANSWERS, connection, reader, connection.client)
 
     async def _carry(
-        self, direction: Direction, connection: Connection, reader: asyncio.StreamReader, to: asyncio.StreamWriter
+        self, direction: Direction, connection: ProxyConnection, reader: asyncio.StreamReader, to: asyncio.StreamWriter
     ) -> None:
         with contextlib.suppress(Cut, OSError):
             while chunk := await reader.read(CHUNK):
@@ -110,7 +109,7 @@ class DriverLine:
     def add(self, rule: Rule) -> int:
         """Follow a rule from now on. Return how many connections were cut, which CUT does at once."""
         self._rules.append(rule)
-        if rule.action is not Action.CUT:
+        if rule.action is not ProxyAction.CUT:
             return 0
         return sum(proxy.cut_all(rule.origins) for proxy in self._proxies)
 
@@ -125,24 +124,7 @@ class DriverLine:
 
     def _listen(self) -> int:
         taken = {proxy.port for proxy in self._proxies}
-        proxy = LineProxy(_free_port(taken), self._rules, self._worker_of)
+        proxy = LineProxy(free_port(taken, (HOST, ADVERTISED), PORTS), self._rules, self._worker_of)
         proxy.start()
         self._proxies.append(proxy)
         return proxy.port
-
-
-def _free_port(taken: set[int]) -> int:
-    """One that is free on both addresses."""
-    for port in random.sample(PORTS, 1000):
-        if port not in taken and all(_is_free(host, port) for host in (HOST, ADVERTISED)):
-            return port
-    raise OSError(f"no free port in {PORTS}")
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):
-            probe.bind((host, port))
-            return True
-    return False

@@ -8,15 +8,15 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from benchmarks.flink import MANAGER, START_S, WORKER, Cluster, FlinkFailed, await_slots, configure, launch
-from benchmarks.guarded import stop
+from benchmarks.flink import MANAGER, START_S, STOP_S, WORKER, Cluster, FlinkFailed, await_slots, configure, launch
 from exactly_once.kafka.connection import Connection
+from exactly_once_local.cluster.guard import end_all
 from faultlab.soak.reading import read_from
 from faultlab.system import GONE, Stopped
 from faultlab.workload import Workload
@@ -104,7 +104,7 @@ class FlinkSystem:
     def kill(self) -> None:
         with self._lock:
             processes, self._processes = self._processes, {}
-        _killed(processes.values())
+        end_all(processes.values(), graceful_s=0)
 
     def pause(self) -> None:
         self._send(signal.SIGSTOP)
@@ -141,8 +141,7 @@ class FlinkSystem:
         with contextlib.suppress(OSError):
             self._cluster.cancel()
             _until(lambda: not self._has_job(), START_S)
-        for process in self._processes.values():
-            stop(process)
+        end_all(self._processes.values(), graceful_s=STOP_S)
         if time.monotonic() >= end:
             raise Stopped(f"failed: {len(owed - seen)} records are not visible after {timeout_s:.0f} s")
 
@@ -257,15 +256,6 @@ def statements(source: str, out: str, servers: str, run: str, timeout_ms: int, c
 
 def _options(values: dict[str, str]) -> str:
     return ", ".join(f"'{name}' = '{value}'" for name, value in values.items())
-
-
-def _killed(processes: Collection[subprocess.Popen[bytes]]) -> None:
-    """Kill all with ``kill -9``, then their guards."""
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-    for process in processes:
-        stop(process)
 
 
 def _until(condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -18,7 +18,7 @@ class Event(NamedTuple):
     fault: str
 
 
-class History:
+class LabHistory:
     """The events of a run, from any thread.
 
     Parameters

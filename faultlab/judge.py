@@ -22,7 +22,7 @@ SETTLE_S = 20.0
 
 
 @dataclass
-class Verdict:
+class LabVerdict:
     """The findings in ``read`` records of the output, where ``records`` were due.
 
     ``anomalies`` counts by name; ``examples`` names some of the records.
@@ -59,14 +59,14 @@ class Verdict:
         return f"NOT CLEAN: {counts} of {self.records} records ({named})"
 
 
-def compare(found: Sequence[Row], expected: Sequence[Row]) -> Verdict:
+def compare(found: Sequence[Row], expected: Sequence[Row]) -> LabVerdict:
     """Compare the output with what a system owes. Values are unique; ``found`` is in the order of a reader.
 
     Anomalies: "lost", "duplicate", "phantom" (never in the input, or aborted there, or with another key), "key reorder"
     (a key's records in another order than in the input; duplicates count once).
     """
     want, have = Counter(expected), Counter(found)
-    verdict = Verdict(len(expected), len(found))
+    verdict = LabVerdict(len(expected), len(found))
     verdict.add("lost", sorted((want - have).elements(), key=str))
     extra = sorted((have - want).elements(), key=str)
     verdict.add("duplicate", [r for r in extra if r in want])
@@ -75,7 +75,7 @@ def compare(found: Sequence[Row], expected: Sequence[Row]) -> Verdict:
     return verdict
 
 
-def judge(connection: Connection, topic: str, expected: Sequence[Row], sink_id: str | None = None) -> Verdict:
+def judge_output(connection: Connection, topic: str, expected: Sequence[Row], sink_id: str | None = None) -> LabVerdict:
     """Read a topic as a read_committed reader does, and judge it.
 
     Beside the anomalies of :func:`compare`: "stalled" (a partition whose last stable offset is below its high
@@ -89,7 +89,7 @@ def judge(connection: Connection, topic: str, expected: Sequence[Row], sink_id: 
     return verdict
 
 
-def add_unsettled(verdict: Verdict, connection: Connection, topic: str, sink_id: str | None) -> None:
+def add_unsettled(verdict: LabVerdict, connection: Connection, topic: str, sink_id: str | None) -> None:
     """Add what :func:`settle` has not seen end: "stalled" and "lingering"."""
     with Admin(connection, SETTLE_S) as admin:
         verdict.add("stalled", [f"{p}: {marks}" for p, marks in oracle.held_back(admin, [topic]).items()])

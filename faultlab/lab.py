@@ -16,11 +16,11 @@ from faultlab import remedy as way_out
 from faultlab.broker import LabBroker
 from faultlab.faults import FAULTS, NOTHING, Fault
 from faultlab.file_stores import FileStore
-from faultlab.history import History
-from faultlab.judge import Verdict, judge
+from faultlab.history import LabHistory
+from faultlab.judge import LabVerdict, judge_output
 from faultlab.machine import Machine
-from faultlab.outputs import Outputs
-from faultlab.plan import Plan, Step
+from faultlab.outputs import LabOutputs
+from faultlab.plan import FaultPlan, Step
 from faultlab.system import Stopped, System
 from faultlab.workload import Workload
 from testkit.processes import until
@@ -53,12 +53,12 @@ class Lab:
     broker : LabBroker
     workload : Workload
     system : System
-    history : History
+    history : LabHistory
     sink_id : str, optional
         Of the sink whose transactions must all be over in the end.
     machine : Machine, optional
         That of the stream.
-    outputs : Outputs, optional
+    outputs : LabOutputs, optional
         What it writes beside its topic.
     file_store : FileStore, optional
         What its checkpoint is on; by default a local disk.
@@ -69,10 +69,10 @@ class Lab:
         broker: LabBroker,
         workload: Workload,
         system: System,
-        history: History,
+        history: LabHistory,
         sink_id: str | None = None,
         machine: Machine | None = None,
-        outputs: Outputs | None = None,
+        outputs: LabOutputs | None = None,
         file_store: FileStore | None = None,
     ):
         self.broker, self.workload, self.system, self.history = broker, workload, system, history
@@ -81,7 +81,7 @@ class Lab:
         self.operator = Operator(system, history)
         self.done: list[Step] = []  #: the steps as they were done, for a replay
 
-    def run(self, plan: Plan) -> Verdict:
+    def run(self, plan: FaultPlan) -> LabVerdict:
         """Do the faults of a plan to the running stream, end in quiescence, and judge.
 
         Raises
@@ -113,10 +113,10 @@ class Lab:
         self.workload.stop()
         self.drain()
 
-    def judged(self) -> Verdict:
+    def judged(self) -> LabVerdict:
         """Judge every output of a lab at rest."""
         expected = self.workload.expected()
-        verdict = judge(self.workload.connection, self.system.topic, expected, self.sink_id)
+        verdict = judge_output(self.workload.connection, self.system.topic, expected, self.sink_id)
         if self.outputs is not None:
             self.outputs.judge(verdict, expected)
         return verdict
@@ -155,7 +155,7 @@ class _Event:
 class Execution:
     """The faults of a plan, each at its moment, in one thread."""
 
-    def __init__(self, lab: Lab, plan: Plan):
+    def __init__(self, lab: Lab, plan: FaultPlan):
         self._lab, self._plan = lab, plan
         self._order = itertools.count()
         self._events: list[_Event] = []
@@ -227,7 +227,7 @@ class Execution:
 class Operator:
     """Starts the system, and starts it again whenever it has ended, in a thread of its own."""
 
-    def __init__(self, system: System, history: History):
+    def __init__(self, system: System, history: LabHistory):
         self._system, self._history = system, history
         self._over, self._running = threading.Event(), threading.Event()
         self._failed: BaseException | None = None

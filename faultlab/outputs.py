@@ -10,7 +10,7 @@ from typing import Any
 from exactly_once.participant import Participant
 from exactly_once.participants.files import FileParticipant
 from exactly_once.participants.postgres import PostgresParticipant
-from faultlab.judge import Verdict, compare
+from faultlab.judge import LabVerdict, compare
 from testkit.oracle import Row
 from testkit.postgres import PostgresServer
 
@@ -20,7 +20,7 @@ FILES, TABLE = "archive", "warehouse"
 POINTS = tuple(f"{step}-{output}" for step in ("pre-commit", "commit") for output in ("kafka", FILES, TABLE))
 
 
-class Outputs:
+class LabOutputs:
     """A folder, and a database server of its own. A context manager.
 
     Parameters
@@ -41,7 +41,7 @@ class Outputs:
         self.server.start()
         self.server.sql(f"CREATE TABLE {TABLE} (key text, value text)")
 
-    def __enter__(self) -> Outputs:
+    def __enter__(self) -> LabOutputs:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -64,7 +64,7 @@ class Outputs:
         """Return the participants that :func:`exactly_once.verify.verify` takes."""
         return [FileParticipant(FILES, str(self.folder)), PostgresParticipant(TABLE, self.server.dsn(), TABLE)]
 
-    def judge(self, verdict: Verdict, expected: Sequence[Row]) -> None:
+    def judge(self, verdict: LabVerdict, expected: Sequence[Row]) -> None:
         """Add what these outputs lack or have too much, and what nobody has ended in them: neither keeps an order."""
         for output, found in ((FILES, self._in_files()), (TABLE, self._in_table())):
             one = compare(sorted(found), sorted((k or "", v or "") for k, v in expected))

@@ -45,7 +45,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FaultPlan:
     """The faults of one run, in the order of their moments."""
 
     seed: int
@@ -57,7 +57,7 @@ class Plan:
         return Random(f"{self.seed}/{step.number}/{step.fault}")
 
 
-def make_plan(seed: int, duration_s: float, faults: Sequence[str], points: Sequence[str] = ()) -> Plan:
+def make_plan(seed: int, duration_s: float, faults: Sequence[str], points: Sequence[str] = ()) -> FaultPlan:
     """Draw a plan.
 
     Parameters
@@ -73,7 +73,7 @@ def make_plan(seed: int, duration_s: float, faults: Sequence[str], points: Seque
 
     Returns
     -------
-    Plan
+    FaultPlan
 
     Raises
     ------
@@ -86,20 +86,20 @@ def make_plan(seed: int, duration_s: float, faults: Sequence[str], points: Seque
     while True:
         at = round(at + random.choice(GAPS_S) * random.uniform(0.5, 1.5), 2)
         if at > duration_s:
-            return Plan(seed, duration_s, tuple(steps))
+            return FaultPlan(seed, duration_s, tuple(steps))
         fault = random.choice(faults)
         lasts = round(random.choice(LASTS_S) * random.uniform(0.5, 1.5), 2)
         point = random.choice(points) if points and random.randrange(10) < AT_POINTS else None
         steps.append(Step(len(steps), at, fault, lasts, point))
 
 
-def save_plan(plan: Plan, settings: dict[str, Any], path: Path) -> None:
+def save_plan(plan: FaultPlan, settings: dict[str, Any], path: Path) -> None:
     """Write a plan, and the settings of its run, as JSON."""
     body = {"seed": plan.seed, "duration_s": plan.duration_s, "settings": settings}
     path.write_text(json.dumps({**body, "steps": [asdict(s) for s in plan.steps]}, indent=1) + "\n")
 
 
-def load_plan(path: Path) -> tuple[Plan, dict[str, Any]]:
+def load_plan(path: Path) -> tuple[FaultPlan, dict[str, Any]]:
     """Read what :func:`save_plan` wrote: the plan and the settings."""
     body = json.loads(path.read_text())
-    return Plan(body["seed"], body["duration_s"], tuple(Step(**s) for s in body["steps"])), body["settings"]
+    return FaultPlan(body["seed"], body["duration_s"], tuple(Step(**s) for s in body["steps"])), body["settings"]

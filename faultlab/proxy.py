@@ -37,7 +37,7 @@ class Direction(Enum):
     ANSWERS = "answers"
 
 
-class Action(Enum):
+class ProxyAction(Enum):
     """The treatment of a request or an answer.
 
     HOLD: nothing passes until the rule ends, then it arrives late, as packets that are lost and sent again.
@@ -71,7 +71,7 @@ class Rule:
     """
 
     direction: Direction
-    action: Action
+    action: ProxyAction
     share: float = 1.0
     apis: frozenset[int] = frozenset()
     delay_s: float = 0.0
@@ -89,7 +89,7 @@ class Rule:
     def __str__(self) -> str:
         share = f" on {self.share:.0%} of the connections" if self.share < 1 else ""
         apis = f" of {sorted(self.apis)}" if self.apis else ""
-        seconds = f" {self.delay_s:g} s" if self.action is Action.DELAY else ""
+        seconds = f" {self.delay_s:g} s" if self.action is ProxyAction.DELAY else ""
         return f"{self.action.value}{seconds} {self.direction.value}{apis}{share}"
 
 
@@ -98,7 +98,7 @@ class Cut(Exception):
 
 
 @dataclass(eq=False)
-class Connection:
+class ProxyConnection:
     """A client's connection, and the one to the broker that goes with it."""
 
     number: int
@@ -127,7 +127,7 @@ class Proxy:
     def __init__(self, port: int = 0, target: int = 0, host: str = HOST):
         self.port, self.target, self._host = port, target, host
         self._rules: list[Rule] = []
-        self._connections: set[Connection] = set()
+        self._connections: set[ProxyConnection] = set()
         self._opened = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{port}", daemon=True)
@@ -184,7 +184,7 @@ class Proxy:
             writer.transport.abort()
             return
         self._opened += 1
-        connection = Connection(self._opened, writer, to_broker, origin=origin)
+        connection = ProxyConnection(self._opened, writer, to_broker, origin=origin)
         self._connections.add(connection)
         ways = [self._requests(connection, reader), self._answers(connection, from_broker)]
         tasks = [asyncio.ensure_future(way) for way in ways]
@@ -197,7 +197,7 @@ class Proxy:
             _abort(connection)
             self._connections.discard(connection)
 
-    async def _requests(self, connection: Connection, reader: asyncio.StreamReader) -> None:
+    async def _requests(self, connection: ProxyConnection, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(Cut, OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
@@ -208,7 +208,7 @@ class Proxy:
                     connection.broker.write(frame)
                 await connection.broker.drain()
 
-    async def _answers(self, connection: Connection, reader: asyncio.StreamReader) -> None:
+    async def _answers(self, connection: ProxyConnection, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(Cut, OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
@@ -218,34 +218,34 @@ class Proxy:
                     await connection.client.drain()
 
     async def _pass(
-        self, connection: Connection, direction: Direction, api: int, frame: bytes, to: asyncio.StreamWriter
+        self, connection: ProxyConnection, direction: Direction, api: int, frame: bytes, to: asyncio.StreamWriter
     ) -> int:
         """Do what the rules say; return how often the frame is to be sent."""
         if direction in connection.broken:
             return 0
         held: Rule | None = None
         while (rule := self._rule(direction, api, connection)) is not None:
-            if rule.action is Action.HOLD:
+            if rule.action is ProxyAction.HOLD:
                 await asyncio.sleep(LOOK_S)
-            elif rule.action is Action.DELAY:
+            elif rule.action is ProxyAction.DELAY:
                 if held is rule:
                     return 1
                 held = rule
                 await asyncio.sleep(rule.delay_s)
-            elif rule.action is Action.SWALLOW:
+            elif rule.action is ProxyAction.SWALLOW:
                 connection.broken.add(direction)
                 return 0
-            elif rule.action is Action.REPEAT:
+            elif rule.action is ProxyAction.REPEAT:
                 return 2 if direction is Direction.REQUESTS else 1
             else:
-                if rule.action is Action.TEAR:
+                if rule.action is ProxyAction.TEAR:
                     to.write(frame[: len(frame) // 2])
                     await to.drain()
                     to.close()
                 raise Cut
         return 1
 
-    def _rule(self, direction: Direction, api: int, connection: Connection) -> Rule | None:
+    def _rule(self, direction: Direction, api: int, connection: ProxyConnection) -> Rule | None:
         rules, number, origin = tuple(self._rules), connection.number, connection.origin
         return next((r for r in rules if r.strikes(direction, api, number, origin)), None)
 
@@ -255,7 +255,7 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(struct.unpack(">i", head)[0])
 
 
-def _abort(connection: Connection) -> None:
+def _abort(connection: ProxyConnection) -> None:
     for writer in (connection.client, connection.broker):
         if writer.transport.is_closing() and writer.transport.get_write_buffer_size():
             continue  # half of a frame is on its way

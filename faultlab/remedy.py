@@ -21,7 +21,7 @@ from faultlab.system import SparkSystem, System
 from testkit.stream import ROOT
 
 if TYPE_CHECKING:
-    from faultlab.history import History
+    from faultlab.history import LabHistory
 
 #: Ends of the stream whose way out begins with the checkpoint. Of Spark's own, those that no restart heals.
 CODES = (
@@ -63,7 +63,7 @@ def keep(system: SparkSystem) -> None:
     CheckpointFiles(_copy(system)).replace(CheckpointFiles(system.checkpoint))
 
 
-def take(system: System, why: str, history: History) -> None:
+def take(system: System, why: str, history: LabHistory) -> None:
     """Do what the error says, where it names the checkpoint; ``why`` begins with its code. Nothing runs meanwhile."""
     code = why.partition(":")[0]
     if code not in CODES or not isinstance(system, SparkSystem) or not fits(system, system.sink_id):

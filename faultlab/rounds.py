@@ -12,10 +12,10 @@ from faultlab.checker import BY_CHECKER, check, sentence
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults import FAULTS
 from faultlab.faults import dagster as faults_of_dagster
-from faultlab.history import History
-from faultlab.judge import Verdict
+from faultlab.history import LabHistory
+from faultlab.judge import LabVerdict
 from faultlab.lab import Lab
-from faultlab.plan import Plan, load_plan, make_plan, save_plan
+from faultlab.plan import FaultPlan, load_plan, make_plan, save_plan
 from faultlab.settings import Settings, draw_settings
 
 #: Drawn three times as often as the others, where they fit: such a round is run for their sake.
@@ -28,7 +28,7 @@ class Round:
 
     Attributes
     ----------
-    verdict : Verdict, optional
+    verdict : LabVerdict, optional
         None when the stream could not be drained, which ``failure`` tells.
     checked : str
         What the product's checker read.
@@ -36,10 +36,10 @@ class Round:
         The command that runs it again.
     """
 
-    plan: Plan
+    plan: FaultPlan
     settings: Settings
-    history: History
-    verdict: Verdict | None
+    history: LabHistory
+    verdict: LabVerdict | None
     failure: str
     batches: int
     replay: str
@@ -66,7 +66,7 @@ def run_round(
     faults: Sequence[str] = (),
     *,
     settings: Settings | None = None,
-    plan: Plan | None = None,
+    plan: FaultPlan | None = None,
     show: Callable[[str], None] = print,
     keep: bool = False,
 ) -> Round:
@@ -82,7 +82,7 @@ def run_round(
         Names to draw from; empty: all.
     settings : Settings, optional
         Instead of those drawn for the seed.
-    plan : Plan, optional
+    plan : FaultPlan, optional
         Instead of the one drawn for the seed.
     keep : bool
         Keep the folder of a clean round too.
@@ -117,7 +117,7 @@ def replay(path: Path, folder: Path, show: Callable[[str], None] = print) -> Rou
     return run_round(folder, plan.seed, plan.duration_s, settings=Settings(**settings), plan=plan, show=show)
 
 
-def check_too(verdict: Verdict, lab: Lab, settings: Settings) -> str:
+def check_too(verdict: LabVerdict, lab: Lab, settings: Settings) -> str:
     """Let the product's checker look at a lab at rest, too, and add what it finds to the verdict of the lab's reader;
     then allow what the settings do not rule out. Returns what the checker read.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Sample:
+class WatchSample:
     """One look at the output: its moment in seconds, and by partition the last stable offset and the end."""
 
     at_s: float
@@ -23,7 +23,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Line:
+class ComparedLine:
     """One run of one system.
 
     Attributes
@@ -40,7 +40,7 @@ class Line:
     records : int
         In the input, without those of aborted transactions.
     anomalies : dict
-        By name, as :class:`faultlab.judge.Verdict` counts them.
+        By name, as :class:`faultlab.judge.LabVerdict` counts them.
     open_transactions, aborted_records : int
         When all was over: transactions that were not; records in the output that no read_committed reader sees.
     starts, failed_starts : int
@@ -88,20 +88,20 @@ ANOMALIES = {
 }
 
 
-def append(path: Path, line: Line) -> None:
+def append(path: Path, line: ComparedLine) -> None:
     """Add a line to a file of results."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(line)) + "\n")
 
 
-def read(path: Path) -> list[Line]:
+def read(path: Path) -> list[ComparedLine]:
     """Every line of a file of results."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [Line(**json.loads(line)) for line in text.splitlines() if line]
+    return [ComparedLine(**json.loads(line)) for line in text.splitlines() if line]
 
 
-def table(lines: Sequence[Line]) -> str:
+def table(lines: Sequence[ComparedLine]) -> str:
     """Return a table in Markdown: a column for each system, the sums (of times: the longest) over its runs."""
     systems = {
         name: [line for line in lines if line.system == name] for name in dict.fromkeys(li.system for li in lines)
@@ -133,7 +133,7 @@ def table(lines: Sequence[Line]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows).replace("|  |", "| |")
 
 
-def _sums(systems: Mapping[str, Sequence[Line]], name: str) -> list[str]:
+def _sums(systems: Mapping[str, Sequence[ComparedLine]], name: str) -> list[str]:
     return [f"{sum(getattr(li, name) for li in some):,}" for some in systems.values()]
 
 
@@ -143,7 +143,7 @@ def failed_starts(events: Sequence[str]) -> int:
     return sum(before == after == "ended" for before, after in pairwise(turns))
 
 
-def longest_hold(samples: Sequence[Sample]) -> float:
+def longest_hold(samples: Sequence[WatchSample]) -> float:
     """Return the longest time in which the last stable offset of a partition stood still below its end, in seconds.
 
     It counts from the first look that saw the reader stand at that offset with records behind it, to the look that saw
@@ -162,12 +162,12 @@ def longest_hold(samples: Sequence[Sample]) -> float:
     return round(longest, 1)
 
 
-def first_visible(samples: Sequence[Sample], since_s: float) -> float:
+def first_visible(samples: Sequence[WatchSample], since_s: float) -> float:
     """Return the time from ``since_s`` to the first look that saw a visible record, in seconds; 0.0 without one."""
     return round(max(0.0, next((s.at_s - since_s for s in samples if s.visible), 0.0)), 1)
 
 
-def longest_silence(samples: Sequence[Sample]) -> float:
+def longest_silence(samples: Sequence[WatchSample]) -> float:
     """Return the longest time in which no look saw anything new, in seconds.
 
     It counts from the first visible record to the last one.

@@ -46,7 +46,7 @@ def owed(connection: Connection, topic: str) -> list[Row]:
 
 
 @dataclass
-class Writer:
+class LabWriter:
     """One process that writes the input."""
 
     name: str
@@ -97,7 +97,7 @@ class Workload:
         folder.mkdir(parents=True, exist_ok=True)
         self.connection, self.partitions, self.rate = connection, partitions, rate
         self.topic = topic or create_topic(connection.bootstrap_servers, fresh_name("in"), partitions)
-        self.writers = [Writer(f"w{n}-{self.topic}", lives=lives) for n in range(writers)]
+        self.writers = [LabWriter(f"w{n}-{self.topic}", lives=lives) for n in range(writers)]
         self._folder, self._seed, self._keys, self._aborts = folder, seed, keys, aborts
         self._repeats = repeats
         self._log: IO[bytes] | None = None
@@ -107,7 +107,7 @@ class Workload:
         for writer in self.writers:
             self.start_writer(writer)
 
-    def start_writer(self, writer: Writer) -> None:
+    def start_writer(self, writer: LabWriter) -> None:
         """Start a writer. Its transactional id stays: it aborts what its former life left open."""
         if writer.process is not None and writer.process.poll() is None:
             return
@@ -121,7 +121,7 @@ class Workload:
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)}
             )
 
-    def kill_writer(self, writer: Writer) -> None:
+    def kill_writer(self, writer: LabWriter) -> None:
         """Kill a writer with ``kill -9``, with whatever transaction it has open."""
         if writer.process is not None:
             writer.process.kill()

@@ -17,7 +17,8 @@ from confluent_kafka.admin import (
 )
 
 from exactly_once.kafka.connection import Connection
-from exactly_once_local.cluster.embedded_broker import HOST, EmbeddedBroker, _free_port
+from exactly_once.local.ports import HOST, free_port
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit.broker import FAST_TIME_OUTS
 from testkit.processes import until
 from testkit.secure import SecureBroker
@@ -78,7 +79,7 @@ class AuthorizingBroker(Granting, EmbeddedBroker):
 
     def __init__(self, data_dir: Path):
         super().__init__(data_dir)
-        self._door = _free_port(set())
+        self._door = free_port()
 
     @property
     def connection(self) -> Connection:

@@ -16,6 +16,7 @@ import pyspark
 from dagster_exactly_once.resources.spark import FILE_MANAGER
 from dagster_exactly_once.streaming.state import SAFE_FILE_MANAGER
 from exactly_once.checkpoint import file_system
+from exactly_once.local.ports import free_port
 from exactly_once.sparkenv.jars import cache_folder, resolve_other
 from exactly_once.sparkenv.java import find_java
 from testkit import processes
@@ -64,10 +65,10 @@ class Hdfs:
     conf: Mapping[str, str] = {"spark.hadoop.dfs.replication": "1", FILE_MANAGER: SAFE_FILE_MANAGER}
 
     def __init__(self, folder: Path):
-        self.folder, self.uri = folder, f"hdfs://127.0.0.1:{_free_port()}"
+        self.folder, self.uri = folder, f"hdfs://127.0.0.1:{free_port()}"
         # ports that stay: a data node that comes back is where the name node and its clients know it
         listening = ("dfs.datanode.address", "dfs.datanode.http.address", "dfs.datanode.ipc.address")
-        self._ports = {name: f"127.0.0.1:{_free_port()}" for name in (*listening, "dfs.namenode.http-address")}
+        self._ports = {name: f"127.0.0.1:{free_port()}" for name in (*listening, "dfs.namenode.http-address")}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._classpath = classpath()
 
@@ -142,13 +143,6 @@ class Hdfs:
             "dfs.namenode.safemode.min.datanodes": "1",  # it ends when the data node is there
             "dfs.namenode.safemode.extension": "0",  # by default it stays for 30 s after all blocks are there
         }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 _LOGGING = """rootLogger.level = warn

@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ import psutil
 import psycopg
 import pytest
 
+from exactly_once.local.ports import free_port
 from testkit.processes import until
 
 #: Of the superuser, over TCP; the socket trusts.
@@ -41,7 +41,7 @@ class PostgresServer:
         self.settings = _SETTINGS | dict(settings or {})
         self.bin = _binaries(version)
         self.folder = Path(tempfile.mkdtemp(prefix="eo-postgres-"))  # pytest's own are closed to other users
-        self.port = _free_port()
+        self.port = free_port()
         self._as = _unprivileged()
         self._process: subprocess.Popen[bytes] | None = None
         if self._as:
@@ -231,9 +231,3 @@ def _with_parent() -> None:
     """End the child at once when the test's process ends, however that ends (Linux). Called in the child."""
     if os.uname().sysname == "Linux":
         ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

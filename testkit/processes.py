@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from exactly_once_local.cluster.guard import kill_session, of_session, send, stop_session
+
+__all__ = [
+    "Timeout",
+    "command_of",
+    "continue_session",
+    "kill_session",
+    "of_session",
+    "parent_is",
+    "stop_session",
+    "until",
+]
 
 
 class Timeout(AssertionError):
@@ -22,40 +34,9 @@ def until(what: str, condition: Callable[[], object], timeout_s: float = 30.0, e
         time.sleep(every_s)
 
 
-def of_session(session: int) -> set[int]:
-    """Every process of a session, whatever process group it has made for itself and whoever its parent is by now."""
-    found = set()
-    for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
-        if entry.name.isdigit():
-            try:
-                if os.getsid(int(entry.name)) == session and _state(entry) != "Z":
-                    found.add(int(entry.name))
-            except (OSError, ValueError):
-                continue
-    return found
-
-
-def stop_session(session: int) -> set[int]:
-    """SIGSTOP for every process of a session, those included that are born meanwhile."""
-    stopped: set[int] = set()
-    while new := of_session(session) - stopped:
-        _send(new, signal.SIGSTOP)
-        stopped |= new
-    return stopped
-
-
 def continue_session(session: int) -> None:
     """SIGCONT for every process of a session."""
-    _send(of_session(session), signal.SIGCONT)
-
-
-def kill_session(session: int) -> None:
-    """Kill every process of a session with ``kill -9``, all at one moment.
-
-    They are stopped first, so none sees another one's end.
-    """
-    _send(stop_session(session), signal.SIGKILL)
-    until(f"the end of session {session}", lambda: not of_session(session), 10)
+    send(of_session(session), signal.SIGCONT)
 
 
 def command_of(pid: int) -> str:
@@ -73,15 +54,3 @@ def parent_is(pid: int, command: str) -> bool:
     except OSError:
         return False
     return command in command_of(parent)
-
-
-def _send(pids: set[int], number: signal.Signals) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue
-
-
-def _state(entry: Path) -> str:
-    return (entry / "stat").read_text().rpartition(")")[2].split()[0]

@@ -15,7 +15,7 @@ from exactly_once.participants.kafka.digest_scope import PLAIN, add_read
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Place, PreparedTransaction
-from exactly_once.txn.scan import Batch
+from exactly_once.txn.scan import LogBatch
 from exactly_once.verify.by_log.ledger import Ledger, Writer, forms_to_try
 
 SINK, TOPIC, QUERY = "orders", "out", "q"
@@ -28,7 +28,7 @@ class ReadBack:
     """A topic. Each transaction has a producer of its own, as in the sink."""
 
     def __init__(self) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[LogBatch] = []
         self.ids: dict[int, str] = {}
         self._ends: Counter[int] = Counter()
 
@@ -49,7 +49,7 @@ class ReadBack:
         for n, value in enumerate(values):
             made.append(n, 7, value.encode(), value.encode(), [])
         self.batches.append(
-            Batch(TOPIC, partition, first, first + len(values) - 1, *writer, transactional, None, hidden, True,
+            LogBatch(TOPIC, partition, first, first + len(values) - 1, *writer, transactional, None, hidden, True,
                   1_000, dated, len(values), bytes(made.build()))
         )  # fmt: skip
         return first
@@ -58,7 +58,9 @@ class ReadBack:
         """Write an end marker."""
         at = self._ends[partition]
         self._ends[partition] += 1
-        self.batches.append(Batch(TOPIC, partition, at, at, *writer, True, commit, False, True, at_ms, False, 1, b""))
+        self.batches.append(
+            LogBatch(TOPIC, partition, at, at, *writer, True, commit, False, True, at_ms, False, 1, b"")
+        )
 
     def part(
         self,

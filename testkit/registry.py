@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from exactly_once.local.ports import free_port
 from exactly_once.sparkenv import jars
 from exactly_once.sparkenv.java import find_java
 from testkit.processes import until
@@ -63,7 +63,7 @@ class RegistryProcess:
     def __init__(self, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}{PATH}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -198,17 +198,11 @@ def running(folder: Path) -> Iterator[RegistryProcess]:
 _DOWNLOADS = 3
 
 
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 def _installed() -> Path:
     """Return the unpacked archive; downloaded once into the cache folder, by the Ivy that brings the other jars."""
     cache = jars.cache_folder()
     target = cache / "test-registry" / _SHA256[:16]
-    with jars._locked(cache / "test-registry.lock", lambda line: None):
+    with jars.locked(cache / "test-registry.lock", lambda line: None):
         if target.is_dir():
             return target
         with tempfile.TemporaryDirectory(prefix="retrieving-registry-", dir=cache) as name:

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from exactly_once.kafka.connection import Connection
-from exactly_once_local.cluster.embedded_broker import HOST, EmbeddedBroker, _free_port
+from exactly_once.local.ports import HOST, free_port
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit.broker import FAST_TIME_OUTS
 
 USER, PASSWORD = "writer", "s3cret-\"quoted\"-'one'"
@@ -89,7 +90,7 @@ class SecureBroker(EmbeddedBroker):
         taken = {port for pair in self._ports.values() for port in pair}
         for way in WAYS:
             if way not in self._secure:
-                self._secure[way] = _free_port(taken | set(self._secure.values()))
+                self._secure[way] = free_port(taken | set(self._secure.values()))
         names = [(_LISTENERS[way], port) for way, port in self._secure.items()]
         listeners = "".join(f",{name}://{HOST}:{port}" for name, port in names)
         plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from exactly_once.kafka.connection import Connection
-from exactly_once_local.cluster.embedded_broker import HOST, EmbeddedBroker, _free_port
+from exactly_once.local.ports import HOST, free_port
+from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit.broker import FAST_TIME_OUTS
 
 USER, SECRET = "writer", "s3cret"
@@ -107,7 +108,7 @@ class TokenBroker(EmbeddedBroker):
 
     def __init__(self, data_dir: Path):
         super().__init__(data_dir)
-        self._door = _free_port(set())
+        self._door = free_port()
         self._keys = data_dir.parent / f"{data_dir.name}-keys.json"
 
     def start(self) -> Self:

@@ -168,7 +168,7 @@ def consequence(found: Repair) -> str:
     return f"plan batch {batch} of {found.sink_id} anew" if batch else ""
 
 
-def _is_plan(finding: engine.Finding) -> bool:
+def _is_plan(finding: engine.FileFinding) -> bool:
     return finding.name.startswith("offsets/") and not finding.name.endswith(".crc")
 
 
@@ -216,7 +216,7 @@ def _sentence(found: Repair) -> str:
     return f"Checkpoint {found.location}, {done}: {'; '.join(_said(f) for f in found.findings)}."
 
 
-def _said(finding: engine.Finding) -> str:
+def _said(finding: engine.FileFinding) -> str:
     return f"{finding.name or 'the whole checkpoint'}: {finding.action.value}, {finding.why}"
 
 

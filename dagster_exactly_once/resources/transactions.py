@@ -13,7 +13,7 @@ from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.inspection.sink import RECOVERY_BUDGET_S, UNDER_WAY
 from exactly_once.kafka.admin import Admin
 from exactly_once.ops import transactions as operations
-from exactly_once.ops.transactions import Aborted, Ended, Refused
+from exactly_once.ops.transactions import AbortedTransaction, EndedTransaction, Refused
 from exactly_once.participant import Participant
 from exactly_once.protocol.names import namespace
 from exactly_once.txn.coordinators import Description, Listing, describe, list_transactions
@@ -50,11 +50,11 @@ class TransactionAdmin(KafkaResource):
             found = [d for d in describe(admin, ids).values() if d.state in UNDER_WAY]
         return sorted(found, key=lambda d: d.started_ms)
 
-    def commit(self, transactional_id: str, force: str | None = None) -> Ended:
+    def commit(self, transactional_id: str, force: str | None = None) -> EndedTransaction:
         """Commit the transaction of ``transactional_id``; see :func:`exactly_once.ops.transactions.commit`."""
         return operations.commit(self.connection(), transactional_id, force, self.budget_s)
 
-    def abort(self, transactional_id: str, force: str | None = None) -> Aborted:
+    def abort(self, transactional_id: str, force: str | None = None) -> AbortedTransaction:
         """Abort the transaction of ``transactional_id``; see :func:`exactly_once.ops.transactions.abort`."""
         return operations.abort(self.connection(), transactional_id, force, self.budget_s, self.recovery_budget_s)
 

@@ -286,7 +286,9 @@ def checkpoint_progress_sensor(
                 tick.add(stream, unused(stream, summaries[stream.sink_id], histories, tick.memory(stream)))
             else:
                 summary, last = summaries[stream.sink_id], tick.memory(stream)
-                tick.add(stream, judge(stream, sink_state, summary, histories, watch_policy, last, teller, show))
+                tick.add(
+                    stream, judge_progress(stream, sink_state, summary, histories, watch_policy, last, teller, show)
+                )
         return tick.result(
             events=overview(tick, streams, found, summaries, show), requests=rechecks(tick, streams, checks or {})
         )
@@ -316,7 +318,7 @@ def rechecks(
     return [dg.RunRequest(job_name=CHECKS_JOB, asset_check_keys=keys)] if keys else []
 
 
-def judge(
+def judge_progress(
     stream: StreamSpec,
     sink_state: SinkState,
     summary: StreamHistory,

@@ -188,7 +188,7 @@ def stale_transactions_sensor(
                 tick.failed(stream, reading, memory={**last, "tried": now} if stream.sink_id in due else None)
             else:
                 last = tick.memory(stream)
-                tick.add(stream, judge(stream, reading, histories, watch_policy, last, now, teller))
+                tick.add(stream, judge_stale(stream, reading, histories, watch_policy, last, now, teller))
         return tick.result()
 
     return stale_transactions
@@ -202,7 +202,7 @@ class SinkReading:
     told: Told | None
 
 
-def judge(
+def judge_stale(
     stream: StreamSpec,
     reading: SinkReading,
     histories: Histories,

@@ -27,7 +27,7 @@ _START = (
 )
 
 
-class Ended(NamedTuple):
+class StepOutcome(NamedTuple):
     """The outcome of a step in another process.
 
     ``lines`` counts the lines of the participant that it ran. After a kill before its end, ``finished`` is False and
@@ -39,7 +39,7 @@ class Ended(NamedTuple):
     lines: int
 
 
-def elsewhere(step: Callable[..., Any], *args: Any, kill_at: int | None = None, count: bool = False) -> Ended:
+def elsewhere(step: Callable[..., Any], *args: Any, kill_at: int | None = None, count: bool = False) -> StepOutcome:
     """Run ``step(*args)`` in a new process that SIGKILL ends, after the step or within it.
 
     Parameters
@@ -66,11 +66,11 @@ def elsewhere(step: Callable[..., Any], *args: Any, kill_at: int | None = None, 
         )
         if not answer.exists():
             assert kill_at is not None, "another process killed the process of the step"
-            return Ended(False, None, kill_at)
+            return StepOutcome(False, None, kill_at)
         error, result, lines = pickle.loads(answer.read_bytes())
     if error is not None:
         raise error
-    return Ended(True, result, lines)
+    return StepOutcome(True, result, lines)
 
 
 def _end() -> None:

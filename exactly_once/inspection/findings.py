@@ -280,7 +280,7 @@ def naming(transaction: Description, log: LogState) -> tuple[Decision, PreparedT
     return None
 
 
-def judge(transaction: Description, log: LogState, checked_ms: int) -> OpenTransaction:
+def judge_transaction(transaction: Description, log: LogState, checked_ms: int) -> OpenTransaction:
     """Judge a transaction under way by ``log``."""
     part = PartId.parse(transaction.transactional_id)
     found = naming(transaction, log)

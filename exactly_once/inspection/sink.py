@@ -20,7 +20,7 @@ from exactly_once.inspection.findings import (
     Owner,
     RecentDecision,
     decided_at,
-    judge,
+    judge_transaction,
     pending,
     sink_of,
 )
@@ -78,7 +78,7 @@ def inspect_sink(
         known = describe(admin, (h for h in handles if h not in seen)) | seen
         checked = now_ms()
         found = sorted((d for d in seen.values() if d.state in UNDER_WAY), key=lambda d: d.started_ms)
-        under_way = tuple(judge(d, log, checked) for d in found)
+        under_way = tuple(judge_transaction(d, log, checked) for d in found)
         blocked = _blocked(admin, sink_id, under_way, log.decisions)
         complete: bool | None = None
         if readers:

@@ -22,7 +22,7 @@ from exactly_once.protocol.encoding import LARGEST_RECORD_BYTES, decode
 from exactly_once.protocol.names import commit_log_id, commit_log_topic, namespace
 from exactly_once.protocol.records import ACCEPTED, Aborted, Claim, Completed, Decision, Record, is_own_key
 from exactly_once.txn.coordinators import ids_of
-from exactly_once.txn.scan import Batch, batches
+from exactly_once.txn.scan import LogBatch, batches
 
 #: For looking at the log, and for writing to it.
 BUDGET_S = 30.0
@@ -104,7 +104,7 @@ def log_records(connection: Connection, sink_id: str, budget_s: float = BUDGET_S
     return [_logged(batch, record, writers) for batch in found for record in batch.records()]
 
 
-def _logged(batch: Batch, raw: Any, writers: dict[int, str]) -> Logged:
+def _logged(batch: LogBatch, raw: Any, writers: dict[int, str]) -> Logged:
     headers = tuple(raw.headers or ())
     record: Record | None = None
     if raw.value is not None:

@@ -34,10 +34,10 @@ from exactly_once.txn.coordinators import Description, describe, end_one, end_tx
 from exactly_once.txn.leaders import OLDER_THAN_S, abort_hanging, commit_hanging, find_hanging, written
 
 __all__ = [
-    "Aborted",
+    "AbortedTransaction",
     "Attributed",
     "Decided",
-    "Ended",
+    "EndedTransaction",
     "Refused",
     "abort",
     "check_abort",
@@ -56,7 +56,7 @@ BUDGET_S = 10.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedTransaction:
     """An ended transaction: its description before, its decision if any, and the phrase that overruled the rules."""
 
     transaction: Description
@@ -66,7 +66,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Aborted:
+class AbortedTransaction:
     """An abort: the transaction's description before, and the recovery that aborted it (None: decided, and forced)."""
 
     transaction: Description
@@ -76,7 +76,7 @@ class Aborted:
 
 def commit(
     connection: Connection, transactional_id: str, force: str | None = None, budget_s: float = BUDGET_S
-) -> Ended:
+) -> EndedTransaction:
     """Commit the decided transaction of a part. Harmless while a driver does the same.
 
     Raises
@@ -98,7 +98,7 @@ def commit(
         decided = check_commit(transaction, log, written, force)
         version = decided.decision.end_txn_version if decided else end_txn_version(admin)
         _end(admin.renew(budget_s), transaction, True, version, decided)
-    return Ended(transaction, True, decided, None if decided else force)
+    return EndedTransaction(transaction, True, decided, None if decided else force)
 
 
 def abort(
@@ -109,7 +109,7 @@ def abort(
     recovery_budget_s: float = RECOVERY_BUDGET_S,
     operator: str = "",
     alive_of: AliveOf | None = None,
-) -> Aborted:
+) -> AbortedTransaction:
     """Abort the transaction of a part.
 
     A driver might decide an undecided transaction meanwhile, so this runs a recovery, which takes the sink from the
@@ -138,7 +138,7 @@ def abort(
         decided = check_abort(transaction, log, force)
         if decided is not None:
             _end(admin.renew(budget_s), transaction, False, decided.decision.end_txn_version, decided)
-            return Aborted(transaction, None, force)
+            return AbortedTransaction(transaction, None, force)
         owner = owner_of(log, alive_of)
         check_owner(sink_id, owner, force)
         report = recover(connection, sink_id, recovery_budget_s, operator=operator)
@@ -149,7 +149,7 @@ def abort(
             "Run the recovery again, and look for this transaction in its report",
             safe="The transaction is not decided; none of it is visible to a read_committed reader",
         )
-    return Aborted(transaction, report, force if owner is not None and owner.works is not False else None)
+    return AbortedTransaction(transaction, report, force if owner is not None and owner.works is not False else None)
 
 
 def recover_sink(

@@ -92,7 +92,7 @@ def resolve(progress: Progress | None = None) -> Path:
     folder = _folder()
     if is_resolved():
         return folder
-    with _locked(cache_folder() / "jars.lock", say):
+    with locked(cache_folder() / "jars.lock", say):
         if is_resolved():  # another process was faster
             return folder
         sums = pinned()
@@ -117,7 +117,7 @@ def lock(module: Path | None = None, progress: Progress | None = None) -> Path:
     target = module.with_suffix(".sha256")
     configurations = [str(conf.get("name")) for conf in ElementTree.parse(module).iter("conf")]
     with (
-        _locked(cache_folder() / "jars.lock", say),
+        locked(cache_folder() / "jars.lock", say),
         _retrieved(say, total=None, module=module, configurations=configurations) as fresh,
     ):
         jars = sorted(p for c in configurations for p in (fresh / c).glob("*.jar"))
@@ -159,7 +159,7 @@ def resolve_other(module: Path, sums: Mapping[str, str], target: Path) -> None:
         return
     configurations = tuple(sorted({name.split("/")[0] for name in sums}))
     with (
-        _locked(cache_folder() / "jars.lock", lambda line: None),
+        locked(cache_folder() / "jars.lock", lambda line: None),
         _retrieved(lambda line: None, len(sums), module, configurations) as fresh,
     ):
         _verify(fresh, sums, configurations)
@@ -222,14 +222,14 @@ def _sha256(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, say: Progress) -> Iterator[None]:
-    """Hold a lock that the system releases when this process dies, however it dies."""
+def locked(path: Path, say: Progress, what: str = "resolves the jars") -> Iterator[None]:
+    """Hold a lock that the system releases when this process dies, however it dies. Whoever holds it does ``what``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another process that resolves the jars")
+            say(f"waiting for another process that {what}")
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 

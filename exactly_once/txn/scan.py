@@ -35,7 +35,7 @@ _XERIAL, _XERIAL_HEADER = b"\x82SNAPPY\x00", 16
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LogBatch:
     """A batch of records of one producer, or an end marker.
 
     Attributes
@@ -98,7 +98,7 @@ class Batch:
 
 def batches(
     admin: Admin, where: Partition, start: int, stable: int, end: int, at_once: int = MANY_BYTES
-) -> Iterator[Batch]:
+) -> Iterator[LogBatch]:
     """Yield the batches of a partition in their order, from the one that holds ``start`` on.
 
     Parameters
@@ -173,9 +173,9 @@ def _slices(answer: bytes) -> Iterator[bytes]:
         at = end
 
 
-def _batch(where: Partition, head: Any, raw: bytes, hides: _Hidden, stable: bool) -> Batch:
+def _batch(where: Partition, head: Any, raw: bytes, hides: _Hidden, stable: bool) -> LogBatch:
     marker = bool(next(iter(DefaultRecordBatch(raw))).commit) if head.is_control_batch else None
-    return Batch(
+    return LogBatch(
         *where,
         head.base_offset,
         head.last_offset,

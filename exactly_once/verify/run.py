@@ -25,7 +25,7 @@ from exactly_once.txn.coordinators import ids_of, list_transactions
 from exactly_once.txn.leaders import OLDER_THAN_S, Trail, find_hanging, trail_of
 from exactly_once.verify import sink_state
 from exactly_once.verify.anomalies import Finding
-from exactly_once.verify.by_log.balance import judge_checkpoint, judge_log
+from exactly_once.verify.by_log.balance import judge_balance, judge_log
 from exactly_once.verify.by_log.judge import Verdict, latest
 from exactly_once.verify.by_log.ledger import forms_to_try
 from exactly_once.verify.by_log.reading import extent, read_output
@@ -226,7 +226,7 @@ def _look(
     newest, committed = latest(decisions, later), _committed(progress, decisions)
     # a long reading may outlast the decisions of what was written when it began
     verdict = judge_log(newest, later, ledger, ids, found.removed, committed, (*decisions, *soon.decisions))
-    judge_checkpoint(progress, soon, verdict)
+    judge_balance(progress, soon, verdict)
     verdict.unproven[SILENT] += len(trail.silent)
     seen = look_again(task.sink_id, later.decisions, task.outputs, seen)
     judge_outputs(latest(decisions, later), later, seen, verdict)

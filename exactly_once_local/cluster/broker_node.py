@@ -10,7 +10,7 @@ from pathlib import Path
 
 from exactly_once.sparkenv.jars import broker_classpath, resolve
 from exactly_once.sparkenv.java import find_java
-from exactly_once_local.cluster.guard import Guarded, end_all
+from exactly_once_local.cluster.guard import end_all, guarded
 
 _LOG4J = """\
 shutdownHook = disable
@@ -52,17 +52,17 @@ class Node:
         self._classpath = classpath
         self.log = folder / "server.log"
         self.console = folder / "console.log"
-        self._process: Guarded | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int | None:
         """The process id of the running JVM, or None."""
-        return self._process.pid if self._process is not None and self._process.running else None
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     @property
     def ended(self) -> bool:
         """True if it was launched and is gone although this process did not end it."""
-        return self._process is not None and not self._process.running
+        return self._process is not None and self._process.poll() is not None
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """Write its configuration."""
@@ -101,7 +101,7 @@ class Node:
         command = self._java("-Xms128m", "-Xmx512m", *options)
         command += ["kafka.Kafka", str(self.folder / "server.properties")]
         with self.console.open("a") as console:
-            self._process = Guarded(command, console, self.folder, inherited=[inherited])
+            self._process = guarded(command, console, self.folder, inherited=[inherited])
 
     def log_tail(self, lines: int) -> str:
         """Return the end of its logs, each under its path, after the errors since the last start."""

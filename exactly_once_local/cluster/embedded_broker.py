@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import random
-import socket
 import tempfile
 import time
 import uuid
@@ -23,10 +21,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.local.ports import HOST, free_port
 from exactly_once.sparkenv.jars import cache_folder
 from exactly_once_local.cluster.broker_node import Node, class_archive, end_nodes
 
-HOST = "127.0.0.1"  # not localhost: clients try ::1 first, where no broker listens
 START_BUDGET_S = 60.0
 STOP_BUDGET_S = 20.0
 LOCK_BUDGET_S = 5.0  # the brokers of a process that was just killed need a moment to end
@@ -226,8 +224,8 @@ class EmbeddedBroker:
         taken: set[int] = set()
         ports = {}
         for index, number in enumerate(self._nodes):
-            broker = self._fixed_port + index if self._fixed_port is not None else _free_port(taken)
-            controller = _free_port(taken | {broker})
+            broker = self._fixed_port + index if self._fixed_port is not None else free_port(taken)
+            controller = free_port(taken | {broker})
             taken |= {broker, controller}
             ports[number] = (broker, controller)
         return ports
@@ -332,21 +330,3 @@ def _answers(client: AdminClient, number: int) -> bool:
         return number in client.list_topics(timeout=0.5).brokers
     except KafkaException:
         return False
-
-
-def _free_port(taken: set[int]) -> int:
-    """Return a free port below the range that systems give to outgoing connections.
-
-    In that range, a client that keeps trying to reach a killed broker would at some point get the broker's own port,
-    connect to itself, and keep the broker from restarting.
-    """
-    for _ in range(1000):
-        port = random.randrange(15_000, 30_000)
-        if port in taken:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind((HOST, port))
-                return port
-    raise BrokerFailed("No free port between 15000 and 30000", "Free one of these ports, or pass a port")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -18,10 +19,10 @@ from types import TracebackType
 from typing import Any
 
 from exactly_once.errors import ExactlyOnceError
+from exactly_once.local.ports import HOST
 from exactly_once.sparkenv.java import find_java
-from exactly_once_local.cluster.guard import Guarded, end_all
+from exactly_once_local.cluster.guard import end_all, guarded
 
-HOST = "127.0.0.1"
 #: A JVM starts within seconds; two cores may be busy with other ones.
 START_BUDGET_S = 90.0
 #: For executors: the heap of one, and what Spark adds to it.
@@ -61,8 +62,8 @@ class SparkCluster:
     def __init__(self, folder: Path, *, workers: int = 2):
         self.folder = Path(folder).absolute()
         self._count = workers
-        self._master: Guarded | None = None
-        self._workers: dict[int, Guarded] = {}
+        self._master: subprocess.Popen[bytes] | None = None
+        self._workers: dict[int, subprocess.Popen[bytes]] = {}
         self._page = ""
         self.master = ""  #: ``spark://host:port``, once it has started
 
@@ -101,7 +102,7 @@ class SparkCluster:
     @property
     def workers(self) -> dict[int, int]:
         """The process id of each worker that runs, which is also that of its session: its executors' too."""
-        return {number: worker.pid for number, worker in self._workers.items() if worker.running}
+        return {number: worker.pid for number, worker in self._workers.items() if worker.poll() is None}
 
     def applications(self) -> list[dict[str, Any]]:
         """Return what the master says of each application, newest first: ``name``, ``cores``, ``state`` and more."""
@@ -128,7 +129,7 @@ class SparkCluster:
     def _place(self, number: int) -> Path:
         return self.folder / f"worker-{number}"
 
-    def _launch_worker(self, number: int) -> Guarded:
+    def _launch_worker(self, number: int) -> subprocess.Popen[bytes]:
         options = ["--host", HOST, "--webui-port", "0", "--work-dir", str(self._place(number))]
         options += ["--cores", "1", "--memory", WORKER_MEMORY]
         return self._launch(f"worker-{number}", _WORKER, *options, self.master, **self._variables(number))
@@ -137,25 +138,25 @@ class SparkCluster:
         """Further environment of a worker, and so of its executors."""
         return {}
 
-    def _launch(self, name: str, main: str, *arguments: str, **variables: str) -> Guarded:
+    def _launch(self, name: str, main: str, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
         home = spark_home()
         java = [find_java().executable, "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
         java += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-cp", f"{home / 'jars'}/*", main]
         with self._log(name).open("w") as log:
-            return Guarded([*java, *arguments], log, self.folder, {**_environment(self.folder, home), **variables})
+            return guarded([*java, *arguments], log, self.folder, {**_environment(self.folder, home), **variables})
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
-    def _await(self, name: str, process: Guarded, said: re.Pattern[str]) -> str:
+    def _await(self, name: str, process: subprocess.Popen[bytes], said: re.Pattern[str]) -> str:
         deadline = time.monotonic() + START_BUDGET_S
-        while process.running and time.monotonic() < deadline:
+        while process.poll() is None and time.monotonic() < deadline:
             if found := said.search(self._log(name).read_text(errors="replace")):
                 return found[1]
             time.sleep(0.05)
         tail = "\n".join(self._log(name).read_text(errors="replace").splitlines()[-10:])
-        how = "did not start in time" if process.running else "ended at its start"
+        how = "did not start in time" if process.poll() is None else "ended at its start"
         raise ClusterFailed(f"Spark's {name} {how}: {tail}", f"The whole log is {self._log(name)}")
 
 

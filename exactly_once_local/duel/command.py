@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with _ends_like_an_interrupt():
             code = _duel(args, folder, console)
-    except (DuelFailed, ExactlyOnceError) as failure:
+    except (DuelFailed, ExactlyOnceError, TimeoutError) as failure:
         console.print(f"[bold red]No duel:[/] {failure}. Logs are in {os.path.relpath(folder)}.")
         return 1
     except KeyboardInterrupt:

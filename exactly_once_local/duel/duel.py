@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from exactly_once_local.duel.feed import Feed, make_topics
+from exactly_once_local.duel.feed import DuelFeed, make_topics
 from exactly_once_local.duel.kills import Kills
 from exactly_once_local.duel.moment import Moment
 from exactly_once_local.duel.reader import Reader
@@ -68,7 +68,7 @@ def hold(terms: Terms, brokers: str, folder: Path, screen: Screen) -> tuple[tupl
     try:
         driver.start()
         screen.say("Both sinks start, in one driver process")
-        feed = Feed(brokers, terms.rate * WHILE_STARTING, terms.limit)
+        feed = DuelFeed(brokers, terms.rate * WHILE_STARTING, terms.limit)
         feed.start()
         screen.say(f"Flights go to Kafka, {terms.rate:,} a second while both sinks write")
         with Reader(brokers, terms.limit) as reader, Moment(brokers, folder) as moment:
@@ -79,7 +79,7 @@ def hold(terms: Terms, brokers: str, folder: Path, screen: Screen) -> tuple[tupl
 
 class _Duel:
     def __init__(
-        self, terms: Terms, driver: Driver, feed: Feed, reader: Reader, moment: Moment, screen: Screen, began: float
+        self, terms: Terms, driver: Driver, feed: DuelFeed, reader: Reader, moment: Moment, screen: Screen, began: float
     ):
         self._terms, self._driver, self._feed, self._reader, self._moment = terms, driver, feed, reader, moment
         self._screen, self._kills, self._story = screen, Kills(terms.seed, terms.kills), Story()

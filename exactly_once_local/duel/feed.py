@@ -28,7 +28,7 @@ def make_topics(bootstrap_servers: str) -> None:
         made.result(PATIENCE_S)
 
 
-class Feed:
+class DuelFeed:
     """Sends the departures in time order, keyed by tail number, in a thread of its own.
 
     Parameters

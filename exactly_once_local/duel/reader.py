@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.errors import KafkaError
 
-from exactly_once_local.duel.score import Score, Tally
+from exactly_once_local.duel.score import FlightTally, Score
 from exactly_once_local.duel.sinks import INPUT, PARTITIONS, SINKS, DuelFailed, Sink
 
 #: How long one look at the topics waits for records.
@@ -31,7 +31,7 @@ class Reader:
     """Reads in a thread of its own, for the length of a ``with`` block."""
 
     def __init__(self, brokers: str, flights: int):
-        self._tallies = {sink.topic: Tally(flights) for sink in SINKS}
+        self._tallies = {sink.topic: FlightTally(flights) for sink in SINKS}
         self._open: dict[str, int] = {}
         self._stop = threading.Event()
         self._failure: BaseException | None = None

@@ -13,7 +13,7 @@ from exactly_once_local.duel.sinks import Sink
 EXAMPLES = 5
 
 
-class Tally:
+class FlightTally:
     """Counts records by the number of their flight.
 
     Attributes

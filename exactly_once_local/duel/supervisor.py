@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
-
 from exactly_once.sparkenv.java import find_java
+from exactly_once_local.cluster.guard import kill_session, of_session
 from exactly_once_local.duel.moment import last_batch
 from exactly_once_local.duel.sinks import FINISH, SINKS, DuelFailed, Sink
 from exactly_once_local.run_folder import checkout
 
 #: Of the log of a driver that failed.
 TAIL_LINES = 15
-
-#: Killed processes are gone within milliseconds.
-GONE_S = 10.0
 
 
 class Driver:
@@ -92,7 +86,7 @@ class Driver:
     @property
     def gone(self) -> bool:
         """True when none of its processes is left; the JVM outlives its Python by a moment."""
-        return self._process is None or not _of_session(self._process.pid)
+        return self._process is None or not of_session(self._process.pid)
 
     @property
     def at_work(self) -> bool:
@@ -110,29 +104,8 @@ class Driver:
     def close(self) -> None:
         """Leave no process behind."""
         if self._process:
-            _kill_session(self._process.pid)
+            kill_session(self._process.pid)
             self._process.wait()
-
-
-def _of_session(session: int) -> set[int]:
-    """Every process of a session: also the driver's JVM, which has a process group of its own."""
-    found = set()
-    for pid in psutil.pids():
-        with contextlib.suppress(OSError, psutil.Error):
-            if os.getsid(pid) == session and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                found.add(pid)
-    return found
-
-
-def _kill_session(session: int) -> None:
-    """SIGKILL for every process of a session, those included that are born meanwhile."""
-    end = time.monotonic() + GONE_S
-    while pids := _of_session(session):
-        if time.monotonic() > end:
-            raise DuelFailed(f"Processes that were killed did not end within {GONE_S:.0f} s")
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 def environment() -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from faultlab.faults.clusters import cluster_of
 from faultlab.faults.fault import NOTHING, Fault
-from faultlab.proxy import Action, Direction, Rule
+from faultlab.proxy import Direction, ProxyAction, Rule
 from testkit.processes import of_session
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def _line(lab: Lab) -> DriverLine | None:
 class _DriverNetwork(Fault):
     """A rule of the line. At a point on an executor, it is about the Spark worker of this executor."""
 
-    action: Action
+    action: ProxyAction
 
     @classmethod
     def fits(cls, lab: Lab) -> bool:
@@ -60,7 +60,7 @@ class HoldDriver(_DriverNetwork):
 
     name = "net-driver-hold"
     what = "what executors send to the driver, or the driver to them, waits until the fault ends and then arrives late"
-    action = Action.HOLD
+    action = ProxyAction.HOLD
 
 
 class CutDriver(_DriverNetwork):
@@ -68,7 +68,7 @@ class CutDriver(_DriverNetwork):
 
     name = "net-driver-cut"
     what = "connections of executors to the driver are closed, and new ones refused until the fault ends"
-    action = Action.CUT
+    action = ProxyAction.CUT
 
     def said(self, workers: list[int], cut: int, direction: Direction) -> str:
         return f"workers {workers}: {cut} connections"

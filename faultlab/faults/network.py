@@ -16,8 +16,8 @@ from faultlab.proxy import (
     INIT_PRODUCER_ID,
     PRODUCE,
     TXN_OFFSET_COMMIT,
-    Action,
     Direction,
+    ProxyAction,
     Rule,
 )
 
@@ -49,7 +49,7 @@ DELAYS_S = (0.05, 0.3, 1.5)
 class _Network(Fault):
     """A rule of some proxies."""
 
-    action: Action
+    action: ProxyAction
     listener = SYSTEM
     directions: tuple[Direction, ...] = tuple(Direction)
 
@@ -87,7 +87,7 @@ class HoldNetwork(_Network):
 
     name = "net-hold"
     what = "requests, or answers, wait until the fault ends and then arrive late: as packets lost and sent again"
-    action = Action.HOLD
+    action = ProxyAction.HOLD
 
 
 class DelayNetwork(_Network):
@@ -95,7 +95,7 @@ class DelayNetwork(_Network):
 
     name = "net-delay"
     what = "requests, or answers, arrive 0.05, 0.3 or 1.5 s later"
-    action = Action.DELAY
+    action = ProxyAction.DELAY
 
 
 class SwallowNetwork(_Network):
@@ -103,7 +103,7 @@ class SwallowNetwork(_Network):
 
     name = "net-swallow"
     what = "requests, or answers, never arrive; the connection stays open until the fault ends"
-    action = Action.SWALLOW
+    action = ProxyAction.SWALLOW
 
 
 class CutNetwork(_Network):
@@ -111,7 +111,7 @@ class CutNetwork(_Network):
 
     name = "net-cut"
     what = "connections are closed before a request, or between a request and its answer"
-    action = Action.CUT
+    action = ProxyAction.CUT
 
 
 class TearNetwork(_Network):
@@ -119,7 +119,7 @@ class TearNetwork(_Network):
 
     name = "net-tear"
     what = "half of a request, or of an answer, arrives; then the connection is closed"
-    action = Action.TEAR
+    action = ProxyAction.TEAR
 
 
 class RepeatNetwork(_Network):
@@ -127,7 +127,7 @@ class RepeatNetwork(_Network):
 
     name = "net-repeat"
     what = "Produce, EndTxn or TxnOffsetCommit arrives twice"
-    action, directions = Action.REPEAT, (Direction.REQUESTS,)
+    action, directions = ProxyAction.REPEAT, (Direction.REQUESTS,)
 
     def rule(self, random: Random) -> Rule:
         return Rule(Direction.REQUESTS, self.action, random.choice(SHARES), random.choice(REPEATED))
@@ -156,7 +156,7 @@ class Between(_Network):
     listener = BETWEEN
 
     def rule(self, random: Random) -> Rule:
-        action = random.choice((Action.HOLD, Action.CUT, Action.DELAY))
+        action = random.choice((ProxyAction.HOLD, ProxyAction.CUT, ProxyAction.DELAY))
         return Rule(random.choice(tuple(Direction)), action, 1.0, frozenset(), random.choice(DELAYS_S))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from faultlab.faults import FAULTS
 from faultlab.soak import picture
-from faultlab.soak.piece import Settings, run_piece
+from faultlab.soak.piece import SoakSettings, run_piece
 from faultlab.soak.results import read, total
 from testkit import spark_archive
 
@@ -25,7 +25,7 @@ def main() -> None:
     if args.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    settings = Settings(min(args.piece, args.duration), args.rate, args.seed, folder, args.faults)
+    settings = SoakSettings(min(args.piece, args.duration), args.rate, args.seed, folder, args.faults)
     spark_archive.use()
     end, clean = time.monotonic() + args.duration, True
     while not args.draw:

@@ -18,13 +18,13 @@ from faultlab.broker import LabBroker
 from faultlab.checker import check
 from faultlab.checkpoint_files import CheckpointFiles
 from faultlab.faults import FAULTS
-from faultlab.history import History
-from faultlab.judge import Verdict, add_unsettled, compare, settle
+from faultlab.history import LabHistory
+from faultlab.judge import LabVerdict, add_unsettled, compare, settle
 from faultlab.lab import LOOK_S, Execution, Lab
-from faultlab.plan import Plan, make_plan
+from faultlab.plan import FaultPlan, make_plan
 from faultlab.rounds import ALLOWED
 from faultlab.soak.looks import Looks, at_rest
-from faultlab.soak.reading import Place, read_from, rows
+from faultlab.soak.reading import SoakRecord, read_from, rows
 from faultlab.soak.results import Offsets, Piece, append, begins_at, read, spread
 from faultlab.soak.streams import INPUT, OUTPUT, PARTITIONS, SINK_ID, soak_system, soak_workload
 from faultlab.system import Stopped
@@ -35,7 +35,7 @@ LONGER = 4.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class SoakSettings:
     """The settings of a soak.
 
     Seconds of faults in each piece, records a second, the seed, the folder that stays, and the faults to draw from;
@@ -54,7 +54,7 @@ class Settings:
         return self.folder / "soak.jsonl"
 
 
-def plan_of(settings: Settings, number: int, faults: Sequence[str], points: Sequence[str]) -> Plan:
+def plan_of(settings: SoakSettings, number: int, faults: Sequence[str], points: Sequence[str]) -> FaultPlan:
     """Return the faults of one piece, :data:`LONGER` times as far apart as those of a round of the lab."""
     drawn = settings.seconds / LONGER
     plan = make_plan(settings.seed + number, drawn, faults, points)
@@ -62,7 +62,7 @@ def plan_of(settings: Settings, number: int, faults: Sequence[str], points: Sequ
     return replace(plan, duration_s=settings.seconds, steps=tuple(steps))
 
 
-def run_piece(settings: Settings, show: Callable[[str], None]) -> Piece:
+def run_piece(settings: SoakSettings, show: Callable[[str], None]) -> Piece:
     """Run the next piece of the soak in the folder, and add its line to the results."""
     pieces = settings.folder / "pieces"
     number = len(list(pieces.iterdir())) if pieces.is_dir() else 0
@@ -80,7 +80,7 @@ def run_piece(settings: Settings, show: Callable[[str], None]) -> Piece:
         stack.callback(workload.close)
         system = soak_system(workload, through, folder, checkpoint)
         stack.callback(system.close)
-        lab = Lab(broker, workload, system, History(folder / "history", show), SINK_ID)
+        lab = Lab(broker, workload, system, LabHistory(folder / "history", show), SINK_ID)
         piece = _Run(settings, lab, piece, checkpoint).done(*begins_at(read(settings.results)))
     append(settings.results, piece)
     return piece
@@ -89,7 +89,7 @@ def run_piece(settings: Settings, show: Callable[[str], None]) -> Piece:
 class _Run:
     """The work of a piece, with everything in place."""
 
-    def __init__(self, settings: Settings, lab: Lab, piece: Piece, checkpoint: Path):
+    def __init__(self, settings: SoakSettings, lab: Lab, piece: Piece, checkpoint: Path):
         self._settings, self._lab, self._piece, self._checkpoint = settings, lab, piece, checkpoint
         self._broker_data = settings.folder / "broker" / "node-1" / "data"
 
@@ -111,7 +111,7 @@ class _Run:
         )
         if failed:
             return piece
-        verdict, ends = judge(lab.workload.connection, input_begin, output_begin)
+        verdict, ends = judge_piece(lab.workload.connection, input_begin, output_begin)
         check(verdict, lab.workload.connection, SINK_ID, OUTPUT, str(self._checkpoint), origin=False)
         verdict.forgive(ALLOWED[Guarantee.EXACTLY_ONCE.value])
         return replace(
@@ -147,7 +147,9 @@ class _Run:
         return max(CheckpointFiles(self._checkpoint).batches("commits"), default=-1)
 
 
-def judge(connection: Connection, input_begin: Offsets, output_begin: Offsets) -> tuple[Verdict, dict[str, Any]]:
+def judge_piece(
+    connection: Connection, input_begin: Offsets, output_begin: Offsets
+) -> tuple[LabVerdict, dict[str, Any]]:
     """Compare what came in and what came out since the last judgement.
 
     Returns
@@ -163,7 +165,7 @@ def judge(connection: Connection, input_begin: Offsets, output_begin: Offsets) -
     return verdict, {"input_end": input_end, "output_end": output_end}
 
 
-def _owed(sent: Place) -> str:
+def _owed(sent: SoakRecord) -> str:
     return place(INPUT, sent.partition, sent.offset, sent.value)
 
 

@@ -20,7 +20,7 @@ _AT_ONCE = 10_000
 READ_S = 120.0
 
 
-class Place(NamedTuple):
+class SoakRecord(NamedTuple):
     """The place of a record, and its content."""
 
     partition: int
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     value: str
 
 
-def read_from(connection: Connection, topic: str, partitions: int, begin: Offsets) -> tuple[list[Place], Offsets]:
+def read_from(connection: Connection, topic: str, partitions: int, begin: Offsets) -> tuple[list[SoakRecord], Offsets]:
     """Read every partition from ``begin`` (or its first record) to its last stable offset.
 
     Returns
@@ -46,7 +46,7 @@ def read_from(connection: Connection, topic: str, partitions: int, begin: Offset
     reset = {"group.id": f"judge-{topic}", "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer({**connection.librdkafka(), **settings, **reset})
     consumer.assign([TopicPartition(topic, p, begin.get(p, 0)) for p in range(partitions)])
-    found: list[list[Place]] = [[] for _ in range(partitions)]
+    found: list[list[SoakRecord]] = [[] for _ in range(partitions)]
     ends: Offsets = {}
     limit = time.monotonic() + READ_S
     try:
@@ -60,17 +60,19 @@ def read_from(connection: Connection, topic: str, partitions: int, begin: Offset
     return [place for some in found for place in some], ends
 
 
-def _take(message, found: list[list[Place]], ends: Offsets) -> None:  # type: ignore[no-untyped-def]
+def _take(message, found: list[list[SoakRecord]], ends: Offsets) -> None:  # type: ignore[no-untyped-def]
     error = message.error()
     if error is None:
         key, value = message.key() or b"", message.value() or b""
-        found[message.partition()].append(Place(message.partition(), message.offset(), key.decode(), value.decode()))
+        found[message.partition()].append(
+            SoakRecord(message.partition(), message.offset(), key.decode(), value.decode())
+        )
     elif error.code() == KafkaError._PARTITION_EOF:
         ends[message.partition()] = message.offset()
     elif not error.retriable():
         raise KafkaException(error)
 
 
-def rows(places: list[Place], value: Callable[[Place], str]) -> list[tuple[str | None, str | None]]:
+def rows(places: list[SoakRecord], value: Callable[[SoakRecord], str]) -> list[tuple[str | None, str | None]]:
     """Keys and values, in the order of ``places``."""
     return [(p.key, value(p)) for p in places]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 
+from exactly_once_local.cluster.guard import kill_session
 from platform_assets.local.environment import PROJECT, Environment
 
 #: Marks the run that a command asked for.
@@ -75,8 +75,7 @@ class JobProcess:
 
     def end(self) -> None:
         """Make sure that no process of it is left."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        kill_session(self._process.pid)
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from platform_assets.report.report import TOPICS, Report
+from platform_assets.report.report import TOPICS, FlightReport
 
 #: In a log file, a bar becomes a line this often.
 LINE_EVERY_S = 15.0
@@ -50,7 +50,7 @@ class Bars:
             self._console.print(f"  {task.description:<36} {count:>19}   {task.elapsed or 0:.0f} s")
 
 
-def show_report(console: Console, report: Report) -> None:
+def show_report(console: Console, report: FlightReport) -> None:
     """Print the report as a table, and the verdict."""
     f = report.findings
     table = Table(title="What an independent read_committed reader found", title_justify="left", show_header=False)

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,12 +22,14 @@ from rich.console import Console
 
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.process import fail_dead_runs
+from exactly_once.local.ports import HOST, free_port, is_free
+from exactly_once_local.cluster.guard import kill_session
 from platform_assets.constants import CODE_LOCATION, FEED_JOB
 from platform_assets.flights.asset import create_topic
 from platform_assets.flights.names import STREAM_JOB
 from platform_assets.local.environment import PROJECT, Environment
 
-HOST = "127.0.0.1"
+#: Dagster's usual port; another one when it is taken.
 PORT = 3000
 START_BUDGET_S = 120.0
 #: Runs are CANCELED within 15 s; Dagster's own processes take some seconds more.
@@ -88,7 +89,7 @@ def serve(environment: Environment, console: Console, launch: bool) -> int:
 
 @contextmanager
 def _dagster_dev(environment: Environment) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    port = _free_port()
+    port = PORT if is_free(PORT) else free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(environment.workspace), "-h", HOST, "-p", str(port)]
     with (environment.logs / "dagster.log").open("w") as log:
         process = subprocess.Popen(
@@ -101,8 +102,7 @@ def _dagster_dev(environment: Environment) -> Iterator[tuple[subprocess.Popen[by
             process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.wait(STOP_BUDGET_S)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_session(process.pid)
         process.wait()
 
 
@@ -146,14 +146,3 @@ def _graphql(url: str, query: str, variables: dict[str, Any]) -> dict[str, Any]:
             return data
     except urllib.error.HTTPError as e:
         raise OSError(f"{url}: {e.read()[:500]!r}") from e
-
-
-def _free_port() -> int:
-    """Return Dagster's usual port if it is free, else any free port."""
-    for port in (PORT, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind((HOST, port))
-                return int(probe.getsockname()[1])
-    raise OSError("no free port")

@@ -23,7 +23,7 @@ READ_BUDGET_S = 20.0
 
 
 @dataclass(frozen=True)
-class Report:
+class FlightReport:
     """The report on the main job.
 
     Attributes
@@ -81,7 +81,7 @@ def make_report(
     sink_id: str,
     rates: dict[str, float] | None = None,
     on_read: Callable[[str, int], None] = lambda topic, count: None,
-) -> Report:
+) -> FlightReport:
     """Make the report from the three topics, the brokers and the commit log.
 
     Raises
@@ -97,7 +97,7 @@ def make_report(
         prefixes = (namespace(sink_id), FEED_TRANSACTIONAL_ID)
         under_way = [t.transactional_id for prefix in prefixes for t in list_transactions(admin, prefix, UNDER_WAY)]
         watermarks = {topic: admin.watermarks(topic) for topic in TOPICS}
-    return Report(
+    return FlightReport(
         reconciler.findings(),
         watermarks,
         tuple(under_way),

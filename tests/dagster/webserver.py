@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -12,6 +11,7 @@ import dagster as dg
 import psutil
 
 from dagster_exactly_once.runs.tags import TAG_PID
+from exactly_once.local.ports import free_port
 from testkit.processes import kill_session, of_session, until
 from tests.dagster.client import Client
 from tests.dagster.conftest import ROOT
@@ -26,7 +26,8 @@ class Dagster(Client):
         self.site = site
         self.failpoints = site.folder / "failpoints"
         self.failpoints.mkdir()
-        self.code_port, port = free_ports(2)
+        self.code_port = free_port()
+        port = free_port({self.code_port})
         super().__init__(f"http://{HOST}:{port}")
         self.workspace = site.folder / "workspace.yaml"
         self.workspace.write_text(
@@ -139,16 +140,3 @@ class Dagster(Client):
 
     def _alive(self, name):
         assert self.processes[name].poll() is None, self.log(name).read_text()[-3000:]
-
-
-def free_ports(count):
-    """Ports nobody listens on, from below the range that systems give to outgoing connections: a client that tries to
-    reach a killed server would otherwise be given its port now and then, and keep it from coming back.
-    """
-    found = set()
-    while len(found) < count:
-        port = random.randrange(15_000, 30_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            found.add(port)
-    return sorted(found)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from faultlab import remedy as way_out
 from faultlab.building import checkpoint_of
 from faultlab.checkpoint_files import CheckpointFiles
-from faultlab.judge import Verdict
+from faultlab.judge import LabVerdict
 from faultlab.lab import Execution, Lab
-from faultlab.plan import Plan, Step
+from faultlab.plan import FaultPlan, Step
 from faultlab.rounds import check_too
 from faultlab.settings import Settings
 from faultlab.system import SparkSystem
@@ -22,7 +22,7 @@ RECOVERY_S = 120.0
 Fault = tuple[str, float, str | None]
 
 
-def in_turn(lab: Lab, seed: int, faults: Sequence[Fault]) -> Verdict:
+def in_turn(lab: Lab, seed: int, faults: Sequence[Fault]) -> LabVerdict:
     """Do these faults to a running stream, each when two batches have gone through since the one before, and judge."""
     lab.workload.start()
     lab.operator.start()
@@ -31,7 +31,7 @@ def in_turn(lab: Lab, seed: int, faults: Sequence[Fault]) -> Verdict:
         lab.history.begin()
         for number, (name, lasts_s, point) in enumerate(faults):
             _await_batches(lab)
-            Execution(lab, Plan(seed, 0.0, (Step(number, 0.0, name, lasts_s, point),))).run()
+            Execution(lab, FaultPlan(seed, 0.0, (Step(number, 0.0, name, lasts_s, point),))).run()
         _await_batches(lab)
     finally:
         lab.operator.stop()

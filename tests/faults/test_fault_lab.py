@@ -14,7 +14,7 @@ from faultlab.faults import FAULTS
 from faultlab.faults.brokers import BROKERS
 from faultlab.faults.network import NETWORK
 from faultlab.faults.processes import PROCESSES
-from faultlab.plan import Plan, Step
+from faultlab.plan import FaultPlan, Step
 from faultlab.rounds import Round, replay, run_round
 from faultlab.settings import Settings
 
@@ -67,15 +67,15 @@ PYTHON_TASKS = (
 )  # fmt: skip
 
 
-def plan_of(rows: Sequence[tuple[float, str, float, str | None]], seed: int = 1) -> Plan:
+def plan_of(rows: Sequence[tuple[float, str, float, str | None]], seed: int = 1) -> FaultPlan:
     at, steps = 0.0, []
     for number, (after, fault, lasts, point) in enumerate(rows):
         at = round(at + after, 2)
         steps.append(Step(number, at, fault, lasts, point))
-    return Plan(seed, at, tuple(steps))
+    return FaultPlan(seed, at, tuple(steps))
 
 
-def run(folder: Path, settings: Settings, plan: Plan) -> Round:
+def run(folder: Path, settings: Settings, plan: FaultPlan) -> Round:
     """Run a round, which must end clean, each of its faults done."""
     one = run_round(folder, plan.seed, plan.duration_s, settings=settings, plan=plan)
     assert one.clean, str(one)

@@ -11,7 +11,7 @@ from dagster_exactly_once.runs.tags import TAG_RESTART_OF
 from faultlab.building import lab_of
 from faultlab.dagster_system import DagsterSystem
 from faultlab.lab import Lab
-from faultlab.plan import Plan, Step
+from faultlab.plan import FaultPlan, Step
 from faultlab.rounds import check_too
 from faultlab.settings import DAGSTER, Settings
 from tests.faults.lab import Fault, run_clean, shown, struck
@@ -53,7 +53,7 @@ def test_a_daemon_that_dies_in_the_middle_of_a_recovery_finishes_it_when_it_is_b
     """The recovery has committed one part of a decided batch: a second one must commit the rest, and only the rest."""
     steps = (Step(0, 0.5, "kill-run-worker", 0.1, "decided"), Step(1, 4.0, "kill-daemon", 8.0, "some-ended"))
     with lab_of(UNDER_DAGSTER, 1, tmp_path / "lab", shown) as lab:
-        verdict = lab.run(Plan(1, 4.0, steps))
+        verdict = lab.run(FaultPlan(1, 4.0, steps))
         print(verdict, check_too(verdict, lab, UNDER_DAGSTER))
         assert verdict.clean, lab.history.path.read_text()
         assert_dagster_alone(lab, 1)

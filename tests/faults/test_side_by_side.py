@@ -8,12 +8,12 @@ import pytest
 
 from benchmarks import flink_files
 from exactly_once.sparkenv.jars import cache_folder
-from faultlab.compare import FLINK, OURS, SPARKS, Settings, run_one
+from faultlab.compare import FLINK, OURS, SPARKS, CompareSettings, run_one
 
 pytestmark = pytest.mark.long
 
 #: A driver that dies twice, and a broker that does not answer for a while.
-SETTINGS = Settings(seed=7, seconds=12.0, faults=("kill-driver", "pause-broker"))
+SETTINGS = CompareSettings(seed=7, seconds=12.0, faults=("kill-driver", "pause-broker"))
 
 
 def needs_flink() -> None:

@@ -28,7 +28,7 @@ from exactly_once.verify.anomalies import Anomaly, Finding
 from exactly_once.verify.by_origin.comparison import Question
 from exactly_once.verify.by_origin.origin import Origin
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
-from faultlab.judge import Verdict, judge
+from faultlab.judge import LabVerdict, judge_output
 from faultlab.workload import ORIGIN, ORIGIN_COLUMN, SELECT, owed
 from testkit import broker as brokers
 from testkit import oracle
@@ -134,9 +134,9 @@ class Stream:
         job = replace(self.job, source=source)
         return job.having(**driver.run(job).word("sink.takeover"))
 
-    def judged(self) -> Verdict:
+    def judged(self) -> LabVerdict:
         """The output beside the input, by the lab's own reader."""
-        return judge(self.connection, self.output, owed(self.connection, self.input.topic), self.sink_id)
+        return judge_output(self.connection, self.output, owed(self.connection, self.input.topic), self.sink_id)
 
     def missing(self) -> set[str]:
         """The records of the input that are not in the output, as ``topic-partition@offset``."""

@@ -147,12 +147,12 @@ def test_a_broker_with_a_wrong_setting_says_which(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_between_choice_and_start_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choose = embedded_broker._free_port
+    choose = embedded_broker.free_port
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         chosen = [taken.getsockname()[1]]
-        monkeypatch.setattr(embedded_broker, "_free_port", lambda used: chosen.pop() if chosen else choose(used))
+        monkeypatch.setattr(embedded_broker, "free_port", lambda used: chosen.pop() if chosen else choose(used))
         with EmbeddedBroker(tmp_path / "b") as broker:
             assert broker.pids and str(taken.getsockname()[1]) not in broker.bootstrap_servers
 

@@ -203,7 +203,7 @@ def test_a_batch_that_is_too_long_is_a_persons_affair_the_second_time(stream: St
 
     ticket = stream.plan()
     writer = stream.begin(ticket)
-    until("a part that is too old", lambda: writer._transaction and writer._transaction.open.age_ms > 3_500, 10)
+    until("a part that is too old", lambda: writer._transaction and writer._transaction.age_ms > 3_500, 10)
     with pytest.raises(BatchTooLong, match="2 times") as stopped:
         writer.write(pa.RecordBatch.from_pydict({"value": ["never"]}))
     writer.abort()

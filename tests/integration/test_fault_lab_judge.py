@@ -32,11 +32,11 @@ def test_an_open_transaction_of_the_sink_is_named_with_what_it_hides(
     rows = [(0, key, value) for key, value in SENT]
     write(connection, topic, f"eo:{sink}:1:0:0.0", rows[:2]).commit_transaction(30)
     under_way = write(connection, topic, f"eo:{sink}:1:1:0.0", rows[2:])
-    verdict = judge.judge(connection, topic, SENT, sink)
+    verdict = judge.judge_output(connection, topic, SENT, sink)
     assert verdict.anomalies == {"lost": 1, "stalled": 1, "lingering": 1}
     assert verdict.examples["lingering"] == [f"eo:{sink}:1:1:0.0"]
     under_way.commit_transaction(30)
-    assert judge.judge(connection, topic, SENT, sink).clean
+    assert judge.judge_output(connection, topic, SENT, sink).clean
 
 
 def test_a_key_that_is_on_two_partitions_is_named(connection: Connection, topic: str) -> None:
@@ -44,7 +44,7 @@ def test_a_key_that_is_on_two_partitions_is_named(connection: Connection, topic:
     sink = fresh_name("lab")
     rows = [(n % 2, "a", f"in-0-{n}|w.{n}") for n in range(4)]
     write(connection, topic, f"eo:{sink}:1:0:0.0", rows).commit_transaction(30)
-    verdict = judge.judge(connection, topic, [(key, value) for _, key, value in rows], sink)
+    verdict = judge.judge_output(connection, topic, [(key, value) for _, key, value in rows], sink)
     assert verdict.anomalies["split key"] == 1 and "a on [0, 1]" in str(verdict)
 
 
@@ -54,5 +54,5 @@ def test_what_was_aborted_is_no_output(connection: Connection, topic: str) -> No
     rows = [(0, key, value) for key, value in SENT]
     write(connection, topic, f"eo:{sink}:1:0:0.0", rows).abort_transaction(30)
     write(connection, topic, f"eo:{sink}:1:0:0.0", rows).commit_transaction(30)
-    verdict = judge.judge(connection, topic, SENT, sink)
+    verdict = judge.judge_output(connection, topic, SENT, sink)
     assert verdict.clean and verdict.read == 3

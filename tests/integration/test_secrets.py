@@ -24,8 +24,8 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
+from exactly_once.local.ports import free_port
 from exactly_once.protocol.names import commit_log_topic
-from exactly_once_local.cluster.embedded_broker import _free_port
 from faultlab.state import TRANSFORM
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name
@@ -107,7 +107,7 @@ def test_no_secret_is_in_anything_that_streams_write(
     data.add()
     events = tmp_path / "events"
     events.mkdir()
-    port = _free_port(set())
+    port = free_port()
     conf = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",  # the search reads bytes

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -16,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from exactly_once.local.ports import free_port
 from exactly_once.sparkenv.java import find_java
-from exactly_once_local.cluster.guard import Guarded, end_all
+from exactly_once_local.cluster.guard import end_all, guarded
 from exactly_once_local.cluster.spark_cluster import NO_PYTHON, ClusterFailed, SparkCluster, spark_home
 from testkit import processes
 from testkit.fixtures import Bench, StartDriver
@@ -76,12 +76,6 @@ def node_environment(folder: Path, wheel: Path | None = None) -> Path:
 def by_foreach_batch(bench: Bench) -> Job:
     """The bench's query through ``foreach_batch``, whose tasks are Python."""
     return replace(bench.job, participants=[])
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def of_worker(cluster: SparkCluster, number: int, what: str) -> list[int]:
@@ -235,7 +229,7 @@ def test_the_image_starts_an_executor_that_writes_for_a_driver_elsewhere(
     bench.input.add(2)
     with SparkCluster(tmp_path / "spark-cluster", workers=0) as cluster, (tmp_path / "executor.log").open("w") as log:
         run = driver(cluster.master, {"spark.driver.port": str(port)}, WITHOUT_PYTHON).start(bench.job)
-        executor = Guarded([str(ROOT / "deploy/entrypoint.sh"), "executor"], log, tmp_path, told)
+        executor = guarded([str(ROOT / "deploy/entrypoint.sh"), "executor"], log, tmp_path, told)
         try:
             ended = run.end()
         finally:

@@ -7,7 +7,14 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction, judge, naming, sink_of
+from exactly_once.inspection.findings import (
+    BlockedPartition,
+    Inspection,
+    OpenTransaction,
+    judge_transaction,
+    naming,
+    sink_of,
+)
 from exactly_once.inspection.processes import describe_frozen, end_command
 from exactly_once.inspection.sink import UNDER_WAY, unattended, worked_on
 from exactly_once.inspection.words import duration, plural, when
@@ -76,7 +83,7 @@ def explain(described: Description, found: Inspection, program: str = "exactly-o
         The beginning of the commands.
     """
     under_way = described.state in UNDER_WAY
-    transaction = judge(described, found.log, found.checked_ms) if under_way else None
+    transaction = judge_transaction(described, found.log, found.checked_ms) if under_way else None
     mine = set(described.partitions)
     return Explanation(
         described.transactional_id,

@@ -215,7 +215,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckpointPlace:
     """The kind of place where a checkpoint is.
 
     Attributes
@@ -236,7 +236,7 @@ class Place:
     free: int | None = None
 
 
-def judge_checkpoint(found: Checkpoint, place: Place, sink_id: str | None) -> list[Line]:
+def judge_checkpoint(found: Checkpoint, place: CheckpointPlace, sink_id: str | None) -> list[Line]:
     """Judge a checkpoint that could be read, and its place."""
     return [_content(found, sink_id), _place(found.location, place)]
 
@@ -257,7 +257,7 @@ def _content(found: Checkpoint, sink_id: str | None) -> Line:
     return ok(name, f"The checkpoint of query {found.query_id} is readable: {last}{under_way}")
 
 
-def _place(location: str, place: Place) -> Line:
+def _place(location: str, place: CheckpointPlace) -> Line:
     name = "checkpoint's place"
     kind = f"a {place.kind} file system{f' ({place.mount})' if place.mount else ''}"
     if place.writable is False:

@@ -34,9 +34,9 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.ops.doctor import cluster, rights
 from exactly_once.ops.doctor.cluster import Broker, Clock
 from exactly_once.ops.doctor.host import (
+    CheckpointPlace,
     DoctorVerdict,
     Line,
-    Place,
     java_major,
     judge_checkpoint,
     judge_connector,
@@ -160,16 +160,16 @@ def _says(executable: str) -> str:
         return ""
 
 
-def _place(location: str) -> Place:
+def _place(location: str) -> CheckpointPlace:
     files, path = file_system(location)
     if files.type_name != "local":
-        return Place("hdfs" if location.startswith(hdfs.SCHEME) else files.type_name)
+        return CheckpointPlace("hdfs" if location.startswith(hdfs.SCHEME) else files.type_name)
     there = Path(path).absolute()
     while not there.exists():
         there = there.parent
     mounts = [p for p in psutil.disk_partitions(all=True) if there.is_relative_to(p.mountpoint)]
     mount = max(mounts, key=lambda p: len(p.mountpoint), default=None)
-    return Place(
+    return CheckpointPlace(
         "local", mount.fstype if mount else "", os.access(there, os.W_OK | os.X_OK), psutil.disk_usage(str(there)).free
     )
 

@@ -5,6 +5,6 @@ on request, keeping copies and an audit record.
 """
 
 from exactly_once.ops.repair.applying import Repair, examine, repair
-from exactly_once.ops.repair.verdicts import Action, Finding
+from exactly_once.ops.repair.verdicts import Action, FileFinding
 
-__all__ = ["Action", "Finding", "Repair", "examine", "repair"]
+__all__ = ["Action", "FileFinding", "Repair", "examine", "repair"]

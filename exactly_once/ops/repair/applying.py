@@ -25,7 +25,7 @@ from exactly_once.inspection.processes import AliveOf
 from exactly_once.inspection.sink import owner_of
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.repair.files import REPAIRS, checksum_of, content_of, read_files
-from exactly_once.ops.repair.verdicts import Action, Finding, judge
+from exactly_once.ops.repair.verdicts import Action, FileFinding, judge_files
 from exactly_once.ops.rules import check_owner
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import check_sink_id
@@ -46,7 +46,7 @@ class Repair:
 
     Attributes
     ----------
-    findings : list of Finding
+    findings : list of FileFinding
         Empty when every file is whole.
     applied : bool
         Whether the repair was made.
@@ -58,18 +58,18 @@ class Repair:
 
     sink_id: str
     location: str
-    findings: list[Finding]
+    findings: list[FileFinding]
     applied: bool = False
     claim: int = 0
     kept_in: str = ""
 
     @property
-    def refused(self) -> list[Finding]:
+    def refused(self) -> list[FileFinding]:
         """The findings that only a person can resolve; with any of these, the repair changes nothing."""
         return [f for f in self.findings if f.action is Action.REFUSE]
 
     @property
-    def to_do(self) -> list[Finding]:
+    def to_do(self) -> list[FileFinding]:
         """The findings that the repair changes, or has changed."""
         return [] if self.refused else [f for f in self.findings if f.changes]
 
@@ -173,7 +173,7 @@ def repair(
 
 
 def _judged(log: LogState, sink_id: str, location: str, plan_anew: bool) -> Repair:
-    return Repair(sink_id, location, judge(read_files(location), log, sink_id, plan_anew))
+    return Repair(sink_id, location, judge_files(read_files(location), log, sink_id, plan_anew))
 
 
 def _check_owned(log: LogState, sink_id: str, token: int) -> None:
@@ -194,7 +194,7 @@ class _Work:
         self._fs, self._root = file_system(found.location)
         self._began = datetime.now(UTC)
         self.folder = f"{REPAIRS}/{self._began:%Y%m%dT%H%M%S.%fZ}"
-        self.findings: Sequence[Finding] = sorted(found.to_do, key=lambda f: _ORDER.index(f.action))
+        self.findings: Sequence[FileFinding] = sorted(found.to_do, key=lambda f: _ORDER.index(f.action))
         self._before: dict[str, dict[str, Any]] = {}
 
     def keep(self) -> None:
@@ -208,7 +208,7 @@ class _Work:
             self._before[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         self.record(done=False)
 
-    def change(self, finding: Finding) -> None:
+    def change(self, finding: FileFinding) -> None:
         """Carry out a finding. Removes the checksum of a changed file: Spark accepts a file without a checksum, but not
         with a wrong one.
         """
@@ -283,7 +283,7 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
-def _names(finding: Finding) -> tuple[str, ...]:
+def _names(finding: FileFinding) -> tuple[str, ...]:
     return (finding.name, checksum_of(finding.name), *finding.also)
 
 

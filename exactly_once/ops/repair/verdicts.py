@@ -31,7 +31,7 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FileFinding:
     """A faulty file, and the action for it.
 
     Attributes
@@ -58,7 +58,7 @@ class Finding:
         return self.action in (Action.REMOVE, Action.REBUILD)
 
 
-def judge(files: Files, log: LogState, sink_id: str, plan_anew: bool = False) -> list[Finding]:
+def judge_files(files: Files, log: LogState, sink_id: str, plan_anew: bool = False) -> list[FileFinding]:
     """Judge the checkpoint: its faults, and the action for each; empty when every file is whole.
 
     Parameters
@@ -67,7 +67,9 @@ def judge(files: Files, log: LogState, sink_id: str, plan_anew: bool = False) ->
         Whether Spark should forget its (whole) plan of the batch in flight and make another one.
     """
     found = _Judge(files, log, sink_id).findings(plan_anew)
-    empty = [Finding(n, Action.KEEP, "the file is empty; the repair does not cover its folder") for n in files.empty]
+    empty = [
+        FileFinding(n, Action.KEEP, "the file is empty; the repair does not cover its folder") for n in files.empty
+    ]
     return [*found, *empty]
 
 
@@ -80,7 +82,7 @@ class _Judge:
         self._last = max(self._decisions, default=-1)
         self._planned = max(files.offsets, default=-1)
 
-    def findings(self, plan_anew: bool) -> list[Finding]:
+    def findings(self, plan_anew: bool) -> list[FileFinding]:
         if refusals := list(self._strange()):
             return refusals
         metadata = list(self._metadata())
@@ -96,14 +98,14 @@ class _Judge:
             elif plan_anew:
                 offsets.append(self._planned_anew())
         stale = [
-            Finding(n, Action.REMOVE, "the file of this checksum is gone, and Spark cannot overwrite the checksum")
+            FileFinding(n, Action.REMOVE, "the file of this checksum is gone, and Spark cannot overwrite the checksum")
             for n in self._files.stale_checksums
         ]
         return [*metadata, *offsets, *commits, *stale]
 
     # -- the checkpoint as a whole --------------------------------------------------------------------------------
 
-    def _strange(self) -> Iterator[Finding]:
+    def _strange(self) -> Iterator[FileFinding]:
         """Yield why the commit log cannot judge this checkpoint; nothing if it can."""
         files, owner = self._files, self._owner
         metadata = files.metadata
@@ -132,11 +134,11 @@ class _Judge:
                 "checkpoint was deleted, rewound or restored from a copy. Put back the newest checkpoint (EO-REWOUND)",
             )
 
-    def _metadata(self) -> Iterator[Finding]:
+    def _metadata(self) -> Iterator[FileFinding]:
         metadata = self._files.metadata
         if metadata is None or metadata.fault:
             fault = metadata.fault if metadata else "the file is missing"
-            yield Finding(
+            yield FileFinding(
                 "metadata",
                 Action.REBUILD,
                 f"{fault}; the sink's claim names the query of this checkpoint, {self._query_id}",
@@ -145,7 +147,7 @@ class _Judge:
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
-    def _offsets(self) -> Iterator[Finding]:
+    def _offsets(self) -> Iterator[FileFinding]:
         known = self._files.offsets
         wanted = {n for n in (self._last - 1, self._last, self._planned - 1) if n in self._decisions}
         oldest = min(known, default=self._last)
@@ -154,13 +156,13 @@ class _Judge:
             if finding is not None:
                 yield finding
 
-    def _decided(self, n: int) -> Finding | None:
+    def _decided(self, n: int) -> FileFinding | None:
         """Judge ``offsets/n`` of a decided batch: it must name the input that was decided."""
         name, file, decision = f"offsets/{n}", self._files.offsets.get(n), self._decisions[n]
         if file is not None and file.digest == decision.offsets_digest:
             if not file.fault:
                 return None
-            return Finding(name, Action.REBUILD, f"{file.fault}, but its text is the decided one", file.text)
+            return FileFinding(name, Action.REBUILD, f"{file.fault}, but its text is the decided one", file.text)
         if file is None:
             fault = "the file is missing"
         else:
@@ -171,10 +173,12 @@ class _Judge:
             why = f"{fault}: the checkpoint was restored, rewound or edited (EO-REWOUND)"
             return self._unread(n, fault) or _refused(name, why)
         if decision.offsets and digest_of(decision.offsets) == decision.offsets_digest:
-            return Finding(name, Action.REBUILD, f"{fault}; the decision of batch {n} holds its text", decision.offsets)
+            return FileFinding(
+                name, Action.REBUILD, f"{fault}; the decision of batch {n} holds its text", decision.offsets
+            )
         return self._unread(n, fault) or _refused(name, f"{fault}; {self._known_of(decision)}")
 
-    def _undecided(self, n: int) -> Finding | None:
+    def _undecided(self, n: int) -> FileFinding | None:
         file = self._files.offsets[n]
         if not file.fault:
             return None
@@ -184,7 +188,7 @@ class _Judge:
             )
         return self._anew(f"{file.fault}; batch {n} is not decided: Spark plans it again")
 
-    def _planned_anew(self) -> Finding:
+    def _planned_anew(self) -> FileFinding:
         """Judge the request to plan the batch in flight again."""
         n = self._planned
         if n < 0:
@@ -204,7 +208,7 @@ class _Judge:
         deleted = before not in self._files.commits and self._names_state()
         return deleted or f"commits/{before}" in removed
 
-    def _anew(self, why: str) -> Finding:
+    def _anew(self, why: str) -> FileFinding:
         """Remove the plan of the last, undecided batch, and the state that its tasks may have written."""
         n = self._planned
         name = f"offsets/{n}"
@@ -224,7 +228,7 @@ class _Judge:
         state = [name for version, names in self._files.state.items() if version > n for name in names]
         if n == 0:  # Spark begins a query only where there is no state at all
             state = list(self._files.all_state)
-        return Finding(name, Action.REMOVE, why, also=tuple(sorted(state)))
+        return FileFinding(name, Action.REMOVE, why, also=tuple(sorted(state)))
 
     def _follows(self, decision: Decision) -> bool:
         """Return whether ``offsets`` of the last decided batch may be put after the one before it: that one is as
@@ -244,15 +248,15 @@ class _Judge:
             f"{offsets_group(self._sink_id)}. Put the file back from a backup of the checkpoint"
         )
 
-    def _unread(self, n: int, fault: str) -> Finding | None:
+    def _unread(self, n: int, fault: str) -> FileFinding | None:
         """Judge ``offsets/n``, which may stay if Spark reads only newer files, whatever else the repair removes."""
         if n < self._planned - 2:
-            return Finding(f"offsets/{n}", Action.KEEP, f"{fault}; Spark no longer reads the file")
+            return FileFinding(f"offsets/{n}", Action.KEEP, f"{fault}; Spark no longer reads the file")
         return None
 
     # -- commits --------------------------------------------------------------------------------------------------
 
-    def _commits(self, offsets: list[Finding]) -> Iterator[Finding]:
+    def _commits(self, offsets: list[FileFinding]) -> Iterator[FileFinding]:
         files = self._files.commits
         newest = True
         removed: list[File] = []
@@ -261,7 +265,7 @@ class _Judge:
             if not file.fault:
                 newest = False
             elif not newest:
-                yield Finding(file.name, Action.KEEP, f"{file.fault}; Spark no longer reads the file")
+                yield FileFinding(file.name, Action.KEEP, f"{file.fault}; Spark no longer reads the file")
             elif not self._is_decided(n):
                 yield _refused(
                     file.name,
@@ -285,9 +289,9 @@ class _Judge:
                         f"{file.fault}; batch {n} is decided, and batch {first} runs next: Spark no longer needs the "
                         "file"
                     )
-                yield Finding(file.name, Action.REMOVE, why)
+                yield FileFinding(file.name, Action.REMOVE, why)
 
-    def _first_run(self, offsets: list[Finding], removed: list[File]) -> int:
+    def _first_run(self, offsets: list[FileFinding], removed: list[File]) -> int:
         """Return the first batch that Spark runs, if that one was planned before."""
         last = max(self._planned, self._last)
         drops = any(f.action is Action.REMOVE and f.name == f"offsets/{last}" for f in offsets)
@@ -304,5 +308,5 @@ class _Judge:
         return n in self._decisions
 
 
-def _refused(name: str, why: str) -> Finding:
-    return Finding(name, Action.REFUSE, why)
+def _refused(name: str, why: str) -> FileFinding:
+    return FileFinding(name, Action.REFUSE, why)

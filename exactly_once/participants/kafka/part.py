@@ -76,10 +76,10 @@ class KafkaPart(PartWriter[PreparedTransaction]):
             raise
 
     def _too_long(self, transaction: PartTransaction) -> ExactlyOnceError | None:
-        ticket, took_ms = self._ticket, transaction.open.age_ms
+        ticket, took_ms = self._ticket, transaction.age_ms
         if ticket is None or took_ms <= limit_ms(ticket.timeout_ms):
             return None
-        transaction.open.check_in_time()  # a paused driver may have been superseded: that is the error to report
+        transaction.check_in_time()  # a paused driver may have been superseded: that is the error to report
         return too_long_error(
             self._part.sink_id,
             self._options.checkpoint,
@@ -88,7 +88,7 @@ class KafkaPart(PartWriter[PreparedTransaction]):
             took_ms,
             ticket.timeout_ms,
             ticket.too_long,
-            transaction.open.longest_timeout_ms(),
+            transaction.longest_timeout_ms(),
         )
 
 

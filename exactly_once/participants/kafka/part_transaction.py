@@ -1,17 +1,20 @@
 """One transaction of one part, on the executor: begin, produce, prepare.
 
-The producer is librdkafka's. It is never closed after a successful prepare: close() aborts (confluent-kafka >= 2.16).
-Dropping the last reference leaves the transaction open, for the driver to end.
+Before a task hands its transaction over, it asks whether it still owns it, and whether it is in time. The producer is
+librdkafka's. It is never closed after a successful prepare: close() aborts (confluent-kafka >= 2.16). Dropping the last
+reference leaves the transaction open, for the driver to end.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from exactly_once.digest import RowDigest
+from exactly_once.errors import ExactlyOnceError, PrepareFailed
 from exactly_once.failpoints import reach
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
@@ -19,9 +22,16 @@ from exactly_once.kafka.errors import of_sender
 from exactly_once.kafka.login_probe import reason_of
 from exactly_once.participants.kafka.digest_scope import CHOOSE, MIXED, NOW, PLAIN, Headers, form_of, place_of
 from exactly_once.participants.kafka.late import LateCheck
-from exactly_once.participants.kafka.open_transaction import OPEN_BUDGET_S, OpenTransaction
 from exactly_once.participants.kafka.sender import Sender
-from exactly_once.protocol.records import Extent, PreparedTransaction
+from exactly_once.protocol.checksum import mismatch, not_whole
+from exactly_once.protocol.records import Extent, Place, PreparedTransaction
+from exactly_once.txn.coordinators import Description, describe, describe_beside
+
+#: Opening a transaction is a few round trips; a coordinator that fails over answers again within this.
+OPEN_BUDGET_S = 30.0
+
+#: Of one question.
+_ASK_BUDGET_S = 10.0
 
 
 def fixed_settings(transactional_id: str, timeout_ms: int) -> dict[str, Any]:
@@ -69,19 +79,45 @@ class PartTransaction(Sender):
         late: LateCheck | None = None,
     ):
         self._admin = admin
+        self._late = late
         self._digest, self._forms = RowDigest(), set[str]()
         self._first_offsets: dict[tuple[str, int], int] = {}
         self._acknowledged: dict[tuple[str, int], int] = {}
         super().__init__(connection, producer_config, fixed_settings(transactional_id, timeout_ms), transactional_id)
-        self.open = OpenTransaction(transactional_id, admin, late)
         assert self._producer is not None
+        reach("before-begin")
         try:
             self._producer.init_transactions(OPEN_BUDGET_S)
-            seen = self.open.describe()
+            seen = self._describe()
             self._producer.begin_transaction()
-            self.open.begun(seen.producer_id, seen.producer_epoch)
         except KafkaException as e:
             raise of_sender(reason_of(e, connection), self.name) from e
+        self._producer_id, self._epoch = seen.producer_id, seen.producer_epoch
+        self._began = time.monotonic()
+
+    @property
+    def age_ms(self) -> float:
+        """Milliseconds that it has been open, by this process's clock; the broker's begins with the first record."""
+        return (time.monotonic() - self._began) * 1000
+
+    def check_in_time(self) -> None:
+        """Ask the commit log alone.
+
+        Raises
+        ------
+        Fenced, PrepareFailed
+            When the task is too late.
+        """
+        if self._late is not None:
+            self._late.judge(self._admin.renew(_ASK_BUDGET_S).high_watermark(self._late.topic, 0))
+
+    def longest_timeout_ms(self) -> int | None:
+        """Return the brokers' transaction.max.timeout.ms, if this principal may know it."""
+        try:
+            longest = self._admin.renew(5.0).broker_config().get("transaction.max.timeout.ms")
+        except ExactlyOnceError:
+            return None
+        return int(longest) if longest else None
 
     def send(
         self,
@@ -121,15 +157,47 @@ class PartTransaction(Sender):
         ------
         PrepareFailed
             When a record was not acknowledged, or the broker does not confirm that this very transaction is open.
+        Expiring
+            When the broker confirms it without a partition that was written, or with another one.
         Fenced, PrepareFailed
             When the task is too late.
         """
         self.flush(timeout_s)
         written = {p: Extent(max(-1, first), self._acknowledged[p]) for p, first in self._first_offsets.items()}
-        form = MIXED if len(self._forms) > 1 else next(iter(self._forms), "")
-        handle = self.open.prepared(part, self.records, self.bytes, self._digest.text, form, written)
+        reach("after-flush")
+        seen = self._describe()
+        if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (self._producer_id, self._epoch):
+            raise PrepareFailed(
+                f"{self.name}: the broker reports {seen.state or 'unknown'} at producer epoch "
+                f"{seen.producer_epoch}, not Ongoing at {self._epoch}: the transaction was ended by its timeout of "
+                f"{seen.timeout_ms} ms or by another client",
+                "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses this "
+                "transactional id",
+            )
+        if why := mismatch(written, seen.partitions):
+            raise not_whole(self.name, part, why)
         self._producer = None
-        return handle
+        return PreparedTransaction(
+            self.name,
+            self._producer_id,
+            self._epoch,
+            part,
+            self.records,
+            self.bytes,
+            self._digest.text,
+            place=min((Place(*p, e.first_offset) for p, e in written.items() if e.first_offset >= 0), default=None),
+            written=written,
+            form=MIXED if len(self._forms) > 1 else next(iter(self._forms), ""),
+        )
+
+    def _describe(self) -> Description:
+        """Return the coordinator's description, after asking the commit log as :meth:`check_in_time` does."""
+        admin = self._admin.renew(_ASK_BUDGET_S)
+        if self._late is None:
+            return describe(admin, [self.name])[self.name]
+        described, high = describe_beside(admin, self.name, self._late.topic)
+        self._late.judge(high)
+        return described
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         """Note a delivery; the reports of one partition come in order.

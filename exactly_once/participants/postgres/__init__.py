@@ -177,7 +177,7 @@ class PostgresParticipant(Participant[PreparedPart]):
                     names.add(gid)
         return sorted(names)
 
-    def _end_sessions(self, session: server.Session, scope: Scope) -> set[str]:
+    def _end_sessions(self, session: server.PostgresSession, scope: Scope) -> set[str]:
         def alive() -> list[tuple[int, str, bool]]:
             scopes = session_scopes(scope)
             return [s for x in scopes for s in session.run(server.SESSIONS, namespace(x.sink_id)) if x.covers(s[1])]
@@ -189,7 +189,7 @@ class PostgresParticipant(Participant[PreparedPart]):
             any(not alive() for _ in Deadline(END_S).tries())
         return {name for _, name, begun in found if begun}
 
-    def _finish(self, session: server.Session, verb: str, handle: PreparedPart | str) -> bool:
+    def _finish(self, session: server.PostgresSession, verb: str, handle: PreparedPart | str) -> bool:
         """Run COMMIT or ROLLBACK PREPARED; False when there is no such transaction."""
         gid = handle if isinstance(handle, str) else handle.data["gid"]
         command = sql.SQL("COMMIT PREPARED {}" if verb == "COMMIT" else "ROLLBACK PREPARED {}").format(gid)

@@ -67,7 +67,7 @@ END_SESSION: LiteralString = """
 OWNER: LiteralString = "SELECT owner::text, current_user::text FROM pg_prepared_xacts WHERE gid = %s"
 
 
-class Session:
+class PostgresSession:
     """A connection in autocommit; its statements end after :data:`STATEMENT_S`, whether the server answers or not.
 
     Raises
@@ -195,12 +195,12 @@ class Database:
         self._secrets = [str(known.pop(k)) for k in self.secrets]
         self.shown = conninfo.make_conninfo("", **known)
 
-    def connect(self, application: str) -> Session:
+    def connect(self, application: str) -> PostgresSession:
         """Open a session; raise psycopg.Error when the server refuses."""
-        return Session(self.dsn, application)
+        return PostgresSession(self.dsn, application)
 
     @contextmanager
-    def driver(self, what: str, safe: str) -> Iterator[Session]:
+    def driver(self, what: str, safe: str) -> Iterator[PostgresSession]:
         """Open a session for the driver; turns an error of the server into :class:`Unfinished`."""
         try:
             with self.connect("exactly-once driver") as session:

@@ -17,7 +17,7 @@ from psycopg import sql
 from exactly_once.digest import RowDigest
 from exactly_once.errors import Unfinished
 from exactly_once.participant import Found, PartName
-from exactly_once.participants.postgres.session import GRANT, ORIGIN, PREPARED, Database, Session
+from exactly_once.participants.postgres.session import GRANT, ORIGIN, PREPARED, Database, PostgresSession
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import PreparedPart
 
@@ -94,7 +94,7 @@ def found_rows(
     return found + [Found(gid, prepared=True, places=(f"pg_prepared_xacts, gid {gid}",)) for gid in mine]
 
 
-def fate_of(session: Session, handle: PreparedPart, timeline: str) -> str | None:
+def fate_of(session: PostgresSession, handle: PreparedPart, timeline: str) -> str | None:
     """Return how a transaction ended: committed, aborted, in progress; None when the server cannot tell."""
     if handle.data["timeline"] != timeline:
         return None
@@ -106,7 +106,7 @@ def fate_of(session: Session, handle: PreparedPart, timeline: str) -> str | None
 
 
 def _look(
-    session: Session,
+    session: PostgresSession,
     handle: PreparedPart,
     timeline: str,
     prepared: bool,
@@ -142,7 +142,7 @@ def _look(
     return Found(handle.name, prepared=fate == "in progress", places=place)
 
 
-def _counts(session: Session, table: sql.Identifier, handles: Sequence[PreparedPart]) -> dict[int, int]:
+def _counts(session: PostgresSession, table: sql.Identifier, handles: Sequence[PreparedPart]) -> dict[int, int]:
     """Return the number of visible rows of each transaction since the first one of ``handles``."""
     first = min((int(h.data["xid"]) for h in handles), default=None)
     if first is None:
@@ -162,7 +162,7 @@ def _by_part(handles: Sequence[PreparedPart], timeline: str, counts: Mapping[int
 
 
 def _digests(
-    session: Session, table: sql.Identifier, columns: Sequence[str] | None, handles: Sequence[PreparedPart]
+    session: PostgresSession, table: sql.Identifier, columns: Sequence[str] | None, handles: Sequence[PreparedPart]
 ) -> dict[int, str]:
     """Return the digest of the visible rows of each transaction.
 

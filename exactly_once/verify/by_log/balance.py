@@ -59,7 +59,7 @@ def judge_log(
     return verdict
 
 
-def judge_checkpoint(checkpoint: Checkpoint, earlier: LogState, verdict: Verdict) -> None:
+def judge_balance(checkpoint: Checkpoint, earlier: LogState, verdict: Verdict) -> None:
     """Count what the checkpoint lacks; ``earlier`` was read before it."""
     done = [b for query_id, b in earlier.marks if query_id == checkpoint.query_id]
     behind = sum(b > (-1 if checkpoint.last_commit is None else checkpoint.last_commit) for b in done)

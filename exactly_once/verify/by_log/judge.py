@@ -33,7 +33,7 @@ PROVEN, UNPROVEN, WRONG = "proven", "unproven", "wrong"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartSpans:
     """The spans that were found of one decided transaction."""
 
     handle: PreparedTransaction
@@ -151,7 +151,7 @@ def _judge_batch(
     if decision.totals:
         verdict.unproven[NO_HANDLES] += decision.part_count
         return
-    parts = [Part(h, tuple(ledger.of((h.producer_id, h.epoch))), decision.topics) for h in decision.transactions]
+    parts = [PartSpans(h, tuple(ledger.of((h.producer_id, h.epoch))), decision.topics) for h in decision.transactions]
     gone = [p for p in parts if not p.whole and _may_be_removed(p, decision, removed)]
     verdict.unproven[REMOVED] += len(gone)
     judged = [p for p in parts if p not in gone]
@@ -196,7 +196,7 @@ def _judge_batch(
     verdict.records += sum(p.handle.records for p in proven)
 
 
-def _judge_part(part: Part, batch: str, marked: bool, verdict: Verdict) -> str:
+def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> str:
     """Judge one decided transaction: :data:`PROVEN` when readers get exactly its records."""
     h = part.handle
     at: dict[str, Any] = {"batch": batch, "transaction": part.name, "places": part.places}
@@ -246,7 +246,7 @@ def _judge_part(part: Part, batch: str, marked: bool, verdict: Verdict) -> str:
     return WRONG
 
 
-def _unseen(part: Part) -> str:
+def _unseen(part: PartSpans) -> str:
     """Describe the records of a transaction that nobody aborted that are in the log, and not visible."""
     due, present, visible = part.handle.records, part.present, part.visible
     if present == due:
@@ -255,7 +255,7 @@ def _unseen(part: Part) -> str:
     return f"{more}: {visible} are visible, {present - visible} are not"
 
 
-def _judge_contents(part: Part, of: str, at: Mapping[str, Any], verdict: Verdict) -> str:
+def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Verdict) -> str:
     h = part.handle
     dated = any(s.dated_by_broker for s in part.spans)
     forms = [h.form] if h.form else list(FORMS)
@@ -283,7 +283,7 @@ def _judge_contents(part: Part, of: str, at: Mapping[str, Any], verdict: Verdict
     return WRONG
 
 
-def _judge_time(part: Part, batch: str, decided_ms: int, verdict: Verdict) -> None:
+def _judge_time(part: PartSpans, batch: str, decided_ms: int, verdict: Verdict) -> None:
     early = [s for s in part.spans if s.committed and 0 <= s.marked_ms < decided_ms - CLOCKS_MS]
     if early:
         first = min(early, key=lambda s: s.marked_ms)
@@ -320,7 +320,7 @@ def _judge_order(decisions: Sequence[Decision], ledger: Ledger, verdict: Verdict
                 )
 
 
-def _may_be_removed(part: Part, decision: Decision, removed: Mapping[Partition, int]) -> bool:
+def _may_be_removed(part: PartSpans, decision: Decision, removed: Mapping[Partition, int]) -> bool:
     """Return whether retention or compaction explains what is missing.
 
     A transaction names only one of its partitions.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from exactly_once.digest import RowDigest
 from exactly_once.kafka.admin import Partition
 from exactly_once.participants.kafka.digest_scope import FORMS, MIXED, add_read
-from exactly_once.txn.scan import Batch
+from exactly_once.txn.scan import LogBatch
 
 #: Producer id and epoch.
 Writer = tuple[int, int]
@@ -78,7 +78,7 @@ class Ledger:
     read: int = 0
     _open: dict[tuple[Partition, int], Span] = field(default_factory=dict)
 
-    def add(self, batch: Batch, forms_of: FormsOf) -> None:
+    def add(self, batch: LogBatch, forms_of: FormsOf) -> None:
         """Take the next batch of its partition."""
         self.read += batch.count if batch.marker is None else 0
         if batch.marker is not None:
@@ -92,7 +92,7 @@ class Ledger:
         """Return the spans of one transaction, in any partition."""
         return self.spans.get(writer, [])
 
-    def _grow(self, batch: Batch, forms_of: FormsOf) -> None:
+    def _grow(self, batch: LogBatch, forms_of: FormsOf) -> None:
         writer = batch.producer_id, batch.epoch
         span = self._open.get((batch.where, batch.producer_id))
         if span is None or span.writer != writer:
@@ -111,7 +111,7 @@ class Ledger:
             for form, digest in span.digests.items():
                 add_read(digest, form, *batch.where, records)
 
-    def _end(self, batch: Batch) -> None:
+    def _end(self, batch: LogBatch) -> None:
         span = self._open.pop((batch.where, batch.producer_id), None)
         if span is not None:
             span.committed, span.end, span.marked_ms = batch.marker, batch.base_offset, batch.timestamp_ms

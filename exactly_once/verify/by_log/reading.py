@@ -27,14 +27,14 @@ _EARLIER_MS = 60_000
 
 
 @dataclass(frozen=True)
-class Extent:
+class OutputExtent:
     """The partitions of the outputs, and which of their offsets may be missing for a good reason."""
 
     marks: Mapping[Partition, Watermarks]
     removed: Mapping[Partition, int]
 
 
-def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()) -> Extent:
+def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()) -> OutputExtent:
     """Ask for the ends of every partition of the topics that ``decisions`` name, and of those in ``also``; topics that
     are gone have none.
 
@@ -61,12 +61,12 @@ def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()
                 removed[where] = EVERY_OFFSET
             elif w.low > 0:
                 removed[where] = w.low
-    return Extent(marks, removed)
+    return OutputExtent(marks, removed)
 
 
 def read_output(
     admin: Admin,
-    found: Extent,
+    found: OutputExtent,
     decisions: Sequence[Decision],
     since_ms: int,
     forms_of: FormsOf,
@@ -94,7 +94,7 @@ def read_output(
         step *= _STEPS_GROW
 
 
-def _starts(admin: Admin, found: Extent, decisions: Iterable[Decision], since_ms: int) -> dict[Partition, int]:
+def _starts(admin: Admin, found: OutputExtent, decisions: Iterable[Decision], since_ms: int) -> dict[Partition, int]:
     starts = {where: w.high for where, w in found.marks.items()}
     for topic in {topic for topic, _ in found.marks}:
         since = admin.offsets_since(topic, max(0, since_ms - _EARLIER_MS))
@@ -110,7 +110,7 @@ def _starts(admin: Admin, found: Extent, decisions: Iterable[Decision], since_ms
 
 
 def _read(
-    admin: Admin, found: Extent, starts: Mapping[Partition, int], forms_of: FormsOf, on_progress: OnProgress
+    admin: Admin, found: OutputExtent, starts: Mapping[Partition, int], forms_of: FormsOf, on_progress: OnProgress
 ) -> Ledger:
     ledger = Ledger()
     whole, before, told = sum(found.marks[w].high - start for w, start in starts.items()), 0, 0

@@ -22,7 +22,7 @@ from exactly_once.verify.by_origin.input import Existing
 from exactly_once.verify.by_origin.order import Order
 from exactly_once.verify.by_origin.origin import PerInput, SaysOrigin, inputs_of
 from exactly_once.verify.by_origin.output import Arrivals, Outputs, bytes_at_once
-from exactly_once.verify.by_origin.tally import Tally
+from exactly_once.verify.by_origin.tally import FindingTally
 from exactly_once.verify.expected import Expected
 from exactly_once.verify.report import OnProgress, Progress
 
@@ -165,7 +165,7 @@ class _Comparison:
         self._memory, self._counts = Memory(), dict[Partition, Counts]()
         self._numbered: bool | None = None
         self._order, self._last = Order(), dict[tuple[Partition, Partition], int]()
-        self._tally = Tally(expected.batches)
+        self._tally = FindingTally(expected.batches)
         self._unsure: dict[Partition, int] = {}  # by input partition: before this, output may have been removed
         self._entered: dict[Partition, set[Partition]] = {}  # input partitions by output partition
         self._sums = {"earlier": 0, "under way": 0}

@@ -8,7 +8,7 @@ import numpy as np
 from kafka.structs import TopicPartition
 
 from exactly_once.kafka.admin import EARLIEST, Admin, Partition, Watermarks
-from exactly_once.txn.scan import Batch, batches
+from exactly_once.txn.scan import LogBatch, batches
 from exactly_once.verify.by_origin.counts import ABORTED, NO_RECORD, RECORD, UNKNOWN, Bytes
 
 
@@ -79,12 +79,12 @@ class Existing:
 class _Reader:
     """Batches of a partition, and the offset up to which they were taken."""
 
-    def __init__(self, at: int, found: Iterator[Batch]):
+    def __init__(self, at: int, found: Iterator[LogBatch]):
         self.at, self._batches, self._ahead = at, found, None
 
-    _ahead: Batch | None
+    _ahead: LogBatch | None
 
-    def until(self, stop: int) -> Iterator[Batch]:
+    def until(self, stop: int) -> Iterator[LogBatch]:
         """Yield the next batches with offsets before ``stop``; one that goes beyond comes again next time."""
         self.at = stop
         while True:
@@ -101,7 +101,7 @@ class _Reader:
                 return
 
 
-def _mark(kinds: Bytes, batch: Batch, start: int) -> None:
+def _mark(kinds: Bytes, batch: LogBatch, start: int) -> None:
     """Note the records of ``batch`` in the kinds of the offsets from ``start`` on."""
     if batch.marker is not None:
         return

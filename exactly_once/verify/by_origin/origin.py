@@ -22,7 +22,7 @@ _AT_MOST = re.compile(r"at[- ]most[- ](\d+)")
 _NAMED = ("header", "json")
 
 
-class Place(NamedTuple):
+class OriginPlace(NamedTuple):
     """The input record that an output record came from, and which of its outputs it is; -1 when it does not say."""
 
     partition: Partition
@@ -124,7 +124,7 @@ class Places:
         self._only = next(iter(self._topics)) if len(self._topics) == 1 else None
         self._known: dict[bytes, Partition] = {}
 
-    def read(self, text: bytes) -> Place | None:
+    def read(self, text: bytes) -> OriginPlace | None:
         """Return what ``text`` names; None for a record of another stream's input.
 
         Raises
@@ -144,7 +144,7 @@ class Places:
             if where.__class__ is not tuple or where[0] not in self._topics:
                 return None
             self._known[head] = where
-        return Place(where, _number(offset, text), k)
+        return OriginPlace(where, _number(offset, text), k)
 
     def _partition(self, head: bytes, separator: bytes, text: bytes) -> Partition:
         topic, _, partition = head.rpartition(separator)

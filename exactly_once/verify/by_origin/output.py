@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exactly_once.kafka.admin import Admin, Partition, Watermarks
-from exactly_once.txn.scan import MANY_BYTES, Batch, batches
+from exactly_once.txn.scan import MANY_BYTES, LogBatch, batches
 from exactly_once.verify.anomalies import MOST_PLACES
 from exactly_once.verify.by_origin.counts import Offsets
 from exactly_once.verify.by_origin.origin import Places, SaysOrigin, Unreadable
@@ -140,7 +140,7 @@ class Outputs:
                 if batch.marker is not None:
                     ends.setdefault(batch.producer_id, []).append((batch.base_offset, batch.marker))
             found = batches(self._admin, where, w.last_stable, w.last_stable, w.high)
-            some: list[Batch] = []
+            some: list[LogBatch] = []
             for batch in found:
                 if batch.marker is None and not (batch.transactional and _aborted(batch, ends)):
                     some.append(batch)
@@ -149,7 +149,7 @@ class Outputs:
                         some = []
             yield from self._taken(where, some)
 
-    def _taken(self, where: Partition, some: Sequence[Batch]) -> Iterator[Arrivals]:
+    def _taken(self, where: Partition, some: Sequence[LogBatch]) -> Iterator[Arrivals]:
         sources: dict[Partition, int] = {}
         which: list[int] = []
         offsets: list[int] = []
@@ -193,12 +193,12 @@ class Outputs:
 class _Reader:
     """The batches of an output partition, and how far it has come."""
 
-    def __init__(self, where: Partition, found: Iterator[Batch], at: int):
+    def __init__(self, where: Partition, found: Iterator[LogBatch], at: int):
         self.where, self._batches, self.at = where, found, at
         self.over = False
         self.reached: dict[Partition, int] = {}
 
-    def next(self, records: int) -> list[Batch]:
+    def next(self, records: int) -> list[LogBatch]:
         """Batches with about as many records."""
         some, count = [], 0
         while count < records:
@@ -212,6 +212,6 @@ class _Reader:
         return some
 
 
-def _aborted(batch: Batch, ends: Mapping[int, list[tuple[int, bool]]]) -> bool:
+def _aborted(batch: LogBatch, ends: Mapping[int, list[tuple[int, bool]]]) -> bool:
     """Return whether the next end marker of its producer says that it was aborted."""
     return next((not commit for at, commit in ends.get(batch.producer_id, ()) if at > batch.last_offset), False)

@@ -41,7 +41,7 @@ class _Group:
 Present = Callable[[Partition, int, int], tuple[int, int]]
 
 
-class Tally:
+class FindingTally:
     """Findings by anomaly, partition and batch.
 
     Attributes

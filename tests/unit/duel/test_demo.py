@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -18,10 +17,9 @@ from rich.text import Text
 from exactly_once_local.duel import feed, picture, reader
 from exactly_once_local.duel.departures import FlightEvent
 from exactly_once_local.duel.kills import LONGEST_S, MOMENT_S, SHORTEST_S, TRIES, InBatch, Kills
-from exactly_once_local.duel.score import Score, Story, Tally, markdown, number_of, rows
+from exactly_once_local.duel.score import FlightTally, Score, Story, markdown, number_of, rows
 from exactly_once_local.duel.screen import Screen, show_result
 from exactly_once_local.duel.sinks import OURS, SPARKS, DuelFailed
-from exactly_once_local.duel.supervisor import _kill_session, _of_session
 
 CLEAN = Score(OURS, flights=10, records=10, distinct=10, kills=3, seconds=61.4)
 TWICE = replace(CLEAN, sink=SPARKS, records=13, seconds=50.0)
@@ -116,17 +114,6 @@ def test_the_screen_says_which_kill_struck_and_fits_80_columns() -> None:
     assert max(len(line) for line in said.splitlines()) <= 80 and "…" not in said
 
 
-def test_kill_takes_the_whole_session() -> None:
-    """Spark's Python workers have process groups of their own; one that lives on could still send."""
-    shell = subprocess.Popen(["bash", "-c", "set -m; sleep 60 & sleep 60"], start_new_session=True)
-    try:
-        _wait_until(lambda: len(_of_session(shell.pid)) == 3)
-    finally:
-        _kill_session(shell.pid)
-    assert _of_session(shell.pid) == set()
-    assert shell.wait() in (-9, 137), "killed, or its own child was killed a moment before"
-
-
 class _Producer:
     """Takes every flight, and tells how that went in ``flush`` only, as a producer may."""
 
@@ -160,7 +147,7 @@ def test_a_flight_that_the_broker_refused_at_the_very_end_is_no_flight_that_both
 ) -> None:
     """An early duel missed one flight on both sides: the last reports of deliveries come in the flush."""
     monkeypatch.setattr(flights, "error", KafkaError(KafkaError._MSG_TIMED_OUT))
-    fed = feed.Feed("", 1_000, 100)
+    fed = feed.DuelFeed("", 1_000, 100)
     fed.send(5)
     with pytest.raises(DuelFailed, match="could not be sent"):
         fed.finish()
@@ -168,7 +155,7 @@ def test_a_flight_that_the_broker_refused_at_the_very_end_is_no_flight_that_both
 
 def test_the_feed_goes_at_the_rate_it_is_told(flights: type[_Producer]) -> None:
     """Slowly while a sink starts: else a busy machine would mostly show how a backlog is worked off."""
-    fed = feed.Feed("", 0, 100)
+    fed = feed.DuelFeed("", 0, 100)
     fed.start()
     time.sleep(3 * feed.EVERY_S)
     assert fed.sent == 1, "the first one, before the thread begins"
@@ -207,7 +194,7 @@ def test_a_record_names_its_flight_or_is_none_of_the_duel(value: bytes, number: 
 
 def test_every_record_counts_once_as_new_again_or_unknown() -> None:
     """Duplicates are what is left over, so nothing may be counted twice or not at all."""
-    tally = Tally(4)
+    tally = FlightTally(4)
     tally.add([record(0), record(1), record(1), record(1)])
     tally.add([record(3), record(4), b"?"])
     assert tally.seen == (7, 3, 2)

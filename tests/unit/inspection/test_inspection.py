@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from exactly_once.inspection.findings import Inspection, Owner, judge, sink_of, state_of
+from exactly_once.inspection.findings import Inspection, Owner, judge_transaction, sink_of, state_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Claim, Decision, PreparedTransaction
 from exactly_once.txn.coordinators import Description
@@ -55,18 +55,18 @@ def test_a_part_whose_id_has_another_producer_id_now_is_unknown():
 def test_an_open_transaction_is_decided_only_by_producer_id_and_epoch():
     """Duplicate: a later transaction of the same id that passes for the decided one would be committed."""
     log = LogState(decisions=(decision(),))
-    found = judge(described(), log, 31_000)
+    found = judge_transaction(described(), log, 31_000)
     assert (found.verdict, found.batch_id, found.records, found.part, found.attempt) == ("decided", 4, 50, 1, "0.0")
     assert (found.age_s, found.timeout_s) == (30.0, 60.0)
     for other in (described(epoch=3), described(producer_id=12)):
-        found = judge(other, log, 31_000)
+        found = judge_transaction(other, log, 31_000)
         assert (found.verdict, found.batch_id, found.records) == ("undecided", None, None)
-    assert judge(described(transactional_id="eo:s:log"), log, 31_000).verdict == "log"
+    assert judge_transaction(described(transactional_id="eo:s:log"), log, 31_000).verdict == "log"
 
 
 def test_an_age_is_never_negative():
     """This machine's clock may be behind the broker's."""
-    assert judge(described(), LogState(), 0).age_s == 0.0
+    assert judge_transaction(described(), LogState(), 0).age_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_only_a_stream_or_a_write_that_lives_is_work_to_protect(purpose, alive, 
 
 def test_an_inspection_is_plain_values_for_scripts():
     log = LogState(Claim(1, "q", 0, "stream", "h", 1), (decision(),))
-    found = Inspection("s", Owner(log.owner, None), (judge(described(), log, 31_000),), log=log)
+    found = Inspection("s", Owner(log.owner, None), (judge_transaction(described(), log, 31_000),), log=log)
     plain = json.loads(json.dumps(found.as_json()))
     assert plain["open"][0]["partitions"] == ["out-1"] and plain["owner"]["alive"] is None
     assert found.oldest_s == 30.0 and not found.quiet and Inspection("s").quiet

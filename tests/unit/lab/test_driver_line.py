@@ -15,7 +15,7 @@ import pytest
 
 from faultlab.driver_line import ADVERTISED, DriverLine
 from faultlab.faults import FAULTS, NOTHING
-from faultlab.proxy import HOST, Action, Direction, Rule
+from faultlab.proxy import HOST, Direction, ProxyAction, Rule
 from testkit.processes import until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs 127.0.0.2")
@@ -98,7 +98,7 @@ def test_without_a_rule_all_bytes_pass_between_the_two_addresses(bench: Bench) -
 def test_one_direction_of_one_worker_is_held_and_arrives_late(direction: Direction, bench: Bench) -> None:
     """The driver must give up one executor and keep the other one, to which it gives the task again."""
     one, two = bench.executor(1), bench.executor(2)
-    rule = Rule(direction, Action.HOLD, origins=frozenset({1}))
+    rule = Rule(direction, ProxyAction.HOLD, origins=frozenset({1}))
     assert bench.line.add(rule) == 0
     one.sendall(b"one")
     assert ask(two, b"two") == b"two"
@@ -115,7 +115,7 @@ def test_one_direction_of_one_worker_is_held_and_arrives_late(direction: Directi
 
 def test_what_an_executor_sent_before_it_ended_arrives_late_too(bench: Bench) -> None:
     """The end of a task, of which the driver hears when it has given the task to another executor."""
-    rule = Rule(Direction.REQUESTS, Action.HOLD)
+    rule = Rule(Direction.REQUESTS, ProxyAction.HOLD)
     gone = bench.executor(1)
     assert ask(gone, b"begun ") == b"begun "
     bench.line.add(rule)
@@ -129,7 +129,7 @@ def test_connections_of_a_worker_are_cut_and_refused_until_the_rule_ends(bench: 
     """Guards against a cut that Spark never notices, since an executor connects again at once."""
     one, two = bench.executor(1), bench.executor(2)
     assert ask(one, b"1") == b"1" and ask(two, b"2") == b"2"
-    rule = Rule(Direction.REQUESTS, Action.CUT, origins=frozenset({1}))
+    rule = Rule(Direction.REQUESTS, ProxyAction.CUT, origins=frozenset({1}))
     assert bench.line.add(rule) == 1
     assert ask(one, b"1") == b"" and ask(bench.executor(1), b"1") == b""
     assert ask(two, b"2") == b"2" and ask(bench.executor(2), b"2") == b"2"
@@ -139,7 +139,7 @@ def test_connections_of_a_worker_are_cut_and_refused_until_the_rule_ends(bench: 
 
 def test_a_second_driver_has_ports_of_its_own_and_the_same_rules(bench: Bench) -> None:
     """A driver that is paused keeps its ports, and a partition does not end because a driver has started again."""
-    bench.line.add(Rule(Direction.REQUESTS, Action.CUT))
+    bench.line.add(Rule(Direction.REQUESTS, ProxyAction.CUT))
     first, bench.conf = bench.conf, bench.line.conf()
     ports = [conf[f"spark.driver.{name}"] for conf in (first, bench.conf) for name in ("port", "blockManager.port")]
     assert len(set(ports)) == 4

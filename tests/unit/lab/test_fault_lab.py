@@ -21,10 +21,10 @@ from exactly_once.options import Guarantee
 from exactly_once.verify import Anomaly, Finding, Report
 from faultlab import checker
 from faultlab.faults import FAULTS, Fault
-from faultlab.history import History
-from faultlab.judge import NAMED, Verdict, compare, split_keys
+from faultlab.history import LabHistory
+from faultlab.judge import NAMED, LabVerdict, compare, split_keys
 from faultlab.lab import Execution, Lab
-from faultlab.plan import GAPS_S, LASTS_S, Plan, Step, load_plan, make_plan, save_plan
+from faultlab.plan import GAPS_S, LASTS_S, FaultPlan, Step, load_plan, make_plan, save_plan
 from faultlab.rounds import ALLOWED, Round
 from faultlab.settings import Settings, draw_settings
 from faultlab.state import STORES, firsts
@@ -86,7 +86,7 @@ def test_a_plan_that_is_saved_and_loaded_is_the_same(tmp_path: Path) -> None:
 def test_a_history_from_before_a_setting_existed_is_replayed_without_it(tmp_path: Path) -> None:
     """Histories are kept beside the issues that they prove."""
     settings = {k: v for k, v in asdict(Settings(nodes=3)).items() if k != "origin"}
-    save_plan(Plan(1, 10, (Step(0, 1.0, "kill-driver", 2.0),)), settings, tmp_path / "history.json")
+    save_plan(FaultPlan(1, 10, (Step(0, 1.0, "kill-driver", 2.0),)), settings, tmp_path / "history.json")
     assert Settings(**load_plan(tmp_path / "history.json")[1]) == Settings(nodes=3)
 
 
@@ -127,12 +127,12 @@ class Points:
 
 
 def executed(
-    plan: Plan, system: Points, folder: Path, monkeypatch: pytest.MonkeyPatch
+    plan: FaultPlan, system: Points, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[Step], list[list[str]]]:
     """The steps as they were done, and the events and targets of the history."""
     monkeypatch.setitem(FAULTS, "struck", Struck)
     monkeypatch.setattr("faultlab.lab.POINT_S", 0.3)
-    lab = Lab(None, None, system, History(folder / "history"))  # type: ignore[arg-type]
+    lab = Lab(None, None, system, LabHistory(folder / "history"))  # type: ignore[arg-type]
     lab.history.begin()
     Execution(lab, plan).run()
     return lab.done, [line.split(" s  ")[1].split() for line in (folder / "history").read_text().splitlines()]
@@ -142,7 +142,7 @@ def test_a_fault_is_done_when_a_process_comes_to_its_point_and_undone_after_its_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault that is never undone, or is done beside its point, is not the one that the history names."""
-    plan = Plan(1, 1.0, (Step(0, 0.0, "struck", 0.2, "decided"), Step(1, 0.1, "struck", 0.1)))
+    plan = FaultPlan(1, 1.0, (Step(0, 0.0, "struck", 0.2, "decided"), Step(1, 0.1, "struck", 0.1)))
     done, events = executed(plan, Points("decided"), tmp_path, monkeypatch)
     assert done[0] == plan.steps[0] and (done[1].number, done[1].point) == (1, None)
     assert events[0] == ["do", "struck", "something", "at", "decided"]
@@ -154,7 +154,7 @@ def test_a_fault_whose_point_nobody_comes_to_is_done_without_it_and_replayed_so(
 ) -> None:
     """Rounds were once half empty: a stream that never aborts does not come to "aborting"."""
     system = Points()
-    done, events = executed(Plan(1, 1.0, (Step(0, 0.0, "struck", 0.1, "decided"),)), system, tmp_path, monkeypatch)
+    done, events = executed(FaultPlan(1, 1.0, (Step(0, 0.0, "struck", 0.1, "decided"),)), system, tmp_path, monkeypatch)
     assert [event[0] for event in events] == ["do", "undo"] and system.armed == []
     assert done[0].point is None and 0.3 <= done[0].at_s < 1
 
@@ -235,7 +235,7 @@ def test_a_weaker_guarantee_forgives_what_it_does_not_rule_out_and_nothing_else(
     guarantee: str, kept: set[str], allowed: set[str]
 ) -> None:
     """Else rounds of at_least_once never end clean, or a loss under it passes for one that was promised."""
-    verdict = Verdict(10)
+    verdict = LabVerdict(10)
     for name in kept | allowed:
         verdict.add(name, ["x"])
         verdict.add(checker.BY_CHECKER + name, ["x"])
@@ -246,11 +246,11 @@ def test_a_weaker_guarantee_forgives_what_it_does_not_rule_out_and_nothing_else(
 
 def test_a_round_that_was_not_drained_is_not_clean_and_says_how_to_run_it_again(tmp_path: Path) -> None:
     """A stream that never comes back must not count as one without anomalies."""
-    history = History(tmp_path / "history")
+    history = LabHistory(tmp_path / "history")
     one = Round(make_plan(5, 20, NAMES), Settings(), history, None, "Stopped: EO-LOST", 3, "python -m faultlab --x")
     assert not one.clean
     assert "NOT CLEAN: Stopped: EO-LOST" in str(one) and "replay: python -m faultlab --x" in str(one)
-    assert replace(one, verdict=Verdict(10)).clean
+    assert replace(one, verdict=LabVerdict(10)).clean
 
 
 # -- the checker beside it
@@ -263,7 +263,7 @@ def report(*anomalies: Anomaly, **fields: object) -> Report:
     return Report("sink", found, counts=counts, **(proven | fields))  # type: ignore[arg-type]
 
 
-def checked(monkeypatch: pytest.MonkeyPatch, verdict: Verdict, said: Report | Exception, origin: bool) -> Verdict:
+def checked(monkeypatch: pytest.MonkeyPatch, verdict: LabVerdict, said: Report | Exception, origin: bool) -> LabVerdict:
     def verify(*_: object, **__: object) -> Report:
         if isinstance(said, Exception):
             raise said

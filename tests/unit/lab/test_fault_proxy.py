@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from faultlab.proxy import END_TXN, METADATA, Action, Direction, Proxy, Rule
+from faultlab.proxy import END_TXN, METADATA, Direction, Proxy, ProxyAction, Rule
 from testkit.processes import until
 
 
@@ -98,7 +98,7 @@ def test_without_a_rule_everything_passes(proxy: Proxy, server: Server) -> None:
 @pytest.mark.parametrize("direction", list(Direction))
 def test_what_is_held_arrives_when_the_rule_ends(direction: Direction, proxy: Proxy, server: Server) -> None:
     """A partition of the network in one direction: the other one goes on."""
-    client, rule = Client(proxy.port), Rule(direction, Action.HOLD)
+    client, rule = Client(proxy.port), Rule(direction, ProxyAction.HOLD)
     proxy.add(rule)
     client.send(b"one")
     if direction is Direction.ANSWERS:
@@ -112,7 +112,7 @@ def test_what_is_held_arrives_when_the_rule_ends(direction: Direction, proxy: Pr
 
 def test_a_swallowed_answer_never_comes_and_the_request_has_arrived(proxy: Proxy, server: Server) -> None:
     """The case that makes outcomes doubtful. Nothing may follow on a stream with a hole, so the connection is cut."""
-    client, rule = Client(proxy.port), Rule(Direction.ANSWERS, Action.SWALLOW, apis=frozenset({END_TXN}))
+    client, rule = Client(proxy.port), Rule(Direction.ANSWERS, ProxyAction.SWALLOW, apis=frozenset({END_TXN}))
     proxy.add(rule)
     assert client.ask(b"before") == b"before"
     client.send(b"end", END_TXN)
@@ -126,7 +126,7 @@ def test_a_swallowed_answer_never_comes_and_the_request_has_arrived(proxy: Proxy
 
 def test_a_cut_comes_between_a_request_of_one_kind_and_its_answer(proxy: Proxy, server: Server) -> None:
     """Guards against cuts that also take the requests the fault is not about."""
-    proxy.add(Rule(Direction.ANSWERS, Action.CUT, apis=frozenset({END_TXN})))
+    proxy.add(Rule(Direction.ANSWERS, ProxyAction.CUT, apis=frozenset({END_TXN})))
     client = Client(proxy.port)
     assert client.ask(b"one") == b"one"
     assert client.ask(b"end", END_TXN) is None
@@ -135,7 +135,7 @@ def test_a_cut_comes_between_a_request_of_one_kind_and_its_answer(proxy: Proxy, 
 
 def test_a_torn_request_arrives_by_half(proxy: Proxy, server: Server) -> None:
     """As when a machine stops in the middle of sending."""
-    proxy.add(Rule(Direction.REQUESTS, Action.TEAR))
+    proxy.add(Rule(Direction.REQUESTS, ProxyAction.TEAR))
     client = Client(proxy.port)
     assert client.ask(bytes(1000)) is None
     until("half of a request", lambda: server.torn, 5)
@@ -144,7 +144,7 @@ def test_a_torn_request_arrives_by_half(proxy: Proxy, server: Server) -> None:
 
 def test_a_repeated_request_arrives_twice_and_is_answered_once(proxy: Proxy, server: Server) -> None:
     """Guards against a client that falls over the answer to a repetition which it did not send."""
-    proxy.add(Rule(Direction.REQUESTS, Action.REPEAT, apis=frozenset({END_TXN})))
+    proxy.add(Rule(Direction.REQUESTS, ProxyAction.REPEAT, apis=frozenset({END_TXN})))
     client = Client(proxy.port)
     assert client.ask(b"end", END_TXN) == b"end" and client.ask(b"next") == b"next"
     assert server.got == [b"end", b"end", b"next"]
@@ -153,7 +153,7 @@ def test_a_repeated_request_arrives_twice_and_is_answered_once(proxy: Proxy, ser
 def test_a_delay_comes_once_to_each_frame(proxy: Proxy) -> None:
     """Guards against a delay that never ends, and one that is none."""
     client = Client(proxy.port)
-    proxy.add(Rule(Direction.ANSWERS, Action.DELAY, delay_s=0.2))
+    proxy.add(Rule(Direction.ANSWERS, ProxyAction.DELAY, delay_s=0.2))
     began = time.monotonic()
     assert client.ask(b"one") == b"one"
     assert 0.2 <= time.monotonic() - began < 2
@@ -161,7 +161,7 @@ def test_a_delay_comes_once_to_each_frame(proxy: Proxy) -> None:
 
 def test_a_share_of_the_connections_is_hurt_always_and_the_others_never(proxy: Proxy) -> None:
     """A fault of single connections, the same ones for the same seed."""
-    rule = Rule(Direction.ANSWERS, Action.CUT, share=0.5, seed=7)
+    rule = Rule(Direction.ANSWERS, ProxyAction.CUT, share=0.5, seed=7)
     proxy.add(rule)
     first = [Client(proxy.port).ask(b"x") for _ in range(20)]
     assert 3 < first.count(None) < 17

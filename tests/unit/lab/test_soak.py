@@ -9,11 +9,19 @@ from pathlib import Path
 import pytest
 
 from faultlab.flink import newest_checkpoint, statements
-from faultlab.side_by_side import Line, Sample, failed_starts, first_visible, longest_hold, longest_silence, table
+from faultlab.side_by_side import (
+    ComparedLine,
+    WatchSample,
+    failed_starts,
+    first_visible,
+    longest_hold,
+    longest_silence,
+    table,
+)
 from faultlab.side_by_side import append as append_line
 from faultlab.side_by_side import read as read_lines
 from faultlab.soak import picture
-from faultlab.soak.piece import LONGER, Settings, plan_of
+from faultlab.soak.piece import LONGER, SoakSettings, plan_of
 from faultlab.soak.results import Look, Piece, Rest, append, begins_at, read, total
 
 LOOKS = (Look(5.0, visible=100, driver=400, threads=80), Look(10.0), Look(15.0, visible=300, driver=500, threads=90))
@@ -78,7 +86,7 @@ def test_the_sum_of_a_soak_names_every_kind_of_fault_and_anomaly() -> None:
 
 def test_each_piece_has_a_plan_of_its_own_that_fills_it() -> None:
     """With one plan for all, hours of a soak try what its first minutes tried."""
-    settings = Settings(240.0, 3000, 7, Path())
+    settings = SoakSettings(240.0, 3000, 7, Path())
     first, again, second = (plan_of(settings, n, ["kill-driver", "net-cut"], ["decided"]) for n in (0, 0, 1))
     assert first == again != second
     moments = [step.at_s for step in first.steps]
@@ -103,9 +111,9 @@ def test_the_picture_shows_each_fault_and_breaks_where_a_process_was_away() -> N
 def test_readers_are_held_from_the_look_that_saw_them_stand_to_the_one_that_saw_them_move() -> None:
     """Records behind an open transaction are the price of exactly once: too short a time would hide it."""
     ends = [(10, 10), (10, 15), (10, 20), (20, 25), (25, 25)]
-    samples = [Sample(float(at), {0: end, 1: (0, 0)}) for at, end in enumerate(ends)]
+    samples = [WatchSample(float(at), {0: end, 1: (0, 0)}) for at, end in enumerate(ends)]
     assert longest_hold(samples) == 2.0
-    assert longest_hold([Sample(0.0, {0: (5, 9)}), Sample(30.0, {0: (5, 9)})]) == 30.0
+    assert longest_hold([WatchSample(0.0, {0: (5, 9)}), WatchSample(30.0, {0: (5, 9)})]) == 30.0
     assert longest_hold([]) == 0.0
 
 
@@ -118,7 +126,7 @@ def test_a_start_that_failed_is_an_end_of_a_stream_that_did_not_run() -> None:
 def test_silence_begins_with_the_first_visible_record_and_the_start_has_a_figure_of_its_own() -> None:
     """A cold start would be charged to the faults, which come after it; or a late first record to nothing at all."""
     looks = ((0, 0), (8, 0), (9, 5), (10, 9), (13, 9), (14, 12), (30, 12))
-    samples = [Sample(float(at), {0: (visible, visible)}) for at, visible in looks]
+    samples = [WatchSample(float(at), {0: (visible, visible)}) for at, visible in looks]
     assert first_visible(samples, 2.0) == 7.0
     assert longest_silence(samples) == 4.0
     assert first_visible([], 0.0) == longest_silence([]) == 0.0
@@ -128,9 +136,11 @@ def test_the_table_sums_up_a_system_and_shows_its_worst_time(tmp_path: Path) -> 
     """A mean over the seeds would make one bad run look like none."""
     path = tmp_path / "some" / "compare.jsonl"
     for line in (
-        Line("ours", 1, 60, 600_000, {"kill-driver": 2}, 1000, held_s=4.5, starts=3, first_s=6.5),
-        Line("Spark's own sink", 1, 60, None, {"kill-driver": 2}, 1000, {"duplicate": 70}, silent_s=9.0),
-        Line("ours", 2, 60, 600_000, {"kill-driver": 1}, 900, held_s=2.5, starts=2, first_s=7.5, failed="EO-FENCED"),
+        ComparedLine("ours", 1, 60, 600_000, {"kill-driver": 2}, 1000, held_s=4.5, starts=3, first_s=6.5),
+        ComparedLine("Spark's own sink", 1, 60, None, {"kill-driver": 2}, 1000, {"duplicate": 70}, silent_s=9.0),
+        ComparedLine(
+            "ours", 2, 60, 600_000, {"kill-driver": 1}, 900, held_s=2.5, starts=2, first_s=7.5, failed="EO-FENCED"
+        ),
     ):
         append_line(path, line)
     rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table(read_lines(path)).splitlines()]

@@ -16,7 +16,7 @@ from exactly_once.errors import CheckpointUnusable
 from exactly_once.inspection.progress import compare
 from exactly_once.ops.repair.applying import Repair, _Work
 from exactly_once.ops.repair.files import checksum_of, is_checksum_of, read_files
-from exactly_once.ops.repair.verdicts import Finding, judge
+from exactly_once.ops.repair.verdicts import FileFinding, judge_files
 from exactly_once.protocol.checkpoint_text import digest_of, fault_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import WRITE, Claim, Decision
@@ -60,9 +60,9 @@ class Site:
     def decide(self, n: int, text: str, copy: bool = True) -> None:
         self.decisions[n] = Decision(QUERY, n, 3, (), digest_of(text), 5, 0, offsets=text if copy else "")
 
-    def judge(self, plan_anew: bool = False) -> list[Finding]:
+    def judge_files(self, plan_anew: bool = False) -> list[FileFinding]:
         log = LogState(self.claim, tuple(self.decisions.values()))
-        return judge(read_files(str(self.root)), log, "s", plan_anew)
+        return judge_files(read_files(str(self.root)), log, "s", plan_anew)
 
     def actions(self, plan_anew: bool = False) -> dict[str, str]:
         return {f.name: f.action.value for f in self.judge(plan_anew)}
@@ -458,13 +458,13 @@ def test_a_repair_is_done_on_every_file_system(anywhere: tuple[Any, str]) -> Non
         put(name, text)
     decision = Decision(QUERY, 0, 3, (), digest_of(offsets(0)), 5, 0, offsets=offsets(0))
     log = LogState(Claim(3, QUERY, 0, "stream", "h", 1, root), (decision,))
-    work = _Work(Repair("s", root, judge(read_files(root), log, "s", plan_anew=True)), 4, "me")
+    work = _Work(Repair("s", root, judge_files(read_files(root), log, "s", plan_anew=True)), 4, "me")
     work.keep()
     for finding in work.findings:
         work.change(finding)
     work.record(done=True)
 
-    assert judge(read_files(root), log, "s") == []
+    assert judge_files(read_files(root), log, "s") == []
     after = read_files(root)
     assert after.offsets[0].text == offsets(0) and 1 not in after.offsets and not after.state
     listed = fs.get_file_info(pafs.FileSelector(root, recursive=True))

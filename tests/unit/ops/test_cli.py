@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 import exactly_once
-from exactly_once.inspection.findings import Inspection, Owner, PendingDecision, PendingPart, judge
+from exactly_once.inspection.findings import Inspection, Owner, PendingDecision, PendingPart, judge_transaction
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.inspection.words import duration, plural, when
 from exactly_once.ops import cli
@@ -237,7 +237,9 @@ def inspection(alive, *decisions, state="decided", purpose="stream"):
     pending = tuple(
         PendingDecision("q", d.batch_id, 3, 2_000, ("out",), (PendingPart(ID, 1, 1234, state),)) for d in decisions
     )
-    return Inspection("s", Owner(claim, alive), (judge(described(), log, NOW),), pending, checked_ms=NOW, log=log)
+    return Inspection(
+        "s", Owner(claim, alive), (judge_transaction(described(), log, NOW),), pending, checked_ms=NOW, log=log
+    )
 
 
 def commands(explanation):
@@ -360,7 +362,7 @@ def test_trouble_is_what_somebody_must_act_on():
     assert "s: 1 transaction open and 1 batch decided but not proven, and" in trouble(inspection(False, DECISION))[0]
     assert any("1 part of it is lost" in t for t in trouble(inspection(True, DECISION, state="lost")))
     late = inspection(True)
-    late = Inspection("s", late.owner, (judge(described(), late.log, 100_000),), checked_ms=100_000)
+    late = Inspection("s", late.owner, (judge_transaction(described(), late.log, 100_000),), checked_ms=100_000)
     assert "beyond its timeout" in trouble(late)[0]
 
 

@@ -26,14 +26,13 @@ from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.doctor.host import warn
 from exactly_once.ops.log_records import Logged
 from exactly_once.ops.repair import Repair
-from exactly_once.ops.repair.verdicts import Action, Finding
+from exactly_once.ops.repair.verdicts import Action, FileFinding
 from exactly_once.ops.rules import Attributed, Refused
 from exactly_once.protocol.records import Claim, Decision
 from exactly_once.txn.coordinators import Description
 from exactly_once.txn.leaders import Hanging
 from exactly_once.verify import Report
-from exactly_once.verify.anomalies import Anomaly
-from exactly_once.verify.anomalies import Finding as Found
+from exactly_once.verify.anomalies import Anomaly, Finding
 
 QUERY = str(uuid.UUID(int=0x5CE7_0000_1111_2222_3333_4444_5555_6666))
 SINK = f"warehouse-europe-central-1.orders-enriched-{QUERY}"
@@ -56,14 +55,16 @@ def printed(show: Callable[[Console], None]) -> list[str]:
 
 CHECKPOINT = Checkpoint(PATH, query_id=QUERY, last_offsets=1_234, last_commit=1_233, source_offsets=())
 OFFSETS = {TOPIC: dict.fromkeys(range(40), 123_456_789_012)}
-FAULT = Finding(f"state/0/117/{QUERY}.delta", Action.REMOVE, f"it is a part of batch 4 of query {QUERY}, which is gone")
+FAULT = FileFinding(
+    f"state/0/117/{QUERY}.delta", Action.REMOVE, f"it is a part of batch 4 of query {QUERY}, which is gone"
+)
 IDLE = Description(ID, "CompleteCommit", 123_456, 7, 900_000, -1, (), 1)
 TORN = Checkpoint(PATH, query_id=QUERY, source_offsets=("{}",), torn={"offsets/7": f"{ID} is not what it names"})
 STANDING = Standing("checkpoint lost", QUERY, 1_234, 1_233, 1_236, tuple(range(1_200, 1_236)), None)
 REPAIR = Repair(SINK, PATH, [FAULT])
 PLACE = f"{TOPIC}-117@123456789012..123456789999"
 REPORT = Report(
-    SINK, (Found(Anomaly.LOST, f"{ID} is not there", transaction=ID, places=(PLACE,)),), last_batch=f"write {SINK}"
+    SINK, (Finding(Anomaly.LOST, f"{ID} is not there", transaction=ID, places=(PLACE,)),), last_batch=f"write {SINK}"
 )
 BLOCKED_REPORT = RecoveryReport(SINK, claim=None, blocked=[(TOPIC, 117)])
 

@@ -12,10 +12,10 @@ from exactly_once.protocol.checksum import spread_of
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.names import part_id
 from exactly_once.protocol.records import Completed, Decision, Extent, PreparedTransaction
-from exactly_once.txn.scan import Batch
+from exactly_once.txn.scan import LogBatch
 from exactly_once.verify import sink_state
 from exactly_once.verify.by_log import balance
-from exactly_once.verify.by_log.balance import TOO_FEW, WEAKER, judge_checkpoint, judge_log
+from exactly_once.verify.by_log.balance import TOO_FEW, WEAKER, judge_balance, judge_log
 from exactly_once.verify.by_log.judge import Verdict
 from exactly_once.verify.by_log.ledger import Ledger, Writer, forms_to_try
 from testkit.read_back import QUERY, SINK, TOPIC, ReadBack, decided, log_of
@@ -40,7 +40,7 @@ class Rows(ReadBack):
         self.rows[id(self.batches[-1])] = list(values)
         return first
 
-    def with_rows(self, batch: Batch, values: Sequence[str]) -> Batch:
+    def with_rows(self, batch: LogBatch, values: Sequence[str]) -> LogBatch:
         """The same batch of records at the same place, with other rows."""
         scratch = Rows()
         scratch.write((batch.producer_id, batch.epoch), values, batch.partition)
@@ -53,7 +53,7 @@ class Sink:
     """All that a verification looks at."""
 
     out: Rows
-    batches: list[Batch]
+    batches: list[LogBatch]
     decisions: list[Decision]
     commits: set[int]
     times: dict[int, int]
@@ -74,11 +74,11 @@ class Sink:
         lacks = last - min(self.commits) + 1 - len(self.commits) if last is not None else 0
         checkpoint = Checkpoint("/c", QUERY, last, last, commits_lack=lacks)
         found = judge_log(self.decisions, log, ledger, self.ids, {}, frozenset(self.commits))
-        judge_checkpoint(checkpoint, log, found)
+        judge_balance(checkpoint, log, found)
         found.findings += sink_state.checkpoint_ahead(checkpoint, log)
         return found
 
-    def of(self, writer: Writer) -> list[Batch]:
+    def of(self, writer: Writer) -> list[LogBatch]:
         return [b for b in self.batches if (b.producer_id, b.epoch) == writer]
 
 
@@ -279,7 +279,7 @@ def topics(sink: Sink) -> Iterator[tuple[str, Callable[[Sink], None]]]:
     yield "the topic moved", all_moved
 
 
-def moved_to(s: Sink, b: Batch, partition: int, topic: str = TOPIC) -> Batch:
+def moved_to(s: Sink, b: LogBatch, partition: int, topic: str = TOPIC) -> LogBatch:
     made = replace(b, topic=topic, partition=partition)
     if id(b) in s.out.rows:
         s.out.rows[id(made)] = s.out.rows[id(b)]

@@ -13,7 +13,7 @@ from exactly_once.verify.by_origin import counts as c
 from exactly_once.verify.by_origin.counts import Counts, Memory
 from exactly_once.verify.by_origin.input import _mark
 from exactly_once.verify.by_origin.order import Order
-from exactly_once.verify.by_origin.origin import Origin, PerInput, Place, Places, Unreadable
+from exactly_once.verify.by_origin.origin import Origin, OriginPlace, PerInput, Places, Unreadable
 
 
 def record(key=None, value=None, **headers):
@@ -23,10 +23,10 @@ def record(key=None, value=None, **headers):
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (b"orders-1-17", Place(("orders", 1), 17)),
-        (b"orders/1/17", Place(("orders", 1), 17)),
-        (b"1-17", Place(("orders", 1), 17)),
-        (b"orders-1-17#3", Place(("orders", 1), 17, 3)),
+        (b"orders-1-17", OriginPlace(("orders", 1), 17)),
+        (b"orders/1/17", OriginPlace(("orders", 1), 17)),
+        (b"1-17", OriginPlace(("orders", 1), 17)),
+        (b"orders-1-17#3", OriginPlace(("orders", 1), 17, 3)),
         (b"other-1-17", None),
     ],
 )
@@ -37,7 +37,7 @@ def test_an_origin_names_a_record_of_the_input(text, place):
 
 def test_a_topic_with_hyphens_and_numbers_is_told_from_its_partition():
     """Phantom: `shop-2024-1-17` taken for partition 1 of `shop-2024`, or for something else."""
-    assert Places(["shop-2024"]).read(b"shop-2024-1-17") == Place(("shop-2024", 1), 17)
+    assert Places(["shop-2024"]).read(b"shop-2024-1-17") == OriginPlace(("shop-2024", 1), 17)
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"orders-1-", b"orders-1-x", b"orders-1-17#", b"orders-1--2", b"9" * 30])
@@ -81,7 +81,7 @@ def test_only_a_header_or_a_field_of_its_name_is_certain_to_be_the_streams() -> 
 def test_an_offset_has_no_more_digits_than_kafka_counts_and_a_long_text_is_quoted_in_part() -> None:
     """An error of numpy over a number of 19 digits; a report of megabytes over a value that is no origin."""
     places = Places(["t"])
-    assert places.read(b"t-0-" + b"9" * 18) == Place(("t", 0), 10**18 - 1)
+    assert places.read(b"t-0-" + b"9" * 18) == OriginPlace(("t", 0), 10**18 - 1)
     with pytest.raises(Unreadable, match=r"^'t-0-9{19}' is not"):
         places.read(b"t-0-" + b"9" * 19)
     with pytest.raises(Unreadable, match=r"^'x{40}' is not"):

@@ -1,0 +1,53 @@
+"""An archive of the classes that Spark's JVM loads, made once by a trial: half the processor time of a JVM's start."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from exactly_once.sparkenv.jars import Progress, cache_folder, locked
+from exactly_once.sparkenv.java import find_java
+
+#: The end of a trial's JVM, after each of its steps: it writes some 170 MB; a minute or so on a busy machine.
+TRIAL_S = 300.0
+
+#: Gets a folder of its own and the options of a JVM that makes the archive when it ends; starts it and awaits its end.
+Trial = Callable[[Path, str], None]
+
+
+class ClassArchive:
+    """The archive of one kind of driver, for this Java and this PySpark; see :meth:`options`.
+
+    Parameters
+    ----------
+    name : str
+        The kind.
+    jars : object
+        Others than PySpark's that the driver loads.
+    """
+
+    def __init__(self, name: str, jars: object = ()):
+        java = Path(find_java().executable).resolve()
+        what = (java, java.stat().st_mtime_ns, version("pyspark"), jars)
+        digest = hashlib.sha256(repr(what).encode()).hexdigest()[:12]
+        self._file = cache_folder() / f"{name}-{digest}.jsa"
+
+    @property
+    def options(self) -> str:
+        """The options with which a JVM uses it; one that cannot is slower, nothing else. "" when there is none."""
+        return f"-XX:SharedArchiveFile={self._file} -Xshare:auto" if self._file.is_file() else ""
+
+    def make(self, trial: Trial, say: Progress) -> None:
+        """Make it by ``trial``, unless it is there; a process that makes it at this moment is awaited."""
+        with locked(self._file.with_suffix(".lock"), say, "makes the archive of Spark's classes"):
+            if self._file.is_file():
+                return
+            say("Once: a trial run, after which Spark starts twice as fast")
+            with tempfile.TemporaryDirectory(prefix="trial-", dir=cache_folder()) as folder:
+                made = Path(folder) / "classes.jsa"
+                trial(Path(folder), f"-XX:ArchiveClassesAtExit={made}")
+                if made.is_file():  # a JVM without the feature is slower, nothing else
+                    made.rename(self._file)
