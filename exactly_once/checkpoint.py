@@ -377,14 +377,14 @@ class _Reader:
             _, head, *sources = last.rstrip("\n").split("\n")
             return Checkpoint(
                 self._location,
-                query_id,
-                planned[0] if planned else None,
-                last_commit,
-                json.loads(head).get("batchTimestampMs"),
-                tuple(sources),
-                torn,
-                names_sources(last),
-                marked[0] - marked[-1] + 1 - len(marked) if marked else 0,
+                query_id=query_id,
+                last_offsets=planned[0] if planned else None,
+                last_commit=last_commit,
+                batch_started_ms=json.loads(head).get("batchTimestampMs"),
+                source_offsets=tuple(sources),
+                torn=torn,
+                names_sources=names_sources(last),
+                commits_lack=marked[0] - marked[-1] + 1 - len(marked) if marked else 0,
             )
         except (*_UNREADABLE, KeyError, TypeError, AttributeError) as e:
             raise unusable(self._location, e) from e

@@ -40,10 +40,12 @@ def abort_execution(
     """
     try:
         log_state = session.log.own(state.token, Deadline(ABORT_BUDGET_S))
-        if log_state.is_decided_by(state.token, state.query_id, batch_id):
+        if log_state.is_decided_by(state.token, state.batch.query_id, batch_id):
             return {}
         running = False
-        if not (state.drains or state.finished or state.batch_id != batch_id):  # else no task of this batch has written
+        if not (
+            state.drains or state.finished or state.batch.batch_id != batch_id
+        ):  # else no task of this batch has written
             running = not reported
             _mark_aborted(session, state)
         return session.sweep(own_scope(session, state, running))  # also what a replay has prepared under this claim
@@ -72,7 +74,9 @@ def _mark_aborted(session: Session, state: DriverState) -> None:
     except Fenced:
         raise
     except ExactlyOnceError as e:  # what is open now can be ended all the same
-        log.warning("sink %s: could not tell late tasks of batch %d to stop: %s", session.sink_id, state.batch_id, e)
+        log.warning(
+            "sink %s: could not tell late tasks of batch %d to stop: %s", session.sink_id, state.batch.batch_id, e
+        )
 
 
 def abandon(session: Session, handles: Sequence[AnyHandle], state: DriverState) -> dict[str, list[str]]:

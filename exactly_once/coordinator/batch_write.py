@@ -60,7 +60,7 @@ class WriteCoordinator(Coordinator):
             self.ticket = Ticket(Batch(done.query_id, 0, ""), Plan.DRAIN, done.token, execution, 0)
             return self.ticket
         state = claim_for_write(self._session, options)
-        self._state = state = state.planned(execution, Batch(state.query_id, 0, ""), now_ms(), {})
+        self._state = state = state.planned(execution, state.batch, now_ms(), {})
         self.ticket = state.ticket(Plan.WRITE if state.last is None else Plan.REPLAY if state.replay else Plan.DRAIN)
         return self.ticket
 

@@ -176,7 +176,7 @@ def _claim(
         after = session.log.own(claim.token, deadline)
         state = DriverState(
             claim.token,
-            batch.query_id,
+            batch,
             version,
             timeout_ms,
             ahead,
@@ -290,10 +290,10 @@ def make_claim(
         query_id,
         now_ms,
         purpose,
-        socket.gethostname(),
-        process.pid,
-        checkpoint,
-        process.create_time(),
-        operator,
-        this_machine(),
+        host=socket.gethostname(),
+        pid=process.pid,
+        checkpoint=checkpoint,
+        pid_started=process.create_time(),
+        operator=operator,
+        machine=this_machine(),
     )

@@ -22,7 +22,8 @@ class DriverState:
     ----------
     token : int
         The claim.
-    query_id : str
+    batch : Batch
+        The batch in flight.
     end_txn_version : int
         For the decisions under this claim.
     timeout_ms : int
@@ -33,8 +34,6 @@ class DriverState:
         The last decision of the query.
     execution : str
         The execution that was planned last: one run of one batch's tasks.
-    batch_id, digest
-        The batch that it runs, and its offsets digest.
     planned_ms : int
         When it was planned, by this machine's clock.
     finished : bool
@@ -51,14 +50,12 @@ class DriverState:
         The high watermark of the commit log after this driver's last write to it; 0 when it is not known.
     too_long : int
         How many executions of the batch in flight, one after the other, were too long before this one.
-    offsets : str
-        The text of its ``offsets/N``, for its decision to keep; "" when that is too long.
     longest_ms : int or None
         The brokers' transaction.max.timeout.ms.
     """
 
     token: int
-    query_id: str
+    batch: Batch
     end_txn_version: int
     timeout_ms: int
     clock_ahead_ms: int
@@ -69,12 +66,9 @@ class DriverState:
     input_offsets: dict[str, dict[int, int]] = field(default_factory=dict)
     replay: Replay = field(default_factory=dict)
     incarnation: str = ""
-    batch_id: int = -1
-    digest: str = ""
     planned_ms: int = 0
     log_end: int = 0
     too_long: int = 0
-    offsets: str = ""
     longest_ms: int | None = None
 
     def planned(
@@ -84,23 +78,16 @@ class DriverState:
         return replace(
             self,
             execution=execution,
-            batch_id=batch.batch_id,
-            digest=batch.offsets_digest,
+            batch=batch,
             planned_ms=planned_ms,
             finished=False,
             input_offsets=input_offsets,
-            offsets=batch.offsets,
         )
-
-    @property
-    def batch(self) -> Batch:
-        """The batch that was planned last."""
-        return Batch(self.query_id, self.batch_id, self.digest)
 
     def ticket(self, plan: Plan) -> Ticket:
         """Return the instructions for the tasks of the execution that was planned last."""
         return Ticket(
-            self.batch,
+            replace(self.batch, sources=(), offsets=""),
             plan,
             self.token,
             self.execution,
@@ -114,8 +101,8 @@ class DriverState:
     @property
     def drains(self) -> bool:
         """Return whether that batch was decided before, so that none of it may be written."""
-        last = self.last
-        decided = last is not None and (self.batch_id, self.digest) == (last.batch_id, last.offsets_digest)
+        batch, last = self.batch, self.last
+        decided = last is not None and (batch.batch_id, batch.offsets_digest) == (last.batch_id, last.offsets_digest)
         return decided and not self.replay
 
     def aborted(self, aborted_ms: int) -> Aborted:
@@ -123,13 +110,13 @@ class DriverState:
         took_ms, limit = max(0, aborted_ms - self.planned_ms), limit_ms(self.timeout_ms)
         too_long = self.too_long + 1 if took_ms >= limit else 0
         return Aborted(
-            self.query_id,
-            self.batch_id,
-            self.digest,
-            self.token,
-            self.execution,
-            aborted_ms,
-            took_ms,
-            limit,
-            too_long,
+            query_id=self.batch.query_id,
+            batch_id=self.batch.batch_id,
+            offsets_digest=self.batch.offsets_digest,
+            token=self.token,
+            execution=self.execution,
+            aborted_ms=aborted_ms,
+            took_ms=took_ms,
+            limit_ms=limit,
+            too_long=too_long,
         )

@@ -168,7 +168,7 @@ class Coordinator:
         try:
             if state is None or state.finished:
                 return {}
-            return abort_execution(self._session, state, state.batch_id, (), reported=False)
+            return abort_execution(self._session, state, state.batch.batch_id, (), reported=False)
         finally:
             self._session.close()
 
@@ -181,11 +181,10 @@ class Coordinator:
                 "Spark asked to commit a batch without results from its tasks, as it does in continuous mode",
                 "Use trigger(processingTime=...) or trigger(availableNow=True)",
             )
-        seen = {(p.execution, p.token, p.batch_id, p.query_id, p.plan, p.offsets_digest) for p in done}
-        expected = {(state.execution, state.token, batch_id, state.query_id, done[0].plan, done[0].offsets_digest)}
-        if seen != expected:
+        seen, planned = {(batch_id, p.execution, p.plan) for p in done}, (state.batch.batch_id, state.execution)
+        if seen != {(*planned, done[0].plan)}:
             raise ProtocolViolation(
-                f"batch {batch_id}: the tasks report {sorted(map(str, seen))}, but the driver planned {expected}",
+                f"batch {batch_id}: the tasks report {sorted(map(str, seen))}, but the driver planned {planned}",
                 "Start the stream again; if the error repeats, report it with this message",
             )
         return done
@@ -194,7 +193,7 @@ class Coordinator:
         proposed = proposal(parts, state)
         if parts[0].plan is not Plan.REPLAY:
             return decide_and_complete(self._session, proposed, state)
-        last = self._session.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.query_id)
+        last = self._session.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(state.batch.query_id)
         found = match(state.replay, proposed.handles)
         earlier = earlier_decision(self._session.sink_id, last, parts, state, found)
         for name, participant in self._session.participants.items():
@@ -282,15 +281,15 @@ def beside(work: Callable[[], T]) -> Future[T]:
 def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
     """Return the decision that ``parts`` ask for; its times are filled in when it is made."""
     return Decision(
-        query_id=state.query_id,
-        batch_id=parts[0].batch_id,
+        query_id=state.batch.query_id,
+        batch_id=state.batch.batch_id,
         token=state.token,
         handles=in_order(h for p in parts for h in p.handles),
-        offsets_digest=parts[0].offsets_digest,
+        offsets_digest=state.batch.offsets_digest,
         end_txn_version=state.end_txn_version,
         decided_ms=0,
         run_id=parts[0].run_id,
-        offsets=state.offsets,
+        offsets=state.batch.offsets,
     )
 
 
@@ -304,9 +303,10 @@ def earlier_decision(
     Expired
         When rows of a lost part did not come again.
     """
-    if decision is None or decision.batch_id != parts[0].batch_id:
+    batch_id = state.batch.batch_id
+    if decision is None or decision.batch_id != batch_id:
         raise ProtocolViolation(
-            f"batch {parts[0].batch_id} was planned as a replay, but the commit log has no decision of this batch",
+            f"batch {batch_id} was planned as a replay, but the commit log has no decision of this batch",
             "Start the stream again; if the error repeats, report it with this message",
         )
     name = decision.title(sink_id)
@@ -317,5 +317,5 @@ def earlier_decision(
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):
         why = f"these parts were rolled back, and their rows now go to {', '.join(sorted(strange))}"
         raise in_doubt(name, decision, handles, why)
-    log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(handles), decision.batch_id)
+    log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(handles), batch_id)
     return decision

@@ -96,7 +96,7 @@ def _settled(options: SinkOptions, batch: Batch) -> DriverState:
     if read_log(options.connection, options.sink_id, CONTACT_BUDGET_S).owner is None:
         with Admin(options.connection, CONTACT_BUDGET_S) as admin:
             version, timeout_ms, _ = check_cluster(options, admin.renew(CLAIM_BUDGET_S))
-        return DriverState(0, batch.query_id, version, timeout_ms, 0)
+        return DriverState(0, batch, version, timeout_ms, 0)
     with Session.of(options) as session:
         state = claim_for_stream(session, options, batch, adopts_all=True)
     if state.replay:

@@ -286,18 +286,18 @@ def judge_transaction(transaction: Description, log: LogState, checked_ms: int) 
     found = naming(transaction, log)
     verdict = "log" if part is None else "decided" if found else "undecided"
     return OpenTransaction(
-        transaction.transactional_id,
-        part.part if part else None,
-        part.attempt if part else None,
-        transaction.state,
-        transaction.producer_id,
-        transaction.producer_epoch,
-        max(0, checked_ms - transaction.started_ms) / 1000 if transaction.started_ms >= 0 else 0.0,
-        transaction.timeout_ms / 1000,
-        transaction.partitions,
-        verdict,
-        found[0].batch_id if found else None,
-        found[1].records if found else None,
+        transactional_id=transaction.transactional_id,
+        part=part.part if part else None,
+        attempt=part.attempt if part else None,
+        state=transaction.state,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        age_s=max(0, checked_ms - transaction.started_ms) / 1000 if transaction.started_ms >= 0 else 0.0,
+        timeout_s=transaction.timeout_ms / 1000,
+        partitions=transaction.partitions,
+        verdict=verdict,
+        batch_id=found[0].batch_id if found else None,
+        records=found[1].records if found else None,
     )
 
 

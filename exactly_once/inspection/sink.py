@@ -87,14 +87,16 @@ def inspect_sink(
             blocked = tuple(replace(b, groups=who.groups[b.topic, b.partition]) for b in blocked)
     return Inspection(
         sink_id,
-        owner_of(log, alive_of),
-        under_way,
-        tuple(pending(d, log, known) for d in log.open_decisions),
-        blocked,
-        tuple(RecentDecision(d, decided_at(d, log), log.marks.get((d.query_id, d.batch_id))) for d in log.decisions),
-        complete,
-        checked,
-        log,
+        owner=owner_of(log, alive_of),
+        open=under_way,
+        decided=tuple(pending(d, log, known) for d in log.open_decisions),
+        blocked=blocked,
+        recent=tuple(
+            RecentDecision(d, decided_at(d, log), log.marks.get((d.query_id, d.batch_id))) for d in log.decisions
+        ),
+        readers_complete=complete,
+        checked_ms=checked,
+        log=log,
     )
 
 

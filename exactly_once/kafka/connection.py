@@ -127,16 +127,16 @@ class Connection:
                     f"Export the {store} as PEM and set kafka.ssl.{store}.type=PEM",
                 )
         return cls(
-            servers,
-            protocol,
-            mechanism,
-            user,
-            password,
-            o.get("ssl.truststore.location"),
-            o.get("ssl.keystore.location"),
-            o.get("ssl.key.password"),
-            o.get("ssl.endpoint.identification.algorithm", "https") != "",
-            oauth,
+            bootstrap_servers=servers,
+            security_protocol=protocol,
+            sasl_mechanism=mechanism,
+            sasl_username=user,
+            sasl_password=password,
+            ssl_ca=o.get("ssl.truststore.location"),
+            ssl_identity=o.get("ssl.keystore.location"),
+            ssl_key_password=o.get("ssl.key.password"),
+            check_hostname=o.get("ssl.endpoint.identification.algorithm", "https") != "",
+            oauth=oauth,
         )
 
     @classmethod

@@ -11,17 +11,13 @@ from exactly_once.protocol.ticket import Ticket
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The result of one task. A part without rows, or a drained one, has no ``handles``."""
+    """The result of one task of an execution. A part without rows, or a drained one, has no ``handles``."""
 
     execution: str
-    token: int
-    batch_id: int
-    query_id: str
     run_id: str
     part: int
     attempt: str
     plan: Plan
-    offsets_digest: str
     handles: tuple[PreparedTransaction | PreparedPart, ...] = ()
 
     @property
@@ -32,15 +28,4 @@ class Part:
 
 def empty_part(ticket: Ticket) -> Part:
     """Make the single, empty part of a batch without tasks: the sink decides a batch without rows too."""
-    batch = ticket.batch
-    return Part(
-        ticket.execution,
-        ticket.token,
-        batch.batch_id,
-        batch.query_id,
-        "",
-        0,
-        "0.0",
-        ticket.plan,
-        batch.offsets_digest,
-    )
+    return Part(ticket.execution, "", 0, "0.0", ticket.plan)

@@ -171,7 +171,7 @@ class Coordinators:
                 "Start the stream again; if the error repeats, report it with this message",
             )
         with run.lock:
-            run.coordinator.commit(_parts(run.coordinator.ticket, asked), asked.get("batch") or 0)
+            run.coordinator.commit(_parts(asked), asked.get("batch") or 0)
         if run.writes_once:
             self._close(asked)
 
@@ -182,7 +182,7 @@ class Coordinators:
             return
         try:
             with run.lock:
-                run.coordinator.abort(asked.get("batch") or 0, _parts(run.coordinator.ticket, asked))
+                run.coordinator.abort(asked.get("batch") or 0, _parts(asked))
         except Exception as e:  # raised, Spark would say "Writing job failed", and not why the batch did
             _leave(run, e)
         if run.writes_once:
@@ -288,24 +288,13 @@ def _too_long(run: _Run, ticket: Ticket) -> str:
     )
 
 
-def _parts(ticket: Ticket, asked: Mapping[str, Any]) -> list[Part | None]:
-    return [None if p is None else _part(ticket, asked["run"], p) for p in asked["parts"]]
+def _parts(asked: Mapping[str, Any]) -> list[Part | None]:
+    return [None if p is None else _part(asked["run"], p) for p in asked["parts"]]
 
 
-def _part(ticket: Ticket, run: str, said: Mapping[str, Any]) -> Part:
-    batch = ticket.batch
-    return Part(
-        execution=said["execution"],
-        token=ticket.token,
-        batch_id=batch.batch_id,
-        query_id=batch.query_id,
-        run_id=run,
-        part=said["part"],
-        attempt=said["attempt"],
-        plan=Plan(said["plan"]),
-        offsets_digest=batch.offsets_digest,
-        handles=(_handle(said),) if "id" in said else (),
-    )
+def _part(run: str, said: Mapping[str, Any]) -> Part:
+    handles = (_handle(said),) if "id" in said else ()
+    return Part(said["execution"], run, said["part"], said["attempt"], Plan(said["plan"]), handles)
 
 
 def _handle(said: Mapping[str, Any]) -> PreparedTransaction:

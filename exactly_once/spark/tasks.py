@@ -66,11 +66,6 @@ def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Part
     return KafkaDelivery(options, columns)
 
 
-def write_kafka_part(options: SinkOptions, columns: Columns, ticket: Ticket, rows: Iterator[pa.RecordBatch]) -> Part:
-    """Write one part to Kafka alone; see :func:`write_part`."""
-    return write_part(options.sink_id, ticket, [kafka_output(options, columns, ticket)], rows)
-
-
 def write_part(
     sink_id: str, ticket: Ticket, participants: Sequence[Participant[Any]], rows: Iterator[pa.RecordBatch]
 ) -> Part:
@@ -86,18 +81,8 @@ def write_part(
     number = context.partitionId()
     part = PartName(sink_id, ticket.token, ticket.batch.batch_id, number, attempt, ticket.incarnation)
     handles = _prepare(part, [p for p in participants if _writes(ticket, p.name)], ticket, rows)
-    return Part(
-        ticket.execution,
-        ticket.token,
-        ticket.batch.batch_id,
-        ticket.batch.query_id,
-        context.getLocalProperty("spark.jobGroup.id") or "",
-        part.part,
-        attempt,
-        ticket.plan,
-        ticket.batch.offsets_digest,
-        tuple(handles),
-    )
+    run_id = context.getLocalProperty("spark.jobGroup.id") or ""
+    return Part(ticket.execution, run_id, part.part, attempt, ticket.plan, tuple(handles))
 
 
 def _writes(ticket: Ticket, participant: str) -> bool:

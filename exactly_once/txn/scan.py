@@ -177,18 +177,18 @@ def _batch(where: Partition, head: Any, raw: bytes, hides: _Hidden, stable: bool
     marker = bool(next(iter(DefaultRecordBatch(raw))).commit) if head.is_control_batch else None
     return LogBatch(
         *where,
-        head.base_offset,
-        head.last_offset,
-        head.producer_id,
-        head.producer_epoch,
-        head.is_transactional,
-        marker,
-        hides.hides(head, marker) or (not stable and marker is None),
-        stable,
-        head.max_timestamp,
-        bool(head.timestamp_type),
-        head.records_count,
-        raw,
+        base_offset=head.base_offset,
+        last_offset=head.last_offset,
+        producer_id=head.producer_id,
+        epoch=head.producer_epoch,
+        transactional=head.is_transactional,
+        marker=marker,
+        hidden=hides.hides(head, marker) or (not stable and marker is None),
+        stable=stable,
+        timestamp_ms=head.max_timestamp,
+        dated_by_broker=bool(head.timestamp_type),
+        count=head.records_count,
+        raw=raw,
     )
 
 

@@ -103,7 +103,17 @@ def verify(
     began = time.monotonic()
     alone = origin is not None and bool(topics)
     own = check_sink_id(sink_id)
-    task = _Task(connection, own, checkpoint, outputs, topics, alone, hanging_age_s, budget_s, on_progress)
+    task = _Task(
+        connection,
+        own,
+        checkpoint,
+        outputs,
+        topics=topics,
+        alone=alone,
+        hanging_age_s=hanging_age_s,
+        budget_s=budget_s,
+        on_progress=on_progress,
+    )
     progress = task.progress()
     log = read_log(connection, sink_id, budget_s, whole=True)
     decisions, since_ms = _newest(log, batches)
@@ -122,20 +132,20 @@ def verify(
     findings, counts = limited([*look.findings, *compared.findings])
     return Report(
         sink_id,
-        findings,
-        look.verdict.batches,
-        look.verdict.parts,
-        look.verdict.records,
-        {**unproven, **compared.unproven},
-        compared.by_origin,
-        batch_name(decisions[0].query_id, decisions[0].batch_id) if decisions else "",
-        batch_name(decisions[-1].query_id, decisions[-1].batch_id) if decisions else "",
-        look.read + compared.read,
-        time.monotonic() - began,
-        now_ms(),
-        counts,
-        log.owner is not None,
-        look.not_searched,
+        findings=findings,
+        batches=look.verdict.batches,
+        parts=look.verdict.parts,
+        records=look.verdict.records,
+        unproven={**unproven, **compared.unproven},
+        by_origin=compared.by_origin,
+        first_batch=batch_name(decisions[0].query_id, decisions[0].batch_id) if decisions else "",
+        last_batch=batch_name(decisions[-1].query_id, decisions[-1].batch_id) if decisions else "",
+        read=look.read + compared.read,
+        took_s=time.monotonic() - began,
+        checked_ms=now_ms(),
+        counts=counts,
+        claimed=log.owner is not None,
+        not_searched=look.not_searched,
     )
 
 

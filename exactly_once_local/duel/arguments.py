@@ -1,4 +1,6 @@
-"""The arguments of ``exactly-once demo``. Imported by every command, so it imports nothing that takes time."""
+"""The command ``exactly-once demo``, which an entry point adds. Imported by every command, so it imports nothing that
+takes time.
+"""
 
 from __future__ import annotations
 
@@ -36,4 +38,10 @@ def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -
     demo.add_argument("--kills", type=int, default=KILLS, help="kills that must strike both in the middle of a batch")
     demo.add_argument("--seed", type=int, default=SEED, help="of the time between a start and the search for a moment")
     demo.add_argument("--out", type=Path, default=run_folder() / "demo", help="folder of the picture and the table")
-    demo.set_defaults(command="demo", json=False)
+    demo.set_defaults(command="demo", main=_main)
+
+
+def _main(args: argparse.Namespace) -> int:
+    from exactly_once_local.duel.command import run
+
+    return run(args)

@@ -69,9 +69,7 @@ class Stream:
     def prepared(self, ticket: Ticket, writer: KafkaPart, part: int = 0, attempt: str = "0.0") -> Part:
         handle = writer.pre_commit()
         assert handle is not None
-        batch = ticket.batch
-        told = (ticket.execution, ticket.token, batch.batch_id, batch.query_id, "", part, attempt, ticket.plan)
-        return Part(*told, batch.offsets_digest, (handle,))
+        return Part(ticket.execution, "", part, attempt, ticket.plan, (handle,))
 
     def commit(self, ticket: Ticket, *parts: Part) -> None:
         self.coordinator.commit(parts, ticket.batch.batch_id)

@@ -41,10 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = parse(argv)
     try:
-        if args.group == "demo":
-            from exactly_once_local.duel.command import run as run_demo
-
-            return run_demo(args)
+        if "main" in args:  # a command that another package adds
+            return int(args.main(args))
         with _quiet():
             result = run(args)
         if args.json:

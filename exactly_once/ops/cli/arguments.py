@@ -1,14 +1,19 @@
-"""The arguments of the command line."""
+"""The arguments of the command line, as a table of commands."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Any
 
 from exactly_once.ops.cli import metrics, verify
 from exactly_once.txn.leaders import OLDER_THAN_S
-from exactly_once_local.duel import arguments as demo
+
+#: Another package adds a command by an entry point of this group: a function that takes the subparsers, adds one, and
+#: sets its default ``main``, which runs the command with the parsed arguments and returns the exit code.
+COMMANDS_OF_OTHERS = "exactly_once.commands"
 
 _ENVIRONMENT = (
     "The cluster is that of --bootstrap-servers; else of --command-config, a file as Kafka's own tools read it; else "
@@ -17,7 +22,136 @@ _ENVIRONMENT = (
 _CODES = "Exit codes: 0 all is well, 1 something is wrong or was refused, 2 wrong usage."
 _LOCATION = "a path, or a URI (file, hdfs, s3, gs, abfs)"
 _WITHOUT_JSON = ("metrics",)
-_FORCE = "the phrase that the refusal prints, which states what will be lost, duplicated or stopped"
+
+#: Adds arguments to the parser of a command.
+Adds = Callable[[Any], object]
+
+
+def _argument(*names: str, **how: Any) -> Adds:
+    return lambda parser: parser.add_argument(*names, **how)
+
+
+def _one_of(*arguments: Adds, required: bool = False) -> Adds:
+    def add(parser: argparse.ArgumentParser) -> None:
+        group = parser.add_mutually_exclusive_group(required=required)
+        for argument in arguments:
+            argument(group)
+
+    return add
+
+
+_SINK = _argument("sink", metavar="SINK", help="a sink id")
+_PLACE = _argument("location", metavar="LOCATION", help=_LOCATION)
+_TRANSACTION = _one_of(
+    _argument("id", metavar="ID", nargs="?", help="the transactional id of a part"),
+    _argument("--hanging", metavar="TOPIC-PARTITION@OFFSET", help="a hanging transaction, by its name in the list"),
+    required=True,
+)
+_FORCE = _argument(
+    "--force",
+    metavar="PHRASE",
+    help="the phrase that the refusal prints, which states what will be lost, duplicated or stopped",
+)
+_OLDER_THAN = _argument(
+    "--older-than",
+    metavar="SECONDS",
+    type=float,
+    default=OLDER_THAN_S,
+    help="hanging: only transactions at least this old, by the timestamp of the last record (default: %(default)g)",
+)
+
+#: By the words behind ``exactly-once``: what the command does, and its arguments.
+_COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
+    "transactions list": (
+        "list open transactions, each with its sink, its age and its verdict",
+        _argument("--sink", metavar="S", help="only this sink; default: every sink on the cluster"),
+        _argument("--all", action="store_true", help="also list transactional ids with no transaction under way"),
+        _argument(
+            "--hanging",
+            action="store_true",
+            help="also ask the partition leaders for transactions that no coordinator will ever end",
+        ),
+        _OLDER_THAN,
+    ),
+    "transactions explain": (
+        "explain one transaction, and what you may do about it",
+        _argument("id", metavar="ID", help="a transactional id"),
+    ),
+    "transactions commit": ("commit a transaction that is decided", _TRANSACTION, _FORCE, _OLDER_THAN),
+    "transactions abort": (
+        "abort an undecided transaction, by a recovery of its sink",
+        _TRANSACTION,
+        _FORCE,
+        _OLDER_THAN,
+    ),
+    "checkpoint inspect": (
+        "show the progress of a stream, by its checkpoint",
+        _PLACE,
+        _argument("--sink", metavar="S", help="compare with the commit log of this sink"),
+    ),
+    "checkpoint repair": (
+        "show how to repair torn files, by the commit log",
+        _PLACE,
+        _argument("--sink", metavar="S", required=True, help="the sink of the stream"),
+        _argument("--apply", action="store_true", help="make the changes, and keep a copy of every changed file"),
+        _argument(
+            "--plan-anew",
+            action="store_true",
+            help="also make Spark plan the batch in flight again, unless it is decided: the way out of EO-TOO-LONG",
+        ),
+        _FORCE,
+    ),
+    "log": (
+        "show the records of a sink's commit log and who wrote them, or undo one",
+        _SINK,
+        _one_of(
+            _argument(
+                "--undo",
+                metavar="OFFSET",
+                type=int,
+                help="put the record before this one, of the same key, in force again: the way back from a forged "
+                "record",
+            ),
+            _argument(
+                "--drop-foreign",
+                action="store_true",
+                help="drop every record under a key that no sink uses: the way back from a program that wrote here by "
+                "mistake",
+            ),
+        ),
+        _FORCE,
+    ),
+    "recover": (
+        "commit decided batches, abort undecided transactions, and verify",
+        _SINK,
+        _argument("--dry-run", action="store_true", help="only show what a recovery would do"),
+        _FORCE,
+    ),
+    "verify": ("prove a sink's output from outside, or name what is not exactly-once", _SINK, verify.add_arguments),
+    "doctor": (
+        "check this host, a checkpoint and the cluster; changes nothing",
+        _argument("--sink", metavar="S", help="also check the rights, the commit log and the ids of this sink"),
+        _argument("--checkpoint", metavar="LOCATION", help=f"also check this checkpoint: {_LOCATION}"),
+        _argument(
+            "--topic",
+            metavar="T",
+            action="append",
+            default=[],
+            help="also check this output topic; repeatable; with --sink, those of its decisions are checked anyway",
+        ),
+        _argument(
+            "--transaction-timeout",
+            metavar="MS",
+            type=int,
+            help="also check this kafka.transaction.timeout.ms; default: that of the sink's transactions so far, else "
+            "the sink's default",
+        ),
+    ),
+    "metrics": (
+        "observe sinks, read-only, and serve their metrics to Prometheus until stopped",
+        metrics.add_arguments,
+    ),
+}
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,94 +174,25 @@ def build() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"exactly-once {_version()}")
     _everywhere(parser)
-    _json(parser)
     # a flag that is not given behind the verb must not undo the one before it
     parser.set_defaults(bootstrap_servers=None, command_config=None, json=False)
-    groups = parser.add_subparsers(
-        dest="group",
-        required=True,
-        metavar="transactions | checkpoint | log | recover | verify | doctor | metrics | demo",
-    )
-
-    transactions = _group(groups, "transactions", "list, explain, commit, abort")
-    verbs = transactions.add_subparsers(dest="verb", required=True, metavar="list | explain | commit | abort")
-    listing = _verb(
-        verbs, "list", "transactions.list", "list open transactions, each with its sink, its age and its verdict"
-    )
-    listing.add_argument("--sink", metavar="S", help="only this sink; default: every sink on the cluster")
-    listing.add_argument("--all", action="store_true", help="also list transactional ids with no transaction under way")
-    listing.add_argument(
-        "--hanging",
-        action="store_true",
-        help="also ask the partition leaders for transactions that no coordinator will ever end",
-    )
-    _older_than(listing)
-    explain = _verb(verbs, "explain", "transactions.explain", "explain one transaction, and what you may do about it")
-    explain.add_argument("id", metavar="ID", help="a transactional id")
-    _which(_verb(verbs, "commit", "transactions.commit", "commit a transaction that is decided"))
-    _which(_verb(verbs, "abort", "transactions.abort", "abort an undecided transaction, by a recovery of its sink"))
-
-    checkpoint = _group(groups, "checkpoint", "inspect, repair")
-    looks = checkpoint.add_subparsers(dest="verb", required=True, metavar="inspect | repair")
-    inspect = _verb(looks, "inspect", "checkpoint.inspect", "show the progress of a stream, by its checkpoint")
-    inspect.add_argument("location", metavar="LOCATION", help=_LOCATION)
-    inspect.add_argument("--sink", metavar="S", help="compare with the commit log of this sink")
-    mend = _verb(looks, "repair", "checkpoint.repair", "show how to repair torn files, by the commit log")
-    mend.add_argument("location", metavar="LOCATION", help=_LOCATION)
-    mend.add_argument("--sink", metavar="S", required=True, help="the sink of the stream")
-    mend.add_argument("--apply", action="store_true", help="make the changes, and keep a copy of every changed file")
-    mend.add_argument(
-        "--plan-anew",
-        action="store_true",
-        help="also make Spark plan the batch in flight again, unless it is decided: the way out of EO-TOO-LONG",
-    )
-    mend.add_argument("--force", metavar="PHRASE", help=_FORCE)
-
-    log = _verb(groups, "log", "log", "show the records of a sink's commit log and who wrote them, or undo one")
-    log.add_argument("sink", metavar="SINK", help="a sink id")
-    back = log.add_mutually_exclusive_group()
-    back.add_argument(
-        "--undo",
-        metavar="OFFSET",
-        type=int,
-        help="put the record before this one, of the same key, in force again: the way back from a forged record",
-    )
-    back.add_argument(
-        "--drop-foreign",
-        action="store_true",
-        help="drop every record under a key that no sink uses: the way back from a program that wrote here by mistake",
-    )
-    log.add_argument("--force", metavar="PHRASE", help=_FORCE)
-
-    recover = _verb(groups, "recover", "recover", "commit decided batches, abort undecided transactions, and verify")
-    recover.add_argument("sink", metavar="SINK", help="a sink id")
-    recover.add_argument("--dry-run", action="store_true", help="only show what a recovery would do")
-    recover.add_argument("--force", metavar="PHRASE", help=_FORCE)
-
-    verify.add_arguments(
-        _verb(groups, "verify", "verify", "prove a sink's output from outside, or name what is not exactly-once")
-    )
-
-    doctor = _verb(groups, "doctor", "doctor", "check this host, a checkpoint and the cluster; changes nothing")
-    doctor.add_argument("--sink", metavar="S", help="also check the rights, the commit log and the ids of this sink")
-    doctor.add_argument("--checkpoint", metavar="LOCATION", help=f"also check this checkpoint: {_LOCATION}")
-    doctor.add_argument(
-        "--topic",
-        metavar="T",
-        action="append",
-        default=[],
-        help="also check this output topic; repeatable; with --sink, those of its decisions are checked anyway",
-    )
-    doctor.add_argument(
-        "--transaction-timeout",
-        metavar="MS",
-        type=int,
-        help="also check this kafka.transaction.timeout.ms; default: that of the sink's transactions so far, else the "
-        "sink's default",
-    )
-
-    _everywhere(metrics.add_arguments(groups))
-    demo.add_arguments(groups)
+    groups = parser.add_subparsers(required=True)
+    verbs = {"": groups}
+    for words, (does, *arguments) in _COMMANDS.items():
+        group, _, name = words.rpartition(" ")
+        if group not in verbs:
+            names = [w.removeprefix(f"{group} ") for w in _COMMANDS if w.startswith(f"{group} ")]
+            of_group: argparse.ArgumentParser = groups.add_parser(group, help=", ".join(names))
+            _everywhere(of_group)
+            verbs[group] = of_group.add_subparsers(required=True, metavar=" | ".join(names))
+        verb: argparse.ArgumentParser = verbs[group].add_parser(name, help=does, description=f"{does.capitalize()}.")
+        _everywhere(verb, name not in _WITHOUT_JSON)
+        for add in arguments:
+            add(verb)
+        verb.set_defaults(command=words)
+    for entry in entry_points(group=COMMANDS_OF_OTHERS):
+        entry.load()(groups)
+    groups.metavar = " | ".join(groups.choices)
     return parser
 
 
@@ -136,27 +201,8 @@ def _version() -> str:
     return str(sys.modules["exactly_once"].__version__)
 
 
-def _group(
-    groups: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
-) -> argparse.ArgumentParser:
-    group: argparse.ArgumentParser = groups.add_parser(name, help=text)
-    _everywhere(group)
-    _json(group)
-    return group
-
-
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: str, text: str
-) -> argparse.ArgumentParser:
-    verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text.capitalize()}.")
-    _everywhere(verb)
-    _json(verb)
-    verb.set_defaults(command=command)
-    return verb
-
-
-def _everywhere(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that name the cluster: before and behind the verb."""
+def _everywhere(parser: argparse.ArgumentParser, takes_json: bool = True) -> None:
+    """Add the flags that name the cluster, and ``--json``: before and behind the verb."""
     parser.add_argument(
         "--bootstrap-servers",
         metavar="S",
@@ -169,33 +215,6 @@ def _everywhere(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="a client.properties with bootstrap.servers, security.protocol, sasl.* and ssl.* (PEM files)",
     )
-
-
-def _json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="print one JSON document to standard output",
-    )
-
-
-def _which(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name the transaction to end."""
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("id", metavar="ID", nargs="?", help="the transactional id of a part")
-    which.add_argument(
-        "--hanging", metavar="TOPIC-PARTITION@OFFSET", help="a hanging transaction, by its name in the list"
-    )
-    parser.add_argument("--force", metavar="PHRASE", help=_FORCE)
-    _older_than(parser)
-
-
-def _older_than(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--older-than",
-        metavar="SECONDS",
-        type=float,
-        default=OLDER_THAN_S,
-        help="hanging: only transactions at least this old, by the timestamp of the last record (default: %(default)g)",
-    )
+    if takes_json:
+        does = "print one JSON document to standard output"
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=does)

@@ -290,12 +290,12 @@ def _metrics(args: argparse.Namespace) -> Result:
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], Result]] = {
-    "transactions.list": _list,
-    "transactions.explain": _explain,
-    "transactions.commit": _commit,
-    "transactions.abort": _abort,
-    "checkpoint.inspect": _inspect_checkpoint,
-    "checkpoint.repair": _repair_checkpoint,
+    "transactions list": _list,
+    "transactions explain": _explain,
+    "transactions commit": _commit,
+    "transactions abort": _abort,
+    "checkpoint inspect": _inspect_checkpoint,
+    "checkpoint repair": _repair_checkpoint,
     "log": _log,
     "recover": _recover,
     "verify": _verify,

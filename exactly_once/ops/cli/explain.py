@@ -86,15 +86,15 @@ def explain(described: Description, found: Inspection, program: str = "exactly-o
     transaction = judge_transaction(described, found.log, found.checked_ms) if under_way else None
     mine = set(described.partitions)
     return Explanation(
-        described.transactional_id,
-        _what(described, found, transaction),
-        owner_sentence(found),
-        _state(described, transaction),
-        _by_itself(described, found, transaction),
-        tuple(b for b in found.blocked if (b.topic, b.partition) in mine) if under_way else (),
-        found.readers_complete,
-        tuple(_options(found, transaction, program)),
-        transaction,
+        transactional_id=described.transactional_id,
+        what=_what(described, found, transaction),
+        owner=owner_sentence(found),
+        state=_state(described, transaction),
+        by_itself=_by_itself(described, found, transaction),
+        blocks=tuple(b for b in found.blocked if (b.topic, b.partition) in mine) if under_way else (),
+        readers_complete=found.readers_complete,
+        options=tuple(_options(found, transaction, program)),
+        transaction=transaction,
     )
 
 

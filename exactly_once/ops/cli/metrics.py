@@ -19,12 +19,9 @@ _OTLP = (
 )
 
 
-def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Add the subcommand ``metrics``, and return its parser."""
-    text = "observe sinks, read-only, and serve their metrics to Prometheus until stopped"
-    metrics: argparse.ArgumentParser = groups.add_parser(
-        "metrics", help=text, description=f"{text.capitalize()}.", epilog=_OTLP
-    )
+def add_arguments(metrics: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    metrics.epilog = _OTLP
     metrics.add_argument(
         "--sink", metavar="S", action="append", default=[], help="only this sink; repeatable; default: every sink"
     )
@@ -47,8 +44,6 @@ def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="time between observations; the log holds the last 64 batches, so a stream of more than 4 batches a "
         "second needs less than the default (default: %(default)g)",
     )
-    metrics.set_defaults(command="metrics")
-    return metrics
 
 
 def run(args: argparse.Namespace, connection: Connection) -> None:

@@ -25,8 +25,7 @@ _OF_ORIGIN = ("outputs_per_input", "input", "order", "refuse_foreign", "backfill
 
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    verb.add_argument("sink", metavar="SINK", help="a sink id")
+    """Add the arguments of the command, beside the sink."""
     verb.add_argument(
         "--checkpoint", metavar="LOCATION", help="also the stream's checkpoint: a path, or a URI (file, hdfs, s3, ...)"
     )

@@ -104,7 +104,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> None:
     ask_the_double(monkeypatch, kafka_transactions, "describe", "mismatches")
 
 
-STATE = DriverState(2, "q", 5, 900_000, 0)
+STATE = DriverState(2, Batch("q", -1, ""), 5, 900_000, 0)
 EMPTY = replace(EARLIER, handles=())
 
 

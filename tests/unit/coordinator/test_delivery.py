@@ -8,13 +8,14 @@ from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.without_transactions import DeliveryCoordinator
 from exactly_once.errors import UnsupportedMode
 from exactly_once.options import SinkOptions
+from exactly_once.protocol.planning import Batch
 
 
 def planned() -> DeliveryCoordinator:
     """A coordinator that has planned batch 3."""
     options = {"sink.id": "s", "checkpointLocation": "/c", "kafka.bootstrap.servers": "127.0.0.1:1"}
     coordinator = DeliveryCoordinator(SinkOptions.parse({**options, "sink.guarantee": "at_least_once"}))
-    coordinator._state = DriverState(0, "query", 5, 60_000, 0, execution="now", batch_id=3, finished=False)
+    coordinator._state = DriverState(0, Batch("query", 3, ""), 5, 60_000, 0, execution="now", finished=False)
     return coordinator
 
 

@@ -17,7 +17,7 @@ from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision
 
 LAST = Decision("q", 41, 7, (), "ab" * 32, 5, 0)
-STATE = DriverState(7, "q", 5, 900_000, -12, LAST, "e1", True, 1_700_000_000_000)
+STATE = DriverState(7, Batch("q", 41, "ab"), 5, 900_000, -12, LAST, "e1", True, 1_700_000_000_000)
 OPTIONS = SinkOptions.parse({"sink.id": "job", "checkpointLocation": "/c", "kafka.bootstrap.servers": "127.0.0.1:1"})
 
 
@@ -27,7 +27,7 @@ def test_a_planned_execution_is_unfinished_until_somebody_says_so() -> None:
     assert (planned.execution, planned.finished) == ("e2", False)
     assert (planned.batch, planned.planned_ms) == (Batch("q", 42, "cd"), 1_700_000_001_000)
     assert planned.input_offsets == {"in": {0: 7, 1: 9}}
-    before = {"execution": "e1", "batch_id": -1, "digest": "", "planned_ms": 0, "finished": True, "input_offsets": {}}
+    before = {"execution": "e1", "batch": STATE.batch, "planned_ms": 0, "finished": True, "input_offsets": {}}
     assert replace(planned, **before) == STATE, "nothing else changes"
 
 

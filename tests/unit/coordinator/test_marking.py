@@ -11,6 +11,7 @@ from exactly_once.coordinator.driver_state import DriverState
 from exactly_once.coordinator.micro_batch import Coordinator, beside
 from exactly_once.errors import Fenced
 from exactly_once.options import SinkOptions
+from exactly_once.protocol.planning import Batch
 
 OPTIONS = {
     "sink.id": "orders",
@@ -19,7 +20,7 @@ OPTIONS = {
     "checkpointLocation": "/nowhere",
 }
 
-STATE = DriverState(1, "q", 5, 60_000, clock_ahead_ms=0, batch_id=4, finished=True)
+STATE = DriverState(1, Batch("q", 4, ""), 5, 60_000, clock_ahead_ms=0, finished=True)
 
 
 @pytest.fixture

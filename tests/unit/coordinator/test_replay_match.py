@@ -14,7 +14,7 @@ from exactly_once.digest import RowDigest
 from exactly_once.errors import Expired
 from exactly_once.participants.kafka.digest_scope import PLAIN, add_read, form_of
 from exactly_once.protocol.part import Part
-from exactly_once.protocol.planning import Plan
+from exactly_once.protocol.planning import Batch, Plan
 from exactly_once.protocol.records import Decision, PreparedPart, PreparedTransaction
 from exactly_once.protocol.replay import lost_handles, match, rows_of, stands_for_lost
 
@@ -96,8 +96,8 @@ def test_a_lost_part_whose_rows_chose_more_than_key_and_value_needs_a_person_aft
     found = match(replay, [replace(part(0, "a", 2), digest=now.text)])
 
     assert found.missing == [("kafka", "0")] and not found.handles
-    state = DriverState(2, "q", 5, 60_000, 0, replay=replay)
-    again = Part("e", 2, 7, "q", "r", 0, "0.0", Plan.REPLAY, "d")
+    state = DriverState(2, Batch("q", 7, "d"), 5, 60_000, 0, replay=replay)
+    again = Part("e", "r", 0, "0.0", Plan.REPLAY)
     with pytest.raises(Expired, match=r"part 0 .*sink\.accept\.lost=7@0"):
         earlier_decision("job", decided(lost), [again], state, found)
 

@@ -60,7 +60,7 @@ class Site:
     def decide(self, n: int, text: str, copy: bool = True) -> None:
         self.decisions[n] = Decision(QUERY, n, 3, (), digest_of(text), 5, 0, offsets=text if copy else "")
 
-    def judge_files(self, plan_anew: bool = False) -> list[FileFinding]:
+    def judge(self, plan_anew: bool = False) -> list[FileFinding]:
         log = LogState(self.claim, tuple(self.decisions.values()))
         return judge_files(read_files(str(self.root)), log, "s", plan_anew)
 

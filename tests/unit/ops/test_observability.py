@@ -127,7 +127,7 @@ def test_the_commands_of_an_alert_exist(rule):
     )
     assert commands and len(commands) == action.count("exactly-once ")
     for command in commands:
-        assert parse(shlex.split(command)).command in ("transactions.list", "recover", "metrics")
+        assert parse(shlex.split(command)).command in ("transactions list", "recover", "metrics")
 
 
 def test_alert_names_are_unique():

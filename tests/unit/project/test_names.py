@@ -40,3 +40,19 @@ def test_a_judge_says_what_it_judges() -> None:
                 found[node.name].append(name)
     assert "judge" not in found
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+#: More values than a reader counts: from here on each says which field it is.
+MANY = 9
+
+
+def test_a_call_of_the_engine_with_many_values_names_them() -> None:
+    """Guards against two numbers of a decision that change places, which no type notices."""
+    found = [
+        f"{name}:{node.lineno}: {len(node.args)} positional values for {ast.unparse(node.func)}"
+        for name, tree in modules()
+        if name.startswith("exactly_once/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and len(node.args) >= MANY
+    ]
+    assert found == []

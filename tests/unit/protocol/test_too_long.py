@@ -14,7 +14,7 @@ from exactly_once.protocol.records import Entry
 from exactly_once.protocol.too_long import limit_ms, timeout_that_would_do, times_too_long, too_long_error
 
 BATCH = Batch("q", 7, "digest")
-STATE = DriverState(4, "q", 5, 10_000, 0, batch_id=7, digest="digest", execution="e", planned_ms=1_000_000)
+STATE = DriverState(4, Batch("q", 7, "digest"), 5, 10_000, 0, execution="e", planned_ms=1_000_000)
 
 
 def error(before: int, longest_ms: int | None = 900_000, batch: Batch = BATCH) -> Any:
