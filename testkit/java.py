@@ -103,6 +103,15 @@ def kafka_client(release: str) -> Path:
     return jar
 
 
+def compiled(source: Path, classes: Path) -> Path:
+    """Compile a source into the folder ``classes`` by the compiler of the jar; return the folder."""
+    (compiler,) = resolve_configuration(ROOT / "java" / "ivy.xml", "compiler")
+    command = ["-jar", str(compiler), "-proc:none", "-source", str(OLDEST_JAVA), "-target", str(OLDEST_JAVA)]
+    command += ["-cp", f"{JAR}{os.pathsep}{kafka_client('3.4.1')}", "-d", str(classes)]
+    _java([*command, str(source)])
+    return classes
+
+
 class Trial(NamedTuple):
     """``tests/java/exactlyonce/Trial.java``, compiled: it sees the sink's own classes."""
 
@@ -110,12 +119,8 @@ class Trial(NamedTuple):
 
     @classmethod
     def compiled(cls, classes: Path) -> Trial:
-        """Compile it into a folder, by the compiler of the jar."""
-        (compiler,) = resolve_configuration(ROOT / "java" / "ivy.xml", "compiler")
-        command = ["-jar", str(compiler), "-proc:none", "-source", str(OLDEST_JAVA), "-target", str(OLDEST_JAVA)]
-        command += ["-cp", f"{JAR}{os.pathsep}{kafka_client('3.4.1')}", "-d", str(classes)]
-        _java([*command, str(ROOT / "tests" / "java" / "exactlyonce" / "Trial.java")])
-        return cls(classes)
+        """Compile it into a folder."""
+        return cls(compiled(ROOT / "tests" / "java" / "exactlyonce" / "Trial.java", classes))
 
     def run(self, client: Path, *arguments: str) -> list[str]:
         """Run it with this kafka-clients to its end; the lines that it prints."""

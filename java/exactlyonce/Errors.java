@@ -93,6 +93,13 @@ final class Errors {
                     "Nothing was written",
                     "Correct the kafka.* option of that name" + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
                     e);
+        if (e instanceof ReflectiveOperationException) // of an interceptor, say: the client loads it late
+            return new SinkException(
+                    "EO-OPTION",
+                    who + ": a class that a setting names cannot be loaded: " + said(e),
+                    "Nothing was written",
+                    "Correct the kafka.* option that names it, or add its jar to spark.jars",
+                    e);
         if (e instanceof TopicAuthorizationException denied) {
             Set<String> unnamed = topic.isEmpty() ? Set.of() : Set.of(topic);
             String topics =

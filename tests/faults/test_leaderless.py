@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from exactly_once.coordinator.recover import recover
+from exactly_once.errors import Unfinished
 from exactly_once.failpoints import POINTS
 from exactly_once.kafka.connection import Connection
+from exactly_once.participants.kafka import participant as kafka
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from testkit import broker as brokers
 from testkit import oracle
-from testkit.fixtures import Bench, make_bench
+from testkit.fixtures import Bench, StartDriver, make_bench
 from testkit.processes import until
 from testkit.stream import SparkDriver
 
@@ -92,3 +95,30 @@ def test_a_stream_waits_for_a_leader_and_writes_each_row_once(
     run.stop()()
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1, 2]
+
+
+@pytest.mark.long
+def test_a_recovery_beside_a_partition_without_a_leader_ends_nothing_and_names_it(
+    cluster: EmbeddedBroker, tmp_path: Path, driver: StartDriver, warm: SparkDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against end markers that Kafka leaves out: readers would wait for them, and the next transaction of the
+    same producer would decide over both.
+    """
+    connection = Connection.from_options({"kafka.bootstrap.servers": cluster.bootstrap_servers})
+    bench, killed = on_two_nodes(connection, tmp_path), driver()
+    bench.input.add()
+    killed.arm("decided")
+    run = killed.start(bench.job)
+    run.await_true("decided", lambda: killed.has_reached("decided"))
+    killed.kill9()
+    cluster.kill(GOES)
+    until("partitions without a leader", lambda: leaders(connection, bench.topic).count(-1) == 2, ELECTION_S, 0.2)
+    monkeypatch.setattr(kafka, "BUDGET_S", 2.0)
+
+    with pytest.raises(Unfinished, match=rf"{bench.topic}-0 has no leader"):
+        recover(connection, bench.sink_id)
+
+    assert oracle.open_parts(connection, bench.sink_id) == 4
+    cluster.restart(GOES)
+    warm.complete(bench.job)
+    bench.assert_exactly_once()

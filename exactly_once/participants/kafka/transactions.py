@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from exactly_once import failpoints
 from exactly_once.deadline import Deadline, now_ms
 from exactly_once.errors import ExactlyOnceError, Expired, Expiring, NotAuthorized, Unfinished
-from exactly_once.kafka.admin import Admin
+from exactly_once.kafka.admin import Admin, Partition
 from exactly_once.participant import Proposal
 from exactly_once.participants.kafka.checks import check_topics
 from exactly_once.protocol.checksum import not_whole
@@ -189,8 +189,16 @@ def commit_transactions(
         When no one can tell how a transaction ended.
     """
     by_id = {h.transactional_id: h for h in handles}
-    first = open_ones(handles, admin) if recovering else frozenset()
+    first = {d.transactional_id: d.partitions for d in (open_ones(handles, admin) if recovering else ())}
     admin.renew(budget_s)
+    wrote_to = {p for h in handles for p in first.get(h.transactional_id, h.written)}
+    if away := _without_leader(admin, wrote_to):
+        raise Unfinished(
+            f"{away[0][0]}-{away[0][1]} has no leader, nor had it within {budget_s:g} s: a transaction that ended now "
+            "would have no end marker there, and readers would wait for one",
+            f"Once its brokers are back, start the stream again, or run exactly-once recover {sink_id}. Do it before "
+            "the transactions time out: after that, only a start of the stream can write these rows (EO-LOST)",
+        )
     outcomes = _end(sorted(handles, key=lambda h: h.transactional_id not in first), admin)
     by: dict[Outcome, list[PreparedTransaction]] = {}
     for transactional_id, outcome in outcomes.items():
@@ -220,6 +228,22 @@ def commit_transactions(
     return [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]
 
 
+def _without_leader(admin: Admin, partitions: Collection[Partition]) -> list[Partition]:
+    """Return those of ``partitions`` that have no leader, and get none within the budget.
+
+    Where a transaction ends while one of its partitions has no leader, Kafka (4.3 at least) takes that one for deleted:
+    it writes no end marker there, and the next transaction of the producer decides over both.
+    """
+    wanted, topics = set(partitions), sorted({topic for topic, _ in partitions})
+    missing: list[Partition] = []
+    for _ in admin.deadline.tries():
+        leaderless: list[Partition] = []
+        admin.ask(lambda found=leaderless: admin.leaders(topics, found))  # type: ignore[misc]
+        if not (missing := sorted(wanted.intersection(leaderless))):
+            break
+    return missing
+
+
 def _end(handles: Sequence[PreparedTransaction], admin: Admin) -> dict[str, Outcome]:
     """Send EndTxn (commit); return the answers by transactional id: each with the version of its first try."""
     outcomes: dict[str, Outcome] = {}
@@ -235,17 +259,16 @@ def _end(handles: Sequence[PreparedTransaction], admin: Admin) -> dict[str, Outc
     return outcomes
 
 
-def open_ones(handles: Sequence[PreparedTransaction], admin: Admin) -> frozenset[str]:
-    """Return the ids of those that are still to be ended, which come first.
+def open_ones(handles: Sequence[PreparedTransaction], admin: Admin) -> list[Description]:
+    """Return those that are still to be ended, which come first.
 
     If the budget ends before the last one, the next start must not spend it on what this one has committed. Empty when
     their coordinators do not answer at once.
     """
     try:
-        admin.renew(_ORDER_BUDGET_S)
-        return frozenset(d.transactional_id for d in open_of(handles, admin))
+        return open_of(handles, admin.renew(_ORDER_BUDGET_S))
     except ExactlyOnceError:
-        return frozenset()
+        return []
 
 
 def sweep(
