@@ -14,7 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from exactly_once.errors import code_in, sentence_in
+from exactly_once.kafka.connection import Connection
 from exactly_once.spark.session import file_manager
 from exactly_once.sparkenv.jars import session_jars
 from testkit import processes
@@ -391,6 +394,12 @@ class SparkDriver:
     def workers(self) -> list[int]:
         """Return the Python processes that Spark runs beside the driver's own and the daemon that forks them."""
         return python_workers(self._process.pid)
+
+    def connections(self, connection: Connection) -> int:
+        """Return how many connections its Python has to a broker of ``connection``."""
+        ports = {int(server.rpartition(":")[2]) for server in connection.bootstrap_servers.split(",")}
+        sockets = psutil.Process(self.pid).net_connections("tcp")
+        return len([s for s in sockets if s.raddr and s.raddr.port in ports and s.status == "ESTABLISHED"])
 
     def log_tail(self, lines: int = 40) -> str:
         """Return the last lines of the log."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +25,24 @@ from exactly_once.participant import Participant
 from exactly_once.participants.kafka.checks import check_producer
 from exactly_once.participants.kafka.rows import Columns
 from exactly_once.protocol.part import Part, empty_part
-from exactly_once.protocol.planning import Batch, Plan
+from exactly_once.protocol.planning import Batch
 from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
-from exactly_once.registry.schema_registry import Framing, resolve
 from exactly_once.spark.columns import columns_of
 from exactly_once.spark.modes import check_session
+from exactly_once.spark.run import Run
 from exactly_once.spark.start import check_participants
 from exactly_once.spark.tasks import check_batch, kafka_output, write_part
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
 _PART = "part binary"
+
+#: How Spark names the thread of a query, before its ids.
+_QUERY_THREAD = "stream execution thread for "
 
 
 class ForeachBatch:
@@ -76,9 +81,8 @@ class ForeachBatch:
                 "Remove sink.guarantee: several outputs of one batch need exactly_once, with its one decision",
             )
         start.check(options)
-        self._run: str | None = None
-        self._coordinator: Coordinator | DeliveryCoordinator | None = None
-        self._framing: Framing | None = None
+        self._run_id: str | None = None
+        self._run: Run | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch.
@@ -87,28 +91,34 @@ class ForeachBatch:
         ------
         ExactlyOnceError
         """
-        coordinator = self._coordinator_of(df)
-        columns = self._columns(df)
+        run = self._run_of(df)
+        with run.lock:
+            self._write(run, df, batch_id)
+
+    def _write(self, run: Run, df: DataFrame, batch_id: int) -> None:
+        coordinator, columns = run.coordinator, self._columns(df)
         ticket = coordinator.plan(lambda batch: self._check_number(batch, batch_id))
         parts: list[Part] = []
         try:
-            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket), self._strict)
+            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket, run), self._strict)
             parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
             coordinator.commit(parts, batch_id)
         except BaseException:
             self._abort(coordinator, batch_id, parts)
             raise
 
-    def _coordinator_of(self, df: DataFrame) -> Coordinator | DeliveryCoordinator:
-        """Return the coordinator of the run that asks; a new one for each start of the query."""
-        run = _run_of(df)
-        if self._coordinator is None or run != self._run:
+    def _run_of(self, df: DataFrame) -> Run:
+        """Return the run that asks; a new one, with a coordinator of its own, for each start of the query."""
+        run_id = _run_id(df)
+        if self._run is None or run_id != self._run_id:
             check_session(df.sparkSession)
             check_participants(df, self._options, self._others)
-            if self._coordinator is not None:
-                self._coordinator.close()
-            self._run, self._coordinator, self._framing = run, coordinator_of(self._options, self._others), None
-        return self._coordinator
+            if self._run is not None:
+                self._run.close()
+            self._run_id, self._run = run_id, Run(coordinator_of(self._options, self._others))
+            if run_id is not None:
+                threading.Thread(target=_close_at_end, args=(df.sparkSession, run_id, self._run), daemon=True).start()
+        return self._run
 
     def _check_number(self, batch: Batch, batch_id: int) -> None:
         if batch.batch_id != batch_id:
@@ -125,14 +135,11 @@ class ForeachBatch:
         options = self._options
         return columns_of(df.schema, options.topic, options.registry, options.topics)
 
-    def _outputs(self, columns: Columns | None, ticket: Ticket) -> list[Participant[Any]]:
-        """Return every participant. Asks the schema registry once, and not if nothing will be written."""
+    def _outputs(self, columns: Columns | None, ticket: Ticket, run: Run) -> list[Participant[Any]]:
+        """Return every participant."""
         if columns is None:
             return list(self._others)
-        registry = self._options.registry
-        if registry is not None and ticket.plan is not Plan.DRAIN:
-            self._framing = self._framing or resolve(registry)
-            columns = columns.framed(self._framing)
+        columns = columns.framed(run.framing(ticket.plan))
         return [kafka_output(replace(self._options, registry=None), columns, ticket), *self._others]
 
     def _abort(self, coordinator: Coordinator | DeliveryCoordinator, batch_id: int, parts: list[Part]) -> None:
@@ -159,10 +166,25 @@ class _Write:
         yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
 
 
-def _run_of(df: DataFrame) -> str | None:
+def _run_id(df: DataFrame) -> str | None:
     """Return the id of the query's run, which is the group of its jobs; None on Spark Connect, where each start of a
     query has a process of its own.
     """
     if not hasattr(df.sparkSession, "_jsparkSession"):
         return None
     return df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
+
+
+def _close_at_end(spark: SparkSession, run_id: str, run: Run) -> None:
+    """Wait until Spark's thread of the query has ended, and close the run.
+
+    Not by a listener: ``spark``, the session of a batch, is a copy that hears of no query.
+    """
+    from py4j.protocol import Py4JError  # not there on Spark Connect
+
+    jvm: Any = spark.sparkContext._jvm
+    with suppress(Py4JError):  # the JVM is gone, and the query with it
+        for thread in jvm.java.lang.Thread.getAllStackTraces().keySet():
+            if run_id in (name := thread.getName()) and name.startswith(_QUERY_THREAD):
+                thread.join()
+    run.close()

@@ -24,8 +24,7 @@ from pyspark.sql.types import StructType
 
 from exactly_once.coordinator import start
 from exactly_once.coordinator.batch_write import WriteCoordinator
-from exactly_once.coordinator.micro_batch import Coordinator
-from exactly_once.coordinator.without_transactions import DeliveryCoordinator, coordinator_of
+from exactly_once.coordinator.without_transactions import coordinator_of
 from exactly_once.errors import BrokerUnreachable, ExactlyOnceError, ProtocolViolation, UnsupportedMode
 from exactly_once.failpoints import reach
 from exactly_once.options import Guarantee, SinkOptions
@@ -36,8 +35,8 @@ from exactly_once.protocol.records import KAFKA, Extent, Place, PreparedTransact
 from exactly_once.protocol.row_schema import check_columns
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
-from exactly_once.registry.schema_registry import Framing, resolve
 from exactly_once.spark.modes import check_planned, check_speculation, check_task
+from exactly_once.spark.run import Run
 from exactly_once.spark.session import check_jar
 
 if TYPE_CHECKING:
@@ -49,39 +48,11 @@ log = logging.getLogger(__name__)
 _REMEMBERED = 64
 
 
-class _Run:
-    """One run of a query, or one try of a batch write: its coordinator, and what the schema registry said for it.
-
-    A batch that the query runs again is framed as before, whatever the subject's latest version is by then, and a
-    registry that dies does not stop a query that runs.
-    """
-
-    def __init__(self, coordinator: Coordinator | DeliveryCoordinator):
-        self.coordinator = coordinator
-        self.lock = threading.Lock()  # of two calls for one run, the later one waits
-        self._framing: Framing | None = None
-
-    @property
-    def writes_once(self) -> bool:
-        """True for a batch write: it is over when it is committed or aborted."""
-        return isinstance(self.coordinator, WriteCoordinator)
-
-    def framing(self, plan: Plan) -> Framing:
-        """Return what stands before keys and values. Asks the registry once, behind the claim: one that is down must
-        not delay the commit of decided batches; and not if nothing will be written.
-        """
-        registry = self.coordinator.options.registry
-        if registry is None or plan is Plan.DRAIN:
-            return Framing()
-        self._framing = self._framing or resolve(registry)
-        return self._framing
-
-
 class Coordinators:
     """The coordinators of a driver's queries, by run id. Calls for different runs go on beside each other."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
         self._lock = threading.Lock()
         self._failures: OrderedDict[str, BaseException] = OrderedDict()
 
@@ -137,7 +108,7 @@ class Coordinators:
         with self._lock:
             run = self._runs.get(asked["run"])
             if run is None:
-                run = self._runs[asked["run"]] = _Run(coordinator_of(SinkOptions.parse(asked["options"])))
+                run = self._runs[asked["run"]] = Run(coordinator_of(SinkOptions.parse(asked["options"])))
         options = run.coordinator.options
         if options.guarantee is Guarantee.EXACTLY_ONCE:
             check_task(asked.get("settings", {}).get)
@@ -153,11 +124,11 @@ class Coordinators:
                 "mode Overwrite would have to replace earlier records, but a log cannot", "Use mode('append')"
             )
         check_speculation(asked.get("settings", {}).get("spark.speculation"))
-        run = _Run(WriteCoordinator(SinkOptions.parse(asked["options"], batch=True)))
+        run = Run(WriteCoordinator(SinkOptions.parse(asked["options"], batch=True)))
         try:
             ticket = _answer(run, asked["schema"])
         except BaseException:
-            _end(run)
+            run.close()
             raise
         with self._lock:
             self._runs[asked["run"]] = run
@@ -184,7 +155,7 @@ class Coordinators:
             with run.lock:
                 run.coordinator.abort(asked.get("batch") or 0, _parts(asked))
         except Exception as e:  # raised, Spark would say "Writing job failed", and not why the batch did
-            _leave(run, e)
+            run.leave(e)
         if run.writes_once:
             self._close(asked)
 
@@ -192,7 +163,7 @@ class Coordinators:
         with self._lock:
             run = self._runs.pop(asked["run"], None)
         if run is not None:
-            _end(run)
+            run.close()
 
     def _remember(self, run: str, error: BaseException) -> None:
         with self._lock:
@@ -238,7 +209,7 @@ def connect(spark: SparkSession) -> None:
 # -- to and from JSON -------------------------------------------------------------------------------------------------
 
 
-def _answer(run: _Run, schema: str, check: Callable[[Batch], None] | None = None) -> dict[str, Any]:
+def _answer(run: Run, schema: str, check: Callable[[Batch], None] | None = None) -> dict[str, Any]:
     """Check the columns, plan, and return the ticket for Java's tasks."""
     options = run.coordinator.options
     settings, types = options.java(), StructType.fromJson(json.loads(schema))
@@ -271,7 +242,7 @@ def _answer(run: _Run, schema: str, check: Callable[[Batch], None] | None = None
     }
 
 
-def _too_long(run: _Run, ticket: Ticket) -> str:
+def _too_long(run: Run, ticket: Ticket) -> str:
     """Return the error of a task that has been writing for too long, with places for its part and the time."""
     options, took_ms = run.coordinator.options, limit_ms(ticket.timeout_ms)
     return str(
@@ -311,23 +282,4 @@ def _handle(said: Mapping[str, Any]) -> PreparedTransaction:
         place=place,
         written=written,
         form=said["form"],
-    )
-
-
-def _end(run: _Run) -> None:
-    """Close the coordinator, with what its last execution left open; an error leaves that for the next start."""
-    try:
-        with run.lock:
-            run.coordinator.close()
-    except Exception as e:
-        _leave(run, e)
-
-
-def _leave(run: _Run, error: Exception) -> None:
-    """Say in the log that something may be open, and why; with a traceback where that is no error of the engine."""
-    log.warning(
-        "sink %s: what is open is left for the next start to end: %s",
-        run.coordinator.options.sink_id,
-        error,
-        exc_info=not isinstance(error, ExactlyOnceError),
     )

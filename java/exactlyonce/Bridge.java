@@ -4,6 +4,8 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 
 /** The way from this JVM to the coordinator: the driver's own Python where it is connected, else a child process. */
 public final class Bridge {
@@ -11,11 +13,16 @@ public final class Bridge {
 
     private static volatile Coordinator connected;
 
+    /** Runs whose end the driver's Python did not hear of, since its callback server was closed. */
+    private static final Set<String> UNHEARD = ConcurrentHashMap.newKeySet();
+
     private Bridge() {}
 
     /** Called by Python, through py4j: from now on the coordinator is that process. */
     public static void connect(Coordinator python) {
         connected = python;
+        for (String run : UNHEARD)
+            if (UNHEARD.remove(run)) Producers.beside(() -> tell(python, Map.of("call", "close", "run", run)));
     }
 
     /** Returns the coordinator of what begins now. It stays that one's until its end: no other process knows what was planned. */
@@ -46,12 +53,15 @@ public final class Bridge {
         return answer.get("ok");
     }
 
-    /** Says that something has ended. Where nobody hears it, the next start rolls back what is open: Spark shall report what went wrong before. */
+    /**
+     * Says that something has ended. Where nobody hears it, the next start rolls back what is open, since Spark shall report what went wrong
+     * before; and Python closes that coordinator when it is connected again.
+     */
     static void tell(Coordinator to, Map<String, Object> request) {
         try {
             call(to, request);
         } catch (SinkException e) {
-            // its coordinator is gone, too
+            if (!(to instanceof Child)) UNHEARD.add(String.valueOf(request.get("run")));
         }
     }
 

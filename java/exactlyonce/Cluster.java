@@ -8,19 +8,26 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.admin.TransactionDescription;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.TopicCollection;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** What the tasks of an executor ask a cluster, over one connection. */
@@ -34,55 +41,138 @@ final class Cluster {
     /** For the leaders of a new topic: an election takes less. */
     private static final int LEADERS_MS = 5_000;
 
+    /** For a leader of the commit log, which the admin client is asked about after that. */
+    private static final Duration END_LIMIT = Duration.ofSeconds(5);
+
     private static final ConcurrentHashMap<Map<String, String>, Cluster> CLUSTERS = new ConcurrentHashMap<>();
 
-    private final Map<String, Object> settings;
-    private final Admin admin;
-    private final Set<String> led = ConcurrentHashMap.newKeySet();
-
-    private Cluster(Map<String, String> client) {
-        settings = only(client, AdminClientConfig.configNames());
-        admin = Admin.create(settings);
+    static {
+        Idle.regularly(Cluster::closeUnused);
     }
 
-    /** Returns this JVM's connection with the settings of {@code ticket}. */
+    /** The look of an execution at a topic. */
+    private record Look(String execution, FutureTask<Topic> answer) {}
+
+    private final Map<String, Object> reader;
+    private final Admin admin;
+    private final ConcurrentHashMap<String, Topic> topics = new ConcurrentHashMap<>();
+    private final ConcurrentHashMap<String, Look> looks = new ConcurrentHashMap<>();
+    private long usedNs;
+
+    private Cluster(Map<String, String> client) {
+        admin = Admin.create(only(client, AdminClientConfig.configNames()));
+        reader = only(client, ConsumerConfig.configNames());
+        reader.put("enable.auto.commit", "false");
+        reader.put("allow.auto.create.topics", "false");
+    }
+
+    /** Returns this JVM's connection with the settings of {@code ticket}; to ask at once, since one that nobody asks closes. */
     static Cluster of(Ticket ticket) {
         try {
-            return CLUSTERS.computeIfAbsent(ticket.client(), Cluster::new);
+            return CLUSTERS.compute(ticket.client(), (client, known) -> {
+                Cluster found = known == null ? new Cluster(client) : known;
+                found.usedNs = System.nanoTime();
+                return found;
+            });
         } catch (KafkaException e) {
             throw Errors.of(e, "sink '" + ticket.sink() + "'");
         }
     }
 
-    /** Forgets this JVM's connection with the settings of {@code ticket}: the next part reads keys and certificates anew. */
+    /** Forgets this JVM's connections with the settings of {@code ticket}: the next part reads keys and certificates anew. */
     static void forget(Ticket ticket) {
         Cluster refused = CLUSTERS.remove(ticket.client());
-        if (refused != null) Producers.beside(() -> refused.admin.close(Duration.ofMillis(ASK_MS)));
+        if (refused != null) refused.close();
+        LogEnds.forget();
     }
 
-    /**
-     * Asks the brokers for the number of partitions of a topic. A producer would wait for a topic that does not exist (any more), and make it
-     * anew where the brokers allow that.
-     *
-     * @throws Exception the client's; when it does not exist, or this principal may not describe it
-     */
-    int look(String topic) throws Exception {
+    private static void closeUnused(long unusedNs) {
+        for (Map<String, String> client : CLUSTERS.keySet())
+            CLUSTERS.computeIfPresent(client, (c, one) -> {
+                if (System.nanoTime() - one.usedNs < unusedNs) return one;
+                one.close();
+                return null;
+            });
+    }
+
+    private void close() {
+        Producers.beside(() -> admin.close(Duration.ofMillis(ASK_MS)));
+    }
+
+    /** Returns what was last known of a topic; null for nothing. */
+    Topic known(String topic) {
+        return topics.get(topic);
+    }
+
+    /** Forgets what is known of a topic: its limit is not asked for with each part, and may have been lowered. */
+    void forget(String topic) {
+        topics.remove(topic);
+        looks.remove(topic);
+    }
+
+    /** Returns what {@link #look} says, or raises it: one look in each execution, since the topic may have been deleted after the last one. */
+    Topic topic(String execution, String topic) throws Exception {
+        Look one = looks.compute(topic, (name, before) -> before != null && before.execution.equals(execution)
+                ? before
+                : new Look(execution, new FutureTask<>(() -> look(name))));
+        one.answer.run(); // unless another part does
         try {
-            List<TopicPartitionInfo> found = ask(admin.describeTopics(List.of(topic))
-                            .topicNameValues()
-                            .get(topic))
-                    .partitions();
-            if (led.add(topic)) awaitLeaders(topic, found);
-            return found.size();
-        } catch (Exception e) {
-            led.remove(topic);
+            return one.answer.get();
+        } catch (ExecutionException e) {
+            looks.remove(topic, one);
             throw e;
         }
     }
 
     /**
-     * Waits until the leaders of a topic that was perhaps just made are at work. Else one may refuse the first batch of a producer and take the
-     * second one: it then refuses the first as out of order until the part fails.
+     * Asks the brokers for a topic. A producer would wait for a topic that does not exist (any more), and make it anew where the brokers allow
+     * that.
+     *
+     * @throws Exception the client's; when it does not exist, or this principal may not describe it
+     */
+    Topic look(String topic) throws Exception {
+        Topic known = topics.get(topic);
+        try {
+            if (known != null && isAsBefore(known)) return known;
+            TopicDescription found =
+                    ask(admin.describeTopics(List.of(topic)).topicNameValues().get(topic));
+            awaitLeaders(topic, found.partitions());
+            Topic seen = new Topic(found.topicId(), found.partitions().size(), largestBatch(topic));
+            topics.put(topic, seen);
+            return seen;
+        } catch (Exception e) {
+            topics.remove(topic);
+            throw e;
+        }
+    }
+
+    /** Asks by the topic's id, in one round trip; by name it takes two. */
+    private boolean isAsBefore(Topic known) throws InterruptedException, TimeoutException {
+        if (known.id().equals(Uuid.ZERO_UUID)) return false;
+        try {
+            TopicCollection ids = TopicCollection.ofTopicIds(List.of(known.id()));
+            TopicDescription found =
+                    ask(admin.describeTopics(ids).topicIdValues().get(known.id()));
+            return found.partitions().size() == known.partitions();
+        } catch (ExecutionException e) { // it is gone, or the brokers are too old
+            return false;
+        }
+    }
+
+    /** Asks for the limit of a topic's batches; a principal needs DESCRIBE_CONFIGS for that. */
+    private int largestBatch(String topic) throws InterruptedException, TimeoutException {
+        ConfigResource named = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+        try {
+            Config found = ask(admin.describeConfigs(List.of(named)).values().get(named));
+            return Integer.parseInt(found.get("max.message.bytes").value());
+        } catch (ExecutionException e) {
+            return Topic.UNKNOWN;
+        }
+    }
+
+    /**
+     * Waits until the leaders of a topic are at work that was perhaps just made, or made larger. Else one may refuse the first batch of a producer
+     * and take the second one: it then refuses the first as out of order until the part fails.
      */
     private void awaitLeaders(String topic, List<TopicPartitionInfo> partitions) throws InterruptedException {
         Map<TopicPartition, OffsetSpec> leaders = new HashMap<>();
@@ -99,11 +189,14 @@ final class Cluster {
     }
 
     /** Asks where the commit log ends. */
-    KafkaFuture<Long> logEnd(String log) {
+    private long logEnd(String log) throws Exception {
         TopicPartition only = new TopicPartition(log, 0);
-        return admin.listOffsets(Map.of(only, OffsetSpec.latest()))
-                .partitionResult(only)
-                .thenApply(found -> found.offset());
+        try {
+            return LogEnds.of(only, reader, END_LIMIT);
+        } catch (KafkaException e) { // the admin client knows what is wrong
+            return ask(admin.listOffsets(Map.of(only, OffsetSpec.latest())).partitionResult(only))
+                    .offset();
+        }
     }
 
     /** Asks the coordinator for a transaction. */
@@ -111,16 +204,17 @@ final class Cluster {
         return admin.describeTransactions(List.of(transactionalId)).description(transactionalId);
     }
 
-    static <T> T ask(KafkaFuture<T> question) throws Exception {
+    static <T> T ask(KafkaFuture<T> question) throws InterruptedException, ExecutionException, TimeoutException {
         return question.get(ASK_MS, TimeUnit.MILLISECONDS);
     }
 
     /**
      * Gives up a task whose execution is over: whoever ends one (a claim, an abort, a decision) writes to the commit log first.
      *
-     * @param end where the log ends now
+     * @throws Exception the client's, where the log does not say it
      */
-    void checkInTime(Ticket ticket, long end) {
+    void checkInTime(Ticket ticket) throws Exception {
+        long end = logEnd(ticket.log());
         if (end <= ticket.logEnd()) return;
         if (isClaimed(ticket, end))
             throw new SinkException(
@@ -139,13 +233,12 @@ final class Cluster {
 
     /** Whether a claim is among the new records of the log; false where they cannot be read in time. */
     private boolean isClaimed(Ticket ticket, long end) {
-        Map<String, Object> reader = only(ticket.client(), ConsumerConfig.configNames());
-        reader.put("isolation.level", "read_committed");
-        reader.put("enable.auto.commit", "false");
+        Map<String, Object> committed = new HashMap<>(reader);
+        committed.put("isolation.level", "read_committed");
         TopicPartition log = new TopicPartition(ticket.log(), 0);
         long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(READ_MS);
         try (KafkaConsumer<byte[], byte[]> consumer =
-                new KafkaConsumer<>(reader, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+                new KafkaConsumer<>(committed, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(List.of(log));
             consumer.seek(log, ticket.logEnd());
             while (consumer.position(log, Duration.ofMillis(READ_MS)) < end && System.nanoTime() < deadline)

@@ -1,13 +1,14 @@
 package exactlyonce;
 
 import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.Supplier;
 
 /**
- * Asks for the topic of a part, and initialises its producer, while Spark fetches the first rows: on two cores 5 to 12 ms of each part.
+ * Asks for the topic of a part, and initialises its producer meanwhile, while Spark fetches the first rows: on two cores 5 to 12 ms of each
+ * part.
  *
  * <p>A part without rows has no transaction. Its producer goes back as it is.
  */
@@ -16,30 +17,30 @@ final class Opening {
     private static final Set<String> HAD_ROWS = ConcurrentHashMap.newKeySet();
 
     private final String part;
-    private final CompletableFuture<Integer> partitions;
+    private final CompletableFuture<Topic> topic;
     private final CompletableFuture<TransactionalProducer> producer;
     private boolean taken;
 
     /** Begins, for part {@code number} of {@code ticket}, whose transactional id is {@code name}. */
     Opening(Ticket ticket, int number, String name) {
         part = ticket.sink() + ":" + number;
-        partitions = beside(() -> asked(ticket));
-        producer = ticket.isTransactional() && HAD_ROWS.contains(part)
-                ? partitions.thenApply(count -> opened(ticket, name, count))
-                : null;
+        topic = beside(() -> Cluster.of(ticket).topic(ticket.execution(), ticket.rows().option()));
+        producer = ticket.isTransactional() && HAD_ROWS.contains(part) ? beside(() -> guessed(ticket, name)) : null;
     }
 
-    /** Returns the number of partitions of the topic; raises what {@link Cluster#look} does. */
-    int partitions() throws Exception {
-        return partitions.get();
+    /** Returns the topic; raises what {@link Cluster#look} does. */
+    Topic topic() throws Exception {
+        return topic.get();
     }
 
     /** Returns a producer that has initialised {@code name}, behind which the task was in time. */
-    TransactionalProducer producer(Ticket ticket, String name, int partitions) throws Exception {
-        if (producer == null) return opened(ticket, name, partitions);
+    TransactionalProducer producer(Ticket ticket, String name, Topic topic) throws Exception {
+        if (producer == null) return opened(ticket, name, topic);
         TransactionalProducer opened = producer.get();
         taken = true;
-        return opened;
+        if (opened.use.equals(ProducerSettings.use(ticket, topic))) return opened;
+        Producers.leave(opened); // it is for the topic as it was
+        return opened(ticket, name, topic);
     }
 
     /** Ends with its part: a producer that nobody took goes back when it is there. */
@@ -49,12 +50,17 @@ final class Opening {
         if (producer != null && !taken) producer.thenAccept(Producers::leave);
     }
 
+    /** Opens a producer for the topic as it was last seen: only the first part here waits for the answer. */
+    private TransactionalProducer guessed(Ticket ticket, String name) throws Exception {
+        Topic known = Cluster.of(ticket).known(ticket.rows().option());
+        return opened(ticket, name, known == null ? topic.get() : known);
+    }
+
     /** Initialises {@code name}, and makes sure that the task is in time behind that: a late one begins nothing. */
-    static TransactionalProducer opened(Ticket ticket, String name, int partitions) {
-        TransactionalProducer opened = Producers.take(ProducerSettings.of(ticket, partitions), name);
+    static TransactionalProducer opened(Ticket ticket, String name, Topic topic) {
+        TransactionalProducer opened = Producers.take(ProducerSettings.use(ticket, topic), name);
         try {
-            Cluster cluster = Cluster.of(ticket);
-            cluster.checkInTime(ticket, Cluster.ask(cluster.logEnd(ticket.log())));
+            Cluster.of(ticket).checkInTime(ticket);
             return opened;
         } catch (Exception e) {
             Producers.leave(opened);
@@ -62,21 +68,17 @@ final class Opening {
         }
     }
 
-    private static int asked(Ticket ticket) {
-        try {
-            return Cluster.of(ticket).look(ticket.rows().option());
-        } catch (Exception e) {
-            throw new CompletionException(e);
-        }
-    }
-
-    private static <T> CompletableFuture<T> beside(Supplier<T> work) {
+    private static <T> CompletableFuture<T> beside(Callable<T> work) {
         ClassLoader mine = Thread.currentThread().getContextClassLoader(); // the client finds the user's classes by it
         return CompletableFuture.supplyAsync(
-                work,
-                command -> Producers.beside(() -> {
+                () -> {
                     Thread.currentThread().setContextClassLoader(mine);
-                    command.run();
-                }));
+                    try {
+                        return work.call();
+                    } catch (Exception e) {
+                        throw new CompletionException(e);
+                    }
+                },
+                Producers::beside);
     }
 }

@@ -8,12 +8,10 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.TransactionDescription;
-import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
-import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.errors.AuthenticationException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.header.Header;
@@ -32,6 +30,9 @@ import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
 final class PartWriter implements DataWriter<InternalRow> {
     /** The age of a transaction is looked at once for so many rows. */
     private static final int ROWS_BETWEEN_LOOKS = 1024;
+
+    /** What the protocol adds to the bytes of a record and of its batch, at most, without headers. */
+    private static final int RECORD_OVERHEAD = 128;
 
     /** Transactional ids distinguish so many attempts with the same number; see attempt_of in exactly_once/protocol/names.py. */
     private static final int VARIANTS = 4;
@@ -78,11 +79,11 @@ final class PartWriter implements DataWriter<InternalRow> {
     private final String name;
     private final Digest digest = new Digest();
     private final Written written = new Written();
-    private final Map<String, Integer> looked = new HashMap<>();
+    private final Map<String, Topic> looked = new HashMap<>();
     private final Opening opening; // null: rows name the topic, or nothing will be written
-    private Cluster cluster;
     private KafkaProducer<byte[], byte[]> producer;
     private TransactionalProducer transaction;
+    private Producers.Shared shared;
     private long producerId;
     private int epoch;
     private long began;
@@ -93,7 +94,10 @@ final class PartWriter implements DataWriter<InternalRow> {
     private long choseTimestamp;
     private String topic;
     private byte[] topicBytes;
-    private int partitions;
+    private Topic described;
+    private long batchSize;
+    private long limit; // of a batch for the topic
+    private long waiting; // bytes for topics whose limit is below batchSize
 
     PartWriter(Ticket ticket, int partition) {
         TaskContext task = TaskContext.get();
@@ -133,7 +137,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         if (rows.option() == null) choose(row);
         else if (topic == null) choose(rows.option(), rows.option().getBytes(StandardCharsets.UTF_8), row);
         int to = rows.partitionOf(row);
-        if (to >= partitions && to >= (partitions = look(topic, rows.key().of(row))))
+        if (to >= described.partitions() && to >= (described = look(topic, row, true)).partitions())
             throw Errors.unknown(topic + "-" + to, rows.key().of(row), null);
         long timestamp = rows.timestampOf(row);
         Header[] headers = rows.headersOf(row);
@@ -144,7 +148,9 @@ final class PartWriter implements DataWriter<InternalRow> {
         else digest.add(topicBytes, key, value, to, timestamp, headers);
         if (to >= 0) chosePartition++;
         if (timestamp != 0) choseTimestamp++;
-        bytes += (key == null ? 0 : key.length) + (value == null ? 0 : value.length);
+        int size = (key == null ? 0 : key.length) + (value == null ? 0 : value.length);
+        bytes += size;
+        if (limit < batchSize) keepBatchesSmall(size, headers);
         send(new ProducerRecord<>(
                 topic,
                 to < 0 ? null : to,
@@ -162,37 +168,41 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     private void choose(String topic, byte[] raw, InternalRow row) {
-        Integer known = looked.get(topic); // once in each part: a topic may have been deleted since the last one
-        if (known == null) looked.put(topic, known = look(topic, rows.key().of(row)));
-        partitions = known;
+        Topic known = looked.get(topic);
+        if (known == null) looked.put(topic, known = look(topic, row, false));
+        described = known;
+        limit = ProducerSettings.limit(ticket.client(), known);
         this.topic = topic;
         topicBytes = raw;
     }
 
-    private int look(String topic, byte[] key) {
+    /** @param again at the moment, whatever this execution has seen before */
+    private Topic look(String topic, InternalRow row, boolean again) {
         try {
-            boolean first = opening != null && looked.isEmpty();
-            return first ? opening.partitions() : cluster().look(topic);
+            if (again) return cluster().look(topic);
+            return opening != null ? opening.topic() : cluster().topic(ticket.execution(), topic);
         } catch (Exception e) {
-            throw Errors.ofRecord(e, name, topic, key, 0);
+            throw Errors.ofRecord(e, name, topic, rows.key().of(row), 0);
         }
     }
 
     private Cluster cluster() {
-        if (cluster == null) cluster = Cluster.of(ticket);
-        return cluster;
+        return Cluster.of(ticket);
     }
 
     private void begin() {
         Failpoints.reach("before-begin");
         if (!ticket.isTransactional()) {
-            producer = Producers.shared(ProducerSettings.of(ticket, partitions));
+            Producers.Use use = ProducerSettings.use(ticket, described);
+            shared = Producers.share(use);
+            producer = shared.producer();
+            batchSize = use.batchSize();
             return;
         }
         try {
             TransactionalProducer opened = opening != null
-                    ? opening.producer(ticket, name, partitions)
-                    : Opening.opened(ticket, name, partitions);
+                    ? opening.producer(ticket, name, described)
+                    : Opening.opened(ticket, name, described);
             transaction = opened;
             producerId = opened.producerId();
             epoch = opened.epoch();
@@ -204,9 +214,23 @@ final class PartWriter implements DataWriter<InternalRow> {
             opened.beginTransaction();
             began = System.nanoTime();
             producer = opened;
+            batchSize = opened.use.batchSize();
         } catch (Exception e) {
             throw Errors.of(e, name);
         }
+    }
+
+    /** Flushes what waits before it can make a batch too large for its topic. Rows name their topics, and the first one's limit chose the size. */
+    private void keepBatchesSmall(int size, Header[] headers) {
+        int added = size + RECORD_OVERHEAD;
+        if (headers != null)
+            for (Header one : headers)
+                added += RECORD_OVERHEAD + one.key().length() * 3 + (one.value() == null ? 0 : one.value().length);
+        if (waiting + added > limit) {
+            flushAll();
+            waiting = 0;
+        }
+        waiting += added;
     }
 
     private void send(ProducerRecord<byte[], byte[]> record) {
@@ -233,9 +257,15 @@ final class PartWriter implements DataWriter<InternalRow> {
     private SinkException failure() {
         Failed first = failed;
         checkAge();
-        if (transaction != null && Errors.isEnded(first.error)) checkInTime();
-        if (Errors.cause(first.error) instanceof TimeoutException)
-            look(first.topic, first.key); // was the topic deleted?
+        if (transaction != null && Errors.isEnded(first.error)) tellIfLate();
+        cluster().forget(first.topic);
+        if (Errors.cause(first.error) instanceof TimeoutException) {
+            try {
+                cluster().look(first.topic); // was the topic deleted?
+            } catch (Exception e) {
+                return Errors.ofRecord(e, name, first.topic, first.key, 0);
+            }
+        }
         return Errors.ofRecord(first.error, name, first.topic, first.key, first.size);
     }
 
@@ -243,16 +273,16 @@ final class PartWriter implements DataWriter<InternalRow> {
         if (transaction == null || ticket.limitMs() == 0) return;
         long ms = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
         if (ms <= ticket.limitMs()) return;
-        checkInTime(); // the driver may have been paused, and superseded
+        tellIfLate(); // the driver may have been paused, and superseded
         throw new SinkException(ticket.tooLong()
                 .replace("{part}", String.valueOf(partition))
                 .replace("{took_s}", String.format(Locale.ROOT, "%.1f", ms / 1000.0)));
     }
 
     /** Gives up where the commit log says that the task is too late; where it says nothing, what is known already is reason enough. */
-    private void checkInTime() {
+    private void tellIfLate() {
         try {
-            cluster().checkInTime(ticket, Cluster.ask(cluster().logEnd(ticket.log())));
+            cluster().checkInTime(ticket);
         } catch (SinkException late) {
             throw late;
         } catch (Exception e) {
@@ -280,7 +310,7 @@ final class PartWriter implements DataWriter<InternalRow> {
         if (ticket.guarantee() != Ticket.Guarantee.NONE) flush();
         if (!ticket.isTransactional()) return new Part(fields);
         Failpoints.reach("after-flush");
-        checkOpen();
+        checkInTime();
         if (!ticket.keeps(
                 sent,
                 digest.text())) { // of a replay: the part of before is there, or the driver says that its rows did
@@ -301,13 +331,17 @@ final class PartWriter implements DataWriter<InternalRow> {
         return new Part(fields);
     }
 
-    private void flush() {
+    private void flushAll() {
         try {
             producer.flush();
         } catch (RuntimeException e) {
             throw Errors.of(e, name);
         }
         if (failed != null) throw failure();
+    }
+
+    private void flush() {
+        flushAll();
         if (written.records() != sent)
             throw new SinkException(
                     "EO-PREPARE",
@@ -315,28 +349,17 @@ final class PartWriter implements DataWriter<InternalRow> {
                     "Start the stream again once the brokers are healthy");
     }
 
-    /** Makes sure that this very transaction is open, by its coordinator, and the task in time, by the commit log. */
-    private void checkOpen() {
-        TransactionDescription seen;
+    /**
+     * Makes sure that the task is in time, by the commit log. Whether its transaction is open, the driver asks the coordinator just before it
+     * decides.
+     */
+    private void checkInTime() {
         try {
-            KafkaFuture<TransactionDescription> asked = cluster().describe(name);
-            KafkaFuture<Long> end = cluster().logEnd(ticket.log());
-            seen = Cluster.ask(asked);
-            cluster().checkInTime(ticket, Cluster.ask(end));
+            cluster().checkInTime(ticket);
         } catch (Exception e) {
             throw Errors.of(e, name);
         }
         checkAge();
-        if (seen.state() != TransactionState.ONGOING
-                || seen.producerId() != producerId
-                || seen.producerEpoch() != epoch)
-            throw new SinkException(
-                    "EO-PREPARE",
-                    name + ": the broker reports " + seen.state() + " at producer epoch " + seen.producerEpoch()
-                            + ", not Ongoing at " + epoch + ": the transaction was ended by its timeout of "
-                            + seen.transactionTimeoutMs() + " ms or by another client",
-                    "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses"
-                            + " this transactional id");
     }
 
     /** Returns what the digest covers, so that it can be computed again from the records that a reader gets. */
@@ -357,5 +380,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     @Override
     public void close() {
         if (opening != null) opening.end(producer == null);
+        if (shared != null) Producers.unshare(shared);
+        shared = null;
     }
 }

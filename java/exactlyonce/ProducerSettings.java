@@ -6,6 +6,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.producer.ProducerConfig;
+import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.slf4j.Logger;
@@ -21,6 +22,12 @@ final class ProducerSettings {
     /** Larger batches bring no more (measured: docs/measurements.md). */
     private static final int BATCH_SIZE = 256 * 1024;
 
+    /**
+     * Kafka's default, for topics whose limit is unknown. The client splits a batch that is larger than the topic's limit into batches of
+     * batch.size, for ever where that is above the limit.
+     */
+    private static final int SAFE_BATCH_SIZE = 16 * 1024;
+
     /** Below this a batch is mostly its own header. */
     private static final int SMALLEST_BATCH = 1024;
 
@@ -34,7 +41,7 @@ final class ProducerSettings {
     /** Each look-up of a coordinator costs the client this long; Kafka's default of 100 ms is for clients that wait for brokers. */
     private static final String RETRY_BACKOFF_MS = "10";
 
-    private static final AtomicBoolean WARNED = new AtomicBoolean();
+    private static final AtomicBoolean WARNED_OF_MEMORY = new AtomicBoolean(), WARNED_OF_LIMIT = new AtomicBoolean();
 
     /** The client logs each look at its settings. */
     private static final Set<Map<String, Object>> CHECKED = ConcurrentHashMap.newKeySet();
@@ -43,7 +50,7 @@ final class ProducerSettings {
 
     /** Makes sure on the driver that the client takes the settings, before a task finds out. */
     static void check(Ticket ticket) {
-        Map<String, Object> settings = of(ticket, 1);
+        Map<String, Object> settings = of(ticket, new Topic(Uuid.ZERO_UUID, 1, Topic.UNKNOWN));
         if (CHECKED.contains(settings)) return;
         try {
             new ProducerConfig(new HashMap<>(settings));
@@ -54,8 +61,12 @@ final class ProducerSettings {
         }
     }
 
-    /** Returns the settings for a part that writes to {@code partitions} partitions. */
-    static Map<String, Object> of(Ticket ticket, int partitions) {
+    /** Returns what a part uses a producer for that writes to {@code topic}; where rows name their topics, that is the first one. */
+    static Producers.Use use(Ticket ticket, Topic topic) {
+        return new Producers.Use(of(ticket, topic), ticket.rows().option() == null ? null : topic);
+    }
+
+    private static Map<String, Object> of(Ticket ticket, Topic topic) {
         Map<String, String> user = ticket.client();
         Map<String, Object> found = new HashMap<>(user);
         found.put("key.serializer", ByteArraySerializer.class.getName());
@@ -65,7 +76,7 @@ final class ProducerSettings {
         found.put("enable.idempotence", String.valueOf(waits));
         if (ticket.isTransactional()) found.put("transaction.timeout.ms", String.valueOf(ticket.timeoutMs()));
         found.putIfAbsent("retry.backoff.ms", RETRY_BACKOFF_MS);
-        found.put("batch.size", String.valueOf(batchSize(user, partitions)));
+        found.put("batch.size", String.valueOf(batchSize(user, topic)));
         if (waits) {
             long delivery = number(user, "delivery.timeout.ms", DEFAULT_DELIVERY_MS);
             long linger = number(user, "linger.ms", Math.min(LINGER_MS, delivery / 4));
@@ -77,20 +88,37 @@ final class ProducerSettings {
         return found;
     }
 
-    /** Returns a size of which two batches of each partition fit into the buffer: a full one makes them all go out half empty. */
-    private static long batchSize(Map<String, String> user, int partitions) {
-        long room = number(user, "buffer.memory", DEFAULT_BUFFER)
-                / ((long) BATCHES_OF_A_PARTITION * Math.max(1, partitions));
+    /**
+     * Returns a size of which two batches of each partition fit into the buffer, since a full one makes them all go out half empty; and no more
+     * than the topic takes.
+     */
+    static long batchSize(Map<String, String> user, Topic topic) {
         long wanted = number(user, "batch.size", BATCH_SIZE);
-        long size = Math.min(wanted, Math.max(SMALLEST_BATCH, room));
-        if (size < wanted && user.containsKey("batch.size") && !WARNED.getAndSet(true))
+        long room = number(user, "buffer.memory", DEFAULT_BUFFER)
+                / ((long) BATCHES_OF_A_PARTITION * Math.max(1, topic.partitions()));
+        long size = Math.min(wanted, Math.max(SMALLEST_BATCH, room)), limit = limit(user, topic);
+        if (size < wanted && user.containsKey("batch.size") && !WARNED_OF_MEMORY.getAndSet(true))
             LOG.warn(
                     "kafka.batch.size={} times {} partitions does not fit into kafka.buffer.memory; the sink uses {}."
                             + " Raise kafka.buffer.memory, or leave kafka.batch.size out",
                     wanted,
-                    partitions,
+                    topic.partitions(),
                     size);
-        return size;
+        if (size <= limit) return size;
+        if (user.containsKey("batch.size") && !WARNED_OF_LIMIT.getAndSet(true))
+            LOG.warn(
+                    "kafka.batch.size={} is above the topic's max.message.bytes={}, which the sink uses. Raise"
+                            + " max.message.bytes, or leave kafka.batch.size out",
+                    wanted,
+                    limit);
+        return limit;
+    }
+
+    /** Returns what a batch for {@code topic} may have at most: where nobody may read the topic's limit, the user's own size, else a safe one. */
+    static long limit(Map<String, String> user, Topic topic) {
+        return topic.largestBatch() != Topic.UNKNOWN
+                ? topic.largestBatch()
+                : number(user, "batch.size", SAFE_BATCH_SIZE);
     }
 
     private static long number(Map<String, String> settings, String name, long otherwise) {

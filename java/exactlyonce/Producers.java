@@ -1,30 +1,53 @@
 package exactlyonce;
 
-import java.util.ArrayDeque;
-import java.util.Iterator;
+import java.time.Duration;
+import java.util.HashMap;
 import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.producer.KafkaProducer;
 
 /** The producers of this executor. A transactional one serves one part after the other; under the other guarantees, parts share one. */
 final class Producers {
-    /** A producer that nobody used for this long closes its connections. */
-    private static final long IDLE_NS = TimeUnit.MINUTES.toNanos(5);
+    /** For the records that a shared producer still has, when nobody has used it for minutes: none, unless its brokers are away. */
+    private static final Duration LAST_RECORDS = Duration.ofSeconds(10);
 
-    private record Idle(TransactionalProducer producer, long since) {}
+    /**
+     * What parts may use the same producer for.
+     *
+     * @param topic as the brokers describe it, since a producer goes on with what it knows of a topic that was made anew; null: rows name it
+     */
+    record Use(Map<String, Object> settings, Topic topic) {
+        long batchSize() {
+            return Long.parseLong((String) settings.get("batch.size"));
+        }
+    }
 
-    private static final ArrayDeque<Idle> IDLE = new ArrayDeque<>();
-    private static final ConcurrentHashMap<Map<String, Object>, KafkaProducer<byte[], byte[]>> SHARED =
-            new ConcurrentHashMap<>();
+    /** A producer without transactions, and how many parts use it. */
+    static final class Shared {
+        private final Use use;
+        private final KafkaProducer<byte[], byte[]> producer;
+        private int parts;
+
+        private Shared(Use use) {
+            this.use = use;
+            producer = new KafkaProducer<>(use.settings);
+        }
+
+        KafkaProducer<byte[], byte[]> producer() {
+            return producer;
+        }
+    }
 
     private static final ExecutorService BESIDE = Executors.newCachedThreadPool(work -> {
         Thread thread = new Thread(work, "exactly-once");
         thread.setDaemon(true);
         return thread;
     });
+
+    private static final Idle<TransactionalProducer> IDLE = new Idle<>(TransactionalProducer::leave);
+    private static final Idle<Shared> UNSHARED = new Idle<>(one -> one.producer.close(LAST_RECORDS));
+    private static final Map<Use, Shared> SHARED = new HashMap<>();
 
     private Producers() {}
 
@@ -33,10 +56,11 @@ final class Producers {
         BESIDE.execute(work);
     }
 
-    /** Returns a producer with these settings that has initialised {@code id}, and nothing else. */
-    static TransactionalProducer take(Map<String, Object> settings, String id) {
-        TransactionalProducer idle = idle(settings, id);
-        if (idle == null) return TransactionalProducer.open(settings, id);
+    /** Returns a producer that has initialised {@code id}, and nothing else: rather the one that had this id before, which knows its coordinator. */
+    static TransactionalProducer take(Use use, String id) {
+        TransactionalProducer idle =
+                IDLE.take(one -> one.use.equals(use), one -> one.id().equals(id));
+        if (idle == null) return TransactionalProducer.open(use, id);
         try {
             idle.renew(id);
             return idle;
@@ -46,48 +70,21 @@ final class Producers {
         }
     }
 
-    /** Prefers the producer that had this id before: it is connected to its coordinator. */
-    private static TransactionalProducer idle(Map<String, Object> settings, String id) {
-        TransactionalProducer any = null;
-        synchronized (IDLE) {
-            for (Iterator<Idle> i = IDLE.iterator(); i.hasNext(); ) {
-                Idle one = i.next();
-                if (System.nanoTime() - one.since > IDLE_NS) {
-                    i.remove();
-                    BESIDE.execute(one.producer::leave);
-                } else if (one.producer.settings.equals(settings)
-                        && (any == null || one.producer.id().equals(id))) {
-                    any = one.producer;
-                }
-            }
-            TransactionalProducer taken = any;
-            IDLE.removeIf(one -> one.producer == taken);
-        }
-        return any;
-    }
-
     /** Takes back a producer whose transaction stays open, for the driver to end. */
     static void leave(TransactionalProducer producer) {
-        if (!TransactionalProducer.isReusable()) {
-            BESIDE.execute(producer::leave);
-            return;
-        }
-        synchronized (IDLE) {
-            IDLE.addLast(new Idle(producer, System.nanoTime()));
-        }
+        if (TransactionalProducer.isReusable()) IDLE.leave(producer);
+        else beside(producer::leave);
     }
 
     /** Closes the producers that nobody uses: they log in with what they read when they were made. */
     static void forget() {
-        synchronized (IDLE) {
-            for (Idle one : IDLE) BESIDE.execute(one.producer::leave);
-            IDLE.clear();
-        }
+        IDLE.closeAll();
+        UNSHARED.closeAll();
     }
 
     /** Aborts a transaction and drops its producer; not on the task's own thread, which may be interrupted. */
     static void abort(TransactionalProducer producer) {
-        BESIDE.execute(() -> {
+        beside(() -> {
             try {
                 producer.abortTransaction();
             } catch (RuntimeException e) {
@@ -98,8 +95,20 @@ final class Producers {
         });
     }
 
-    /** Returns the producer without transactions that all parts with these settings share. */
-    static KafkaProducer<byte[], byte[]> shared(Map<String, Object> settings) {
-        return SHARED.computeIfAbsent(settings, KafkaProducer::new);
+    /** Returns the producer without transactions that all parts with this use share; each gives it back. */
+    static synchronized Shared share(Use use) {
+        Shared found = SHARED.get(use);
+        if (found == null) found = UNSHARED.take(one -> one.use.equals(use), one -> true);
+        if (found == null) found = new Shared(use);
+        SHARED.put(use, found);
+        found.parts++;
+        return found;
+    }
+
+    /** Takes it back from one part. */
+    static synchronized void unshare(Shared one) {
+        if (--one.parts > 0) return;
+        SHARED.remove(one.use);
+        UNSHARED.leave(one);
     }
 }

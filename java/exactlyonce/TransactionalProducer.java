@@ -30,7 +30,7 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
     private static volatile Internals internals;
     private static volatile boolean looked;
 
-    final Map<String, Object> settings;
+    final Producers.Use use;
     private final Object manager;
     private String id;
 
@@ -91,18 +91,18 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
         }
     }
 
-    private TransactionalProducer(Map<String, Object> settings, Map<String, Object> mine, String id) {
+    private TransactionalProducer(Producers.Use use, Map<String, Object> mine, String id) {
         super(mine);
-        this.settings = settings;
+        this.use = use;
         this.id = id;
         manager = isReusable() ? get(internals.manager, this) : null;
     }
 
     /** Makes a producer and initialises {@code id}. */
-    static TransactionalProducer open(Map<String, Object> settings, String id) {
-        Map<String, Object> mine = new HashMap<>(settings);
+    static TransactionalProducer open(Producers.Use use, String id) {
+        Map<String, Object> mine = new HashMap<>(use.settings());
         mine.put("transactional.id", id);
-        TransactionalProducer made = new TransactionalProducer(settings, mine, id);
+        TransactionalProducer made = new TransactionalProducer(use, mine, id);
         try {
             made.initialise();
             return made;

@@ -29,7 +29,12 @@ final class WholeWrite implements BatchWrite {
         request.put("run", run);
         request.put("settings", Execution.settings(SparkContext.getOrCreate()));
         Ticket ticket = Ticket.of(Bridge.call(coordinator, request), schema);
-        ProducerSettings.check(ticket);
+        try {
+            ProducerSettings.check(ticket);
+        } catch (SinkException e) { // Spark calls abort for what has begun alone
+            Bridge.tell(coordinator, Map.of("call", "close", "run", run));
+            throw e;
+        }
         return new PartWriter.Factory(ticket);
     }
 

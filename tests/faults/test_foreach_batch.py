@@ -7,7 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from testkit.fixtures import Bench, StartDriver
-from testkit.stream import Job, SparkDriver
+from testkit.processes import until
+from testkit.stream import PATIENCE_S, Job, SparkDriver
 
 
 def under_foreach_batch(bench: Bench) -> Bench:
@@ -51,6 +52,29 @@ def test_a_driver_killed_under_foreach_batch_loses_and_duplicates_nothing(
 
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ends", ["is stopped", "fails"])
+def test_the_coordinator_of_a_query_that_ends_under_foreach_batch_is_closed(
+    ends: str, bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against connections, and a claim, that stay with the driver until the same function is started again."""
+    under_foreach_batch(bench)
+    until("the end of other queries", lambda: not warm.connections(bench.connection), PATIENCE_S)
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    assert warm.connections(bench.connection)
+    if ends == "is stopped":
+        run.stop()()
+    else:
+        warm.arm("after-flush", "raise")
+        bench.input.add()
+        assert run.end().failure is not None
+    until("the end of the coordinator", lambda: not warm.connections(bench.connection), PATIENCE_S)
+    bench.input.add()
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
 
 
 def test_a_batch_that_fails_is_aborted_at_once_and_the_next_start_writes_it(bench: Bench, warm: SparkDriver) -> None:

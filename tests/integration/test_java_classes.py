@@ -87,3 +87,40 @@ def test_java_gives_a_part_the_digest_that_python_gives_it(trial: Trial, tmp_pat
     parts.write_text("".join(f"{line}\n" for line in lines))
     digests = trial.run(kafka_client("3.4.1"), "digest", str(parts))
     assert dict(zip([v["name"] for v in VECTORS], digests, strict=True)) == {v["name"]: v["digest"] for v in VECTORS}
+
+
+KB = 1024
+
+
+@pytest.mark.parametrize(
+    ("partitions", "limit", "size", "memory", "chosen"),
+    [
+        pytest.param(4, 1_048_588, None, None, 256 * KB, id="a topic with Kafka's default limit"),
+        pytest.param(4, 20_000, None, None, 20_000, id="a topic whose limit is lower"),
+        pytest.param(4, 300, None, None, 300, id="a limit below what else is the smallest batch"),
+        pytest.param(1024, 1_048_588, None, None, 16 * KB, id="two batches of each partition fit into the memory"),
+        pytest.param(1024, 10_000, None, None, 10_000, id="memory and limit, the limit is lower"),
+        pytest.param(4, 0, None, None, 16 * KB, id="a limit that nobody may read: Kafka's own default"),
+        pytest.param(4, 0, 100_000, None, 100_000, id="a user's size, and a limit that nobody may read"),
+        pytest.param(4, 1_048_588, 1_000_000, None, 1_000_000, id="a user's size that fits"),
+        pytest.param(4, 50_000, 100_000, None, 50_000, id="a user's size above the limit"),
+        pytest.param(100, 50_000, 100_000, 4_000_000, 20_000, id="a user's size above what fits into the memory"),
+    ],
+)
+def test_a_batch_of_records_fits_into_the_topics_limit_and_into_the_memory(
+    partitions: int, limit: int, size: int | None, memory: int | None, chosen: int, trial: Trial
+) -> None:
+    """Guards against batches that the brokers refuse and the client splits into as large ones, for ever."""
+    with trial.talk(kafka_client("3.9.2"), "batches") as ask:
+        assert ask(f"{partitions} {limit} {size or '-'} {memory or '-'}") == str(chosen)
+
+
+def test_a_producer_that_no_part_takes_for_a_time_is_closed_though_no_part_comes(
+    trial: Trial, connection: Connection
+) -> None:
+    """Guards against an executor without work that keeps its connections for ever, and warns once a second when the
+    cluster is gone.
+    """
+    with trial.talk(kafka_client("3.9.2"), "idle", connection.bootstrap_servers) as ask:
+        assert [ask(), ask()] == ["true 1", "true 1"]  # a part takes longer than the pool waits
+        until("the end of the producer", lambda: ask("how many?") == "false 0", 20)

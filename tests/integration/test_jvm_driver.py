@@ -189,6 +189,38 @@ def test_a_query_whose_callback_server_was_closed_says_so_and_the_next_start_is_
     bench.assert_exactly_once()
 
 
+def test_a_coordinator_that_could_not_be_told_of_the_end_is_closed_when_python_is_connected_again(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against connections and memory of each query that ended while py4j's callback server was closed."""
+    until("the end of other queries", lambda: not warm.connections(bench.connection), PATIENCE_S)
+    bench.input.add()
+    run = warm.start(bench.job.until_stopped())
+    run.await_commit(0)
+    warm.ask("close_callbacks")
+    run.stop()()
+    assert warm.connections(bench.connection)
+    warm.ask("register")
+    until("the end of the coordinator", lambda: not warm.connections(bench.connection), PATIENCE_S)
+    warm.complete(bench.job)
+    bench.assert_exactly_once()
+
+
+def test_a_batch_write_that_kafka_s_client_refuses_before_it_begins_leaves_no_coordinator(
+    bench: Bench, warm: SparkDriver
+) -> None:
+    """Guards against a coordinator with its connections for each try of a write whose settings are wrong: Spark calls
+    abort for what has begun alone.
+    """
+    until("the end of other queries", lambda: not warm.connections(bench.connection), PATIENCE_S)
+    options = {**bench.job.options, "write.id": "day-1", "kafka.partitioner.class": "no.such.Class"}
+    del options["checkpointLocation"]
+    ended = warm.write_batch(options)
+    assert ended.code == "EO-OPTION", ended.failure
+    until("the end of the coordinator", lambda: not warm.connections(bench.connection), 20)
+    assert bench.log().owner is not None, "it had claimed the sink"
+
+
 @pytest.mark.parametrize(
     "point",
     [None, "mid-write", *(pytest.param(p, marks=pytest.mark.long) for p in ("claimed", "all-prepared", "decided"))],

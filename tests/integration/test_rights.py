@@ -180,7 +180,7 @@ def test_without_the_rights_that_are_for_comfort_rows_are_written_all_the_same(
 ) -> None:
     """Wedge: a right that the documentation calls optional, and nothing works without it."""
     needed = [row for row in table(*STREAM) if row.needed]
-    assert len(table(*STREAM)) - len(needed) == 4
+    assert len(table(*STREAM)) - len(needed) == 5
     authorizing.grant(granted(sink_id, output, needed))
     assert write(warm, authorizing, sink_id, output).failure is None
     found = written(authorizing.connection, sink_id, "day")

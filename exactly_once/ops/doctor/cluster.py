@@ -315,8 +315,8 @@ def judge_topic_size(topic: str, limit: int | None) -> list[Line]:
         return [
             warn(
                 "message size",
-                f"{said}; a sink sends batches of up to {REQUEST_BYTES:,} bytes, which the brokers then refuse "
-                "(EO-RECORD)",
+                f"{said}, below a sink's max.request.size of {REQUEST_BYTES:,}: the brokers refuse records in between, "
+                "and such batches of foreach_batch (EO-RECORD)",
                 f"Set max.message.bytes={REQUEST_BYTES} on {topic}, or kafka.max.request.size={limit} in the options",
             )
         ]

@@ -7,11 +7,13 @@ import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.concurrent.TimeoutException;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.errors.DisconnectException;
 import org.apache.kafka.common.errors.InterruptException;
@@ -35,6 +37,8 @@ final class Trial {
             case "digest" -> digest(Path.of(arguments[1]));
             case "errors" -> errors();
             case "child" -> child();
+            case "batches" -> batches();
+            case "idle" -> idle(arguments[1]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
         System.exit(0); // producers that were taken back have threads
@@ -51,7 +55,7 @@ final class Trial {
         System.out.println(TransactionalProducer.isReusable());
         BufferedReader ids = new BufferedReader(new InputStreamReader(System.in));
         for (String id = ids.readLine(); id != null; id = ids.readLine()) {
-            TransactionalProducer producer = Producers.take(settings, id);
+            TransactionalProducer producer = Producers.take(new Producers.Use(settings, null), id);
             producer.beginTransaction();
             byte[] value = id.getBytes(StandardCharsets.UTF_8);
             var sent = producer.send(new ProducerRecord<>(topic, 0, null, value));
@@ -95,6 +99,46 @@ final class Trial {
         String request = Errors.of(thrown, "eo:s:0:1.0").getMessage();
         boolean retriable = thrown instanceof RetriableException;
         System.out.println(String.join("\t", "" + code, name, "" + retriable, record, request));
+    }
+
+    /** Reads lines of partitions, limit, and the user's batch.size and buffer.memory or "-"; prints the size of a batch for each. */
+    private static void batches() throws Exception {
+        BufferedReader cases = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = cases.readLine(); line != null; line = cases.readLine()) {
+            String[] words = line.split(" ");
+            Map<String, String> user = new HashMap<>();
+            if (!words[2].equals(NOTHING)) user.put("batch.size", words[2]);
+            if (!words[3].equals(NOTHING)) user.put("buffer.memory", words[3]);
+            Topic topic = new Topic(Uuid.randomUuid(), Integer.parseInt(words[0]), Integer.parseInt(words[1]));
+            System.out.println(ProducerSettings.batchSize(user, topic));
+        }
+    }
+
+    /**
+     * Leaves a producer in a pool that closes what nobody takes for half a second, and takes it out again twice; then leaves it there. Prints
+     * whether it was there each time, and how many connections' threads there are: in the end, when a line comes.
+     */
+    private static void idle(String servers) throws Exception {
+        String bytes = ByteArraySerializer.class.getName();
+        Map<String, Object> settings =
+                Map.of("bootstrap.servers", servers, "key.serializer", bytes, "value.serializer", bytes);
+        Idle<TransactionalProducer> pool = new Idle<>(TransactionalProducer::leave, 500);
+        pool.leave(TransactionalProducer.open(new Producers.Use(settings, null), "idle-" + System.nanoTime()));
+        for (int n = 0; n < 2; n++) {
+            TransactionalProducer taken = pool.take(any -> true, any -> true);
+            System.out.println((taken != null) + " " + networkThreads());
+            Thread.sleep(1000); // longer than the pool waits: what a task uses stays open
+            pool.leave(taken);
+        }
+        BufferedReader again = new BufferedReader(new InputStreamReader(System.in));
+        while (again.readLine() != null)
+            System.out.println((pool.take(one -> false, any -> true) != null) + " " + networkThreads());
+    }
+
+    private static long networkThreads() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(one -> one.getName().startsWith("kafka-producer-network-thread"))
+                .count();
     }
 
     /** Prints what is said when the coordinator's process cannot be started. */

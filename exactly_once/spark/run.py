@@ -1,0 +1,64 @@
+"""One run of a query, or one try of a batch write, in the driver: its coordinator, and what goes with it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from exactly_once.coordinator.batch_write import WriteCoordinator
+from exactly_once.coordinator.micro_batch import Coordinator
+from exactly_once.coordinator.without_transactions import DeliveryCoordinator
+from exactly_once.errors import ExactlyOnceError
+from exactly_once.protocol.planning import Plan
+from exactly_once.registry.schema_registry import Framing, resolve
+
+log = logging.getLogger(__name__)
+
+
+class Run:
+    """A coordinator, from the first batch of a run to its end, and what the schema registry said for it.
+
+    A batch that the query runs again is framed as before, whatever the subject's latest version is by then, and a
+    registry that dies does not stop a query that runs.
+    """
+
+    def __init__(self, coordinator: Coordinator | DeliveryCoordinator):
+        self.coordinator = coordinator
+        self.lock = threading.Lock()  # of two calls for one run, the later one waits
+        self._framing: Framing | None = None
+        self._closed = False
+
+    @property
+    def writes_once(self) -> bool:
+        """True for a batch write: it is over when it is committed or aborted."""
+        return isinstance(self.coordinator, WriteCoordinator)
+
+    def framing(self, plan: Plan) -> Framing:
+        """Return what stands before keys and values. Asks the registry once, behind the claim: one that is down must
+        not delay the commit of decided batches; and not if nothing will be written.
+        """
+        registry = self.coordinator.options.registry
+        if registry is None or plan is Plan.DRAIN:
+            return Framing()
+        self._framing = self._framing or resolve(registry)
+        return self._framing
+
+    def close(self) -> None:
+        """Close the coordinator, with what its last execution left open; an error leaves that for the next start."""
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self.coordinator.close()
+            except Exception as e:
+                self.leave(e)
+
+    def leave(self, error: Exception) -> None:
+        """Say in the log that something may be open, and why; with a traceback where that is no error of the engine."""
+        log.warning(
+            "sink %s: what is open is left for the next start to end: %s",
+            self.coordinator.options.sink_id,
+            error,
+            exc_info=not isinstance(error, ExactlyOnceError),
+        )
