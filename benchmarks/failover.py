@@ -7,15 +7,15 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from dagster_exactly_once.names import RECOVERY_JOB
 from exactly_once.commitlog.commit_log import read_log
+from exactly_once.protocol.records import Decision
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
-from tests.dagster.conftest import Site
-from tests.dagster.story import Story
-from tests.dagster.webserver import Dagster
+from testkit.site import Site
+from testkit.story import Story
+from testkit.webserver import Dagster
 
 #: A stream that is not running again by then will not restart.
 BACK_S = 300.0
@@ -90,7 +90,7 @@ def measure(folder: Path, repeats: int) -> list[FailoverRun]:
     return runs
 
 
-def _round(story: Any, dagster: Any) -> FailoverRun:
+def _round(story: Story, dagster: Dagster) -> FailoverRun:
     run = story.start()  # launched by a person, which begins a new streak of failures
     time.sleep(WORKS_S)
     token = _newest(story).token
@@ -120,6 +120,6 @@ def _round(story: Any, dagster: Any) -> FailoverRun:
     return FailoverRun(*(later - earlier for earlier, later in pairwise(moments)))
 
 
-def _newest(story: Any) -> Any:
+def _newest(story: Story) -> Decision:
     """Return the newest decision."""
     return max(read_log(story.site.connection, SINK_ID).decisions, key=lambda d: d.token)

@@ -140,7 +140,7 @@ class DagsterSystem(Points):
     def start(self) -> None:
         """Launch the first run; later only wait for the run that Dagster starts."""
         if not self._launched:
-            self.dagster.start()
+            self.dagster.start_all()
             config = {"trigger_interval_s": 0.0, "max_offsets_per_trigger": self.per_batch}
             self.dagster.launch(self.spec.job, {"ops": {self.spec.op: {"config": config}}})
             self._launched = True
@@ -163,7 +163,7 @@ class DagsterSystem(Points):
         """Wait until the stream has caught up with its input, with nobody but Dagster at work on it; then end it,
         in order, and Dagster.
         """
-        self.dagster.start()
+        self.dagster.start_all()
         self._end_deserted()
         try:
             until("the stream to catch up under Dagster", self._caught_up, timeout_s, every_s=0.5)

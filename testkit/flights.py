@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from itertools import islice
 from typing import Self
 
@@ -17,9 +18,10 @@ from exactly_once_local.duel.departures import events
 from platform_assets.constants import EVENT_TIME_TOPIC, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS, PARTITIONS
 from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.names import SINK_ID
-from platform_assets.report.reconcile import Findings, Reconciler
+from platform_assets.flights.origin import origin
+from platform_assets.report.contents import Contents, Findings
+from platform_assets.report.reader import read_committed
 from testkit import oracle
-from testkit.oracle import Message
 from testkit.processes import until
 
 OUTPUTS = (FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED)
@@ -111,13 +113,56 @@ def await_caught_up(connection: Connection, checkpoint: str, timeout_s: float = 
     until("the stream to catch up", caught_up, timeout_s, every_s=0.3)
 
 
-def findings(connection: Connection, sent: int) -> Findings:
-    """Input and outputs as a reader sees them now, compared by place and by content."""
-    r = Reconciler((e.value for e in islice(events(), sent)), islice(expected_delays(), sent))
-    for topic, add in zip((FLIGHTS, *OUTPUTS), (r.add_input, r.add_output, r.add_rejected), strict=True):
-        for message in oracle.read(connection, [topic]):
-            add(_record(message))
-    return r.findings()
+def findings(connection: Connection, sent: int) -> tuple[Findings, dict[str, int], list[str]]:
+    """Input and outputs as a reader sees them now, by content and by place: the contents, all faults by kind, and
+    examples of them.
+    """
+    contents = Contents((e.value for e in islice(events(), sent)), islice(expected_delays(), sent))
+    places = Places()
+    for record in read_committed(connection, FLIGHTS):
+        contents.add_input(record)
+        places.inputs.add((record.partition, record.offset))
+    for topic, add in zip(OUTPUTS, (contents.add_output, contents.add_rejected), strict=True):
+        for record in read_committed(connection, topic):
+            add(record)
+            places.add(topic, record)
+    found = contents.findings()
+    return found, {**found.faults, **places.faults()}, found.examples + places.examples
+
+
+class Places:
+    """The input records that have an output, counted without the product's own verification."""
+
+    def __init__(self) -> None:
+        self.inputs: set[tuple[int, int]] = set()
+        self.examples: list[str] = []
+        self._seen: Counter[tuple[int, int]] = Counter()
+        self._last: dict[tuple[str, bytes], tuple[int, int, int]] = {}  # order holds within a topic
+        self._swapped = 0
+
+    def add(self, topic: str, record: Record) -> None:
+        """Add an output record; those of a partition in order of offset."""
+        place = origin(topic, record)
+        if place is None:
+            return
+        self._seen[place] += 1
+        if record.key is not None and self._seen[place] == 1:
+            last = self._last.get((topic, record.key))
+            if last is not None and (last[0] != record.partition or last[1:] > place):
+                self._swapped += 1
+                self.examples.append(f"out of order: input {place} after {last[1:]} in {topic}")
+            if last is None or last[1:] < place:
+                self._last[topic, record.key] = (record.partition, *place)
+
+    def faults(self) -> dict[str, int]:
+        """Return the kinds of faults with their counts, those that are there."""
+        lost = sorted(self.inputs - self._seen.keys())
+        twice = sorted(place for place, count in self._seen.items() if count > 1 and place in self.inputs)
+        invented = sorted(self._seen.keys() - self.inputs)
+        kinds = {"lost": lost, "duplicated": twice, "invented": invented}
+        self.examples += [f"{kind}: {place}" for kind, places in kinds.items() for place in places[:3]]
+        counts = {kind: len(places) for kind, places in kinds.items()} | {"out of order": self._swapped}
+        return {kind: count for kind, count in counts.items() if count}
 
 
 def assert_exactly_once(connection: Connection, sent: int, missing: int = 0, backfilled: bool = False) -> None:
@@ -131,15 +176,9 @@ def assert_exactly_once(connection: Connection, sent: int, missing: int = 0, bac
         Days were filled later: the order of the departures of an aircraft then holds within each part only.
     """
     oracle.assert_settled(connection, SINK_ID, OUTPUTS)
-    found = findings(connection, sent)
-    faults = found.faults
-    assert faults.pop("lost", 0) == missing, found.examples
+    found, faults, examples = findings(connection, sent)
+    assert faults.pop("lost", 0) == missing, examples
     if backfilled:
-        faults.pop("out_of_order", None)
-    assert faults == {}, found.examples
+        faults.pop("out of order", None)
+    assert faults == {}, examples
     assert found.records_in == sent
-
-
-def _record(m: Message) -> Record:
-    key, value = (None if t is None else t.encode() for t in (m.key, m.value))
-    return Record(m.partition, m.offset, key, value, tuple((k, v or b"") for k, v in m.headers))

@@ -8,7 +8,7 @@ from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.runs.history import Classified, StreamHistory
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.runs.tags import TAG_RESTART_OF
+from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_NOT_BEFORE, TAG_RESTART_OF
 
 NOW = 100_000.0
 
@@ -48,12 +48,20 @@ def restarted(run_id: str, status: str = "STARTED", **rest: Any) -> Run:
 
 
 def recovery(
-    run_id: str, status: str = "SUCCESS", *, restart_of: str | None = None, person: bool = False, **rest: Any
+    run_id: str,
+    status: str = "SUCCESS",
+    *,
+    restart_of: str | None = None,
+    person: bool = False,
+    attempt: int = 1,
+    not_before: float = 0.0,
+    **rest: Any,
 ) -> Run:
     """Return a recovery; of a sensor unless a person launched it."""
     tags = {} if person else {"dagster/sensor_name": "some"}
     if restart_of:
         tags[TAG_RESTART_OF] = restart_of
+        tags |= {} if person else {TAG_ATTEMPT: str(attempt), TAG_NOT_BEFORE: str(not_before)}
     rest = {"at": NOW - 10, "lived": 2.0, **rest}
     return run(run_id, status, job=RECOVERY_JOB, tags=tags, **rest)
 

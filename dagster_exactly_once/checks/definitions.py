@@ -2,16 +2,15 @@
 :mod:`dagster_exactly_once.checks.judgements`.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 
 import dagster as dg
 
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.evaluate import check_begun, evaluated, result
-from dagster_exactly_once.checks.judgements import Block, Waiting
-from dagster_exactly_once.checks.sampling import READ_BUDGET_S, compare_window, positions, record_time_ms, stream_window
-from dagster_exactly_once.checks.window import WindowOutputs
+from dagster_exactly_once.checks.judgements import Waiting
+from dagster_exactly_once.checks.readers import READ_BUDGET_S, held_back
+from dagster_exactly_once.checks.verified import question_of
 from dagster_exactly_once.checks.writer import writer_of
 from dagster_exactly_once.declare.config import FreshnessConfig, PolicyConfig, ReconcileConfig
 from dagster_exactly_once.declare.stream import Checks, Stream
@@ -22,9 +21,9 @@ from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.deadline import now_ms
-from exactly_once.errors import UnknownTopic
 from exactly_once.kafka.admin import Admin
-from exactly_once.kafka.connection import Connection
+from exactly_once.verify.by_origin.comparison import compare_origins
+from exactly_once.verify.expected import Expected, expected_input
 
 FRESHNESS = "freshness"
 _POLICY = f"{UNDER_WAY_POLICY_S:g} s unless configured"
@@ -65,16 +64,19 @@ def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
     def no_duplicates_and_no_loss(
         config: ReconcileConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
     ) -> dg.AssetCheckResult:
-        connection = kafka.connection()
+        connection, budget_s = kafka.connection(), READ_BUDGET_S
         location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
-        window = stream_window(connection, checkpoints, location, stream.source_topics, config.offsets)
-        if window is None:
-            check_begun(stream, read_log(connection, stream.sink_id, READ_BUDGET_S))
-            return result(judgements.no_duplicates_and_no_loss(None, None, 0))
-        began = positions(checkpoints.first_offsets(location), stream.source_topics)
-        outputs = WindowOutputs(window, began, stream.place_of)
-        found, read = compare_window(connection, window, stream.topics, outputs, config.offsets)
-        return result(judgements.no_duplicates_and_no_loss(window, found, read))
+        if checkpoints.read(location).last_commit is None:
+            check_begun(stream, read_log(connection, stream.sink_id, budget_s))
+            return result(judgements.no_duplicates_and_no_loss(None))
+
+        def expected() -> Expected:
+            topics = stream.source_topics
+            return expected_input(connection, stream.sink_id, location, topics, budget_s, last=config.offsets)
+
+        question = question_of(stream, refuse_foreign=True, backfilled=True)
+        found = compare_origins(connection, stream.topics, question, expected, budget_s=budget_s)
+        return result(judgements.no_duplicates_and_no_loss(found))
 
     return no_duplicates_and_no_loss
 
@@ -105,7 +107,7 @@ def _last_stable_offset(stream: Stream) -> dg.AssetChecksDefinition:
     def last_stable_offset_is_high_watermark(
         config: PolicyConfig, kafka: KafkaTransactionalProducerFactory
     ) -> dg.AssetCheckResult:
-        blocks, partitions = _blocks(kafka.connection(), stream.topics)
+        blocks, partitions = held_back(kafka.connection(), stream.topics)
         return result(judgements.last_stable_is_high_watermark(blocks, partitions, now_ms(), config.policy_s))
 
     return last_stable_offset_is_high_watermark
@@ -164,7 +166,7 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
             with Admin(connection, READ_BUDGET_S) as admin:
                 waiting = sum(lag(committed, topic, admin.watermarks(topic)) for topic in stream.source_topics)
         verdict = judgements.freshness(
-            positions(committed, stream.source_topics) if committed else None,
+            sum(sum(committed.get(topic, {}).values()) for topic in stream.source_topics) if committed else None,
             waiting,
             max(marked.values(), default=None),
             _earlier(context.instance, stream.outputs[0].key),
@@ -174,20 +176,6 @@ def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
         return result(verdict)
 
     return freshness
-
-
-def _blocks(connection: Connection, topics: Sequence[str]) -> tuple[list[Block], int]:
-    """Return the output partitions that hold readers back now, and the number of all partitions."""
-    marks = []
-    with Admin(connection, READ_BUDGET_S) as admin:
-        for topic in topics:
-            with suppress(UnknownTopic):  # the first start makes it
-                marks += [(topic, p, w) for p, w in admin.watermarks(topic).items()]
-    return [
-        Block(topic, p, w.last_stable, w.high, record_time_ms(connection, topic, p, w.last_stable))
-        for topic, p, w in marks
-        if w.last_stable < w.high
-    ], len(marks)
 
 
 def _earlier(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Waiting | None:

@@ -6,15 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster_exactly_once.checks.window import Comparison, InputWindow, Positions
 from dagster_exactly_once.names import RECOVERY_JOB, REPAIR_JOB
 from dagster_exactly_once.resources.checkpoints import Standing
 from dagster_exactly_once.runs.failures import Diagnosis
 from exactly_once.inspection.words import are, plural
 from exactly_once.txn.coordinators import Description
-from exactly_once.verify import Report
+from exactly_once.verify import Anomaly, Finding, Report
+from exactly_once.verify.by_origin.comparison import RETENTION, OriginResult
+from exactly_once.verify.by_origin.tally import FOREIGN
 
 Metadata = dict[str, Any]
+
+#: The finding names this many places for each fault.
+EXAMPLES = 5
+
+#: Why a record that is in no output that readers see is not called lost.
+HELD_BACK = "input records whose outputs are in the log, where readers are held back from them"
 
 #: The way out where open transactions hold readers back.
 _RECOVER = f"If no run is working on the sink, launch the job {RECOVERY_JOB}"
@@ -64,37 +71,56 @@ def not_evaluated(why: Diagnosis, grave: bool) -> CheckVerdict:
     return CheckVerdict(False, f"Not evaluated: {why.headline}", grave, metadata)
 
 
-def no_duplicates_and_no_loss(window: InputWindow | None, found: Comparison | None, outputs_read: int) -> CheckVerdict:
-    """Judge whether each input record of the window appears once across the outputs."""
-    if window is None or found is None:
+#: Kinds of faults in the comparison of input and outputs. A torn batch is none: its records are lost or unseen.
+_FAULTS = {Anomaly.LOST: "lost", Anomaly.UNSEEN: "unseen", Anomaly.DUPLICATE: "duplicated", Anomaly.PHANTOM: "invented"}
+
+#: Output records that do not say where they came from.
+_UNPLACED = "unplaced"
+
+
+def no_duplicates_and_no_loss(found: OriginResult | None) -> CheckVerdict:
+    """Judge whether each input record of the window appears once across the outputs; None before the first batch."""
+    if found is None or found.window is None:
         return CheckVerdict(True, "The stream has committed no batch yet: there is nothing to compare.")
-    oldest, newest = window.batches
+    counts, examples = _faults(found.findings)
+    unseen, unproven = counts.pop("unseen"), {why: n for why, n in found.unproven.items() if why != RETENTION}
+    cut = found.window.cut or ("older input was deleted by retention" if RETENTION in found.unproven else "")
     sample = (
-        f"{found.compared:,} input records in {window.offsets:,} offsets (batches {oldest} to {newest}) against "
-        f"{outputs_read:,} output records read back from the end"
-    ) + (f"; the window was cut: {window.cut}" if window.cut else "")
-    metadata = {
+        f"{found.by_origin['input']:,} input records in {found.window.offsets:,} offsets (batches "
+        f"{' to '.join(map(str, found.window.batches))}) against {found.read:,} output records read back from the end"
+        f"{f'; the window was cut: {cut}' if cut else ''}"
+    )
+    metadata: Metadata = {
         "sampled": sample,
-        "input_records_compared": found.compared,
-        "input_offsets": window.offsets,
-        "output_records_read": outputs_read,
-        **{kind: len(getattr(found, kind)) for kind in ("lost", "duplicated", "invented", "unplaced")},
-        **({"window_cut": window.cut} if window.cut else {}),
+        "input_records_compared": found.by_origin["input"],
+        "input_offsets": found.window.offsets,
+        "output_records_read": found.read,
+        **counts,
+        **({"window_cut": cut} if cut else {}),
     }
-    if found.faults:
-        counts = ", ".join(f"{count:,} {kind}" for kind, count in found.faults.items())
-        examples = found.examples()
-        said = f"NOT exactly once: {counts}, for example {examples[0]}. Sampled: {sample}."
+    if any(counts.values()):
+        named = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+        said = f"NOT exactly once: {named}, for example {examples[0]}. Sampled: {sample}."
         return CheckVerdict(False, said, True, {**metadata, "examples": examples})
-    if found.unproven:
-        named = ", ".join(found.unproven)
-        said = (
-            f"No duplicate was found, but loss could not be ruled out: {named} could not be read back from the end to "
-            f"before the window (readers are held back, or a backfill wrote more than the limit). Sampled: {sample}."
-        )
-        return CheckVerdict(False, said, False, {**metadata, "unproven": list(found.unproven)})
+    if unseen:
+        unproven[HELD_BACK] = unseen
+    if unproven:
+        named = "; ".join(f"{n:,} {why}" for why, n in unproven.items())
+        said = f"No duplicate was found, but loss could not be ruled out: {named}. Sampled: {sample}."
+        return CheckVerdict(False, said, False, {**metadata, "unproven": list(unproven)})
     said = f"Every input record appears exactly once across the outputs. Sampled: {sample}."
     return CheckVerdict(True, said, False, metadata)
+
+
+def _faults(findings: Sequence[Finding]) -> tuple[dict[str, int], list[str]]:
+    """Return the number of records of each kind of fault, and examples of them."""
+    counts, examples = dict.fromkeys([*_FAULTS.values(), _UNPLACED], 0), []
+    for finding in (f for f in findings if f.anomaly in _FAULTS):
+        kind = _UNPLACED if finding.what.startswith(FOREIGN) else _FAULTS[finding.anomaly]
+        counts[kind] += finding.records
+        if finding.anomaly is not Anomaly.UNSEEN:
+            examples += [f"{kind}: {place}" for place in finding.places[:EXAMPLES]]
+    return counts, examples
 
 
 def no_old_open_transaction(under_way: Sequence[Description], now_ms: int, policy_s: float) -> CheckVerdict:
@@ -266,7 +292,7 @@ def verified(report: Report) -> CheckVerdict:
 
 
 def freshness(
-    committed: Positions | None,
+    position: int | None,
     waiting: int,
     last_commit_ms: int | None,
     earlier: Waiting | None,
@@ -275,12 +301,12 @@ def freshness(
 ) -> CheckVerdict:
     """Judge whether input has waited for longer than ``limit_s`` without a commit. Without input, everything is fresh.
 
-    The arrival of the waiting input is unknown, since its time stamps are event times. So the wait counts from the
-    first evaluation that saw input waiting at this position, or from the last commit if that is later.
+    ``position`` is the sum of the committed offsets; None before the first batch. The arrival of the waiting input is
+    unknown, since its time stamps are event times. So the wait counts from the first evaluation that saw input waiting
+    at this position, or from the last commit if that is later.
     """
-    if committed is None:
+    if position is None:
         return CheckVerdict(True, "The stream has committed no batch yet: nothing can be stale.")
-    position = sum(committed.values())
     metadata: Metadata = {"position": position, "waiting_offsets": waiting, "limit_s": limit_s}
     if waiting == 0:
         return CheckVerdict(True, "All input is committed; an idle stream is fresh.", False, metadata)

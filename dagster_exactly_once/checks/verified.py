@@ -20,6 +20,7 @@ from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Partition
 from exactly_once.verify import Finding, Report, verify
 from exactly_once.verify.by_origin.comparison import Question
+from exactly_once.verify.by_origin.origin import PerInput
 
 if TYPE_CHECKING:
     from dagster_exactly_once.private import UnresolvedAssetJobDefinition
@@ -51,7 +52,7 @@ def verified_check(stream: Stream) -> dg.AssetChecksDefinition:
         config: VerifyConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
     ) -> dg.AssetCheckResult:
         with classified():
-            question = _question(stream) if config.by_origin else None
+            question = question_of(stream, backfilled=stream.backfill is not None) if config.by_origin else None
         connection = kafka.connection()
         report = verify(
             connection,
@@ -119,13 +120,22 @@ class _Declared:
         return "Checks(origin=...)"
 
 
-def _question(stream: Stream) -> Question:
+def question_of(
+    stream: Stream, order: str = "none", refuse_foreign: bool = False, backfilled: bool = False
+) -> Question:
+    """Return how the records of a stream name their input, as it declares; see :class:`Question` for the others.
+
+    Raises
+    ------
+    InvalidOption
+        The stream does not declare it.
+    """
     if not stream.one_to_one:
         raise InvalidOption(
             f"by_origin: {stream.name} does not declare how its records name their input",
             "Declare Checks(origin=...), or leave by_origin out: the commit log proves the last batches without it",
         )
-    return Question(_Declared(stream), order="none", backfilled=stream.backfill is not None)  # it may shuffle
+    return Question(_Declared(stream), PerInput(), order, refuse_foreign, backfilled)
 
 
 def _tables(report: Report) -> dict[str, dg.MetadataValue]:

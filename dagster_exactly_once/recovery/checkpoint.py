@@ -1,17 +1,15 @@
 """The job ``exactly_once_checkpoint_repair``: repairs torn files of a checkpoint as the commit log allows."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.declare.config import RepairConfig, sink_of, with_streams
-from dagster_exactly_once.names import MEMORY, REPAIR_JOB, REPAIR_OP
-from dagster_exactly_once.recovery.steps import looked_at, owner_answers, refuse_when_busy, who
-from dagster_exactly_once.recovery.work import SinkRegistry
-from dagster_exactly_once.resources.checkpoints import CheckpointReader
-from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from dagster_exactly_once.declare.config import RepairConfig
+from dagster_exactly_once.names import REPAIR_JOB, REPAIR_OP
+from dagster_exactly_once.recovery.audited import Found, first_step, passed_on
+from dagster_exactly_once.recovery.steps import looked_at, owner_answers, refuse_when_busy
+from dagster_exactly_once.recovery.work import Audit, SinkRegistry
 from dagster_exactly_once.resources.location import checkpoint_of
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.failures import classified
@@ -28,88 +26,49 @@ from exactly_once.ops.rules import Refused, check_owner
 
 @dataclass(frozen=True)
 class Torn:
-    """The task of a repair; ``asset`` keeps its audit trail, with ``by`` and ``reason``."""
+    """The task of a repair."""
 
     sink_id: str
-    asset: str
     location: str
     plan_anew: bool
     take_over: bool
-    by: str
-    reason: str
+    audit: Audit
 
 
 def examine_op(registry: SinkRegistry) -> dg.OpDefinition:
-    """Make the first step, which knows the streams of the code location."""
-    config_class = with_streams(RepairConfig, registry.sink_ids())
-
-    @dg.op(
-        name=REPAIR_OP,
-        out={
-            "examined": dg.Out(dict, io_manager_key=MEMORY, description="The checkpoint as it was found."),
-            "torn": dg.Out(
-                Torn,
-                io_manager_key=MEMORY,
-                is_required=False,
-                description="The repair to make; no output on a dry run.",
-            ),
-        },
+    """Make the first step."""
+    return first_step(
+        registry,
+        RepairConfig,
+        _examine,
+        op=REPAIR_OP,
+        trail=("checkpoint_repair", "repair"),
+        found=("examined", passed_on(dict, "The checkpoint as it was found.")),
+        task=("torn", passed_on(Torn, "The repair to make; no output on a dry run.", required=False)),
+        resources=("transactions", "kafka", "checkpoints"),
         description=(
             "Finds what is torn in the checkpoint, and what the commit log allows to do about it. Refuses to continue "
             "while a live process works on the sink, unless take_over is set; a dry run ends here."
         ),
     )
-    def examine(
-        context: dg.OpExecutionContext,
-        config: config_class,  # type: ignore[valid-type]
-        transactions: TransactionAdmin,
-        kafka: KafkaTransactionalProducerFactory,
-        checkpoints: CheckpointReader,
-    ) -> Iterator[dg.Output[Any]]:
-        yield from _examine(context, config, transactions, kafka, checkpoints, registry)
-
-    return examine
 
 
-def _examine(
-    context: dg.OpExecutionContext,
-    config: RepairConfig,
-    transactions: TransactionAdmin,
-    kafka: KafkaTransactionalProducerFactory,
-    checkpoints: CheckpointReader,
-    registry: SinkRegistry,
-) -> Iterator[dg.Output[Any]]:
-    with classified():
-        sink_id = sink_of(config)
-        tag_run(context.instance, context.run_id, sink_id)
-        found = _examined(context, config, transactions, kafka, checkpoints)
-    by, reason = who(context.run), config.reason or "no reason was given"
-    context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
-    metadata, asset = _metadata(found, config.plan_anew), registry.asset(sink_id)
-    _observe(context, found, asset, "dry run" if config.dry_run else "began", by, reason, metadata)
-    yield dg.Output(found.as_json(), "examined", metadata=metadata)
-    if config.dry_run:
-        return
-    with classified():
-        _check(found, config)
-    if found.to_do:
-        torn = Torn(sink_id, asset, found.location, config.plan_anew, config.take_over, by, reason)
-        yield dg.Output(torn, "torn")
-
-
-def _examined(
-    context: dg.OpExecutionContext,
-    config: RepairConfig,
-    transactions: TransactionAdmin,
-    kafka: KafkaTransactionalProducerFactory,
-    checkpoints: CheckpointReader,
-) -> Repair:
-    connection, budget_s, sink_id = transactions.connection(), transactions.budget_s, sink_of(config)
+def _examine(context: dg.OpExecutionContext, config: RepairConfig, sink_id: str) -> Found:
+    tag_run(context.instance, context.run_id, sink_id)
+    transactions: TransactionAdmin = context.resources.transactions
+    connection, budget_s = transactions.connection(), transactions.budget_s
     if not config.dry_run:
         sink = looked_at(context, transactions, sink_id)
         owner_answers(context, transactions, sink_id, sink, config.take_over, config.fence)
+    kafka, checkpoints = context.resources.kafka, context.resources.checkpoints
     location = config.checkpoint or checkpoint_of(connection, sink_id, kafka, checkpoints)
-    return engine.examine(connection, sink_id, location, config.plan_anew, budget_s)
+    found = engine.examine(connection, sink_id, location, config.plan_anew, budget_s)
+
+    def task(audit: Audit) -> Torn | None:
+        _check(found, config)
+        return Torn(sink_id, location, config.plan_anew, config.take_over, audit) if found.to_do else None
+
+    return Found(_sentence(found), found.as_json(), _metadata(found, config.plan_anew), task)
 
 
 @dg.op(
@@ -130,14 +89,13 @@ def put_right(context: dg.OpExecutionContext, torn: Torn, transactions: Transact
             torn.location,
             torn.plan_anew,
             force,
-            f"{torn.by}, run {context.run_id} of {REPAIR_JOB}: {torn.reason}",
+            f"{torn.audit.by}, run {context.run_id} of {REPAIR_JOB}: {torn.audit.reason}",
             transactions.recovery_budget_s,
             operator_of(context.instance, context.run_id),
             alive_of(context.instance),
         )
-    context.log.info(_sentence(done))
     metadata = {**_metadata(done), "claim": done.claim, "kept_in": f"{done.location}/{done.kept_in}"}
-    _observe(context, done, torn.asset, "ended", torn.by, torn.reason, metadata)
+    torn.audit.ended(context, _sentence(done), metadata)
     context.add_output_metadata(metadata)
 
 
@@ -218,23 +176,3 @@ def _sentence(found: Repair) -> str:
 
 def _said(finding: engine.FileFinding) -> str:
     return f"{finding.name or 'the whole checkpoint'}: {finding.action.value}, {finding.why}"
-
-
-def _observe(
-    context: dg.OpExecutionContext,
-    found: Repair,
-    asset: str,
-    stage: str,
-    by: str,
-    reason: str,
-    metadata: dict[str, Any],
-) -> None:
-    """Write the audit trail, where recoveries write theirs: what ended is a materialization, easy to find."""
-    event = dg.AssetMaterialization if stage == "ended" else dg.AssetObservation
-    context.log_event(
-        event(
-            asset,
-            description=_sentence(found),
-            metadata={"checkpoint_repair": stage, "repair_by": by, "repair_reason": reason, **metadata},
-        )
-    )

@@ -1,15 +1,15 @@
 """The job ``exactly_once_end_hanging``: lists transactions that no coordinator will end, and ends one of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.declare.config import HangingConfig, sink_of, with_streams
-from dagster_exactly_once.names import HANGING_JOB, HANGING_OP, MEMORY
-from dagster_exactly_once.recovery.steps import who
-from dagster_exactly_once.recovery.work import SinkRegistry
+from dagster_exactly_once.declare.config import HangingConfig
+from dagster_exactly_once.names import HANGING_JOB, HANGING_OP
+from dagster_exactly_once.recovery.audited import Found, first_step, passed_on
+from dagster_exactly_once.recovery.work import Audit, SinkRegistry
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.runs.process import tag_run
@@ -23,83 +23,45 @@ from exactly_once.protocol.names import commit_log_topic
 
 @dataclass(frozen=True)
 class Chosen:
-    """The transaction to end, and the ``consequence`` that a person typed out; ``asset`` keeps the audit trail."""
+    """The transaction to end, and the ``consequence`` that a person typed out."""
 
     sink_id: str
-    asset: str
     transaction: str
     consequence: str
-    by: str
-    reason: str
+    audit: Audit
 
 
 def search_op(registry: SinkRegistry) -> dg.OpDefinition:
-    """Make the first step, which knows the streams of the code location."""
-    config_class = with_streams(HangingConfig, registry.sink_ids())
+    """Make the first step."""
 
-    @dg.op(
-        name=HANGING_OP,
-        out={
-            "found": dg.Out(list, io_manager_key=MEMORY, description="The names of the hanging transactions."),
-            "chosen": dg.Out(
-                Chosen,
-                io_manager_key=MEMORY,
-                is_required=False,
-                description="The transaction to end; no output on a dry run.",
-            ),
-        },
+    def search(context: dg.OpExecutionContext, config: HangingConfig, sink_id: str) -> Found:
+        # without the sink: ending a hanging transaction claims nothing, so a recovery need not wait for this run
+        tag_run(context.instance, context.run_id)
+        older_than_s = context.resources.watch_policy.hanging_older_than_s
+        found = _found(context.resources.transactions, registry, sink_id, older_than_s)
+        sentence = _sentence(sink_id, found)
+
+        def task(audit: Audit) -> Chosen:
+            _check_named(config, sentence, found)
+            return Chosen(sink_id, config.transaction, config.consequence, audit)
+
+        metadata = {"sentence": sentence, "hanging": _hanging(found)}
+        return Found(sentence, [f.hanging.name for f in found], metadata, task)
+
+    return first_step(
+        registry,
+        HangingConfig,
+        search,
+        op=HANGING_OP,
+        trail=("end_hanging", "hanging"),
+        found=("found", passed_on(list, "The names of the hanging transactions.")),
+        task=("chosen", passed_on(Chosen, "The transaction to end; no output on a dry run.", required=False)),
+        resources=("transactions", "watch_policy"),
         description=(
             "Asks the leaders of the sink's topics for transactions that no coordinator will end. Says whose each is, "
             "and what ending it does; a dry run ends here."
         ),
     )
-    def search(
-        context: dg.OpExecutionContext,
-        config: config_class,  # type: ignore[valid-type]
-        transactions: TransactionAdmin,
-        watch_policy: WatchPolicy,
-    ) -> Iterator[dg.Output[Any]]:
-        yield from _search(context, config, transactions, watch_policy, registry)
-
-    return search
-
-
-def _search(
-    context: dg.OpExecutionContext,
-    config: HangingConfig,
-    transactions: TransactionAdmin,
-    watch_policy: WatchPolicy,
-    registry: SinkRegistry,
-) -> Iterator[dg.Output[Any]]:
-    # without the sink: ending a hanging transaction claims nothing, so a recovery need not wait for this run
-    tag_run(context.instance, context.run_id)
-    with classified():
-        sink_id = sink_of(config)
-        found = _found(transactions, registry, sink_id, watch_policy.hanging_older_than_s)
-    by, reason = who(context.run), config.reason or "no reason was given"
-    context.log.info(f"{_sentence(sink_id, found)} Launched by {by}: {reason}")
-    asset = registry.asset(sink_id)
-    sentence = _sentence(sink_id, found)
-    metadata: dict[str, Any] = {"sentence": sentence, "hanging": _hanging(found)}
-    context.log_event(
-        dg.AssetObservation(
-            asset,
-            description=sentence,
-            metadata={
-                "end_hanging": "dry run" if config.dry_run else "began",
-                "hanging_by": by,
-                "hanging_reason": reason,
-                **metadata,
-            },
-        )
-    )
-    yield dg.Output([f.hanging.name for f in found], "found", metadata=metadata)
-    if config.dry_run:
-        return
-    with classified():
-        _check_named(config, found)
-    chosen = Chosen(sink_id, asset, config.transaction, config.consequence, by, reason)
-    yield dg.Output(chosen, "chosen")
 
 
 @dg.op(
@@ -125,7 +87,6 @@ def end(
             raise refused.in_form("consequence") from None
     done = "Committed" if committed else "Aborted"
     sentence = f"{done} the hanging transaction {chosen.transaction} of sink {chosen.sink_id}; its readers continue."
-    context.log.info(sentence)
     metadata: dict[str, Any] = {
         "sentence": sentence,
         "transaction": chosen.transaction,
@@ -133,18 +94,7 @@ def end(
         "consequence": consequence(ended),
         "records": ended.hanging.records,
     }
-    context.log_event(
-        dg.AssetMaterialization(
-            chosen.asset,
-            description=sentence,
-            metadata={
-                "end_hanging": "ended",
-                "hanging_by": chosen.by,
-                "hanging_reason": chosen.reason,
-                **metadata,
-            },
-        )
-    )
+    chosen.audit.ended(context, sentence, metadata)
     context.add_output_metadata(metadata)
 
 
@@ -191,14 +141,14 @@ def _found(
     return [f for f in found if f.hanging.topic in topics or f.sink_id == sink_id]
 
 
-def _check_named(config: HangingConfig, found: Sequence[Attributed]) -> None:
+def _check_named(config: HangingConfig, sentence: str, found: Sequence[Attributed]) -> None:
     """Refuse a name that the search has not found: its audit record would stand with the wrong sink."""
     names = [f.hanging.name for f in found]
     if config.transaction not in names:
         said = f"{config.transaction!r} is none of them" if config.transaction else "the configuration names none"
         listed = ", ".join(names)
         raise Refused(
-            f"{_sentence(sink_of(config), found)} No transaction can be ended: {said}",
+            f"{sentence} No transaction can be ended: {said}",
             f"Set transaction to one of: {listed}"
             if names
             else "Nothing needs to be done: it may have ended in the meantime",

@@ -1,21 +1,23 @@
 """The steps of a recovery: inspect, complete, sweep, verify, restart. Each checks again before it acts."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.declare.config import RecoveryConfig, sink_of, with_streams
+from dagster_exactly_once.declare.config import RecoveryConfig
 from dagster_exactly_once.names import MEMORY, RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB
 from dagster_exactly_once.recovery import tables
-from dagster_exactly_once.recovery.work import NotAtRest, SinkBusy, SinkRegistry, Work, consented, counts
+from dagster_exactly_once.recovery.audited import Found, first_step, passed_on
+from dagster_exactly_once.recovery.work import Audit, NotAtRest, SinkBusy, SinkRegistry, Work, consented, counts
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.runs.history import read_history
 from dagster_exactly_once.runs.operator import alive_of, is_ours, operator_of
-from dagster_exactly_once.runs.process import RunProcess, how_to_end, runs_on, tag_run, tags_of
-from dagster_exactly_once.runs.tags import TAG_CAUSE, TAG_RESTART_OF
+from dagster_exactly_once.runs.process import RunProcess, how_to_end, runs_on, tag_run
+from dagster_exactly_once.runs.tags import TAG_RESTART_OF
 from dagster_exactly_once.tables import owner_sentence
 from exactly_once.coordinator import recover as engine
 from exactly_once.errors import ExactlyOnceError, Fenced
@@ -30,83 +32,39 @@ LEAVING_S = 15.0
 
 
 def inspect_op(registry: SinkRegistry) -> dg.OpDefinition:
-    """Make the first step, which knows the streams of the code location."""
-    config_class = with_streams(RecoveryConfig, registry.sink_ids())
+    """Make the first step."""
 
-    @dg.op(
-        name=RECOVERY_OP,
-        out={
-            "inspected": dg.Out(dict, io_manager_key=MEMORY, description="The sink as it was found."),
-            "work": dg.Out(
-                Work, io_manager_key=MEMORY, is_required=False, description="The work to do; no output on a dry run."
-            ),
-        },
+    def inspect(context: dg.OpExecutionContext, config: RecoveryConfig, sink_id: str) -> Found:
+        transactions = context.resources.transactions
+        tag_run(context.instance, context.run_id, sink_id)
+        found = looked_at(context, transactions, sink_id, readers=True)
+        if not config.dry_run:
+            found = owner_answers(context, transactions, sink_id, found, config.take_over, config.fence)
+        sentence, before, shown = _sentence(found), counts(found), tables.inspected(found)
+
+        def task(audit: Audit) -> Work:
+            stream, others = registry.stream(sink_id), registry.others(sink_id)
+            return Work(sink_id, stream, audit, config.take_over, config.restart, before, others=others)
+
+        metadata = {**before, "owner": owner_sentence(found), "sentence": sentence, **shown}
+        trail = {"recovery_found": sentence, **_nonzero("before", before), **shown}
+        return Found(sentence, found.as_json(), metadata, task, trail)
+
+    return first_step(
+        registry,
+        RecoveryConfig,
+        inspect,
+        op=RECOVERY_OP,
+        trail=("recovery", "recovery"),
+        found=("inspected", passed_on(dict, "The sink as it was found.")),
+        task=("work", passed_on(Work, "The work to do; no output on a dry run.", required=False)),
+        resources=("transactions",),
         description=(
             "Lists what is decided, prepared, undecided or lost, by which owner, since when, and which readers it "
             "blocks. Refuses to continue while a live process works on the sink, unless take_over is set; a dry run "
             "ends here."
         ),
     )
-    def inspect(
-        context: dg.OpExecutionContext,
-        config: config_class,  # type: ignore[valid-type]
-        transactions: TransactionAdmin,
-    ) -> Iterator[dg.Output[Any]]:
-        yield from _inspect(context, config, transactions, registry)
-
-    return inspect
-
-
-def _inspect(
-    context: dg.OpExecutionContext, config: RecoveryConfig, transactions: TransactionAdmin, registry: SinkRegistry
-) -> Iterator[dg.Output[Any]]:
-    with classified():
-        sink_id = sink_of(config)
-        tag_run(context.instance, context.run_id, sink_id)
-        found = looked_at(context, transactions, sink_id, readers=True)
-        if not config.dry_run:
-            found = owner_answers(context, transactions, sink_id, found, config.take_over, config.fence)
-    by = who(context.run)
-    reason = config.reason or context.run.tags.get(TAG_CAUSE, "") or "no reason was given"
-    context.log.info(f"{_sentence(found)} Launched by {by}: {reason}")
-    before = counts(found)
-    context.log_event(
-        dg.AssetObservation(
-            registry.asset(sink_id),
-            description=f"Recovery of {sink_id} by {by}: {'a dry run' if config.dry_run else 'it begins'}.",
-            metadata={
-                "recovery": "dry run" if config.dry_run else "began",
-                "recovery_by": by,
-                "recovery_reason": reason,
-                "recovery_found": _sentence(found),
-                **_nonzero("before", before),
-                **tables.inspected(found),
-            },
-        )
-    )
-    metadata: dict[str, Any] = {
-        **before,
-        "owner": owner_sentence(found),
-        "sentence": _sentence(found),
-        **tables.inspected(found),
-    }
-    yield dg.Output(found.as_json(), "inspected", metadata=metadata)
-    if not config.dry_run:
-        stream, asset = registry.stream(sink_id), registry.asset(sink_id)
-        yield dg.Output(
-            Work(
-                sink_id,
-                stream,
-                asset,
-                by,
-                reason,
-                config.take_over,
-                config.restart,
-                before,
-                others=registry.others(sink_id),
-            ),
-            "work",
-        )
 
 
 @dg.op(
@@ -138,7 +96,7 @@ def complete(context: dg.OpExecutionContext, work: Work, transactions: Transacti
     if not awaited:
         context.log.info(f"Completed {_batches(batches)}." if done else "Nothing decided was open.")
     return dg.Output(
-        Work(**{**vars(work), "token": claim.token, "completed": batches, "awaited": awaited}),
+        replace(work, token=claim.token, completed=batches, awaited=awaited),
         metadata={"claim": claim.token, "completed_batches": len(done), "completed": tables.completed(done)},
     )
 
@@ -168,7 +126,7 @@ def sweep(context: dg.OpExecutionContext, work: Work, transactions: TransactionA
         f"Aborted {plural(len(aborted), 'undecided transaction')}." if aborted else "Nothing undecided was left."
     )
     return dg.Output(
-        Work(**{**vars(work), "aborted": tuple(name for _, name in aborted)}),
+        replace(work, aborted=tuple(name for _, name in aborted)),
         metadata={"aborted_transactions": len(aborted), "aborted": tables.rolled_back(aborted)},
     )
 
@@ -197,30 +155,24 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     if not (work.completed or work.aborted or work.awaited or work.superseded) and at_rest:
         said = ["already at rest: nothing decided was open, nothing undecided was left", *said[2:]]
     sentence = f"Sink {work.sink_id}: {'; '.join(said)}."
-    context.log.info(sentence)
     metadata: dict[str, Any] = {
         "at_rest": at_rest,
         "sentence": sentence,
         "left_open": tables.described(found.left_open),
         **tables.inspected(after),
     }
-    context.log_event(
-        dg.AssetMaterialization(  # few among the observations of a stream's progress, and easy to find
-            work.asset,
-            description=sentence,
-            metadata={
-                "recovery": "ended",
-                "recovery_by": work.by,
-                "recovery_reason": work.reason,
-                "recovery_sentence": sentence,
-                "recovery_claim": work.token or 0,
-                "recovery_completed_batches": len(work.completed),
-                "recovery_aborted_transactions": len(work.aborted),
-                "recovery_at_rest": at_rest,
-                **_nonzero("before", work.before),
-                **_nonzero("after", counts(after)),
-            },
-        )
+    work.audit.ended(
+        context,
+        sentence,
+        {
+            "recovery_sentence": sentence,
+            "recovery_claim": work.token or 0,
+            "recovery_completed_batches": len(work.completed),
+            "recovery_aborted_transactions": len(work.aborted),
+            "recovery_at_rest": at_rest,
+            **_nonzero("before", work.before),
+            **_nonzero("after", counts(after)),
+        },
     )
     if not at_rest and not work.superseded:
         ids = ", ".join(d.transactional_id for d in found.left_open) or "decided batches"
@@ -248,7 +200,7 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
     elif newest is None:
         sentence = f"Sink {work.sink_id} has no earlier run whose configuration a restart could use; launch {job}."
     else:
-        run_id = tags_of(context.run).get(TAG_RESTART_OF, newest.run_id)
+        run_id = context.run.tags.get(TAG_RESTART_OF, newest.run_id)
         context.instance.add_run_tags(context.run_id, {TAG_RESTART_OF: run_id})
         sentence = (
             f"{job} should start again with the configuration of run {run_id[:8]}: its sensor exactly_once_liveness "
@@ -338,7 +290,7 @@ def looked_at(
 
 def _superseded(context: dg.OpExecutionContext, work: Work, token: int) -> dg.Output[Work]:
     context.log.info("A newer owner claimed the sink after this recovery, and continues with what is left.")
-    return dg.Output(Work(**{**vars(work), "token": token, "superseded": True}), metadata={"superseded": True})
+    return dg.Output(replace(work, token=token, superseded=True), metadata={"superseded": True})
 
 
 def _sweep_anyway(context: dg.OpExecutionContext, transactions: TransactionAdmin, work: Work, token: int) -> None:
@@ -365,14 +317,6 @@ def _nonzero(when: str, found: Mapping[str, int]) -> dict[str, int]:
 
 def _batches(names: Sequence[str]) -> str:
     return f"batch{'es' if len(names) > 1 else ''} {', '.join(names)}"
-
-
-def who(run: dg.DagsterRun) -> str:
-    """Return the person or sensor that launched a run."""
-    sensor = run.tags.get("dagster/sensor_name")
-    if sensor and run.parent_run_id is None:
-        return f"sensor {sensor}"
-    return f"{run.tags['user']}" if "user" in run.tags else "a person"
 
 
 def _sentence(found: Inspection) -> str:

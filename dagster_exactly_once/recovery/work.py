@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import dagster as dg
+
 from dagster_exactly_once.runs.spec import StreamSpec
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.findings import Inspection, Owner
@@ -58,6 +60,40 @@ class NotAtRest(ExactlyOnceError):
 
 
 @dataclass(frozen=True)
+class Audit:
+    """The audit trail of one run of a job, on the asset of a sink's transactions.
+
+    Attributes
+    ----------
+    asset : str
+        The key of the asset.
+    job, prefix : str
+        The entry that tells the stage of the run, and what the names of the entries ``_by`` and ``_reason`` begin with.
+    by, reason : str
+        The person or sensor that launched the run, and why.
+    """
+
+    asset: str
+    job: str
+    prefix: str
+    by: str
+    reason: str
+
+    def began(self, context: dg.OpExecutionContext, stage: str, said: str, metadata: Mapping[str, Any]) -> None:
+        """Write what the first step found; ``stage`` is ``began`` or ``dry run``."""
+        context.log.info(f"{said} Launched by {self.by}: {self.reason}")
+        context.log_event(dg.AssetObservation(self.asset, description=said, metadata=self._all(stage, metadata)))
+
+    def ended(self, context: dg.OpExecutionContext, said: str, metadata: Mapping[str, Any]) -> None:
+        """Write what the run did: as a materialization, which is easy to find among a stream's many observations."""
+        context.log.info(said)
+        context.log_event(dg.AssetMaterialization(self.asset, description=said, metadata=self._all("ended", metadata)))
+
+    def _all(self, stage: str, more: Mapping[str, Any]) -> dict[str, Any]:
+        return {self.job: stage, f"{self.prefix}_by": self.by, f"{self.prefix}_reason": self.reason, **more}
+
+
+@dataclass(frozen=True)
 class Work:
     """A recovery under way.
 
@@ -65,10 +101,8 @@ class Work:
     ----------
     stream : StreamSpec or None
         The stream that writes through the sink; None for a sink that this code location does not know.
-    asset : str
-        Key of the asset that keeps the audit trail.
-    by : str
-        The person or sensor that launched it.
+    audit : Audit
+        The audit trail of its run.
     before : mapping
         The counts of the inspection.
     token : int or None
@@ -85,9 +119,7 @@ class Work:
 
     sink_id: str
     stream: StreamSpec | None
-    asset: str
-    by: str
-    reason: str
+    audit: Audit
     take_over: bool
     restart: bool
     before: Mapping[str, int] = field(default_factory=dict)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from dagster import ConfigurableResource
 from pydantic import Field
 
@@ -59,20 +57,6 @@ class CheckpointReader(ConfigurableResource):
         CheckpointUnusable
         """
         return first_offsets(location)
-
-    def batch_ends(self, location: str) -> Iterator[tuple[int, Offsets]]:
-        """Return the committed batches that the checkpoint still holds, newest first, with their end offsets.
-
-        Raises
-        ------
-        CheckpointUnusable
-        """
-        planned = listed(location, "offsets")
-        last = read_checkpoint(location).last_commit
-        numbers = sorted((int(f.base_name) for f in planned if f.base_name.isdigit()), reverse=True)
-        for batch_id in numbers:
-            if last is not None and batch_id <= last:
-                yield batch_id, parse_offsets(read_text(location, f"offsets/{batch_id}"))
 
     def marked_ms(self, location: str, after: int) -> dict[int, int]:
         """Return when Spark committed each batch after ``after``, in ms of the file system's clock.

@@ -10,8 +10,6 @@ import dagster as dg
 import psutil
 
 from dagster_exactly_once.runs.tags import (
-    HIDDEN,
-    SHOWN,
     TAG_DRIVER,
     TAG_HOST,
     TAG_MACHINE,
@@ -79,21 +77,9 @@ def tag_driver(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
         return
 
 
-def tags_of(run: dg.DagsterRun) -> dict[str, str]:
-    """Return the run's tags, those of a run that the version before launched by today's names too."""
-    former = {HIDDEN + key.removeprefix(SHOWN): told for key, told in run.tags.items() if key.startswith(SHOWN)}
-    return {**former, **run.tags}
-
-
-def is_former(tags: Mapping[str, str]) -> bool:
-    """Return whether the version before runs this run: it knows the tags by their former names alone."""
-    return f"{SHOWN}signed" in tags
-
-
 def own_tag(run: dg.DagsterRun, tag: str) -> str | None:
     """Return a tag that the run's own process has set; None before that, also where the run it repeats had one."""
-    tags = tags_of(run)
-    return tags.get(tag) if tags.get(TAG_SIGNED, run.run_id) == run.run_id else None
+    return run.tags.get(tag) if run.tags.get(TAG_SIGNED, run.run_id) == run.run_id else None
 
 
 def signed(run: dg.DagsterRun) -> bool:
@@ -104,7 +90,7 @@ def signed(run: dg.DagsterRun) -> bool:
 def runs_on(instance: dg.DagsterInstance, sink_id: str) -> list[RunProcess]:
     """Return the runs in progress on ``sink_id``, newest first."""
     runs = instance.get_runs(dg.RunsFilter(statuses=WORKING))
-    return [process_of(run) for run in runs if tags_of(run).get(TAG_SINK) == sink_id]
+    return [process_of(run) for run in runs if run.tags.get(TAG_SINK) == sink_id]
 
 
 def process_of(run: dg.DagsterRun) -> RunProcess:
@@ -117,7 +103,7 @@ def process_of(run: dg.DagsterRun) -> RunProcess:
 
 
 def _named(run: dg.DagsterRun, tag: str) -> Process | None:
-    """Return the process that a tag of the run's own names; a run that the version before launched names no machine."""
+    """Return the process that a tag of the run's own names."""
     pid, _, started = (own_tag(run, tag) or "").partition("@")
     host, machine = own_tag(run, TAG_HOST) or "", own_tag(run, TAG_MACHINE) or ""
     return Process(host, machine, int(pid), float(started or 0)) if pid else None

@@ -10,9 +10,9 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.names import RECOVERY_JOB, RECOVERY_OP
-from dagster_exactly_once.runs.process import FINISHED, UNFINISHED, own_tag, process_of, signed, tags_of
+from dagster_exactly_once.runs.process import FINISHED, UNFINISHED, own_tag, process_of, signed
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.runs.tags import TAG_HOST, TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
+from dagster_exactly_once.runs.tags import TAG_HOST, TAG_NOT_BEFORE, TAG_RECOVERS, TAG_RESTART_OF, TAG_SINK, TAG_STREAM
 from exactly_once.inspection.processes import Frozen
 
 #: The sensors read this many finished runs of each kind: far above any limit of attempts.
@@ -71,6 +71,11 @@ class Run:
     def restart_of(self) -> str | None:
         """The stream run that this one replaces."""
         return self.tags.get(TAG_RESTART_OF)
+
+    @property
+    def not_before(self) -> float:
+        """When the restart that this recovery requests may begin, in seconds since the epoch."""
+        return float(self.tags.get(TAG_NOT_BEFORE, 0.0))
 
     @property
     def took_over(self) -> bool:
@@ -193,7 +198,7 @@ def recovers(run: dg.DagsterRun, stream: StreamSpec) -> bool:
     said = own_tag(run, TAG_SINK) or config.get("sink_id")
     if said is None and "stream" in config:
         return bool(config["stream"] == stream.name)
-    return stream.sink_id == (said or tags_of(run).get(TAG_RECOVERS))
+    return stream.sink_id == (said or run.tags.get(TAG_RECOVERS))
 
 
 def selects(run: dg.DagsterRun, stream: StreamSpec) -> bool:
@@ -232,7 +237,7 @@ def _run(record: dg.RunRecord) -> Run:
         record.create_timestamp.timestamp(),
         record.start_time,
         record.end_time,
-        tags_of(run),
+        run.tags,
         run.run_config,
         run.parent_run_id,
         process.alive if process else None,

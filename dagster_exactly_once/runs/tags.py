@@ -6,14 +6,14 @@ the modules that use a tag.
 
 #: Begins the tags that a person need not see: Dagster finds runs by them, and its UI leaves out ``.dagster/``.
 HIDDEN = ".dagster/exactly_once_"
-#: Begins the three that a person sees; the version before this one had the hidden ones there too.
+#: Begins the three that a person sees.
 SHOWN = "exactly_once/"
 
 #: The stream that a run works for: on each run of its job, and on a run that Materialize started once it is at work.
 TAG_STREAM = f"{SHOWN}stream"
 #: Why a run was launched: a sentence.
 TAG_CAUSE = f"{SHOWN}cause"
-#: Which restart in a row a run is, for people: ``2 of 10``.
+#: Which restart in a row a run is, or a recovery requests, for people: ``2 of 10``.
 TAG_RESTART = f"{SHOWN}restart"
 #: On each run of a stream's job: the job. dagster.yaml lets one run at a time begin for each value.
 TAG_JOB = f"{HIDDEN}job"
@@ -30,15 +30,17 @@ TAG_MACHINE = f"{HIDDEN}machine"
 #: The run that the process tags were set for: Dagster copies all tags to a re-execution, whose process is another one.
 TAG_SIGNED = f"{HIDDEN}signed"
 #: On a run that is the stream's single writer: its own id.
-TAG_WRITES = f"{HIDDEN}turn"  # the name that runs of every version have
+TAG_WRITES = f"{HIDDEN}writes"
 
 #: On every recovery that a sensor requests: its sink. dagster.yaml lets one of them run at a time for each sink.
 TAG_RECOVERS = f"{HIDDEN}recovers"
 #: On a recovery and on the stream run that follows it: the run of the stream that failed. On a recovery it requests a
 #: restart of the stream.
 TAG_RESTART_OF = f"{HIDDEN}restart_of"
-#: Restarts in a row, from 1.
+#: On the same two: restarts in a row, from 1.
 TAG_ATTEMPT = f"{HIDDEN}attempt"
+#: On a recovery that requests a restart: the stream starts no sooner, in seconds since the epoch.
+TAG_NOT_BEFORE = f"{HIDDEN}not_before"
 #: On a run of the stream that was launched while a recovery of its sink was in progress: that recovery. Spark starts
 #: beside it, the query after it.
 TAG_BESIDE = f"{HIDDEN}beside"

@@ -8,12 +8,11 @@ import dagster as dg
 
 from dagster_exactly_once.names import LIVENESS_SENSOR, RECOVERY_JOB
 from dagster_exactly_once.private import UnresolvedAssetJobDefinition
-from dagster_exactly_once.runs.history import Histories, StreamHistory
-from dagster_exactly_once.runs.process import WORKING, how_to_end, is_former, process_of, report_dead, signed
+from dagster_exactly_once.runs.history import Histories, StreamHistory, attempt_of
+from dagster_exactly_once.runs.process import WORKING, how_to_end, process_of, report_dead, signed
 from dagster_exactly_once.runs.runs import Run, op_config
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.runs.tags import (
-    SHOWN,
     TAG_ATTEMPT,
     TAG_BESIDE,
     TAG_CAUSE,
@@ -24,7 +23,6 @@ from dagster_exactly_once.runs.tags import (
     TAG_ROTATES,
     TAG_STREAM,
 )
-from dagster_exactly_once.sensors.restart import GiveUp, Restart, RestartStrategy, next_restart
 from dagster_exactly_once.sensors.settings import RestartPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.inspection.processes import (
@@ -104,9 +102,7 @@ class LivenessFacts:
     working: tuple[Working, ...] = field(default=())
 
 
-def verdict(
-    facts: LivenessFacts, strategy: RestartStrategy, stream: StreamSpec, end_frozen_after_s: float = 0.0
-) -> LivenessVerdict:
+def verdict(facts: LivenessFacts, stream: StreamSpec, end_frozen_after_s: float = 0.0) -> LivenessVerdict:
     """Decide which runs are dead, what becomes of frozen ones, and whether to start the stream."""
     dead = tuple(w for w in facts.working if _dead(w))
     if dead:
@@ -114,7 +110,7 @@ def verdict(
     frozen = tuple(w for w in facts.working if w.frozen)
     if frozen:
         return _of_frozen(frozen, end_frozen_after_s)
-    start = _wanted(facts.history, strategy, stream)
+    start = _wanted(facts.history, stream)
     if isinstance(start, Start):
         return LivenessVerdict(f"The stream should run but does not: starting it. {start.tags[TAG_CAUSE]}", start=start)
     return LivenessVerdict("; ".join([*_alive(facts.working), start]) + ".")
@@ -187,7 +183,7 @@ def liveness_sensor(
             history = histories.whole(stream) if _restarting(summary) else summary
             its, memory = _timed(working[stream.sink_id], tick.memory(stream), histories.now)
             facts = LivenessFacts(history, its)
-            found = verdict(facts, restart_policy.chosen(), stream, restart_policy.end_frozen_after_s)
+            found = verdict(facts, stream, restart_policy.end_frozen_after_s)
             tick.add(stream, _reaction(context.instance, stream, found, memory))
         return tick.result(_others(context.instance, working[NO_STREAM]))
 
@@ -308,7 +304,7 @@ def _stream_of(run: dg.DagsterRun, streams: Sequence[StreamSpec]) -> StreamSpec 
     return next((s for s in streams if run.job_name == s.job or (selected and selected <= set(s.asset_keys))), None)
 
 
-def _wanted(history: StreamHistory, strategy: RestartStrategy, stream: StreamSpec) -> Start | str:
+def _wanted(history: StreamHistory, stream: StreamSpec) -> Start | str:
     """Return the run to launch, or, for people, why there is none."""
     recovery, newest = history.recovery, history.stream
     rotating = _rotating(history)
@@ -325,15 +321,11 @@ def _wanted(history: StreamHistory, strategy: RestartStrategy, stream: StreamSpe
         return f"no restart is requested (the newest run {newest.name} is {newest.status})"
     if newest.status == "CANCELED" and newest.ended is not None and newest.ended > recovery.created:
         return f"a person cancelled run {newest.name}, so it is not started again"
-    attempt = 1
-    if not recovery.by_person:  # a person who asks for a restart gets it at once
-        decision = _decision(strategy, history)
-        if isinstance(decision, GiveUp):
-            return f"run {newest.name} is not started again: {decision.reason}"
-        if decision.at > history.now:
-            return f"restart {decision.attempt} in a row of run {newest.name} in {decision.at - history.now:.0f} s"
-        attempt = decision.attempt
-    return _start(newest, recovery, attempt, stream, getattr(strategy, "attempts", 0))
+    attempt = 1 if recovery.by_person else attempt_of(recovery)
+    wait_s = recovery.not_before - history.now
+    if wait_s > 0 and not recovery.by_person:  # a person who asks for a restart gets it at once
+        return f"restart {attempt} in a row of run {newest.name} in {wait_s:.0f} s"
+    return _start(newest, recovery, attempt, stream)
 
 
 def _requests(recovery: Run, newest: Run | None) -> bool:
@@ -342,11 +334,6 @@ def _requests(recovery: Run, newest: Run | None) -> bool:
     A person's recovery says so at its end: until then that person may want to look first.
     """
     return newest is not None and newest.status == "FAILURE" and recovery.restart_of == newest.run_id
-
-
-def _decision(strategy: RestartStrategy, history: StreamHistory) -> Restart | GiveUp:
-    failures = history.failures()
-    return next_restart(strategy, failures, history.now) if failures else Restart(history.now, 1)
 
 
 def _rotating(history: StreamHistory) -> Run | None:
@@ -373,12 +360,11 @@ def _successor(rotating: Run, stream: StreamSpec) -> Start:
             TAG_CAUSE: f"Run {rotating.name} ends once this one is ready, with the code that is deployed now.",
             TAG_CONTINUES: rotating.run_id,
             TAG_JOB: f"{stream.job}/continues/{rotating.run_id}",
-            **({f"{SHOWN}continues": rotating.run_id} if is_former(rotating.tags) else {}),
         },
     )
 
 
-def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec, limit: int) -> Start:
+def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Start:
     who = "a person requested the restart" if recovery.by_person else f"restart {attempt} in a row"
     beside = recovery.in_progress
     does = "is bringing" if beside else "brought"
@@ -394,7 +380,7 @@ def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec, limit: 
             TAG_CAUSE: cause,
             TAG_RESTART_OF: newest.run_id,
             TAG_ATTEMPT: str(attempt),
-            **({} if recovery.by_person else {TAG_RESTART: f"{attempt} of {limit}" if limit else f"{attempt}"}),
+            **({} if recovery.by_person else {TAG_RESTART: recovery.tags.get(TAG_RESTART, f"{attempt}")}),
             **({TAG_BESIDE: recovery.run_id} if beside else {}),
         },
     )

@@ -11,8 +11,16 @@ from dagster_exactly_once.runs.history import StreamHistory
 from dagster_exactly_once.runs.process import how_to_end
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_CAUSE, TAG_RECOVERS, TAG_RESTART_OF
+from dagster_exactly_once.runs.tags import (
+    TAG_ATTEMPT,
+    TAG_CAUSE,
+    TAG_NOT_BEFORE,
+    TAG_RECOVERS,
+    TAG_RESTART,
+    TAG_RESTART_OF,
+)
 from dagster_exactly_once.sensors.circuit import Circuit, open_circuit
+from dagster_exactly_once.sensors.restart import Restart
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from exactly_once.inspection.findings import Owner
 from exactly_once.inspection.processes import describe_frozen, end_command
@@ -34,14 +42,15 @@ class RecoveryNeed:
         The reason, in one sentence for people.
     restart_of : Run or None
         The failed run of the stream to restart; None: only bring the sink to rest.
-    attempt : int
-        The number of the restart.
+    restart : Restart or None
+        When, and its number in a row, of ``limit`` at most (0: any number).
     """
 
     incident: str
     cause: str
     restart_of: Run | None = None
-    attempt: int = 0
+    restart: Restart | None = None
+    limit: int = 0
 
 
 def refusal(history: StreamHistory, need: RecoveryNeed, circuit: Circuit, owner_works: bool | None) -> str | None:
@@ -117,8 +126,14 @@ def recovery_request(stream: StreamSpec, history: StreamHistory, need: RecoveryN
     """
     before = history.recovery.run_id if history.recovery else "none"
     tags = {TAG_CAUSE: need.cause, TAG_RECOVERS: stream.sink_id}
-    if need.restart_of is not None:
-        tags |= {TAG_RESTART_OF: need.restart_of.run_id, TAG_ATTEMPT: str(need.attempt)}
+    if need.restart_of is not None and need.restart is not None:
+        at, attempt = need.restart
+        tags |= {
+            TAG_RESTART_OF: need.restart_of.run_id,
+            TAG_ATTEMPT: str(attempt),
+            TAG_NOT_BEFORE: f"{at:.3f}",
+            TAG_RESTART: f"{attempt} of {need.limit}" if need.limit else f"{attempt}",
+        }
     config = {"stream": stream.name, "reason": need.cause, "restart": need.restart_of is not None}
     return dg.RunRequest(
         run_key=f"{stream.sink_id}/{need.incident}/after {before}",

@@ -101,7 +101,8 @@ def verdict(
     wait_s = decision.at - history.now
     if retried and wait_s > 0:
         return FailureVerdict(f"{failed}; the recovery is retried in {wait_s:.0f} s (attempt {decision.attempt}).")
-    need = RecoveryNeed(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision.attempt)
+    limit = getattr(strategy, "attempts", 0)
+    need = RecoveryNeed(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision, limit)
     refused = refusal(history, need, circuit, _works(owner))
     if refused is not None:
         return FailureVerdict(f"{failed}; no recovery now: {refused}.")

@@ -10,10 +10,10 @@ import time
 import dagster as dg
 
 from dagster_exactly_once.recovery.work import SinkBusy
-from dagster_exactly_once.runs.process import FINISHED, how_to_end, is_former, tag_run, tags_of
+from dagster_exactly_once.runs.process import FINISHED, how_to_end, tag_run
 from dagster_exactly_once.runs.runs import Run, Runs
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.runs.tags import SHOWN, TAG_BESIDE, TAG_CONTINUES, TAG_READY, TAG_STREAM, TAG_WRITES
+from dagster_exactly_once.runs.tags import TAG_BESIDE, TAG_CONTINUES, TAG_READY, TAG_STREAM, TAG_WRITES
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.processes import describe_frozen
 
@@ -47,7 +47,7 @@ class SingleWriter:
         self._log, self._instance, self._run = context.log, context.instance, context.run
         self._spec, self._sink_id = spec, sink_id
         fresh = context.run.parent_run_id is None  # a re-execution has the tags of the run that it repeats
-        tags = tags_of(context.run) if fresh else {}
+        tags = context.run.tags if fresh else {}
         self._awaited = tags.get(TAG_BESIDE) or tags.get(TAG_CONTINUES)
         self._end = time.monotonic() + LONGEST_S
         self._said = False
@@ -103,8 +103,7 @@ class SingleWriter:
     def _waits(self, other: dg.DagsterRun) -> bool:
         if not self._said:
             self._said = True
-            names = (TAG_READY, *([f"{SHOWN}ready"] if is_former(other.tags) else []))
-            self._instance.add_run_tags(self._run.run_id, dict.fromkeys(names, self._run.run_id))
+            self._instance.add_run_tags(self._run.run_id, {TAG_READY: self._run.run_id})
             self._log.info(
                 f"Spark is ready; the query starts when run {other.run_id[:8]} of {other.job_name} has ended."
             )

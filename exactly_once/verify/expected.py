@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from exactly_once.checkpoint import Checkpoint, first_offsets, kafka_offsets, read_checkpoint, read_text
 from exactly_once.commitlog.commit_log import read_log
@@ -14,8 +14,7 @@ from exactly_once.kafka.connection import Connection
 from exactly_once.protocol.checkpoint_text import digest_of, source_lines
 from exactly_once.protocol.log_state import LogState
 from exactly_once.protocol.records import Decision
-
-Positions = Mapping[Partition, int]
+from exactly_once.verify.window import Positions, Window, newest_window
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,8 @@ class Expected:
         Batches whose input is known, oldest first.
     topics : tuple of str
         The output topics that the decisions name.
+    window : Window or None
+        The newest part of this input, when only that is to be compared.
     """
 
     first: Positions
@@ -51,6 +52,12 @@ class Expected:
     reach: Positions
     batches: tuple[BatchRange, ...] = ()
     topics: tuple[str, ...] = ()
+    window: Window | None = None
+
+    @property
+    def wanted(self) -> Positions:
+        """By partition, the first record that must be in the outputs."""
+        return self.first if self.window is None else self.window.first
 
 
 def expected_input(
@@ -59,6 +66,7 @@ def expected_input(
     checkpoint: str | None = None,
     inputs: Sequence[str] = (),
     budget_s: float = 60.0,
+    last: int | None = None,
 ) -> Expected:
     """Return the input that the sink's stream has worked off by now.
 
@@ -69,6 +77,8 @@ def expected_input(
         guarantee, another sink), it also says how far Spark got.
     inputs : sequence of str
         Only these input topics. Without a checkpoint, they are compared from their beginning.
+    last : int, optional
+        Find the newest batches with at most so many offsets of input, too.
 
     Raises
     ------
@@ -87,23 +97,42 @@ def expected_input(
     began = _flat(first_offsets(checkpoint)) if checkpoint is not None else {}
     log = read_log(connection, sink_id, budget_s)  # after the checkpoint: what Spark has committed is decided in it
     ends = [(d, _end(d, checkpoint)) for d in _of_stream(log)]
-    done = [end for d, end in ends if (d.query_id, d.batch_id) in log.marks]
-    last, reach = done[-1] if done else {}, ends[-1][1] if ends else {}
+    done = [(d.batch_id, end) for d, end in ends if (d.query_id, d.batch_id) in log.marks]
+    number, worked_off = done[-1] if done else (-1, {})
+    reach = ends[-1][1] if ends else {}
     newest = ends[-1][0].batch_id if ends else -1
     if progress is not None and progress.last_commit is not None and progress.last_commit > newest:
         # a guarantee without decisions: Spark's word counts, and what it has planned may be there
-        last = _flat(kafka_offsets(source_lines(read_text(progress.location, f"offsets/{progress.last_commit}"))))
+        number, worked_off = progress.last_commit, _planned_for(progress.location, progress.last_commit)
         reach = _planned(progress)
     elif progress is not None and not ends:
         reach = _planned(progress)
-    end = _only({**began, **last}, inputs)
+    end = _only({**began, **worked_off}, inputs)
     if not end:
         raise _nothing_read(sink_id, checkpoint, inputs)
     beginnings = _beginnings(connection, end, began, budget_s)
     first = {p: began.get(p, beginnings.get(p, 0)) for p in end}
     further = {p: max(end.get(p, 0), offset) for p, offset in _only({**end, **reach}, inputs).items()}
     first |= {p: began.get(p, 0) for p in further if p not in first}
-    return Expected(first, end, further, _ranges(ends, began, inputs), _topics(log))
+    window = None
+    if last is not None:
+        older = ((n, _only(positions, inputs)) for n, positions in _before(number, dict(done), checkpoint))
+        window = newest_window(chain([(number, end)] if number >= 0 else (), older), first, last)
+    return Expected(first, end, further, _ranges(ends, began, inputs), _topics(log), window)
+
+
+def _before(number: int, done: Mapping[int, Positions], checkpoint: str | None) -> Iterator[tuple[int, Positions]]:
+    """Yield the batches before ``number``, newest first, with the end of their input, as far as it is known."""
+    for batch_id in range(number - 1, -1, -1):
+        end = done.get(batch_id)
+        if not end and checkpoint is not None:
+            try:
+                end = _planned_for(checkpoint, batch_id)
+            except CheckpointUnusable:  # Spark keeps a hundred
+                return
+        if not end:
+            return
+        yield batch_id, end
 
 
 def _of_stream(log: LogState) -> list[Decision]:
@@ -132,6 +161,16 @@ def _end(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
             "Give the location of this sink's own checkpoint",
         )
     return _flat(kafka_offsets(source_lines(text)))
+
+
+def _planned_for(checkpoint: str, batch_id: int) -> dict[Partition, int]:
+    """Return where the input of a batch ends, by the checkpoint.
+
+    Raises
+    ------
+    CheckpointUnusable
+    """
+    return _flat(kafka_offsets(source_lines(read_text(checkpoint, f"offsets/{batch_id}"))))
 
 
 def _planned(progress: Checkpoint) -> dict[Partition, int]:

@@ -64,6 +64,7 @@ def verify(
     origin: Question | None = None,
     inputs: Sequence[str] = (),
     topics: Sequence[str] = (),
+    last: int | None = None,
     settle_s: float = SETTLE_S,
     hanging_age_s: float = OLDER_THAN_S,
     budget_s: float = 60.0,
@@ -80,7 +81,7 @@ def verify(
     outputs : sequence of Participant
         The sink's outputs beside Kafka. Parts in outputs that are not given are unproven.
     origin : Question, optional
-        What the output records say of their input: then the whole output is compared with the whole input too.
+        What the output records say of their input: then the output is compared with the input too.
     inputs : sequence of str
         With ``origin``: only these input topics; without ``checkpoint``, from their beginning.
     topics : sequence of str
@@ -88,6 +89,9 @@ def verify(
         remember one of its producers. With ``origin``, they are the output topics, by default those that the decisions
         name; a sink without a commit log (``sink.guarantee=none`` or ``at_least_once``, another sink) is then proven by
         origin alone.
+    last : int, optional
+        With ``origin``: only the newest batches with at most so many offsets of input, and what the outputs have of
+        them.
     settle_s : float
         For how long something that a healthy stream shows for a moment is looked at again before it is reported. Less
         than the two seconds between two looks: whatever the first look sees is reported.
@@ -127,7 +131,7 @@ def verify(
         look = _look(task, decisions, since_ms, first.waiting)
     compared = OriginResult()
     if origin is not None and (log.decisions or progress.last_commit is not None):  # else there is no batch yet
-        compared = _by_origin(task, origin, inputs, topics, settle_s)
+        compared = _by_origin(task, origin, inputs, topics, last, settle_s)
     unproven = {reason: n for reason, n in look.verdict.unproven.items() if n}
     findings, counts = limited([*look.findings, *compared.findings])
     return Report(
@@ -150,12 +154,12 @@ def verify(
 
 
 def _by_origin(
-    task: _Task, origin: Question, inputs: Sequence[str], topics: Sequence[str], settle_s: float
+    task: _Task, origin: Question, inputs: Sequence[str], topics: Sequence[str], last: int | None, settle_s: float
 ) -> OriginResult:
-    """Compare the whole output with the whole input."""
+    """Compare the output with the input: all of it, or the newest part."""
 
     def expected() -> Expected:
-        return expected_input(task.connection, task.sink_id, task.checkpoint, inputs, task.budget_s)
+        return expected_input(task.connection, task.sink_id, task.checkpoint, inputs, task.budget_s, last)
 
     return compare_origins(
         task.connection,

@@ -29,7 +29,7 @@ class _Daemon(Fault):
     def do(self, lab: Lab, random: Random) -> str:
         dagster = dagster_of(lab)
         assert dagster is not None
-        if (pid := dagster.daemon) is None:
+        if (pid := dagster.pid_of("daemon")) is None:
             return NOTHING
         self.strike(dagster)
         return f"process [{pid}]"
@@ -46,12 +46,12 @@ class KillDaemon(_Daemon):
     what = "kill -9 of Dagster's daemon; it starts again"
 
     def strike(self, dagster: Dagster) -> None:
-        dagster.kill_daemon()
+        dagster.kill("daemon")
 
     def undo(self, lab: Lab) -> None:
         dagster = dagster_of(lab)
         assert dagster is not None
-        dagster.start_daemon()
+        dagster.start("daemon")
 
 
 class PauseDaemon(_Daemon):
@@ -97,7 +97,7 @@ class KillCodeServer(Fault):
         dagster = dagster_of(lab)
         runs_too = random.random() < 0.5
         assert dagster is not None
-        if (pid := dagster.code_server) is None:
+        if (pid := dagster.pid_of("code")) is None:
             return NOTHING
         runs = len(lab.system.pids("run"))
         dagster.kill_code_server(runs_too)
@@ -106,7 +106,7 @@ class KillCodeServer(Fault):
     def undo(self, lab: Lab) -> None:
         dagster = dagster_of(lab)
         assert dagster is not None
-        dagster.start_code_server()
+        dagster.start("code")
 
 
 DAGSTER = (KillDaemon, PauseDaemon, KillRunWorker, KillCodeServer)

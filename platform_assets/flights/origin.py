@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from dagster_exactly_once.declare.origin import Record
 from platform_assets.constants import FLIGHT_DELAYS_REJECTED
-from platform_assets.report.reconcile import split
+
+#: The JSON of a record, as the stream writes it.
+encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+_SOURCE = ',"src":'
 
 
 def origin(topic: str, record: Record) -> tuple[int, int] | None:
@@ -17,3 +24,16 @@ def origin(topic: str, record: Record) -> tuple[int, int] | None:
         return int(source["partition"]), int(source["offset"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def split(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the text of a record without its last field, ``src``, and that field.
+
+    Parsing all of it would take four times as long.
+    """
+    at = text.rfind(_SOURCE)
+    if at >= 0 and text.endswith("}}"):
+        return text[:at] + "}", json.loads(text[at + len(_SOURCE) : -1])
+    body = json.loads(text)
+    source = body.pop("src")
+    return encoded(body), source

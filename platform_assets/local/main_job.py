@@ -78,13 +78,14 @@ def run_main_job(environment: Environment, console: Console) -> int:
 def _report(
     environment: Environment, kafka: KafkaTransactionalProducerFactory, console: Console, rates: dict[str, float]
 ) -> int:
+    checkpoint = resources(environment.folder)["checkpoints"].location(kafka.cluster_id(), SINK_ID)
     with Bars(console) as shown:
         bars = {topic: shown.add(f"reading back {topic}") for topic in TOPICS}
         lengths = {FLIGHTS: DEPARTURES, FLIGHT_DELAYS: DEPARTURES, FLIGHT_DELAYS_REJECTED: None}
         report = make_report(
-            kafka.connection(), SINK_ID, rates, lambda topic, count: shown.move(bars[topic], count, lengths[topic])
+            kafka.connection(), checkpoint, rates, lambda topic, count: shown.move(bars[topic], count, lengths[topic])
         )
-        f = report.findings
+        f = report.contents
         for topic, count in zip(TOPICS, (f.records_in, f.out, f.rejected), strict=True):
             shown.move(bars[topic], count, count, last=True)
     (environment.folder / "report.json").write_text(json.dumps(report.as_json(), indent=2))

@@ -1,25 +1,23 @@
-"""The report at the end of `make run`: whether every record is there once and in order, and no transaction is open."""
+"""The report at the end of `make run`: what ``exactly-once verify`` says, and whether the contents are right."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from dagster_exactly_once.checks.reader import read_committed
-from dagster_exactly_once.resources.transactions import UNDER_WAY
-from exactly_once.commitlog.commit_log import read_log
-from exactly_once.kafka.admin import Admin, Watermarks
+from dagster_exactly_once.checks.verified import question_of
 from exactly_once.kafka.connection import Connection
-from exactly_once.protocol.names import namespace
-from exactly_once.txn.coordinators import list_transactions
+from exactly_once.verify import Report as Verification
+from exactly_once.verify import verify
 from exactly_once_local.duel.departures import events
-from platform_assets.constants import FEED_TRANSACTIONAL_ID, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
+from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
 from platform_assets.flights.expected import expected_delays
-from platform_assets.report.reconcile import Findings, Reconciler
+from platform_assets.flights.streams import flight_delays
+from platform_assets.report.contents import Contents, Findings
+from platform_assets.report.reader import read_committed
 
 TOPICS = (FLIGHTS, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED)
-READ_BUDGET_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -28,49 +26,29 @@ class FlightReport:
 
     Attributes
     ----------
-    open_transactions : tuple of str
-        Transactional ids of the feed and the sink that hold back readers.
-    watermarks : dict
-        By topic and partition.
-    decisions : int
-        Decided batches since the sink exists; ``decided_records`` counts the records of at least the last 64 of them.
-    unproven : int
-        Decisions that are not marked as completed.
+    contents : Findings
+        The records, compared with the package.
+    verification : Verification
+        The output, compared with the commit log and, record by record, with the input.
+    rates : dict
+        Records per second of each step.
     """
 
-    findings: Findings
-    watermarks: dict[str, dict[int, Watermarks]]
-    open_transactions: tuple[str, ...]
-    decisions: int
-    unproven: int
-    rates: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def blocked(self) -> list[str]:
-        """Partitions where the last stable offset is behind the high watermark: readers wait there."""
-        return [f"{t}-{p}" for t, ps in self.watermarks.items() for p, w in ps.items() if w.last_stable != w.high]
+    contents: Findings
+    verification: Verification
+    rates: dict[str, float]
 
     @property
     def problems(self) -> list[str]:
         """All problems, in words; empty without any."""
-        said = [f"{name.replace('_', ' ')}: {count:,}" for name, count in self.findings.faults.items()]
-        if self.open_transactions:
-            said.append(f"transactions left open: {', '.join(self.open_transactions)}")
-        if self.blocked:
-            said.append(f"last stable offset behind the high watermark: {', '.join(self.blocked)}")
-        if self.unproven:
-            said.append(f"decided but not proven committed: {self.unproven}")
-        return said
+        found = {**self.contents.faults, **self.verification.counts}
+        return [f"{name}: {count:,}" for name, count in found.items()]
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
-        marks = {t: {p: w._asdict() for p, w in ps.items()} for t, ps in self.watermarks.items()}
         return {
-            **asdict(self.findings),
-            "watermarks": marks,
-            "open_transactions": list(self.open_transactions),
-            "decisions": self.decisions,
-            "unproven": self.unproven,
+            **asdict(self.contents),
+            "verify": self.verification.as_json(),
             "records_per_second": self.rates,
             "problems": self.problems,
         }
@@ -78,30 +56,26 @@ class FlightReport:
 
 def make_report(
     connection: Connection,
-    sink_id: str,
-    rates: dict[str, float] | None = None,
+    checkpoint: str,
+    rates: dict[str, float],
     on_read: Callable[[str, int], None] = lambda topic, count: None,
 ) -> FlightReport:
-    """Make the report from the three topics, the brokers and the commit log.
+    """Make the report from the three topics, the commit log and the checkpoint of the stream.
 
     Raises
     ------
     BrokerUnreachable, UnknownTopic
     """
-    reconciler = Reconciler((event.value for event in events()), expected_delays())
-    for topic, add in zip(TOPICS, (reconciler.add_input, reconciler.add_output, reconciler.add_rejected), strict=True):
+    contents = Contents((event.value for event in events()), expected_delays())
+    for topic, add in zip(TOPICS, (contents.add_input, contents.add_output, contents.add_rejected), strict=True):
         for record in read_committed(connection, topic, lambda count, topic=topic: on_read(topic, count)):  # type: ignore[misc]
             add(record)
-    log = read_log(connection, sink_id, READ_BUDGET_S)
-    with Admin(connection, READ_BUDGET_S) as admin:
-        prefixes = (namespace(sink_id), FEED_TRANSACTIONAL_ID)
-        under_way = [t.transactional_id for prefix in prefixes for t in list_transactions(admin, prefix, UNDER_WAY)]
-        watermarks = {topic: admin.watermarks(topic) for topic in TOPICS}
-    return FlightReport(
-        reconciler.findings(),
-        watermarks,
-        tuple(under_way),
-        len(log.decisions),
-        len(log.open_decisions),
-        rates or {},
+    verification = verify(
+        connection,
+        flight_delays.sink_id,
+        checkpoint=checkpoint,
+        origin=question_of(flight_delays, order="key", refuse_foreign=True, backfilled=True),
+        inputs=flight_delays.source_topics,
+        topics=flight_delays.topics,
     )
+    return FlightReport(contents.findings(), verification, rates)

@@ -15,7 +15,7 @@ from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFacto
 from testkit import oracle
 from testkit.archived import OUTPUT, SOURCE, archived, definitions
 from testkit.processes import kill_session, until
-from tests.dagster.conftest import ROOT
+from testkit.stream import ROOT
 
 pytestmark = pytest.mark.long  # starts of Spark
 

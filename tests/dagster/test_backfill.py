@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 
 from dagster_exactly_once.backfill.asset import backfill_share
 from dagster_exactly_once.backfill.days import start_ms, write_id
-from dagster_exactly_once.checks.reader import read_committed
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.commitlog.commit_log import read_log
@@ -24,14 +23,14 @@ from exactly_once.protocol.names import namespace
 from exactly_once.txn.coordinators import describe, list_transactions
 from exactly_once_local.duel.departures import events
 from platform_assets.constants import EVENT_TIME_TOPIC, FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
-from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.names import BACKFILL_JOB, BACKFILL_SINK_ID, FLIGHT_DELAYS_BY_DAY, SINK_ID, STREAM_JOB
+from platform_assets.flights.origin import origin
 from platform_assets.flights.streams import flight_delays
-from platform_assets.report.reconcile import Reconciler
-from platform_assets.report.reconcile import split as split_source
+from platform_assets.report.reader import read_committed
 from testkit import oracle
+from testkit.flights import findings
 from testkit.processes import kill_session, until
-from tests.dagster.webserver import Dagster
+from testkit.webserver import Dagster
 
 pytestmark = pytest.mark.long
 
@@ -75,8 +74,7 @@ def instance(site):
 
 def outputs(site):
     """The source of every output record that a reader sees, in no order."""
-    found = [split_source(r.value.decode())[1] for r in read_committed(site.connection, FLIGHT_DELAYS)]
-    return sorted((s["partition"], s["offset"]) for s in found)
+    return sorted(origin(FLIGHT_DELAYS, r) for r in read_committed(site.connection, FLIGHT_DELAYS))
 
 
 def day_of_each_input(site):
@@ -103,14 +101,10 @@ def trace(site, sink_id):
 def assert_every_record_once(site, fed):
     """Both outputs together hold every input of the package once, as the package says it must be."""
     oracle.assert_settled(site.connection, BACKFILL_SINK_ID, [FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED])
-    r = Reconciler((e.value for e in islice(events(), fed)), islice(expected_delays(), fed))
-    for topic, add in ((FLIGHTS, r.add_input), (FLIGHT_DELAYS, r.add_output), (FLIGHT_DELAYS_REJECTED, r.add_rejected)):
-        for record in read_committed(site.connection, topic):
-            add(record)
-    found = r.findings()
+    found, faults, examples = findings(site.connection, fed)
     # the days of the backfill come after the stream's records, so order holds within each of them only
-    faults = {name: count for name, count in found.faults.items() if name != "out_of_order"}
-    assert faults == {}, found.examples
+    faults.pop("out of order", None)
+    assert faults == {}, examples
     assert found.out == fed
 
 

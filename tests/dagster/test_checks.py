@@ -197,7 +197,7 @@ def test_a_lost_record_is_found(stream):
     assert failed(found) == {"no_duplicates_and_no_loss": "ERROR"}
     assert found["no_duplicates_and_no_loss"].metadata["lost"].value == 1
     lost = found["no_duplicates_and_no_loss"].metadata["examples"].value[0]
-    partition, offset = map(int, re.fullmatch(rf"lost: {FLIGHTS}-(\d+) at (\d+)", lost).groups())
+    partition, offset = map(int, re.fullmatch(rf"lost: {FLIGHTS}-(\d+)@(\d+)", lost).groups())
     stream.write([(partition, offset)])  # made good by hand
     assert failed(stream.checks()) == {}
 

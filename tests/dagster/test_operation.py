@@ -6,7 +6,6 @@ One story on one cluster, told in order; each test leaves the stream where the n
 
 import pytest
 
-from dagster_exactly_once.checks.reader import read_committed
 from dagster_exactly_once.names import CHECKS_JOB, RECOVERY_JOB, RECOVERY_OP
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_CAUSE, TAG_RESTART_OF
@@ -15,10 +14,11 @@ from exactly_once.commitlog.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS
 from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, SINK_ID, STREAM_JOB, TRANSACTIONS
 from platform_assets.flights.streams import flight_delays
+from platform_assets.report.reader import read_committed
 from testkit.flights import OUTPUTS
 from testkit.processes import until
-from tests.dagster.story import BEFORE, PATIENCE_S, Story
-from tests.dagster.webserver import Dagster
+from testkit.story import BEFORE, PATIENCE_S, Story
+from testkit.webserver import Dagster
 
 pytestmark = pytest.mark.long
 

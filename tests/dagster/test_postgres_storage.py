@@ -13,9 +13,10 @@ from exactly_once.commitlog.commit_log import read_log
 from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from testkit.postgres import PASSWORD
 from testkit.processes import until
-from tests.dagster.conftest import ROOT, Site
-from tests.dagster.story import PATIENCE_S, Story
-from tests.dagster.webserver import Dagster
+from testkit.site import Site
+from testkit.story import PATIENCE_S, Story
+from testkit.stream import ROOT
+from testkit.webserver import Dagster
 
 pytestmark = pytest.mark.long
 

@@ -4,15 +4,14 @@ from itertools import islice
 
 import pytest
 
-from dagster_exactly_once.checks.reader import read_committed
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from exactly_once.commitlog.commit_log import read_log
 from exactly_once.kafka.admin import Admin
 from exactly_once_local.duel.departures import events
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED, FLIGHTS
-from platform_assets.flights.expected import expected_delays
 from platform_assets.flights.names import SINK_ID
-from platform_assets.report.reconcile import Reconciler
+from platform_assets.report.reader import read_committed
+from testkit.flights import findings
 
 VALID = 400
 MALFORMED = [
@@ -39,12 +38,8 @@ def test_malformed_events_come_out_rejected_beside_the_valid_ones(site):
 
     said = site.run("flight_delays_stream", {"ops": {"stream_flight_delays": {"config": {"mode": "caught_up"}}}})
 
-    r = Reconciler((e.value for e in islice(events(), VALID)), islice(expected_delays(), VALID))
-    for topic, add in ((FLIGHTS, r.add_input), (FLIGHT_DELAYS, r.add_output), (FLIGHT_DELAYS_REJECTED, r.add_rejected)):
-        for record in read_committed(site.connection, topic):
-            add(record)
-    found = r.findings()
-    assert found.faults == {}, found.examples
+    found, faults, examples = findings(site.connection, VALID)
+    assert faults == {}, examples
     assert (found.out, found.rejected, found.foreign) == (VALID, len(MALFORMED), len(MALFORMED))
     rejected = list(read_committed(site.connection, FLIGHT_DELAYS_REJECTED))
     assert sorted(map(repr, (x.value for x in rejected))) == sorted(map(repr, MALFORMED))

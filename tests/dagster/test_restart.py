@@ -9,8 +9,8 @@ from exactly_once.commitlog.commit_log import read_log
 from platform_assets.constants import FLIGHT_DELAYS, FLIGHT_DELAYS_REJECTED
 from platform_assets.flights.names import SINK_ID, STREAM_JOB, TRANSACTIONS
 from testkit.processes import until
-from tests.dagster.story import PATIENCE_S, Story, stream_config
-from tests.dagster.webserver import Dagster
+from testkit.story import PATIENCE_S, Story, stream_config
+from testkit.webserver import Dagster
 
 
 @pytest.fixture(scope="module")

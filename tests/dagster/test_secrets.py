@@ -16,7 +16,7 @@ from testkit import oracle
 from testkit.planted import WEBHOOK, WRONG, CommandLines, planted_below, planted_in
 from testkit.processes import kill_session
 from testkit.secure import PASSWORD, SCRAM, USER, SecureBroker
-from tests.dagster.conftest import Site
+from testkit.site import Site
 
 
 @pytest.fixture

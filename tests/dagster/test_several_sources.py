@@ -16,7 +16,7 @@ from dagster_exactly_once.sensors.sink_state import SinkState, sink_states
 from exactly_once.deadline import Deadline
 from testkit import oracle
 from testkit.bookings import BOOKINGS, ORDERS, REFUNDS, bookings, definitions
-from tests.dagster.conftest import ROOT
+from testkit.stream import ROOT
 from tests.faults.test_named_sources import EVOLUTION
 
 pytestmark = pytest.mark.long  # two starts of Spark

@@ -13,9 +13,9 @@ from dagster_exactly_once.names import RECOVERY_JOB
 from platform_assets.flights.names import STREAM_JOB
 from testkit import broker as brokers
 from testkit.processes import until
-from tests.dagster.conftest import Site
-from tests.dagster.story import BACK_S, Story
-from tests.dagster.webserver import Dagster
+from testkit.site import Site
+from testkit.story import BACK_S, Story
+from testkit.webserver import Dagster
 
 pytestmark = pytest.mark.long
 

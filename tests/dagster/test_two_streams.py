@@ -47,8 +47,8 @@ from testkit import oracle
 from testkit.daemon import Daemon
 from testkit.flights import OUTPUTS, Feed
 from testkit.processes import until
-from tests.dagster.story import BACK_S
-from tests.dagster.webserver import Dagster
+from testkit.story import BACK_S
+from testkit.webserver import Dagster
 
 ROOT = Path(__file__).resolve().parents[2]
 S = dg.DagsterRunStatus

@@ -2,7 +2,6 @@
 
 from confluent_kafka import Producer
 
-from dagster_exactly_once.checks.reader import read_committed
 from exactly_once.kafka.admin import Admin
 from testkit import broker as brokers
 from testkit import oracle
@@ -30,15 +29,3 @@ def test_in_a_transactional_topic_of_old_events_it_finds_markers_and_is_only_a_l
         assert found == [0, 3, 3, 3]  # the days begin at 0, 4, 8 and 12; at 3 lies the first marker
         assert cluster.offsets_since(topic, 2 * 1_795_000_000_000) == {0: None, 1: None}
         assert cluster.offsets_since(topic, 0) == {0: 0, 1: None}
-
-
-def test_a_part_of_a_topic_is_read_as_if_it_were_all(connection):
-    topic = brokers.create_topic(connection.bootstrap_servers, partitions=2)
-    producer = Producer(connection.librdkafka())
-    for n in range(10):
-        producer.produce(topic, str(n).encode(), partition=n % 2)
-    producer.flush(30)
-    some = read_committed(connection, topic, only={0: (1, 3), 1: (4, 99)})
-    assert sorted((r.partition, r.offset) for r in some) == [(0, 1), (0, 2), (1, 4)]
-    assert list(read_committed(connection, topic, only={0: (5, 5)})) == []
-    assert len(list(read_committed(connection, topic))) == 10

@@ -20,8 +20,8 @@ from confluent_kafka import Producer
 from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.cli import main
-from exactly_once.verify import verify
-from exactly_once.verify.by_origin.comparison import NOT_EXACTLY, Question, compare_origins
+from exactly_once.verify import verify, window
+from exactly_once.verify.by_origin.comparison import NOT_EXACTLY, NOT_FAR, Question, compare_origins
 from exactly_once.verify.by_origin.origin import Origin, PerInput
 from exactly_once.verify.expected import expected_input
 from exactly_once.verify.run import NO_LOG
@@ -40,14 +40,14 @@ def stream(connection, tmp_path):
     return Traced(connection, tmp_path)
 
 
-def look(stream, inputs=(), checkpoint=True, settle_s=0.5, origin="header:src", **more):
+def look(stream, inputs=(), checkpoint=True, settle_s=0.5, origin="header:src", last=None, **more):
     question = Question(Origin.parse(origin), **more)
     location = str(stream.location) if checkpoint else None
     return compare_origins(
         stream.connection,
         [stream.output],
         question,
-        lambda: expected_input(stream.connection, stream.sink_id, location, inputs),
+        lambda: expected_input(stream.connection, stream.sink_id, location, inputs, last=last),
         settle_s=settle_s,
     )
 
@@ -245,6 +245,51 @@ def test_output_that_retention_deleted_is_said_and_accuses_nobody(stream):
     assert {(f.anomaly.value, f.batch) for f in result.findings} == {("lost", batch), ("torn batch", batch)}
     assert found(result)["lost"].places == (as_place(rows[0].source),)
     assert sum(result.unproven.values()) == 8
+
+
+@pytest.fixture
+def short_steps(monkeypatch):
+    """Steps back of a few records, so that a small output has more of them than one."""
+    monkeypatch.setattr(window, "FIRST_STEP", 8)
+
+
+def test_only_the_newest_batches_are_compared_and_only_their_outputs_read(stream, short_steps):
+    """A check every ten minutes that read all of the input and the outputs would never end on a stream of a year; one
+    that reads too little calls what it has not read lost.
+    """
+    for _ in range(4):
+        stream.batch(40)
+    rows = stream.batch(10)
+    stream.batch(10)
+    result = look(stream, last=30)
+    assert result.findings == () and result.unproven == {} and result.window.batches == (4, 5)
+    assert result.by_origin["input"] == 20 and 20 <= result.read < 130, "of 180"
+    stream.write(rows[:1])
+    twice = look(stream, last=30)
+    assert found(twice)["duplicate"].records == 1
+    late = stream.rows(stream.feed(10))
+    stream.write(late[1:])
+    stream.decide()
+    lost = found(look(stream, last=30))
+    assert lost["lost"].places == (as_place(late[0].source),) and lost["torn batch"].batch == "batch 6"
+
+
+def test_a_backfill_behind_the_newest_batches_does_not_hide_them_and_one_that_is_too_long_is_said(stream, short_steps):
+    """Old records between the end and the window show nothing of where the window begins; and records that were not
+    read are not lost.
+    """
+    before = stream.rows(stream.feed(60, partition=0))
+    (stream.location / "sources/0/0").write_text(f'\0v1\n{{"{stream.input}":{{"0":61,"1":0}}}}')
+    stream.batch(40)
+    stream.batch(10)
+    stream.write(before[:20])
+    result = look(stream, last=12, backfilled=True)
+    assert result.findings == () and result.unproven == {} and result.by_origin["input"] == 10
+    for part in (before[20:40], before[40:]):
+        stream.write(part)
+    result = look(stream, last=12, backfilled=True)
+    assert result.findings == () and result.unproven[NOT_FAR] > 0
+    assert look(stream, last=1_000, backfilled=True).unproven == {}
 
 
 def test_the_input_is_read_from_its_beginning_without_a_checkpoint(stream):

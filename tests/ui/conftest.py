@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from testkit.story import BEFORE, Story
+from testkit.webserver import Dagster
 from tests.dagster.conftest import site  # noqa: F401
-from tests.dagster.story import BEFORE, Story
-from tests.dagster.webserver import Dagster
 from tests.ui.browser import ARGUMENTS, REQUIRED, SIZE, Ui, chromium
 
 FOLDER = Path(__file__).parent

@@ -10,9 +10,9 @@ from dagster_exactly_once.names import ALL_STREAMS
 from dagster_exactly_once.sensors.health import HEALTH
 from platform_assets.constants import FLIGHT_DELAYS
 from platform_assets.flights.names import FLIGHT_DELAYS_BY_DAY, STREAM_JOB, TRANSACTIONS
+from testkit.client import metadata
 from testkit.processes import until
-from tests.dagster.client import metadata
-from tests.dagster.story import TERMINATE_S
+from testkit.story import TERMINATE_S
 from tests.ui.pictures import REFUSED
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,7 @@ from platform_assets.constants import FLIGHT_DELAYS, FLIGHTS
 from platform_assets.flights.names import STREAM_JOB
 from testkit.planted import planted_in
 from testkit.secure import SecureBroker
-from tests.dagster.conftest import Site
+from testkit.site import Site
 from tests.dagster.test_secrets import environment
 
 pytestmark = pytest.mark.long

@@ -21,7 +21,7 @@ from exactly_once.verify.by_origin.origin import Origin, PerInput
 from exactly_once.verify.run import BATCHES, SETTLE_S
 
 #: Flags that say something about origins.
-_OF_ORIGIN = ("outputs_per_input", "input", "order", "refuse_foreign", "backfilled")
+_OF_ORIGIN = ("outputs_per_input", "input", "order", "refuse_foreign", "backfilled", "last")
 
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--origin",
         metavar="WHERE",
-        help="also compare the whole output with the whole input: where each output record has "
+        help="also compare the output with the input: where each output record has "
         "topic-partition-offset of its input record: header:NAME, key, value or json:FIELD",
     )
     verb.add_argument(
@@ -87,6 +87,12 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
         default=None,
         help="with --origin: output of input from before the stream's first offset is a backfill's",
     )
+    verb.add_argument(
+        "--last",
+        metavar="N",
+        type=int,
+        help="with --origin: compare only the newest batches with at most N offsets of input; default: all input",
+    )
 
 
 def look(connection: Connection, args: argparse.Namespace) -> Report:
@@ -99,9 +105,10 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
     """
     question = _question(args)
     given = outputs.outputs_of(args)
-    if args.batches < 1 or not args.settle >= 0:
-        wrong = f"--batches {args.batches}" if args.batches < 1 else f"--settle {args.settle:g}"
-        raise InvalidOption(f"{wrong} is out of range", "Prove at least 1 batch, and settle for 0 seconds or more")
+    for said, low in (("batches", 1), ("last", 1), ("settle", 0)):
+        number = getattr(args, said)
+        if number is not None and not number >= low:
+            raise InvalidOption(f"--{said} {number:g} is out of range", f"Give --{said} {low} or more")
     with Bar(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task("reads", total=None)
 
@@ -118,6 +125,7 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
             origin=question,
             inputs=args.input or (),
             topics=args.topic or (),
+            last=args.last,
             on_progress=tell,
         )
     if report.nothing_yet and report.clean and not report.claimed:

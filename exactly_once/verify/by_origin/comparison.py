@@ -1,4 +1,4 @@
-"""The comparison of a stream's whole output with its whole input, by where each output record came from.
+"""The comparison of a stream's output with its input, whole or the newest part, by where each output record came from.
 
 Steps: what must be there (the decisions and the checkpoint), then where the outputs end now, then what may be there
 beyond that. So whatever was decided before the read began is judged, and a stream that goes on meanwhile is not.
@@ -20,11 +20,13 @@ from exactly_once.verify.by_origin import counts as c
 from exactly_once.verify.by_origin.counts import Counts, Flags, Memory, Offsets
 from exactly_once.verify.by_origin.input import Existing
 from exactly_once.verify.by_origin.order import Order
-from exactly_once.verify.by_origin.origin import PerInput, SaysOrigin, inputs_of
+from exactly_once.verify.by_origin.origin import PerInput, Places, SaysOrigin, inputs_of
 from exactly_once.verify.by_origin.output import Arrivals, Outputs, bytes_at_once
+from exactly_once.verify.by_origin.tails import Tails, tails
 from exactly_once.verify.by_origin.tally import FindingTally
 from exactly_once.verify.expected import Expected
 from exactly_once.verify.report import OnProgress, Progress
+from exactly_once.verify.window import Window
 
 #: What is expected to keep the order of the input.
 ORDERS = ("key", "partition", "none")
@@ -33,6 +35,7 @@ ORDERS = ("key", "partition", "none")
 NOT_EXACTLY = "input records that are in no output: how many outputs each has is not fixed"
 RETENTION = "input offsets that retention has deleted"
 OUTPUT_REMOVED = "input records that are in no output, where retention or compaction removed outputs"
+NOT_FAR = "input records in no output that was read: those before may hold records of a backfill"
 NO_ROOM = "output records of keys beyond those whose order is remembered"
 UNREADABLE = "output records whose origin cannot be read"
 
@@ -83,12 +86,15 @@ class OriginResult:
         Output records that were read.
     unproven : mapping
         By reason, what it says nothing of.
+    window : Window or None
+        The part of the input that was compared; None for all of it.
     """
 
     findings: tuple[Finding, ...] = ()
     by_origin: Mapping[str, int] = field(default_factory=dict)
     read: int = 0
     unproven: Mapping[str, int] = field(default_factory=dict)
+    window: Window | None = None
 
 
 def compare_origins(
@@ -108,7 +114,8 @@ def compare_origins(
     topics : sequence of str
         The output topics; together they hold what came from an input record. Empty: those that the decisions name.
     expected : callable
-        Returns the input that the stream has worked off; called twice.
+        Returns the input that the stream has worked off, with a window if only the newest part is to be compared;
+        called twice.
     settle_s : float
         For how long readers of the outputs may be held back: the markers of a batch that is decided take a moment.
     budget_s : float
@@ -129,7 +136,11 @@ def compare_origins(
             admin.check_rights(topic, ("READ",))
         marks = _settled(admin, topics, settle_s, budget_s)
         after = expected()
-        task = _Comparison(admin, input_admin, marks, question, before, after.reach, budget_s, on_progress)
+        tail = Tails.whole(marks)
+        if before.window is not None:
+            places = Places(inputs_of(before.end))
+            tail = tails(admin, marks, before.window, before.first, question.origin, places, budget_s)
+        task = _Comparison(admin, input_admin, tail, question, before, after.reach, budget_s, on_progress)
         return task.result(_compacted(admin.renew(budget_s), topics))
 
 
@@ -138,7 +149,7 @@ class _Comparison:
         self,
         admin: Admin,
         input_admin: Admin,
-        marks: Mapping[Partition, Watermarks],
+        tail: Tails,
         question: Question,
         expected: Expected,
         reach: Mapping[Partition, int],
@@ -148,20 +159,20 @@ class _Comparison:
         self._question, self._expected = question, expected
         self._reach = {p: max(expected.end.get(p, 0), o) for p, o in {**expected.reach, **reach}.items()}
         self._on_progress, self._done = on_progress, 0
-        self._of = sum(w.last_stable - w.low for w in marks.values())
-        self._of += sum(end - expected.first[p] for p, end in expected.end.items())
+        self._of = sum(w.last_stable - w.low for w in tail.marks.values())
+        self._of += sum(end - expected.wanted[p] for p, end in expected.end.items())
         at_once = bytes_at_once(len(expected.end))
         self._existing = Existing(input_admin, expected.end, budget_s, at_once, self._tell)
         self._outputs = Outputs(
             admin,
-            marks,
+            tail.marks,
             question.origin,
             inputs_of(expected.end),
             lambda source, offset: min(offset, self._reach.get(source, 0)) - expected.first.get(source, 0),
             question.order == "key",
             self._tell,
         )
-        self._truncated = {where for where, w in marks.items() if w.low > 0}
+        self._truncated, self._short = tail.truncated, tail.short
         self._memory, self._counts = Memory(), dict[Partition, Counts]()
         self._numbered: bool | None = None
         self._order, self._last = Order(), dict[tuple[Partition, Partition], int]()
@@ -174,16 +185,17 @@ class _Comparison:
         """Read everything, and judge."""
         for some in self._outputs.committed():
             self._judge(some)
-        foreign, q = self._outputs.foreign, self._question
-        self._check_any()
-        self._account_for(compacted)
-        if q.refuse_foreign and foreign.count:
+        foreign = self._outputs.foreign
+        if not self._question.refuse_foreign:
+            self._check_any()
+        elif foreign.count:
             self._tally.foreign(foreign.count, foreign.first)
+        self._account_for(compacted)
         unproven = self._tally.unproven
         unproven[RETENTION] += sum(
-            min(end, self._existing.removed.get(p, 0)) - self._expected.first[p]
+            min(end, self._existing.removed.get(p, 0)) - self._expected.wanted[p]
             for p, end in self._expected.end.items()
-            if self._existing.removed.get(p, 0) > self._expected.first[p]
+            if self._existing.removed.get(p, 0) > self._expected.wanted[p]
         )
         unproven[NO_ROOM] += self._order.unchecked
         if foreign.unreadable:
@@ -194,9 +206,8 @@ class _Comparison:
             "foreign": foreign.count,
             **self._sums,
         }
-        return OriginResult(
-            tuple(self._tally.findings()), sums, self._outputs.read, {why: n for why, n in unproven.items() if n}
-        )
+        findings, known = tuple(self._tally.findings()), {why: n for why, n in unproven.items() if n}
+        return OriginResult(findings, sums, self._outputs.read, known, self._expected.window)
 
     # -- while reading --------------------------------------------------------------------------------------------
 
@@ -280,6 +291,7 @@ class _Comparison:
                 bool(self._numbered),
                 lambda start, stop: self._existing.kinds(source, start, stop),
                 self._memory,
+                self._expected.wanted.get(source),
             )
         return self._counts[source]
 
@@ -308,8 +320,8 @@ class _Comparison:
             entered = all(source in self._entered.get(where, ()) for where in self._truncated)
             unsure = self._unsure.get(source, 0) if entered and not compacted else counts.end
             for offsets, _ in counts.missing():
-                if not self._question.outputs.exactly:
-                    self._tally.unproven[NOT_EXACTLY] += len(offsets)
+                if self._short or not self._question.outputs.exactly:
+                    self._tally.unproven[NOT_FAR if self._short else NOT_EXACTLY] += len(offsets)
                     continue
                 removed = offsets < unsure
                 self._tally.unproven[OUTPUT_REMOVED] += int(removed.sum())

@@ -109,7 +109,9 @@ class Counts:
     numbered : bool
         Each output says which of its input's outputs it is.
     kinds_of : callable
-        The kinds of offsets before ``end``.
+        The kinds of offsets from ``wanted`` to ``end``.
+    wanted : int, optional
+        Records before it may be in the outputs, once, and need not be; by default ``first``.
 
     Attributes
     ----------
@@ -126,8 +128,10 @@ class Counts:
         numbered: bool,
         kinds_of: KindsOf,
         memory: Memory,
+        wanted: int | None = None,
     ):
         self.first, self.end, self.reach = first, end, max(end, reach)
+        self._wanted = first if wanted is None else wanted
         self._width = (outputs.most or MOST_OUTPUTS) if numbered else 1
         self._capacity = 1 if numbered else outputs.most
         self._kinds_of, self._memory = kinds_of, memory
@@ -156,7 +160,8 @@ class Counts:
         """Yield the offsets of records with outputs that are not there, in order, a block at a time, with the number
         of these outputs.
         """
-        for number in range(-(-(self.end - self.first) // self._offsets)):
+        oldest = (self._wanted - self.first) // self._offsets
+        for number in range(oldest, -(-(self.end - self.first) // self._offsets)):
             if number in self._complete:
                 continue
             fresh = number not in self._touched
@@ -220,8 +225,9 @@ class Counts:
             start = self.first + number * self._offsets
             stop = min(start + self._offsets, self.reach)
             kinds = np.full(stop - start, UNKNOWN, np.uint8)
-            if start < self.end:
-                kinds[: self.end - start] = self._kinds_of(start, min(stop, self.end))
+            known = max(start, self._wanted), min(stop, self.end)
+            if known[0] < known[1]:
+                kinds[known[0] - start : known[1] - start] = self._kinds_of(*known)
             seen = np.zeros(len(kinds) * self._width, np.uint8)
             if number in self._complete:
                 seen[:] = self._capacity or 1

@@ -23,6 +23,9 @@ _PHANTOM = {
     c.TOO_MANY: "input records that have fewer outputs than this number",
 }
 
+#: Records of other writers, where nobody else may write.
+FOREIGN = "output records that name no input record of the stream"
+
 
 @dataclass
 class _Group:
@@ -101,8 +104,7 @@ class FindingTally:
 
     def foreign(self, count: int, places: Iterable[str]) -> None:
         """Count records that name no input record, where nobody else may write."""
-        what = "output records that name no input record of the stream: {n:,}"
-        self._group(Anomaly.PHANTOM, what, "").add(count, places)
+        self._group(Anomaly.PHANTOM, f"{FOREIGN}: {{n:,}}", "").add(count, places)
 
     def out_of_order(self, some: Arrivals, index: int, after: int) -> None:
         """Count the output record at ``index``, which is behind one that came from the input offset ``after``."""

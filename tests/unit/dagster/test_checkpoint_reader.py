@@ -1,4 +1,4 @@
-"""Where a stream began and how its batches end, as Spark leaves it in the checkpoint."""
+"""Where a stream began, as Spark leaves it in the checkpoint."""
 
 import pytest
 
@@ -32,7 +32,6 @@ def test_where_the_stream_began_is_in_its_first_source(reader, checkpoint):
 
 def test_a_stream_that_never_started_has_not_begun(reader, tmp_path):
     assert reader.first_offsets(str(tmp_path / "none")) == {}
-    assert list(reader.batch_ends(str(tmp_path / "none"))) == []
 
 
 def test_a_beginning_that_cannot_be_read_is_no_beginning_at_zero(reader, checkpoint, tmp_path):
@@ -42,11 +41,7 @@ def test_a_beginning_that_cannot_be_read_is_no_beginning_at_zero(reader, checkpo
         reader.first_offsets(checkpoint)
 
 
-def test_the_ends_of_the_committed_batches_come_newest_first(reader, checkpoint):
-    assert list(reader.batch_ends(checkpoint)) == [(2, {"t": {0: 20, 1: 7}}), (1, {"t": {0: 10, 1: 7}})]
-
-
-@pytest.mark.parametrize("look", ["first_offsets", "committed_offsets", "batch_ends", "marked_ms"])
+@pytest.mark.parametrize("look", ["first_offsets", "committed_offsets", "marked_ms"])
 def test_a_store_that_cannot_be_asked_is_an_error_with_a_code_and_a_way_out(look, reader):
     """An object store without an answer raised its client's bare error: a check failed without a word of advice."""
     arguments = {"marked_ms": (0,)}.get(look, ())

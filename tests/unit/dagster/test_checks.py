@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from exactly_once.verify.window import Window
 
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.evaluate import evaluated
 from dagster_exactly_once.checks.judgements import Block, Waiting, Writer
-from dagster_exactly_once.checks.window import InputWindow, WindowOutputs, compare, newest_window
 from dagster_exactly_once.checks.writer import judged
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.runs.history import Classified, StreamHistory
@@ -26,54 +26,14 @@ from exactly_once.inspection.progress import Standing
 from exactly_once.protocol.records import Claim
 from exactly_once.txn.coordinators import Description
 from exactly_once.verify import Anomaly, Finding, Report
+from exactly_once.verify.by_origin.comparison import NOT_FAR, RETENTION, OriginResult
+from exactly_once.verify.by_origin.tally import FOREIGN
 from platform_assets.flights.origin import origin
 
 NOW = 1_000_000_000_000
 
 
-# -- which part is compared
-
-
-P, Q = ("in", 0), ("in", 1)
-
-
-def ends(*batches):
-    """Newest first: (number, end of partition 0)."""
-    return ((number, {P: end}) for number, end in batches)
-
-
-@pytest.mark.parametrize(
-    ("committed", "began", "low", "limit", "first", "since", "batches", "cut"),
-    [
-        pytest.param([(2, 30), (1, 20), (0, 10)], 0, 0, 25, 10, 10, (1, 2), "", id="the newest whole batches"),
-        pytest.param([(2, 30), (1, 20), (0, 10)], 0, 0, 99, 0, 0, (0, 2), "", id="all there is"),
-        pytest.param([(0, 50)], 40, 0, 99, 40, 40, (0, 0), "", id="from where the stream began"),
-        pytest.param([(1, 50), (0, 10)], 0, 0, 5, 45, 10, (1, 1), "alone is longer", id="a batch above the limit"),
-        pytest.param([(9, 50), (8, 40)], 0, 0, 99, 40, 40, (9, 9), "batch 8 began", id="older batches are forgotten"),
-        pytest.param([(9, 50)], 0, 0, 99, 50, 50, (9, 9), "batch 9 began", id="only one batch is left"),
-        pytest.param([(9, 50), (7, 30)], 0, 0, 99, 50, 50, (9, 9), "batch 9 began", id="a gap in the checkpoint"),
-        pytest.param([(1, 50), (0, 10)], 0, 30, 99, 30, 0, (0, 1), "retention", id="retention took a part"),
-    ],
-)
-def test_the_window_is_the_newest_that_fits_and_says_when_it_is_smaller(
-    committed, began, low, limit, first, since, batches, cut
-):
-    window = newest_window(ends(*committed), {P: began}, {P: low}, limit)
-    assert (window.first, window.since, window.end) == ({P: first}, {P: since}, {P: committed[0][1]})
-    assert window.batches == batches
-    assert cut in window.cut and bool(cut) == bool(window.cut)
-
-
-def test_a_stream_without_a_batch_has_no_window():
-    assert newest_window(iter(()), {}, {}, 10) is None
-
-
-def test_a_partition_that_was_added_later_is_compared_from_its_first_offset():
-    window = newest_window(iter([(1, {P: 20, Q: 5}), (0, {P: 10})]), {P: 0}, {P: 0, Q: 0}, 99)
-    assert window.first == {P: 0, Q: 0} and window.end == {P: 20, Q: 5}
-
-
-# -- the comparison
+# -- the comparison of the newest input
 
 
 def output(partition, offset, at=0):
@@ -91,73 +51,47 @@ def test_the_source_of_an_output_is_found_in_its_value_or_its_headers():
     assert origin("flight_delays_rejected", Record(0, 0, None, None)) is None
 
 
-WINDOW = InputWindow(first={P: 10}, end={P: 14}, since={P: 10}, batches=(1, 1))
+WINDOW = Window({("in", 0): 10}, {("in", 0): 10}, (1, 1), 4, 4)
 
 
-def place_of(topic, record):
-    found = origin(topic, record)
-    return found and (("in", found[0]), found[1])
+def compared(*findings, unproven=None, window=WINDOW, foreign=0):
+    sums = {"input": 2, "output": 3, "foreign": foreign, "earlier": 0, "under way": 0}
+    return judgements.no_duplicates_and_no_loss(OriginResult(findings, sums, 3, unproven or {}, window))
 
 
-def compared(inputs, outputs, began=0, held_back=()):
-    seen = WindowOutputs(WINDOW, {P: began}, place_of)
-    for offset in outputs:
-        seen.add("out", output(0, offset))
-    return compare({(P, o) for o in inputs}, seen, [("out", 0)], held_back)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "faults"),
-    [
-        pytest.param([10, 11, 13], [9, 10, 11, 13], {}, id="each once; 12 is a marker"),
-        pytest.param([10, 11, 13], [9, 10, 13], {"lost": 1}, id="one is lost"),
-        pytest.param([10, 11, 13], [9, 10, 11, 11, 13], {"duplicated": 1}, id="one is there twice"),
-        pytest.param([10, 11, 13], [9, 10, 11, 12, 13], {"invented": 1}, id="one comes from nothing"),
-        pytest.param([10, 11, 13], [9, 9, 10, 11, 13], {"duplicated": 1}, id="an older one is there twice"),
-        pytest.param([10, 11, 13], [9, 10, 11, 13, 14, 15], {}, id="the next batch is on its way"),
-        pytest.param([10, 11, 13], [9, 10, 11, 13, 15, 15], {"duplicated": 1}, id="the next batch is there twice"),
-    ],
-)
-def test_every_input_of_the_window_is_wanted_exactly_once(inputs, outputs, faults):
-    found = compared(inputs, outputs)
-    assert found.faults == faults and found.unproven == ()
-    assert len(found.examples()) == len(faults)
-
-
-def test_what_was_not_read_back_far_enough_is_not_taken_for_lost():
-    """Guards against an alarm for records that lie further back than was read."""
-    found = compared([10, 11, 13], [11, 13])
-    assert found.unproven == ("out-0",) and found.faults == {}
-
-
-def test_a_record_of_a_backfill_does_not_prove_that_the_tail_is_long_enough():
-    """A backfill writes old input at any time; the stream's window may lie before it."""
-    found = compared([10, 11, 13], [3, 11, 13], began=5)
-    assert found.unproven == ("out-0",) and found.faults == {}
-    assert compared([10, 11, 13], [7, 11, 13], began=5).faults == {"lost": 1}
-
-
-def test_a_partition_where_readers_are_held_back_proves_no_loss_but_a_duplicate():
-    found = compared([10, 11, 13], [9, 11, 11], held_back={("out", 0)})
-    assert found.unproven == ("out-0",) and found.faults == {"duplicated": 1}
-
-
-def test_an_output_that_does_not_say_where_it_came_from_is_a_fault():
-    seen = WindowOutputs(WINDOW, {P: 0}, place_of)
-    seen.add("out", Record(0, 5, None, b"{}"))
-    seen.read_from_the_start("out", 0)
-    found = compare(set(), seen, [("out", 0)], ())
-    assert found.faults == {"unplaced": 1} and "out-0 at 5" in found.examples()[0]
+def a(anomaly, records=1, what="x", places=("in-0@13",)):
+    return Finding(anomaly, what, "batch 1", "", places, records)
 
 
 def test_the_verdict_says_what_was_sampled_and_how_grave_it_is():
-    right = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [9, 10, 13]), 3)
+    right = compared()
     assert right.passed and "2 input records in 4 offsets (batches 1 to 1) against 3 output records" in right.said
-    wrong = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [9, 10]), 2)
-    assert not wrong.passed and wrong.grave and "1 lost, for example lost: in-0 at 13" in wrong.said
-    unknown = judgements.no_duplicates_and_no_loss(WINDOW, compared([10, 13], [13]), 1)
-    assert not unknown.passed and not unknown.grave and "out-0" in unknown.said
-    assert judgements.no_duplicates_and_no_loss(None, None, 0).passed
+    lost = compared(a(Anomaly.LOST), a(Anomaly.TORN_BATCH))
+    assert not lost.passed and lost.grave and "NOT exactly once: 1 lost, for example lost: in-0@13." in lost.said
+    assert (lost.metadata["lost"], lost.metadata["duplicated"]) == (1, 0)
+    assert lost.metadata["examples"] == ["lost: in-0@13"]
+    assert judgements.no_duplicates_and_no_loss(None).passed
+
+
+def test_a_record_that_names_no_input_and_one_of_input_that_there_is_not_are_two_faults():
+    found = compared(a(Anomaly.PHANTOM, 2), a(Anomaly.PHANTOM, 3, f"{FOREIGN}: 3", ("out-0@5",)), foreign=3)
+    assert found.grave and (found.metadata["invented"], found.metadata["unplaced"]) == (2, 3)
+    assert "2 invented, 3 unplaced" in found.said and "unplaced: out-0@5" in found.metadata["examples"]
+
+
+def test_what_readers_do_not_get_yet_or_nobody_has_read_is_a_warning_and_no_loss():
+    """Guards against an alarm for records that lie further back than was read, or behind an open transaction."""
+    for found in (compared(a(Anomaly.UNSEEN)), compared(unproven={NOT_FAR: 1})):
+        assert not found.passed and not found.grave and "loss could not be ruled out: 1 " in found.said, found.said
+        assert found.metadata["lost"] == 0 and len(found.metadata["unproven"]) == 1
+    twice = compared(a(Anomaly.UNSEEN), a(Anomaly.DUPLICATE, places=("in-0@11", "out-0@9..9")))
+    assert twice.grave and "1 duplicated, for example duplicated: in-0@11." in twice.said
+
+
+def test_input_that_retention_took_makes_the_window_smaller_and_is_no_fault():
+    found = compared(unproven={RETENTION: 3})
+    assert found.passed and found.metadata["window_cut"] == "older input was deleted by retention"
+    assert compared(window=replace(WINDOW, cut="short")).said.endswith("; the window was cut: short.")
 
 
 # -- verify
@@ -349,7 +283,7 @@ def test_a_check_that_cannot_look_is_a_warning_and_no_failed_run(error, grave):
 
 # -- freshness
 
-AT = {0: 30, 1: 20}
+AT = 50  # the sum of the committed offsets
 
 
 @pytest.mark.parametrize(

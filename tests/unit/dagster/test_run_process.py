@@ -72,7 +72,7 @@ def test_of_another_machine_nothing_is_known(instance):
 def test_of_another_process_table_with_this_host_name_nothing_is_known(instance):
     """Containers on the host's network, cloned machines: a healthy run was reported dead, and then recovered."""
     nobody = {TAG_PID: f"{gone()}@1000.00"}
-    for machine in ("another", ""):  # the version before wrote none
+    for machine in ("another", ""):
         started(instance, of_this_process(**{TAG_MACHINE: machine}, **nobody))
     assert [r.alive for r in runs_on(instance, "s")] == [None, None]
     assert fail_dead_runs(instance) == []

@@ -29,20 +29,17 @@ from dagster_exactly_once.sensors.liveness import (
     restart_config,
     verdict,
 )
-from dagster_exactly_once.sensors.restart import FixedDelay, NoRestart
 from exactly_once.inspection.processes import Frozen, Process, State
 from testkit.processes import until
-from testkit.sensor_facts import NOW, STREAM, history, recovery, restarted, run
-
-SOON = FixedDelay(3, 1.0)
+from testkit.sensor_facts import NOW, STREAM, history, recovery, run
 
 
 def working(alive, status="STARTED", **rest):
     return Working("r1", "stream", status, "here", alive, **rest)
 
 
-def judged(found=None, *runs, strategy=SOON):
-    return verdict(LivenessFacts(found or history(), runs), strategy, STREAM)
+def judged(found=None, *runs):
+    return verdict(LivenessFacts(found or history(), runs), STREAM)
 
 
 @pytest.mark.parametrize("status", ["STARTING", "STARTED", "CANCELING"])
@@ -72,12 +69,12 @@ def frozen(state=State.STOPPED, pid=7982):
 def test_a_frozen_run_is_named_with_the_command_and_ended_after_the_policys_time():
     """Mishap: a driver that a signal has stopped is called alive, and Terminate of it blocks all of its location."""
     its = (frozen(), frozen(State.STUCK, 7983))
-    found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=20.0),)), SOON, STREAM, 120.0)
+    found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=20.0),)), STREAM, 120.0)
     assert (found.end, found.resume, found.dead) == ((), (), ())
     assert "process 7982 on vm is stopped by a signal and process 7983 on vm is stuck in the kernel" in found.message
     assert "This sensor kills it in 100 s. Do not press Terminate" in found.message
     assert "kill -9 7982 7983" in found.message
-    found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=120.0),)), SOON, STREAM, 120.0)
+    found = verdict(LivenessFacts(history(), (working(True, frozen=its, frozen_s=120.0),)), STREAM, 120.0)
     assert (found.end, found.resume) == (its, ()) and "for 120 s" in found.message
 
 
@@ -116,14 +113,14 @@ def test_a_tick_says_what_became_of_the_process_that_it_was_to_kill(monkeypatch)
 
 
 def test_a_policy_of_zero_ends_no_frozen_process():
-    found = verdict(LivenessFacts(history(), (working(True, frozen=(frozen(),), frozen_s=9_999.0),)), SOON, STREAM, 0.0)
+    found = verdict(LivenessFacts(history(), (working(True, frozen=(frozen(),), frozen_s=9_999.0),)), STREAM, 0.0)
     assert found.end == () and "kill -9 7982" in found.message and "This sensor" not in found.message
 
 
 def test_a_frozen_run_that_a_person_has_asked_to_end_goes_on_at_once():
     """Mishap: killed instead, it never takes Dagster's message, and no run of the code location starts any more."""
     found = verdict(
-        LivenessFacts(history(), (working(True, "CANCELING", frozen=(frozen(),), frozen_s=999.0),)), SOON, STREAM, 1.0
+        LivenessFacts(history(), (working(True, "CANCELING", frozen=(frozen(),), frozen_s=999.0),)), STREAM, 1.0
     )
     assert (found.end, found.resume) == ((), (frozen(),))
     assert "kill -CONT 7982" in found.message and "Do not press Terminate" not in found.message
@@ -166,8 +163,8 @@ def test_a_start_after_the_recovery_waits_for_nothing():
 
 def test_a_start_beside_a_recovery_waits_for_its_time():
     """Else a stream that fails at once would start again and again without the strategy's pause."""
-    found = history(failed(at=NOW - 51, lived=50), recoveries=(recovery("c", "STARTED", restart_of="r1"),))
-    verdict = judged(found, strategy=FixedDelay(3, 10.0))
+    found = history(failed(), recoveries=(recovery("c", "STARTED", restart_of="r1", not_before=NOW + 9),))
+    verdict = judged(found)
     assert verdict.start is None and "restart 1 in a row of run r1 in 9 s" in verdict.message
 
 
@@ -201,11 +198,9 @@ def test_a_restart_carries_the_tag_of_its_stream():
     assert found.start.tags[TAG_STREAM] == "stream"
 
 
-def test_the_attempts_go_on_over_restarts():
-    """They live in Dagster's run storage: a daemon that is restarted goes on counting."""
-    found = judged(
-        history(restarted("r2", "FAILURE"), failed(at=NOW - 500), recoveries=(recovery("c", restart_of="r2"),))
-    )
+def test_a_restart_has_the_number_that_the_recovery_was_requested_with():
+    """Counted a second time, the number that people see would be another one than that of the sentence before."""
+    found = judged(history(failed(), recoveries=(recovery("c", restart_of="r1", attempt=2),)))
     assert found.start is not None and found.start.tags[TAG_ATTEMPT] == "2"
 
 
@@ -256,13 +251,14 @@ def test_the_stream_is_not_started(found, says: str):
 
 
 def test_the_restart_waits_for_its_time():
-    found = history(failed(at=NOW - 51, lived=50), recoveries=(recovery("c", restart_of="r1"),))
-    assert "restart 1 in a row of run r1 in 9 s" in judged(found, strategy=FixedDelay(3, 10.0)).message
+    found = history(failed(), recoveries=(recovery("c", restart_of="r1", not_before=NOW + 9),))
+    assert "restart 1 in a row of run r1 in 9 s" in judged(found).message
 
 
 def test_a_person_s_recovery_with_a_restart_does_not_ask_the_strategy():
-    found = history(failed(), recoveries=(recovery("c", restart_of="r1", person=True),))
-    assert judged(found, strategy=NoRestart()).start is not None
+    again = recovery("c", restart_of="r1", not_before=NOW + 9, parent="b")  # a person repeated a sensor's
+    for asked in (recovery("c", restart_of="r1", person=True), again):
+        assert judged(history(failed(), recoveries=(asked,))).start is not None
     found = history(run("r1", "CANCELED"), recoveries=(recovery("c", restart_of="r1", person=True),))
     assert judged(found).start is not None
 

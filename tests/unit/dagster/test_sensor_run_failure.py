@@ -6,11 +6,18 @@ import pytest
 
 from dagster_exactly_once.notify import Notice, Notifier
 from dagster_exactly_once.runs.history import Classified
-from dagster_exactly_once.runs.tags import TAG_ATTEMPT, TAG_BESIDE, TAG_CAUSE, TAG_RESTART_OF
+from dagster_exactly_once.runs.tags import (
+    TAG_ATTEMPT,
+    TAG_BESIDE,
+    TAG_CAUSE,
+    TAG_NOT_BEFORE,
+    TAG_RESTART,
+    TAG_RESTART_OF,
+)
 from dagster_exactly_once.sensors.circuit import Circuit
 from dagster_exactly_once.sensors.incidents import Teller
 from dagster_exactly_once.sensors.recovery_gate import HANDOVER_S, RecoveryNeed, recovery_request, refusal
-from dagster_exactly_once.sensors.restart import ExponentialDelay, FixedDelay, NoRestart
+from dagster_exactly_once.sensors.restart import ExponentialDelay, FixedDelay, NoRestart, Restart
 from dagster_exactly_once.sensors.run_failure import _reaction, verdict
 from exactly_once.inspection.findings import Owner
 from exactly_once.inspection.processes import Frozen, Process, State
@@ -36,7 +43,7 @@ def judged(*streams, strategy=DEFAULT, by=None, **facts):
 def test_a_failed_stream_is_recovered_at_once_with_a_restart():
     """Readers wait for its open transactions, however long the restart has to wait."""
     found = judged(run("r1", "FAILURE", at=NOW - 51, lived=50))
-    assert found.need is not None and found.need.restart_of.run_id == "r1" and found.need.attempt == 1
+    assert found.need is not None and found.need.restart_of.run_id == "r1" and found.need.restart.attempt == 1
 
 
 def test_a_frozen_run_is_not_called_started_without_what_is_true():
@@ -124,7 +131,7 @@ def test_attempts_are_counted_from_the_run_that_a_person_launched():
     old = [run(f"old-{n}", "FAILURE", at=NOW - 9_000 - n) for n in range(5)]
     row = [restarted("r3", "FAILURE", at=NOW - 100), restarted("r2", "FAILURE", at=NOW - 200)]
     found = judged(*row, run("r1", "FAILURE", at=NOW - 300), *old, strategy=FixedDelay(3, 1.0))
-    assert found.need is not None and found.need.attempt == 3
+    assert found.need is not None and found.need.restart.attempt == 3
     more = [restarted("r4", "FAILURE", at=NOW - 60), *row, run("r1", "FAILURE", at=NOW - 300)]
     found = judged(*more, strategy=FixedDelay(3, 1.0))
     assert found.need is None and found.raised == "r4" and "3 restarts in a row did not help" in found.message
@@ -137,7 +144,7 @@ def test_a_failed_recovery_is_tried_again_by_the_same_strategy():
     found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 10.0), **facts)
     assert found.need is None and "the recovery is retried in 9 s (attempt 2)" in found.message
     found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 0.5), **facts)
-    assert found.need is not None and found.need.attempt == 2
+    assert found.need is not None and found.need.restart.attempt == 2
     facts["recovery_failure"] = Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False)
     found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 0.5), **facts)
     assert found.need is None and found.raised == "c1" and "sink.accept.lost" in found.message
@@ -237,12 +244,18 @@ def test_the_key_of_a_request_is_the_same_until_a_recovery_was_launched():
 def test_a_request_carries_its_cause():
     """A page of runs must tell why a recovery ran."""
     failed = run("r1", "FAILURE")
-    request = recovery_request(STREAM, history(failed), RecoveryNeed("failure/r1", "it failed", failed, 2))
+    need = RecoveryNeed("failure/r1", "it failed", failed, Restart(NOW + 9, 2), 10)
+    request = recovery_request(STREAM, history(failed), need)
     assert request.run_config == {
         "ops": {"inspect": {"config": {"stream": "stream", "reason": "it failed", "restart": True}}}
     }
     assert request.tags[TAG_CAUSE] == "it failed"
-    assert (request.tags[TAG_RESTART_OF], request.tags[TAG_ATTEMPT]) == ("r1", "2")
+    assert (request.tags[TAG_RESTART_OF], request.tags[TAG_ATTEMPT], request.tags[TAG_RESTART]) == (
+        "r1",
+        "2",
+        "2 of 10",
+    )
+    assert recovery("c", restart_of="r1", not_before=float(request.tags[TAG_NOT_BEFORE])).not_before == NOW + 9
 
 
 def test_a_recovery_and_the_run_beside_it_count_as_one_failure():

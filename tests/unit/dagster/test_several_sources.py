@@ -14,8 +14,6 @@ from dagster_exactly_once import (
     exactly_once_stream,
     observed_stream,
 )
-from dagster_exactly_once.checks.sampling import positions
-from dagster_exactly_once.checks.window import newest_window
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.sensors.sink_state import _sink_state, _SinkReading
@@ -186,19 +184,7 @@ def test_the_lag_is_that_of_all_topics():
     assert _sink_state(spec, look, ends | {"shop.refunds": gone}, 1_000.0) is gone
 
 
-ORDERS, REFUNDS = ("shop.orders", 0), ("shop.refunds", 0)
-
-
-def test_a_topic_that_joins_a_later_batch_is_compared_from_where_the_stream_began(checkpoint):
-    """Taken from offset 0, everything from before the stream's start would count as lost."""
-    reader = CheckpointReader(root=str(checkpoint))
-    (checkpoint / "commits" / "1").write_text("v1\n{}")
-    sources = ("shop.orders", "shop.refunds")
-    ends = ((batch, positions(topics, sources)) for batch, topics in reader.batch_ends(str(checkpoint)))
-    began = positions(reader.first_offsets(str(checkpoint)), sources)
-    window = newest_window(ends, began, {ORDERS: 0, REFUNDS: 0}, 10)
-    assert window.first == {ORDERS: 10, REFUNDS: 40} and window.end == {ORDERS: 12, REFUNDS: 45}
-    assert window.batches == (1, 1) and not window.cut
+REFUNDS = ("shop.refunds", 0)
 
 
 def test_a_record_says_of_which_topic_it_was_made():

@@ -26,11 +26,12 @@ STREAM = LabStream("in-1-abc", "lab-2-def-out", "lab-2-def", "/lab", {"sink.guar
 class Dagster:
     """Keeps what was done to it."""
 
-    daemon: int | None = 1
-    code_server: int | None = 2
-
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.pids: dict[str, int] = {"daemon": 1, "code": 2}
+
+    def pid_of(self, name: str) -> int | None:
+        return self.pids.get(name)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: self.done.append(" ".join(map(str, (name, *arguments))))
@@ -101,10 +102,10 @@ def test_a_daemon_that_is_gone_is_not_struck_again_and_comes_back_with_the_first
     lab = lab_with(dagster)
     kill, pause = KillDaemon(), PauseDaemon()
     assert kill.do(lab, Random(0)) == "process [1]"
-    dagster.daemon = None
+    del dagster.pids["daemon"]
     assert pause.do(lab, Random(0)) == NOTHING
     kill.undo(lab)
-    assert dagster.done == ["kill_daemon", "start_daemon"]
+    assert dagster.done == ["kill daemon", "start daemon"]
 
 
 def test_a_code_server_dies_with_its_runs_and_without_them() -> None:
@@ -116,5 +117,5 @@ def test_a_code_server_dies_with_its_runs_and_without_them() -> None:
         assert dagster.done[0] in ("kill_code_server True", "kill_code_server False")
     assert struck == {"process [2] with 2 runs", "process [2] without 2 runs"}
     dagster = Dagster()
-    dagster.code_server = None
+    del dagster.pids["code"]
     assert KillCodeServer().do(lab_with(dagster), Random(0)) == NOTHING and dagster.done == []

@@ -49,9 +49,9 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Any:
     beginnings = lambda connection, end, began, budget_s: {} if began else made.beginnings  # noqa: E731
     monkeypatch.setattr(expected, "_beginnings", beginnings)
 
-    def call(checkpoint: str | None = "/c", inputs: tuple[str, ...] = ()) -> Expected:
+    def call(checkpoint: str | None = "/c", inputs: tuple[str, ...] = (), last: int | None = None) -> Expected:
         none: Any = None
-        return expected_input(none, "s", checkpoint, inputs)
+        return expected_input(none, "s", checkpoint, inputs, last=last)
 
     made.expected = call
     return made
@@ -207,3 +207,28 @@ def test_many_partitions_share_the_memory_that_few_may_have() -> None:
     """Memory: a topic of a thousand partitions read in step; and one partition must not get all of it."""
     mb = 1024 * 1024
     assert [bytes_at_once(n) for n in (0, 1, 16, 32, 10_000)] == [8 * mb, 8 * mb, 8 * mb, 4 * mb, 64 * 1024]
+
+
+def test_the_window_ends_with_what_is_completed_and_goes_back_as_far_as_log_and_checkpoint(stream: Any) -> None:
+    """Loss that is none: the window must not hold a batch that is under way; and it must not skip one in between."""
+    stream.began = {"in": {0: 0}}
+    stream.log = log_of(batch(5, 50), batch(6, 60), batch(7, 70), marked=(5, 6))
+    stream.files = {f"offsets/{n}": offsets(n * 10) for n in (1, 3, 4, 5)}
+    found = stream.expected(last=99)
+    assert found.end == {P: 60} and found.window.batches == (4, 6)
+    assert found.wanted == {P: 30} and "batch 3 began" in found.window.cut, "nothing says where batch 2 ended"
+    assert stream.expected(last=10).window.batches == (6, 6) and stream.expected().window is None
+    assert stream.expected(None, ("in",), last=99).window.batches == (6, 6), "the log alone"
+    stream.log = log_of()
+    stream.progress = Checkpoint("/c", "q", last_commit=4, last_offsets=5, source_offsets=('{"in": {"0": 50}}',))
+    found = stream.expected(last=10)
+    assert found.end == {P: 40} and found.wanted == {P: 30} and found.window.batches == (4, 4), "the checkpoint alone"
+
+
+def test_a_topic_that_joins_a_later_batch_is_compared_from_where_the_stream_began(stream: Any) -> None:
+    """Taken from offset 0, everything from before the stream's start would count as lost."""
+    stream.began = {"in": {0: 10}, "other": {0: 40}}
+    both = f"v1\n{{}}\n{json.dumps({'in': {'0': 12}})}\n{json.dumps({'other': {'0': 45}})}"
+    stream.log = log_of(batch(0, 10), decided(1, offsets=both))
+    found = stream.expected(last=99)
+    assert found.wanted == {P: 10, ("other", 0): 40} and found.window.offsets == 2 + 5

@@ -1,6 +1,9 @@
 """A stream in the hands of an operator: what the tests of the UI's interface, of the browser and of survival share."""
 
+from __future__ import annotations
+
 import time
+from typing import Any, Self
 
 from dagster_exactly_once.names import RECOVERY_JOB
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
@@ -11,6 +14,8 @@ from platform_assets.flights.names import SINK_ID, STREAM_JOB
 from testkit import oracle
 from testkit.flights import OUTPUTS, Feed, assert_exactly_once, await_caught_up
 from testkit.processes import until
+from testkit.site import Site
+from testkit.webserver import Dagster
 
 #: What the README promises.
 TERMINATE_S = 15
@@ -25,15 +30,15 @@ PATIENCE_S = 180
 BACK_S = 240
 
 
-def stream_config(**config):
-    """Run configuration of the stream: a short report interval, as the tests look at reports."""
+def stream_config(**config: Any) -> dict[str, Any]:
+    """Return the run configuration of the stream: a short report interval, as the tests look at reports."""
     return {"ops": {"stream_flight_delays": {"config": {"report_interval_s": 1.0, **config}}}}
 
 
 class Story:
     """One stream on one site, with a feed, told in order."""
 
-    def __init__(self, site, dagster, before=0):
+    def __init__(self, site: Site, dagster: Dagster, before: int = 0):
         self.site = site
         self.dagster = dagster
         self.before = before
@@ -46,38 +51,39 @@ class Story:
             factory.cluster_id(), SINK_ID
         )
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.feed.__exit__(*error)
 
-    def newest_batch(self):
-        """The newest decided batch, -1 before there is one."""
+    def newest_batch(self) -> int:
+        """Return the newest decided batch, -1 before there is one."""
         self.feed.check()
         decisions = read_log(self.site.connection, SINK_ID).decisions
         return max((d.batch_id for d in decisions), default=-1)
 
-    def progressed_since(self, moment):
-        """Whether a batch was decided after ``moment``, in seconds since the epoch."""
+    def progressed_since(self, moment: float) -> bool:
+        """Return whether a batch was decided after ``moment``, in seconds since the epoch."""
         self.feed.check()
         log = read_log(self.site.connection, SINK_ID)
         return any(d.decided_ms > moment * 1000 for d in log.decisions)
 
-    def await_progress(self, batches=2, timeout_s=PATIENCE_S):
+    def await_progress(self, batches: int = 2, timeout_s: float = PATIENCE_S) -> None:
         """Wait for that many decided batches."""
         first = self.newest_batch()
         until("decided batches", lambda: self.newest_batch() >= first + batches, timeout_s, every_s=0.3)
 
-    def start(self):
-        """A run of the stream that is at work; returns its id."""
+    def start(self) -> str:
+        """Launch the stream and wait until it is at work; returns the run's id."""
         run = self.dagster.launch(STREAM_JOB, self.config)
         self.await_work(run)
         return run
 
-    def await_work(self, run):
-        """Wait until a run of the stream has its first offsets, then until it decides batches. Only then is there
-        input: what is fed before a stream's first start belongs to the backfill.
+    def await_work(self, run: str) -> None:
+        """Wait until a run of the stream has its first offsets, then until it decides batches.
+
+        Only then is there input: what is fed before a stream's first start belongs to the backfill.
         """
         self.dagster.wait_for(run, "STARTED", PATIENCE_S)
         checkpoints = CheckpointReader(root="")
@@ -85,19 +91,19 @@ class Story:
         self.feed.trickle()
         self.await_progress()
 
-    def terminate(self, run):
+    def terminate(self, run: str) -> float:
         """Terminate a run; returns the seconds until it was CANCELED."""
         self.dagster.terminate(run)
         return self.dagster.wait_for(run, "CANCELED", TERMINATE_S)
 
-    def await_restart(self, run, timeout_s=BACK_S):
+    def await_restart(self, run: str, timeout_s: float = BACK_S) -> tuple[str, str]:
         """Wait for what the sensors do about a run that died; returns the ids of the recovery and of the new run."""
         end = time.monotonic() + timeout_s
 
-        def left():
+        def left() -> float:
             return max(1.0, end - time.monotonic())
 
-        def successors():
+        def successors() -> list[str]:
             return [r["runId"] for r in self.dagster.runs(STREAM_JOB, **{TAG_RESTART_OF: run})]
 
         until("FAILURE", lambda: self.dagster.status(run) == "FAILURE", left(), every_s=0.3)
@@ -108,23 +114,24 @@ class Story:
         self.await_progress(timeout_s=left())
         return self.recoveries(run)[0]["runId"], new
 
-    def recoveries(self, run):
-        """The recoveries that were launched because ``run`` failed."""
+    def recoveries(self, run: str) -> list[dict[str, Any]]:
+        """Return the recoveries that were launched because ``run`` failed."""
         return self.dagster.runs(RECOVERY_JOB, **{TAG_RESTART_OF: run})
 
-    def assert_one_stream(self, run):
-        """``run`` is the one live run of the stream, and nothing else waits to become one."""
+    def assert_one_stream(self, run: str) -> None:
+        """Assert that ``run`` is the one live run of the stream, and nothing else waits to become one."""
         assert [r["runId"] for r in self.dagster.live(STREAM_JOB)] == [run]
         assert self.dagster.live(RECOVERY_JOB) == []
 
-    def assert_exactly_once(self, backfilled=0):
-        """All that was fed came out once, the stream being at rest or alive; what the backfill has not written (all of
-        it, when ``backfilled`` is 0) is missing.
+    def assert_exactly_once(self, backfilled: int = 0) -> None:
+        """Assert that all that was fed came out once, the stream being at rest or alive.
+
+        What the backfill has not written (all of it, when ``backfilled`` is 0) is missing.
         """
         self.feed.pause()
         await_caught_up(self.site.connection, self.checkpoint)
         assert_exactly_once(self.site.connection, self.feed.sent, self.before - backfilled, bool(backfilled))
 
-    def assert_settled(self):
-        """Nothing of the sink is under way: no open transaction, no reader held back, no open decision."""
+    def assert_settled(self) -> None:
+        """Assert that nothing of the sink is under way: no open transaction, no reader held back, no open decision."""
         oracle.assert_settled(self.site.connection, SINK_ID, OUTPUTS)
