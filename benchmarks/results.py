@@ -1,4 +1,4 @@
-"""The measurements of a run as JSON lines; docs/benchmark.md says what each field means."""
+"""The measurements of a run as JSON lines; docs/lab/benchmark.md says what each field means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Make the site of the repository's own files, a page for each error code, and the API reference. mkdocs.yml uses it.
+"""Make the site of the repository's own files, a page for each error code, a list of every file, and the API reference.
+
+mkdocs.yml uses it.
 
 A page of the site lies where its file lies in the repository, so that a link between two files works on a git host and
 on the site.
@@ -6,6 +8,7 @@ on the site.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import textwrap
@@ -28,6 +31,8 @@ from exactly_once.sparkenv.jars import resolve_configuration  # noqa: E402
 #: What the site shows, or a page of it links to.
 FILES = ("*.md", "docs/*.md", "docs/*/*.md", "docs/images/*", "observability/*", "exactly_once/failpoints.py")
 ERRORS = "docs/errors.md"
+#: The generated list of every file. No search finds it: it repeats what the API reference says of the public ones.
+EVERY_FILE = "files.md"
 
 _MERMAID = "assets/mermaid.min.js"
 #: The theme colours marks by ids to which this release of Mermaid prefixes that of the diagram: dark on dark.
@@ -37,8 +42,10 @@ mermaid.initialize = settings => initialize({...settings, themeCSS: settings.the
   marker[id$=-arrowhead] path { fill: var(--md-mermaid-edge-color) !important }
   marker[id$=-sequencenumber] { fill: var(--md-mermaid-sequence-number-bg-color) !important }`});
 """
-#: An example has lines of 120 columns.
-_STYLE = {"assets/wide.css": ".md-grid { max-width: 76rem; }\n"}
+#: An example has lines of 120 columns; the name of a file is one word.
+_STYLE = {
+    "assets/wide.css": ".md-grid { max-width: 76rem; }\n.md-typeset td:first-child code { word-break: normal; }\n"
+}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -58,6 +65,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for code, text in error_pages((PROJECT / ERRORS).read_text(encoding="utf-8")).items():
         name = _page_of(code)
         files.append(File.generated(config, name, content=text, inclusion=InclusionLevel.NOT_IN_NAV))
+    files.append(File.generated(config, EVERY_FILE, content=every_file()))
     for module in modules(config.nav):
         files.append(File.generated(config, f"api/{module}.md", content=f"# {module}\n\n::: {module}\n"))
     files.append(File.generated(config, _MERMAID, content=_mermaid()))
@@ -68,7 +76,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Show the file or terminal of a tutorial's block; let a search find the page of a code, not its text twice."""
-    if page.file.src_uri == ERRORS:
+    if page.file.src_uri in (ERRORS, EVERY_FILE):
         page.meta["search"] = {"exclude": True}
     markdown = re.sub(r"^```(\w+) file=(\S+)$", r'```\1 title="\2"', markdown, flags=re.M)
     return re.sub(r"^```(\w+) terminal=(\d)$", r'```\1 title="Terminal \2"', markdown, flags=re.M)
@@ -104,6 +112,30 @@ def error_pages(errors: str) -> dict[str, str]:
 
 def _page_of(code: str) -> str:
     return f"docs/{code}.md"
+
+
+def every_file(project: Path = PROJECT) -> str:
+    """Return a page with the files of Python and of Java, folder by folder, each with what it is for."""
+    sources = [path for ext in ("py", "java") for path in project.glob(f"*/**/*.{ext}")]
+    kept = [path for path in sources if not path.relative_to(project).parts[0].startswith((".", "build", "dist"))]
+    page = ["# Every file", "", "Each file of Python and of Java, by the first sentence of its own docstring."]
+    for folder in sorted({path.parent for path in kept}):
+        here = {path.name: purpose(path) for path in sorted(kept) if path.parent == folder}
+        page += ["", f"## {folder.relative_to(project).as_posix()}", "", here.pop("__init__.py", ""), ""]
+        page += ["| file | |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in here.items())] if here else []
+    return "\n".join(page) + "\n"
+
+
+def purpose(source: Path) -> str:
+    """Return the first paragraph of the docstring of ``source``; of a Java file, that of its class."""
+    text = source.read_text(encoding="utf-8")
+    if source.suffix == ".java":
+        comment = re.search(r"^/\*\*(.*?)\*/", text, re.M | re.S)
+        text = re.sub(r"^ *\* ?", "", comment[1].strip(), flags=re.M) if comment else ""
+        text = re.sub(r"\{@\w+ #?([^}]*)\}", r"`\1`", text)
+    else:
+        text = as_markdown(ast.get_docstring(ast.parse(text)) or "")
+    return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 def modules(nav: Any) -> list[str]:

@@ -17,6 +17,8 @@ from exactly_once.options import SinkOptions
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+#: The width of a line of prose, as of code.
+WIDEST = 120
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = [
     pytest.param(block, id=f"{page.parent.name}-{page.name}-{n}")
@@ -81,6 +83,31 @@ def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
         if fragment:
             headings = re.findall(r"^#+ (.*)$", to.read_text(encoding="utf-8"), re.M)
             assert fragment in {anchor(h) for h in headings}, target
+
+
+def too_wide(text: str) -> list[int]:
+    """The numbers of the lines of prose that are wider than an editor's half of a screen: no table, no block."""
+    found, block = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        block ^= line.lstrip().startswith("```")
+        if not block and len(line) > WIDEST and not line.startswith(("|", "```")):
+            found.append(number)
+    return found
+
+
+PROSE = [*PAGES, ROOT / "observability" / "README.md", *(ROOT / "distributions").rglob("*.md")]
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: f"{page.parent.name}-{page.name}")
+def test_a_line_of_prose_has_at_most_120_characters(page: Path) -> None:
+    """Guards against a change of one word that a reviewer sees as half a paragraph."""
+    assert too_wide(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_wide_line_is_found_and_a_wide_row_or_command_is_not() -> None:
+    """Guards against a look that finds nothing in anything."""
+    wide = "x" * (WIDEST + 1)
+    assert too_wide(f"{wide}\n\n| {wide} |\n\n```sh\n{wide}\n```\n{wide}\n") == [1, 8]
 
 
 def test_the_supported_versions_are_those_of_the_package() -> None:

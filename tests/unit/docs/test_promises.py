@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+import pytest
+
 from testkit.syntax import ROOT
 
 #: The pages that promise how the sink behaves.
@@ -21,6 +23,30 @@ ROWS = [
 def marked(page: str) -> set[str]:
     """Return the names of the promises that ``page`` marks."""
     return set(re.findall(r"<!-- promise: ([a-z0-9-]+) -->", (ROOT / page).read_text(encoding="utf-8")))
+
+
+#: The tables and lists of which each row or item is a promise: page and heading.
+LISTS = [
+    ("README.md", "What is guaranteed", "|"),
+    ("README.md", "Under Dagster", "-"),
+    ("docs/production.md", "When something is lost", "|"),
+    ("SECURITY.md", "What is not trusted", "-"),
+    ("SECURITY.md", "Dependencies", "-"),
+]
+
+
+def items_of(text: str, begin: str) -> list[str]:
+    """Return the rows of a section's tables, or the items of its lists, by the character with which they begin."""
+    items = re.findall(rf"^{re.escape(begin)} .*(?:\n {{2,}}.*)*", text.partition("\n### ")[0], re.M)
+    return items[1:] if begin == "|" else items  # a table has a header
+
+
+@pytest.mark.parametrize(("page", "heading", "begin"), LISTS)
+def test_each_guarantee_of_a_table_or_a_list_is_a_promise(page: str, heading: str, begin: str) -> None:
+    """Guards against a line that somebody adds to what the sink guarantees, and that no test holds."""
+    text = (ROOT / page).read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    items = items_of(text, begin)
+    assert len(items) > 3 and [item for item in items if "<!-- promise: " not in item] == []
 
 
 def defined(file: str) -> set[str]:

@@ -63,8 +63,14 @@ def hooks() -> ModuleType:
 
 def test_every_page_of_the_documentation_is_in_the_navigation() -> None:
     """Guards against a page that only a search finds."""
-    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert pages | {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"} <= set(paths(NAV))
+    pages = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))}
+    assert pages <= set(paths(NAV))
+
+
+def test_the_navigation_has_the_groups_of_the_readme() -> None:
+    """Guards against a reader who looks on the site for what the README told them to read, under another heading."""
+    groups = re.findall(r"^\| (To \w+) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    assert [name for entry in NAV for name in entry] == ["Overview", *groups]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,7 @@ def test_no_page_asks_another_host_for_anything(site: Path) -> None:
     assert (site / "assets" / "mermaid.min.js").stat().st_size > 1_000_000
 
 
-@pytest.mark.parametrize("path", [path for path in paths(NAV) if not path.startswith("api/")])
+@pytest.mark.parametrize("path", [path for path in paths(NAV) if (ROOT / path).is_file()])
 def test_a_page_has_the_same_lists_tables_and_blocks_on_a_git_host_and_on_the_site(path: str, site: Path) -> None:
     """Mishap: the tutorial's programs ran together into one paragraph, since the site's reader knows no ``file=``."""
     page = ROOT / path
@@ -123,6 +129,15 @@ def test_a_search_finds_an_entry_once(site: Path) -> None:
     """Guards against each entry twice in each list of results."""
     index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
     assert '"location":"docs/EO-FENCED.html' in index and '"location":"docs/errors.html' not in index
+
+
+def test_every_file_is_listed_with_what_it_is_for(hooks: ModuleType, site: Path) -> None:
+    """Guards against a newcomer who guesses by a name: no page of the repository lists the files."""
+    rows = dict(re.findall(r"^\| `(\w+\.\w+)` \| (.*) \|$", hooks.every_file(), re.M))
+    assert [name for name, text in rows.items() if not text] == []
+    assert {"decide.py", "PartWriter.java", Path(__file__).name} <= set(rows)
+    assert "decide.py" in article(site / "files.html")
+    assert '"location":"files.html' not in (site / "search" / "search_index.json").read_text(encoding="utf-8")
 
 
 def test_the_api_reference_has_every_module_that_the_documentation_imports(hooks: ModuleType) -> None:

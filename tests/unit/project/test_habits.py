@@ -102,6 +102,19 @@ def test_every_command_of_a_workflow_exists(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_has_the_form_that_its_host_reads(path: Path) -> None:
+    """Guards against a file that the host refuses as a whole: nothing runs, and no pull request is red."""
+    workflow = loaded(path)
+    assert workflow["name"] and set(workflow[True]) <= {"push", "pull_request", "schedule", "workflow_dispatch"}  # on:
+    for job in workflow["jobs"].values():
+        assert job["runs-on"] == "ubuntu-24.04" and job.get("needs") in {None, *workflow["jobs"]}
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step) and set(step) <= {"run", "uses", "with", "name", "if"}
+            command = re.sub(r"\$\{\{.*?\}\}", "true", step.get("run", ""))
+            assert subprocess.run(["bash", "-n"], input=command, text=True, capture_output=True).stderr == ""
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_every_job_of_a_workflow_has_an_end_and_few_rights(path: Path) -> None:
     """Guards against a stream that hangs for six hours of a paid machine, and against an action that may push."""
     workflow = loaded(path)
