@@ -95,7 +95,7 @@ def newest_window(
     first = {p: min(end[p], max(since[p], low.get(p, 0))) for p in end}
     if sum(end[p] - first[p] for p in end) > limit:
         first = {p: max(first[p], end[p] - limit // len(end)) for p in end}
-        cut = f"batch {last} alone is longer: only its newest {limit:,} offsets"
+        cut = f"batch {last} alone has more offsets: only its newest {limit:,} were compared"
     elif any(low.get(p, 0) > since[p] for p in end):
         cut = "older input was deleted by retention"
     return InputWindow(first, end, since, (oldest, last), cut)

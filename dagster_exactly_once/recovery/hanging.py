@@ -49,8 +49,8 @@ def search_op(registry: SinkRegistry) -> dg.OpDefinition:
             ),
         },
         description=(
-            "Asks the leaders of the sink's topics for transactions that no coordinator will end. Says whose each is, "
-            "and what ending it does; a dry run ends here."
+            "Asks the leaders of the sink's topics for transactions that no coordinator will end. Reports who wrote "
+            "each, and what ending it does; a dry run ends here."
         ),
     )
     def search(
@@ -105,8 +105,8 @@ def _search(
 @dg.op(
     description=(
         "Looks for the transaction again and, if it still hangs, writes the end marker that no coordinator will "
-        "write, and readers continue: its records become visible if it is decided, else they never do. Refuses without "
-        "the typed consequence where records may be lost."
+        "write, and readers continue: its records become visible if it is decided, and otherwise never. Where "
+        "records may be lost, refuses unless the consequence is typed out."
     )
 )
 def end(
@@ -220,7 +220,7 @@ def _hanging(found: Sequence[Attributed]) -> dg.TableMetadataValue:
                 _whose(f),
                 f"{f.hanging.records:,}",
                 when(f.hanging.last_timestamp_ms),
-                consequence(f) or f"nothing to type: {_NO_WORD[f.decided is not None]}",
+                consequence(f) or f"no consequence to type: {_NO_WORD[f.decided is not None]}",
             )
             for f in found
         ],

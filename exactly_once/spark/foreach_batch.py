@@ -54,7 +54,7 @@ class ForeachBatch:
     Raises
     ------
     ExactlyOnceError
-        For options that cannot work.
+        As :func:`exactly_once.foreach_batch`.
     """
 
     def __init__(self, options: Mapping[str, str], *participants: Participant[Any]):
@@ -86,6 +86,8 @@ class ForeachBatch:
         Raises
         ------
         ExactlyOnceError
+            When the start of the query, or the batch, is refused, or when the batch fails; ``safe`` says what is
+            written.
         """
         coordinator = self._coordinator_of(df)
         columns = self._columns(df)

@@ -306,7 +306,7 @@ final class PartWriter implements DataWriter<InternalRow> {
             throw new SinkException(
                     "EO-PREPARE",
                     name + ": the brokers acknowledged " + written.records() + " of " + sent + " records",
-                    "Start the stream again once the brokers are healthy");
+                    Errors.writesAgain(""));
     }
 
     /** Makes sure that this very transaction is open, by its coordinator, and the task in time, by the commit log. */

@@ -48,7 +48,7 @@ def ends(*batches):
         pytest.param([(2, 30), (1, 20), (0, 10)], 0, 0, 25, 10, 10, (1, 2), "", id="the newest whole batches"),
         pytest.param([(2, 30), (1, 20), (0, 10)], 0, 0, 99, 0, 0, (0, 2), "", id="all there is"),
         pytest.param([(0, 50)], 40, 0, 99, 40, 40, (0, 0), "", id="from where the stream began"),
-        pytest.param([(1, 50), (0, 10)], 0, 0, 5, 45, 10, (1, 1), "alone is longer", id="a batch above the limit"),
+        pytest.param([(1, 50), (0, 10)], 0, 0, 5, 45, 10, (1, 1), "more offsets", id="a batch above the limit"),
         pytest.param([(9, 50), (8, 40)], 0, 0, 99, 40, 40, (9, 9), "batch 8 began", id="older batches are forgotten"),
         pytest.param([(9, 50)], 0, 0, 99, 50, 50, (9, 9), "batch 9 began", id="only one batch is left"),
         pytest.param([(9, 50), (7, 30)], 0, 0, 99, 50, 50, (9, 9), "batch 9 began", id="a gap in the checkpoint"),
@@ -194,7 +194,7 @@ def test_a_check_that_could_prove_nothing_does_not_pass():
     assert (
         not verdict.passed
         and not verdict.grave
-        and "none of the 4 parts of batch 1 to batch 1 could be proven" in verdict.said
+        and "not one of the 4 parts of batch 1 to batch 1 could be proven" in verdict.said
     )
 
 
@@ -283,8 +283,13 @@ def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passe
     [
         (StreamHistory(0, (run("STARTED"),)), GONE, True, "by run r1."),
         (StreamHistory(0), OURS, True, "by the driver 5 on h."),
-        (StreamHistory(0), ELSEWHERE, True, "Whether the driver 5 on h still works on it cannot be seen from here."),
-        (StreamHistory(0, (run("CANCELED"),)), GONE, True, "Nobody works on it: run r1 was terminated; the next start"),
+        (StreamHistory(0), ELSEWHERE, True, "This instance cannot tell whether the driver 5 on h still works on it."),
+        (
+            StreamHistory(0, (run("CANCELED"),)),
+            GONE,
+            True,
+            "No run is working on it: run r1 was terminated; the next start",
+        ),
         (StreamHistory(0, (run("QUEUED"),)), GONE, True, "run r1 waits in the queue"),
         (
             StreamHistory(0, (run("STARTED", alive=False),)),
@@ -304,7 +309,7 @@ def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passe
             ),
             GONE,
             False,
-            "run r1 failed (PROCESS-GONE); recovery r2 is at work",
+            "run r1 failed (PROCESS-GONE); recovery r2 is running",
         ),
         (
             StreamHistory(
