@@ -25,7 +25,9 @@ class Source(dg.Model, dg.Resolvable):
 
     topic: str
     name: str | None = Field(
-        default=None, description="With several sources: the parameter of the function; default: the topic."
+        default=None,
+        description="With several sources: the parameter of the function that gets this topic; "
+        "default: the name of the topic.",
     )
     start_from: str = Field(default=EARLIEST, description="earliest, latest, or a date or time.")
     options: dict[str, str] = Field(default={}, description="More options of Spark's Kafka source.")
@@ -45,7 +47,7 @@ class OutputModel(dg.Model, dg.Resolvable):
 class ChecksModel(dg.Model, dg.Resolvable):
     """The limits by which the asset checks judge."""
 
-    freshness_s: float = Field(default=Checks.freshness_s, description="Input may wait this long without a commit.")
+    freshness_s: float = Field(default=Checks.freshness_s, description="Seconds that input may wait without a commit.")
     origin: str | None = Field(default=None, description="Dotted name of origin(topic, record): see Checks.")
     verify_cron: str | None = Field(default=None, description="When the check verified is evaluated: see Checks.")
 
@@ -80,7 +82,7 @@ class Declared(dg.Model, dg.Resolvable):
         default=None, description="DDL of what value holds, like customer STRING, cents INT; or DDL by topic."
     )
     participants: str | None = Field(
-        default=None, description="Dotted name of a function that makes the outputs beside Kafka."
+        default=None, description="Dotted name of a function that returns the outputs other than Kafka."
     )
     checks: ChecksModel | None = ChecksModel()
     group_name: str | None = None
@@ -184,9 +186,10 @@ class NotifyModel(dg.Model, dg.Resolvable):
         Raises
         ------
         BadDeclaration
+            Both or neither are given.
         """
         if (self.webhook is None) == (self.email is None):
-            raise BadDeclaration("notify names one receiver: webhook, or email")
+            raise BadDeclaration("notify takes one receiver: either webhook or email")
         if self.webhook is not None:
             return WebhookNotifier(**_fields(self.webhook))
         assert self.email is not None
@@ -197,8 +200,10 @@ class ExactlyOnceStreams(dg.Component, dg.Model, dg.Resolvable):
     """All streams of a code location, with the jobs and sensors that they share: one such component for a location."""
 
     streams: list[StreamModel] = Field(default=[])
-    observed: list[ObservedModel] = Field(default=[], description="Streams that run elsewhere.")
-    notify: NotifyModel | None = Field(default=None, description="Who is told when a stream needs a person.")
+    observed: list[ObservedModel] = Field(
+        default=[], description="Streams that run outside this code location, which only watches them."
+    )
+    notify: NotifyModel | None = Field(default=None, description="Who is notified when a stream needs a person.")
     work_dir: str | None = Field(
         default=None, description="Folder for Spark's temporary files; without it, bring your own resources."
     )
@@ -216,6 +221,7 @@ class ExactlyOnceStreams(dg.Component, dg.Model, dg.Resolvable):
         Raises
         ------
         BadDeclaration
+            Only one of ``work_dir`` and ``checkpoints`` is given.
         """
         if (self.work_dir is None) != (self.checkpoints is None):
             raise BadDeclaration("work_dir and checkpoints belong together. Give both, or neither")
@@ -230,13 +236,14 @@ def found(name: str) -> Callable[..., Any]:
     Raises
     ------
     BadDeclaration
+        The name cannot be imported.
     """
     module, _, function = name.rpartition(".")
     try:
         its = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise BadDeclaration(
-            f"{name} leads nowhere ({error}). Write it as package.module.name, importable where Dagster runs"
+            f"{name} cannot be imported ({error}). Write it as package.module.name, importable where Dagster runs"
         ) from error
     return its  # type: ignore[no-any-return]
 
@@ -254,7 +261,9 @@ def _spec(output: OutputModel) -> dg.AssetSpec:
 def _translator(name: str) -> StreamTranslator:
     kind = found(name)
     if not (isinstance(kind, type) and issubclass(kind, StreamTranslator)):
-        raise BadDeclaration(f"translator: {name} is no subclass of StreamTranslator. Name the class")
+        raise BadDeclaration(
+            f"translator: {name} is not a subclass of StreamTranslator. Write the dotted name of such a class"
+        )
     return kind()
 
 

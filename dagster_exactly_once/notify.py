@@ -78,6 +78,7 @@ class Notifier(dg.ConfigurableResource):
         Raises
         ------
         NotSent
+            The receiver did not accept the notice; the next tick sends it again.
         """
 
 
@@ -107,7 +108,7 @@ class WebhookNotifier(Notifier):
                 return
         except (OSError, ValueError, http.client.HTTPException) as error:
             # not "from error": its text may be the address
-            raise NotSent(f"the webhook did not take the notice ({_said(error)})") from None
+            raise NotSent(f"the webhook did not accept the notice ({_said(error)})") from None
 
 
 class EmailNotifier(Notifier):
@@ -121,8 +122,8 @@ class EmailNotifier(Notifier):
     port: int = Field(default=587, description="Its port.")
     sender: str = Field(description="From.")
     recipients: list[str] = Field(description="To.")
-    user: str | None = Field(default=None, description="For servers that ask for it.")
-    password: str | None = Field(default=None, description='EnvVar("...").')
+    user: str | None = Field(default=None, description="User name, for servers that require a login.")
+    password: str | None = Field(default=None, description='Password of the user: EnvVar("...").')
 
     def send(self, notice: Notice) -> None:
         """Send the e-mail; see :meth:`Notifier.send`."""
@@ -136,12 +137,12 @@ class EmailNotifier(Notifier):
                 if server.has_extn("starttls"):
                     server.starttls(context=None if self.user is None else ssl.create_default_context())
                 elif self.user is not None:
-                    raise NotSent(f"the mail server {self.host} offers no STARTTLS, and gets no password without it")
+                    raise NotSent(f"the mail server {self.host} offers no STARTTLS, so the password was not sent")
                 if self.user is not None:
                     server.login(self.user, self.password or "")
                 server.send_message(message)
         except (OSError, smtplib.SMTPException) as error:
-            raise NotSent(f"the mail server {self.host} did not take the notice ({_said(error)})") from error
+            raise NotSent(f"the mail server {self.host} did not accept the notice ({_said(error)})") from error
 
 
 def payload(notice: Notice, kind: Format, routing_key: str | None = None) -> dict[str, object]:

@@ -92,9 +92,9 @@ def check(
 ) -> None:
     """Refuse at once what a stream or a write of ``df`` would refuse later, from inside of Spark.
 
-    It looks at the options (with what a misspelt one was meant to be), the columns, the session, the brokers, topic and
-    rights, the checkpoint and the sink's commit log. It changes nothing. It takes about 0.1 s where the brokers answer;
-    a broker that accepts a connection and then says nothing is given up after 10 s.
+    It checks the options (and suggests a name for a misspelt one), the columns, the session, the brokers, the topic,
+    the rights, the checkpoint and the sink's commit log. It changes nothing. It takes about 0.1 s if the brokers
+    answer, and gives up after 10 s on a broker that accepts a connection and then does not answer.
 
     >>> exactly_once.check(df, options)                                                         # doctest: +SKIP
     >>> df.writeStream.format("kafka_exactly_once").options(**options).start()                  # doctest: +SKIP
@@ -102,18 +102,18 @@ def check(
     Parameters
     ----------
     df : DataFrame
-        What is written: a stream, or for ``df.write`` with ``write.id`` a DataFrame.
+        The rows to write: a streaming DataFrame, or an ordinary one for ``df.write`` with ``write.id``.
     options : mapping
-        The options of ``format("kafka_exactly_once")`` or of :func:`foreach_batch`.
+        The options of ``format("kafka_exactly_once")`` or of :func:`foreach_batch`: names and values are strings.
     participants
-        The outputs that :func:`foreach_batch` gets beside them.
+        The outputs other than Kafka that you give to :func:`foreach_batch`.
     output_mode : str
-        That of ``format("kafka_exactly_once")``; leave it out for :func:`foreach_batch`.
+        The output mode of ``format("kafka_exactly_once")``; leave it out for :func:`foreach_batch`.
 
     Raises
     ------
     ExactlyOnceError
-        With what is wrong and what to do.
+        When a start would be refused; its class and code are those of that refusal.
     """
     from exactly_once.spark.start import check
 
@@ -138,7 +138,8 @@ def foreach_batch(options: Mapping[str, str], *participants: Participant[Any]) -
     Raises
     ------
     ExactlyOnceError
-        For all that can be refused before the rows are known; see :func:`check`.
+        When a start would be refused whatever the rows are: by the options, the names of the participants, the brokers,
+        the topic, the rights, the checkpoint or the commit log.
     """
     from exactly_once.spark.foreach_batch import ForeachBatch
 
@@ -158,7 +159,14 @@ def written(options: Mapping[str, str], write_id: str) -> bool:
 
     Raises
     ------
-    BrokerUnreachable, CommitLogDamaged, InvalidOption, NotAuthorized
+    InvalidOption
+        An option of the connection, or ``sink.id``, is missing or has an invalid value.
+    BrokerUnreachable
+        The brokers did not answer within 10 s.
+    NotAuthorized
+        The principal may not read the commit log.
+    CommitLogDamaged
+        The commit log holds what no driver of this version writes.
     """
     from exactly_once.coordinator import batch_write
     from exactly_once.kafka.connection import Connection

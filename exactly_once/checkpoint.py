@@ -193,9 +193,9 @@ def _check_names(location: str, before: str, text: str, sink_id: str) -> None:
         if earlier[topic].isdisjoint(now[topic]):
             old, new = min(earlier[topic]), min(now[topic])
             raise CheckpointRewound(
-                f"the source {new} reads the topic {topic} from the beginning, which the source {old} has read until "
-                "now: the source was renamed",
-                f"Give the source its name again, .name({old!r}), and have Spark plan the batch with it: "
+                f"the source {new} would read the topic {topic} from the beginning, although the source {old} has "
+                "read it so far: the source was renamed",
+                f"Give the source its old name again, .name({old!r}), and make Spark plan the batch again: "
                 f"{repair_command(location, sink_id)} --plan-anew --apply",
             )
 
@@ -328,7 +328,7 @@ def _first(location: str, name: str) -> str:
     except (ValueError, TypeError, AttributeError) as e:
         raise CheckpointUnusable(
             f"{name} of the checkpoint {location} does not say where the stream began ({e})",
-            "Restore the checkpoint: only the checkpoint says which input the stream owns",
+            "Restore the checkpoint from a copy: nothing else records which input the stream owns",
         ) from e
     return offsets
 

@@ -71,15 +71,15 @@ def unusable(jar: str | None, spark_version: str) -> ConnectorUnusable | None:
     if jar is None:
         return ConnectorUnusable(
             "this Spark session has no Kafka connector, so format('kafka') cannot be read",
-            f"{way_out}, or put the jar of that name and those that it needs on spark.jars",
+            f"{way_out}, or add the jar of that name and the jars that it depends on to spark.jars",
         )
     found = _JAR.search(jar)
     if found is None:
         return None
     if found["scala"] != scala(spark_version) or found["version"].split(".")[0] != spark_version.split(".")[0]:
         return ConnectorUnusable(
-            f"the Kafka connector {found[0]} is made for another Spark than {spark_version}",
-            f"{way_out}, and take the other jar away",
+            f"the Kafka connector {found[0]} is built for another Spark version than {spark_version}",
+            f"{way_out}, and remove the other jar",
         )
     return None
 

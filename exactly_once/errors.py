@@ -75,7 +75,7 @@ class TransformFailed(ExactlyOnceError):
     """The user's own function or expression raised an exception: in a task, or while the query was built."""
 
     code = "EO-TRANSFORM"
-    default_safe = "Nothing of the batch was written, and its input waits"
+    default_safe = "Nothing of the batch was written; the next start reads the same input again"
 
 
 class InvalidOption(ExactlyOnceError):
@@ -132,7 +132,7 @@ class CoordinatorGone(ExactlyOnceError):
 
     code = "EO-COORDINATOR"
     restart_heals = True
-    default_safe = "What is decided will be committed by the next start; nothing else is visible"
+    default_safe = "The next start commits what is decided; nothing else is visible"
 
 
 class CoordinatorMissing(ExactlyOnceError):
@@ -163,7 +163,7 @@ class BrokerRefused(ExactlyOnceError):
 
 
 class BrokerTooOld(ExactlyOnceError):
-    """The cluster does not support a request that the protocol needs."""
+    """The cluster does not support a request that the protocol needs, such as DescribeTransactions (KIP-664)."""
 
     code = "EO-BROKER-OLD"
 

@@ -24,8 +24,9 @@ _AWAY = (
 )
 
 _CLIENTS = (
-    "Install the extra 'hdfs' for this Python, with HADOOP_CONF_DIR where a name service or Kerberos is used; or, for "
-    "libhdfs, set JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob) in its environment"
+    "Install the extra: pip install 'pyspark-kafka-exactly-once[hdfs]'; with a name service or Kerberos, also set "
+    "HADOOP_CONF_DIR. Or, for libhdfs, set JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob) in the "
+    "environment of this Python process"
 )
 
 
@@ -42,7 +43,7 @@ def hdfs(uri: str) -> tuple[pafs.FileSystem, str]:
     authority, slash, path = uri.removeprefix(SCHEME).partition("/")
     host, _, port = authority.partition(":")
     if not slash or (port and not port.isdecimal()):
-        raise CheckpointUnusable(f"{uri} names no place on HDFS", "Write it as hdfs://HOST:PORT/PATH")
+        raise CheckpointUnusable(f"{uri} is not a path on HDFS", "Write it as hdfs://HOST:PORT/PATH")
     if (native := _native()) is None:
         return _libhdfs(uri)
     import pyarrow.fs as pafs  # here, as all of Arrow: a process that commits reads no checkpoint
@@ -59,7 +60,7 @@ def unusable(what: str, location: str, e: Exception) -> ExactlyOnceError | None:
         return None
     if any(name in str(e) for name in _AWAY):
         return CheckpointAway(
-            f"HDFS does not answer, so that this Python process cannot read {what} ({type(e).__name__}: {e})",
+            f"HDFS does not answer, so this Python process cannot read {what} ({type(e).__name__}: {e})",
             "Wait until hdfs dfs -ls lists the checkpoint's folder, and start the stream again, unchanged",
         )
     return CheckpointUnusable(

@@ -195,8 +195,9 @@ class SinkOptions:
         if foreign := sorted(self.client.keys() - producer_options.JAVA):
             raise InvalidOption(
                 f"kafka.{foreign[0]} is a setting of librdkafka, but Java's producer, which sends the records, has "
-                "none of this name",
-                "Remove the option; buffer.memory limits what waits in memory, batch.size and linger.ms make batches",
+                "no setting of this name",
+                "Remove the option; with Java's producer, buffer.memory limits the memory, and batch.size and "
+                "linger.ms the batches",
             )
         return {**self.connection.java(), **self.client}
 
@@ -206,12 +207,13 @@ class SinkOptions:
         Raises
         ------
         InvalidOption
+            The options hold such a setting; the message names it.
         """
         known = {*_PRODUCER, *_WITHOUT_EFFECT, "buffer.memory"}
         if foreign := sorted(n for n in self.client.keys() - known if not n.startswith("metrics.")):
             raise InvalidOption(
                 f"kafka.{foreign[0]} is a setting of Java's producer, but foreach_batch sends through librdkafka, "
-                "which has none of this name",
+                "which has no setting of this name",
                 'Remove the option, or write with format("kafka_exactly_once")',
             )
 

@@ -5,7 +5,7 @@ One decision in the sink's commit log covers all participants of a batch. Kafka 
 (:mod:`exactly_once.participants`); the conformance suite in :mod:`exactly_once.conformance` tests whether a participant
 of your own keeps the contract.
 
-The life of one part of a batch::
+One part of a batch, step by step::
 
     task        begin -> write ... -> pre_commit          a handle travels to the driver
     driver      confirm (is every part still there?)      no: the batch is aborted and run again
@@ -181,7 +181,7 @@ class Found:
         A clause that says how this differs from what the task wrote, as far as the output knows; "" when it does not,
         or when ``records`` and ``digest`` say it all.
     unproven : str
-        Why the output cannot tell what readers see of the part; all else but ``name`` means nothing then.
+        Why the output cannot tell what readers see of the part; then only ``name`` has a meaning.
     """
 
     name: str
@@ -265,9 +265,17 @@ class Participant(ABC, Generic[H]):
     def check(self, sink_id: str, schema: pa.Schema) -> None:
         """Refuse settings, rights and columns that cannot work, before anything is written.
 
+        Parameters
+        ----------
+        sink_id : str
+            The option ``sink.id``.
+        schema : pyarrow.Schema
+            The columns of the rows that :meth:`PartWriter.write` will get.
+
         Raises
         ------
         ExactlyOnceError
+            When the output cannot work like this: the start of the stream fails with this error.
         """
 
     @abstractmethod
@@ -283,7 +291,8 @@ class Participant(ABC, Generic[H]):
         return ()
 
     def confirm(self, proposal: Proposal) -> Decision:
-        """Make sure that the batch can be decided: every part is there. Asked last before the decision.
+        """Make sure that the batch can be decided: every part is still there. The engine calls it right before the
+        decision.
 
         Override :meth:`gone` rather than this method, unless the output adds something to the decision.
 
@@ -335,8 +344,8 @@ class Participant(ABC, Generic[H]):
         """
 
     def found(self, sink_id: str, handles: Sequence[H]) -> Iterable[Found]:
-        """Look at what readers see, for ``exactly-once verify``. Changes nothing, needs no :meth:`check` before it, and
-        may run while a driver commits.
+        """Report what readers of the output see, for ``exactly-once verify``. Changes nothing, needs no :meth:`check`
+        before it, and may run while a driver commits.
 
         Parameters
         ----------
@@ -347,7 +356,7 @@ class Participant(ABC, Generic[H]):
         -------
         iterable of Found
             One for each of ``handles``; and one for everything else of this sink and participant that is prepared, or
-            that readers see beside or after ``handles``: nobody decided it. Decided parts that are left out count as
+            that readers see in addition to ``handles``: nobody decided it. Decided parts that are left out count as
             unproven, as all do by default.
         """
         return ()

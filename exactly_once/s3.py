@@ -23,7 +23,7 @@ def away(what: str, location: str, e: Exception) -> ExactlyOnceError | None:
     if not _LOCATION.match(location) or not _AWAY.search(str(e)):
         return None
     return CheckpointAway(
-        f"S3 does not answer, so that this Python process cannot read {what} ({type(e).__name__}: {e})",
+        f"S3 does not answer, so this Python process cannot read {what} ({type(e).__name__}: {e})",
         "Wait until aws s3 ls, with the settings of this process, lists the checkpoint's folder, and start the stream "
         "again, unchanged",
     )

@@ -34,8 +34,12 @@ def main(argv: list[str] | None = None) -> int:
         0 after Ctrl-C, SIGTERM, or the end of the terminal; 1 when the broker did not start, or ended by itself.
     """
     parser = argparse.ArgumentParser(prog="python -m exactly_once_local", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("broker"), help="of its data and logs (broker)")
-    parser.add_argument("--port", type=int, help=f"({PORT}, or any free one when {PORT} is taken)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("broker"), help="folder for the broker's data and logs (default: broker)"
+    )
+    parser.add_argument(
+        "--port", type=int, help=f"port of the broker (default: {PORT}, or any free port when {PORT} is taken)"
+    )
     args = parser.parse_args(argv)
     for wish in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a background job inherits an ignored SIGINT
         signal.signal(wish, _interrupt)
@@ -48,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
             _say("Ctrl-C stops it.")
             while broker.pids:
                 time.sleep(LOOK_EVERY_S)
-            raise BrokerFailed("The broker ended by itself", f"See its log. Its last lines are\n{broker.log_tail()}")
+            raise BrokerFailed("The broker ended by itself", f"Read its log, which ends with\n{broker.log_tail()}")
     except ExactlyOnceError as error:
         print(error, file=sys.stderr)
         return 1

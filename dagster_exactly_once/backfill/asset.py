@@ -244,7 +244,7 @@ class _Backfill:
                 report = self.transactions.recover(self.sink_id, self._operator)
                 self.context.log.info(report.sentence)
         except ExactlyOnceError as error:
-            self.context.log.warning(f"Could not bring the sink to rest; the next run does. {error}")
+            self.context.log.warning(f"Could not recover the sink; the next run does. {error}")
 
     def _is_ours(self, owner: Claim) -> bool:
         """Return whether this run made the claim: its JVM stays until the process ends."""

@@ -76,8 +76,8 @@ def missing_days(
     failed = _failures_in_a_row(stream, instance, tags)
     if failed >= MOST_FAILURES:
         return dg.SkipReason(
-            f"The days {days[0]} to {days[-1]} failed {failed} times in a row. Look at the last run, and once its "
-            "cause is fixed launch the backfill of one of these days by hand."
+            f"The days {days[0]} to {days[-1]} failed {failed} times in a row. Read the log of the last run, fix the "
+            "cause, then launch the backfill of one of these days by hand."
         )
     try:
         nothing = _nothing_before_the_stream(stream, kafka, checkpoints, days[0])

@@ -26,10 +26,10 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
         name=HEALTH,
         description=(
             f"The state of the stream {stream.name}; the sensor exactly_once_checkpoint_progress evaluates it, so it "
-            f"is up to date "
-            "without a run. Passed while the stream is healthy, idle, catching up or starting; a warning while it "
-            "lags, starts slowly, is operated by another or has no run in progress; failed when it is stalled, "
-            "frozen, in doubt or has lost its sink, or when its last run failed in a way that needs a person."
+            "is up to date without a run. Passed while the stream is healthy, idle, catching up or starting; a "
+            "warning while it lags, starts slowly, is operated by another driver or has no run in progress; failed "
+            "when it is stalled, frozen, in doubt or has lost its sink, or when its last run failed in a way that "
+            "needs a person."
         ),
     )
     @evaluated

@@ -244,9 +244,9 @@ def _between(standing: Standing, writer: Writer) -> str:
         "is decided, and Spark has not marked it" if decided else "is planned and not decided: nothing of it is visible"
     )
     if writer.works is None:
-        return f"{batch} {stands}. Whether {writer.said} still works on it cannot be seen from here."
+        return f"{batch} {stands}. This instance cannot tell whether {writer.said} still works on it."
     then = "The next start writes nothing of it again" if decided else "The next start writes it"
-    return f"{batch} {stands}. Nobody works on it: {writer.said}. {then}."
+    return f"{batch} {stands}. No run is working on it: {writer.said}. {then}."
 
 
 @dataclass(frozen=True)
@@ -278,10 +278,10 @@ def verified(report: Report) -> CheckVerdict:
     which = f"{report.first_batch} to {report.last_batch}"
     if not report.clean:
         counts = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())
-        said = f"NOT exactly once: {counts}. First: {report.findings[0].what}. Looked at {which}."
+        said = f"NOT exactly once: {counts}. First: {report.findings[0].what}. Checked {which}."
         return CheckVerdict(False, said, True, metadata)
     if not report.parts and unproven:
-        said = f"No anomaly was found, but none of the {unproven:,} parts of {which} could be proven."
+        said = f"No anomaly was found, but not one of the {unproven:,} parts of {which} could be proven."
         return CheckVerdict(False, said, False, metadata)
     said = f"No anomaly: {report.batches:,} batches ({which}) are proven"
     said += f", {report.records:,} records in {report.parts:,} parts as decided"
@@ -316,8 +316,8 @@ def freshness(
     metadata |= {"waiting_since_ms": since, "waited_s": round(waited_s, 1)}
     if waited_s > limit_s:
         said = (
-            f"{waiting:,} offsets of input are waiting, and nothing has been committed for at least {waited_s:.0f} s. "
-            "Start the stream, or look at its run."
+            f"{waiting:,} offsets of input are waiting, and nothing has been committed for at least {waited_s:.0f} "
+            "s. Start the stream, or read the log of its run."
         )
         return CheckVerdict(False, said, False, metadata)
     said = f"{waiting:,} offsets of input have been waiting for {waited_s:.0f} s so far."

@@ -42,9 +42,9 @@ def verified_check(stream: Stream) -> dg.AssetChecksDefinition:
         name=VERIFIED,
         description=(
             f"Reads back what the last batches of {stream.name} wrote (64 unless configured), in every output, and "
-            "compares each part with the number, the digest and the place in its decision; looks for what is visible "
-            "without a decision, and for open transactions that nobody will end. Changes nothing. The schedule "
-            f"{stream.name}_verify_schedule evaluates it."
+            "compares each part with the number, the digest and the place in its decision; searches for records "
+            "that are visible without a decision, and for open transactions that nobody will end. Changes nothing. "
+            f"The schedule {stream.name}_verify_schedule evaluates it."
         ),
     )
     @evaluated

@@ -32,7 +32,7 @@ def _ended(history: StreamHistory) -> tuple[str, bool]:
     """Return how the last run ended and what happens next, and whether it failed."""
     run, why = history.stream, history.stream_failure
     recovering = next((r for r in history.recoveries if r.in_progress), None)
-    then = f"recovery {recovering.name} is at work" if recovering else "the sensors recover it and start it again"
+    then = f"recovery {recovering.name} is running" if recovering else "the sensors recover it and start it again"
     if run is None:
         return "its driver is gone; start the stream where it runs", True
     if run.waits:

@@ -61,7 +61,7 @@ def _split(ddl: str) -> Iterator[str]:
 def _column(text: str, where: str) -> dg.TableColumn:
     found = _COLUMN.fullmatch(text)
     if found is None:
-        raise BadDeclaration(f"{where}: {text!r} is no column. Write DDL like customer STRING NOT NULL, cents INT")
+        raise BadDeclaration(f"{where}: {text!r} is not a column. Write DDL like customer STRING NOT NULL, cents INT")
     name, comment = found["name"], found["comment"]
     if name.startswith("`"):
         name = name[1:-1].replace("``", "`")

@@ -33,6 +33,7 @@ class Complete:
     Raises
     ------
     BadDeclaration
+        ``every`` is neither, a day is not written like 2026-01-31, or the last day is before the first.
     """
 
     every: str
@@ -54,7 +55,7 @@ class Complete:
     def __post_init__(self) -> None:
         if self.every not in _FORMATS:
             raise BadDeclaration(
-                f"Complete: {self.every!r} is no window. Use Complete.hourly(...) or Complete.daily(...); in YAML "
+                f"Complete: {self.every!r} is not a window. Use Complete.hourly(...) or Complete.daily(...); in YAML "
                 "every: hour or every: day"
             )
         check_day(self.start, "Complete")

@@ -41,27 +41,28 @@ class Once(dg.Config):
     accept_lost: str = rarely(
         "",
         description=(
-            "Records of a decided batch are lost for readers, and the stream continues without them: the value that "
-            "EO-EXPIRED names."
+            "The value that EO-EXPIRED names. Consequence: records of a decided batch are lost for readers, and the "
+            "stream continues without them."
         ),
     )
     adopt: str = rarely(
         "",
         description=(
-            "The stream continues on a history or a topic that the commit log does not know; records may appear twice "
-            "or be missing: the value that EO-REWOUND or EO-TOPIC-RECREATED names."
+            "The value that EO-REWOUND or EO-TOPIC-RECREATED names. Consequence: the stream continues on a history "
+            "or a topic that the commit log does not know, and records may appear twice or be missing."
         ),
     )
     takeover: str = rarely(
         "",
-        description="Another query owns the sink, and cannot continue after this: the id that EO-SINK-OWNED names.",
+        description="The id that EO-SINK-OWNED names. Consequence: the query that owns the sink cannot continue "
+        "after this.",
     )
 
     fence: str = rarely(
         "",
         description=(
-            "A driver that somebody else operates loses the sink and stops with EO-FENCED: the consequence that "
-            "EO-SINK-OPERATED names."
+            "The consequence that EO-SINK-OPERATED names, typed out: a driver that somebody else operates loses the "
+            "sink and stops with EO-FENCED."
         ),
     )
 
@@ -82,8 +83,8 @@ class StreamConfig(dg.Config):
         default="",
         description=(
             "Where a stream without a checkpoint begins: earliest, latest, or a date or time like 2026-07-01 or "
-            "2026-07-01T12:00:00Z (UTC unless it says otherwise): then at the first record since. Empty: as the stream "
-            "declares. No effect once a checkpoint exists. A backfill writes what comes before."
+            "2026-07-01T12:00:00Z (UTC unless it names a zone), which means the first record since then. Empty: as "
+            "the stream declares. No effect once a checkpoint exists. A backfill writes what comes before."
         ),
     )
     trigger_interval_s: float = rarely(
@@ -110,7 +111,7 @@ class StreamConfig(dg.Config):
     sink_options: dict[str, str] = rarely(
         {}, description="More options of format(kafka_exactly_once), such as kafka.compression.type."
     )
-    once: Once = rarely(Once(), description="Consents for this start alone.")
+    once: Once = rarely(Once(), description="Consents that a person gives for this start only.")
     report_interval_s: float = rarely(
         30.0,
         ge=1.0,
@@ -121,8 +122,7 @@ class StreamConfig(dg.Config):
         ge=0.0,
         description=(
             "Hours until the sensor exactly_once_liveness starts the next run, with the code that is deployed then, "
-            "and this one "
-            "ends for it; 0: never."
+            "and this run ends once that one is ready; 0: never."
         ),
     )
 
@@ -148,7 +148,9 @@ class ReconcileConfig(dg.Config):
     """The configuration of the check ``no_duplicates_and_no_loss``: how much it compares."""
 
     offsets: int = Field(
-        default=100_000, ge=1, description="The newest committed offsets of the input, over all its partitions."
+        default=100_000,
+        ge=1,
+        description="How many of the newest committed offsets of the input to compare, over all its partitions.",
     )
 
 
@@ -161,17 +163,25 @@ class PolicyConfig(dg.Config):
 class FreshnessConfig(dg.Config):
     """Time limits for input that waits."""
 
-    limit_s: float = Field(default=0.0, ge=0, description="Seconds without a commit, with input there; 0: as declared.")
+    limit_s: float = Field(
+        default=0.0, ge=0, description="Seconds that input may wait without a commit; 0: as the stream declares."
+    )
 
 
 class VerifyConfig(dg.Config):
     """The configuration of the check ``verified``: how much it proves."""
 
-    batches: int = Field(default=BATCHES, ge=1, le=BATCHES, description="The newest batches; the commit log keeps 64.")
+    batches: int = Field(
+        default=BATCHES,
+        ge=1,
+        le=BATCHES,
+        description="How many of the newest batches to check; the commit log keeps 64.",
+    )
     settle_s: float = Field(
         default=SETTLE_S,
         ge=0,
-        description="For so many seconds the check looks again at what a live stream shows for a moment.",
+        description="How many seconds the check waits before it reports a finding that a healthy stream also has "
+        "for a moment.",
     )
     by_origin: bool = Field(
         default=False,
@@ -192,7 +202,7 @@ class BackfillConfig(dg.Config):
 class RecoveryConfig(dg.Config):
     """The configuration of a recovery: which sink it works on."""
 
-    stream: Enum = Field(description="The stream whose sink to bring to rest.")
+    stream: Enum = Field(description="The stream whose sink to recover.")
     take_over: bool = rarely(
         False,
         description="Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost.",
@@ -200,17 +210,19 @@ class RecoveryConfig(dg.Config):
     fence: str = rarely(
         "",
         description=(
-            "For take_over, when the driver is no run of this Dagster instance: what that does, typed out as "
-            "EO-SINK-OPERATED names it."
+            "For take_over, when the driver is not a run of this Dagster instance: the consequence, typed out "
+            "exactly as EO-SINK-OPERATED prints it."
         ),
     )
     dry_run: bool = Field(default=False, description="Only inspect: show what a recovery would find, change nothing.")
-    reason: str = Field(default="", description="Why, for the audit trail; a sensor says what it saw.")
+    reason: str = Field(default="", description="The reason, for the audit trail; a sensor writes here what it saw.")
     restart: bool = Field(
         default=False,
         description="Start the stream again: the sensor exactly_once_liveness does so when this run has succeeded.",
     )
-    sink_id: str = rarely("", description=f"For stream: {ANOTHER_SINK}, the sink that no stream here declares.")
+    sink_id: str = rarely(
+        "", description=f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
+    )
 
 
 class HangingConfig(dg.Config):
@@ -219,17 +231,21 @@ class HangingConfig(dg.Config):
     stream: Enum = Field(description="The stream whose readers wait.")
     transaction: str = Field(
         default="",
-        description="The hanging transaction to end, as the dry run and the sensor name it: topic-partition@offset.",
+        description="The name of the hanging transaction to end, as the dry run and the sensor print it: "
+        "topic-partition@offset.",
     )
     dry_run: bool = Field(
         default=True, description="Only list the hanging transactions, each with its consequence; change nothing."
     )
     consequence: str = rarely(
         "",
-        description="What ending the transaction does, typed out as the dry run prints it; empty where it prints none.",
+        description="The consequence of ending the transaction, typed out exactly as the dry run prints it; empty "
+        "if it prints none.",
     )
-    reason: str = Field(default="", description="Why, for the audit trail.")
-    sink_id: str = rarely("", description=f"For stream: {ANOTHER_SINK}, the sink that no stream here declares.")
+    reason: str = Field(default="", description="The reason, for the audit trail.")
+    sink_id: str = rarely(
+        "", description=f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
+    )
 
 
 class RepairConfig(dg.Config):
@@ -243,26 +259,28 @@ class RepairConfig(dg.Config):
     plan_anew: bool = rarely(
         False,
         description=(
-            "Also make Spark plan the batch in flight again: the way out when a batch takes too long (EO-TOO-LONG). "
+            "Also make Spark plan the batch in flight again, for use when a batch takes too long (EO-TOO-LONG). "
             "Lower max_offsets_per_trigger for the next start. Refused if the batch is decided."
         ),
     )
     consequence: str = rarely(
-        "", description="For plan_anew without dry_run: its consequence, typed out as the dry run prints it."
+        "", description="For plan_anew without dry_run: its consequence, typed out exactly as the dry run prints it."
     )
     fence: str = rarely(
         "",
         description=(
-            "For take_over, when the driver is no run of this Dagster instance: what that does, typed out as "
-            "EO-SINK-OPERATED names it."
+            "For take_over, when the driver is not a run of this Dagster instance: the consequence, typed out "
+            "exactly as EO-SINK-OPERATED prints it."
         ),
     )
     take_over: bool = rarely(
         False,
         description="Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",
     )
-    reason: str = Field(default="", description="Why, for the audit trail.")
-    sink_id: str = rarely("", description=f"For stream: {ANOTHER_SINK}, the sink that no stream here declares.")
+    reason: str = Field(default="", description="The reason, for the audit trail.")
+    sink_id: str = rarely(
+        "", description=f"The id of a sink that no stream here declares, when stream is {ANOTHER_SINK}."
+    )
 
 
 def with_streams(config: type[dg.Config], sink_ids: Mapping[str, str]) -> type[dg.Config]:

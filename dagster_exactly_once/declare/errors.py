@@ -24,4 +24,4 @@ def check_day(said: str, where: str) -> None:
     except ValueError:
         day = ""
     if day != said:  # Python reads 20260131 too, Dagster does not
-        raise BadDeclaration(f"{where}: {said!r} is no day. Write it like 2026-01-31")
+        raise BadDeclaration(f"{where}: {said!r} is not a day. Write it like 2026-01-31")

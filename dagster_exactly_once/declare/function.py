@@ -52,7 +52,7 @@ def _annotated(parameter: inspect.Parameter, transform: Transform, stream: str) 
         return StreamConfig
     if not (isinstance(said, type) and issubclass(said, StreamConfig)):
         raise BadDeclaration(
-            f"{stream}: the annotation of {parameter.name} is no subclass of StreamConfig at module level. "
-            "Define the class there"
+            f"{stream}: the annotation of {parameter.name} is not a subclass of StreamConfig that is defined at "
+            "module level. Define the class there"
         )
     return said

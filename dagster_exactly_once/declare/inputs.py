@@ -91,7 +91,8 @@ def check_topic(name: str, argument: str) -> str:
     """
     if not _TOPIC.fullmatch(name):
         raise BadDeclaration(
-            f"{argument}: Kafka takes no topic {name!r}. Use at most 249 letters, digits, '.', '_' and '-'"
+            f"{argument}: {name!r} is not a name that Kafka allows for a topic. Use at most 249 letters, digits, "
+            "'.', '_' and '-'"
             + ('; an AssetSpec takes a key of several parts as a list: ["shop", "orders"]' if "/" in name else "")
         )
     return name

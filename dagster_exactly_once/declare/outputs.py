@@ -81,11 +81,11 @@ def check_keys(keys: Iterable[dg.AssetKey], stream: str) -> None:
         try:
             check_valid_name(name)
         except dg.DagsterInvalidDefinitionError as error:
-            raise BadDeclaration(f"{stream}: Dagster takes no asset {said}: {error} {way_out}") from error
+            raise BadDeclaration(f"{stream}: Dagster does not allow the asset key {said}: {error} {way_out}") from error
         other = seen.setdefault(name, key)
         if other is not key:
             raise BadDeclaration(
-                f"{stream}: Dagster does not tell the assets {other.to_user_string()} and {said} apart. {way_out}"
+                f"{stream}: Dagster does not distinguish the assets {other.to_user_string()} and {said}. {way_out}"
             )
 
 
@@ -98,11 +98,14 @@ def _columns(
     if not isinstance(said, Mapping):
         if len(topics) > 1:
             raise BadDeclaration(
-                f"{stream}: column_schema does not say which of {len(topics)} outputs it is of. "
-                f"Name the topic: column_schema={{'{topics[0]}': ...}}"
+                f"{stream}: column_schema does not say which of the {len(topics)} outputs it describes. Name the "
+                f"topic: column_schema={{'{topics[0]}': ...}}"
             )
         said = {topics[0]: said}
     if unknown := sorted(set(said) - set(topics)):
-        raise BadDeclaration(f"{stream}: column_schema names {unknown[0]}, which is no output. It has: {topics}")
+        raise BadDeclaration(
+            f"{stream}: column_schema names {unknown[0]}, which is not an output of the stream. Its "
+            f"outputs are: {topics}"
+        )
     where = f"{stream}: column_schema"
     return {topic: {COLUMNS: table_schema(schema, where)} for topic, schema in said.items()}

@@ -37,7 +37,7 @@ from exactly_once.protocol.names import check_sink_id
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Makes outputs beside Kafka.
+#: Returns the outputs other than Kafka.
 Participants = Callable[[], Sequence[Participant[Any]]]
 
 #: What Dagster accepts as the name of a job or an op.
@@ -51,7 +51,7 @@ class Checks:
     Attributes
     ----------
     freshness_s : float
-        Input may wait this long without a commit.
+        Seconds that input may wait without a commit.
     origin : callable, optional
         ``origin(topic, record)`` returns the partition and offset of the input record that an output record came from,
         with several sources ``(source topic, partition, offset)``; None when it does not say. With it, the check
@@ -59,7 +59,7 @@ class Checks:
         one output record of each input record.
     verify_cron : str, optional
         When the schedule ``<name>_verify_schedule`` evaluates the check ``verified``, such as ``"0 * * * *"``. Without
-        it, the schedule is off until a person switches it on, and runs at three o'clock then.
+        it, the schedule is off until a person switches it on, and then runs at 03:00 UTC.
     """
 
     freshness_s: float = FRESHNESS_LIMIT_S
@@ -160,7 +160,7 @@ class Stream:
             dg.AssetKey([topic]),
             group_name=self.group_name,
             kinds={"kafka"},
-            description=f"A topic that the stream {self.name} reads. Each stream that does reports its lag here.",
+            description=f"A topic that the stream {self.name} reads. Each stream that reads it reports its lag here.",
         )
 
     @cached_property
@@ -296,9 +296,9 @@ def exactly_once_stream(
     options : mapping, optional
         More options of ``format("kafka_exactly_once")``, such as ``kafka.compression.type``.
     participants : callable, optional
-        Makes outputs beside Kafka, such as ``lambda: [FileParticipant("archive", "/data/orders")]``: every batch is
-        written to all of them under one decision, by :func:`exactly_once.foreach_batch`. Each gets all rows with all
-        columns. Runs and recoveries call it; names of participants stay the same.
+        Returns the outputs other than Kafka, such as ``lambda: [FileParticipant("archive", "/data/orders")]``: every
+        batch is written to all of them and to Kafka under one decision, by :func:`exactly_once.foreach_batch`. Each
+        gets all rows with all columns. Runs and recoveries call it; names of participants stay the same.
     checks : Checks, optional
         None: no asset checks.
     backfill : Backfill, optional
@@ -315,9 +315,15 @@ def exactly_once_stream(
     translator : StreamTranslator, optional
         Says which asset each topic is: key, group, owners, tags, metadata.
 
+    Returns
+    -------
+    callable
+        The decorator: it takes the function and returns the :class:`Stream`.
+
     Raises
     ------
     BadDeclaration
+        When the code loads, for an argument that cannot work; the message names it and says what to write.
     """
 
     def declare(transform: Transform) -> Stream:
@@ -387,6 +393,7 @@ def observed_stream(
     Raises
     ------
     BadDeclaration
+        As :func:`exactly_once_stream`.
     """
 
     def elsewhere(**inputs: DataFrame) -> DataFrame:
@@ -423,7 +430,7 @@ def _checked(stream: Stream) -> Stream:
     SinkOptions.parse({**stream.options, **ours})
     cron = stream.checks.verify_cron if stream.checks else None
     if cron is not None and not is_valid_cron_schedule(cron):
-        raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is no cron schedule. Write it like '0 * * * *'")
+        raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is not a cron schedule. Write it like '0 * * * *'")
     if both := sorted(set(stream.source_topics) & set(stream.topics)):
         raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
     check_keys([*stream.source_keys, *(spec.key for spec in stream.outputs)], name)

@@ -58,8 +58,8 @@ def search_op(registry: SinkRegistry) -> dg.OpDefinition:
         task=("chosen", passed_on(Chosen, "The transaction to end; no output on a dry run.", required=False)),
         resources=("transactions", "watch_policy"),
         description=(
-            "Asks the leaders of the sink's topics for transactions that no coordinator will end. Says whose each is, "
-            "and what ending it does; a dry run ends here."
+            "Asks the leaders of the sink's topics for transactions that no coordinator will end. Reports who wrote "
+            "each, and what ending it does; a dry run ends here."
         ),
     )
 
@@ -67,8 +67,8 @@ def search_op(registry: SinkRegistry) -> dg.OpDefinition:
 @dg.op(
     description=(
         "Looks for the transaction again and, if it still hangs, writes the end marker that no coordinator will "
-        "write, and readers continue: its records become visible if it is decided, else they never do. Refuses without "
-        "the typed consequence where records may be lost."
+        "write, and readers continue: its records become visible if it is decided, and otherwise never. Where "
+        "records may be lost, refuses unless the consequence is typed out."
     )
 )
 def end(
@@ -170,7 +170,7 @@ def _hanging(found: Sequence[Attributed]) -> dg.TableMetadataValue:
                 _whose(f),
                 f"{f.hanging.records:,}",
                 when(f.hanging.last_timestamp_ms),
-                consequence(f) or f"nothing to type: {_NO_WORD[f.decided is not None]}",
+                consequence(f) or f"no consequence to type: {_NO_WORD[f.decided is not None]}",
             )
             for f in found
         ],

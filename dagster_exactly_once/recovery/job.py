@@ -16,8 +16,8 @@ def recovery_job(registry: SinkRegistry) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
         tags={"dagster/max_retries": "0"},
         description=(
-            "Brings a sink to rest: inspects it, commits decided batches, aborts undecided transactions, verifies that "
-            "no reader waits, and requests a restart of the stream if one is wanted. Checks again before each step; "
+            "Recovers a sink: inspects it, commits decided batches, aborts undecided transactions, verifies that no "
+            "reader waits, and requests a restart of the stream if one is wanted. Checks again before each step; "
             "safe to run twice, even at the same time. Leaves a live stream alone, unless take_over is set."
         ),
     )

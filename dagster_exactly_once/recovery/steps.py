@@ -153,7 +153,7 @@ def verify(context: dg.OpExecutionContext, work: Work, transactions: Transaction
     if found.blocked:
         said.append(f"readers wait on {', '.join(f'{t}-{p}' for t, p in found.blocked)}")
     if not (work.completed or work.aborted or work.awaited or work.superseded) and at_rest:
-        said = ["already at rest: nothing decided was open, nothing undecided was left", *said[2:]]
+        said = ["there was nothing to do, because nothing decided was open and nothing undecided was left", *said[2:]]
     sentence = f"Sink {work.sink_id}: {'; '.join(said)}."
     metadata: dict[str, Any] = {
         "at_rest": at_rest,
@@ -196,16 +196,15 @@ def restart(context: dg.OpExecutionContext, work: Work) -> None:
     newest = read_history(context.instance, stream).stream if stream else None
     job = stream.job if stream else "the job that writes it"
     if not work.restart:
-        sentence = f"No restart was requested. Launch {job} when its output is wanted."
+        sentence = f"No restart was requested. To start the stream, launch {job}."
     elif newest is None:
         sentence = f"Sink {work.sink_id} has no earlier run whose configuration a restart could use; launch {job}."
     else:
         run_id = context.run.tags.get(TAG_RESTART_OF, newest.run_id)
         context.instance.add_run_tags(context.run_id, {TAG_RESTART_OF: run_id})
         sentence = (
-            f"{job} should start again with the configuration of run {run_id[:8]}: its sensor exactly_once_liveness "
-            "starts it within seconds, or when the restart policy says so. If that sensor is off, launch the job "
-            "by hand."
+            f"The sensor exactly_once_liveness starts {job} again with the configuration of run {run_id[:8]}, within "
+            "seconds or when the restart policy allows it. If that sensor is off, launch the job by hand."
         )
     context.log.info(sentence)
     context.add_output_metadata({"restart": work.restart, "sentence": sentence})
@@ -323,7 +322,7 @@ def _sentence(found: Inspection) -> str:
     if found.owner is None:
         return f"Sink {found.sink_id} was never used."
     if found.quiet:
-        return f"Sink {found.sink_id} is at rest. Owner: {owner_sentence(found)}."
+        return f"Sink {found.sink_id} has nothing open. Owner: {owner_sentence(found)}."
     n = counts(found)
     return (
         f"Sink {found.sink_id}: {plural(n['open'], 'transaction')} open ({n['undecided']} undecided, the oldest "

@@ -52,14 +52,15 @@ class KafkaResource(ConfigurableResource):
     sasl_mechanism: str | None = Field(default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.")
     sasl_username: str | None = Field(default=None, description="User name for SASL.")
     sasl_password: str | None = Field(default=None, description='Password for SASL: EnvVar("...").')
-    sasl_oauthbearer_token_endpoint_url: str | None = Field(
-        default=None, description="Where clients fetch their token."
+    sasl_oauthbearer_token_endpoint_url: str | None = Field(default=None, description="URL of the token endpoint.")
+    sasl_oauthbearer_client_id: str | None = Field(default=None, description="Client id for the token endpoint.")
+    sasl_oauthbearer_client_secret: str | None = Field(
+        default=None, description='Secret of that client: EnvVar("...").'
     )
-    sasl_oauthbearer_client_id: str | None = Field(default=None, description="Who asks for the token.")
-    sasl_oauthbearer_client_secret: str | None = Field(default=None, description='Its secret: EnvVar("...").')
     sasl_oauthbearer_scope: str | None = Field(default=None, description="The scope of the token.")
     sasl_oauthbearer_token_provider: str | None = Field(
-        default=None, description="Instead of an endpoint: module:function, which returns a token and its expiry."
+        default=None,
+        description="Instead of an endpoint: module:function of a function that returns a token and its expiry time.",
     )
     sasl_login_callback_handler_class: str | None = Field(
         default=None, description="With a token provider: the Java class that does the same for Spark's source."
@@ -88,6 +89,7 @@ class KafkaResource(ConfigurableResource):
         Raises
         ------
         BrokerUnreachable
+            No broker answered in time.
         """
         try:
             # The client prints its connection attempts unless told otherwise; the exception says it all.
@@ -152,9 +154,19 @@ class KafkaTransactionalProducerFactory(KafkaResource):
         On entry the brokers fence every earlier producer of that id, and abort its open transaction (or finish a commit
         that was under way). After that, nothing more of the earlier producers can become visible.
 
+        Parameters
+        ----------
+        timeout_ms : int
+            transaction.timeout.ms: the brokers abort a transaction that is open for longer.
+
         Raises
         ------
-        BrokerUnreachable, NotAuthorized, InvalidTransactionTimeout
+        BrokerUnreachable
+            The brokers did not answer in time.
+        NotAuthorized
+            The principal cannot log in, or lacks WRITE on the transactional id.
+        InvalidTransactionTimeout
+            ``timeout_ms`` is above the brokers' transaction.max.timeout.ms.
         """
         producer = TransactionalProducer(self.connection(), transactional_id, timeout_ms)
         try:

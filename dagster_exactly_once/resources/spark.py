@@ -140,8 +140,8 @@ class SparkSessionResource(ConfigurableResource):
 
     master: str = Field(default="local[*]", description="Spark master URL.")
     app_name: str = Field(default="kafka-exactly-once", description="Name of the application.")
-    driver_memory: str = Field(default="1g", description="Heap of the driver; in local mode, of everything.")
-    work_dir: str = Field(description="Folder for warehouse, shuffle files and sockets; made when missing.")
+    driver_memory: str = Field(default="1g", description="Heap of the driver; in local mode, the tasks share it.")
+    work_dir: str = Field(description="Folder for warehouse, shuffle files and sockets; created if it is missing.")
     local_checkpoints: bool = Field(
         default=True, description="Checkpoints lie on a local disk: use the faster file manager."
     )
@@ -149,9 +149,9 @@ class SparkSessionResource(ConfigurableResource):
     connector: bool = Field(
         default=True, description="Add Spark's Kafka connector; False where the runtime or the image has it already."
     )
-    worker_python: str | None = Field(default=None, description="Python of the workers; by default the driver's own.")
+    worker_python: str | None = Field(default=None, description="Python of the workers; by default that of the driver.")
     conf: dict[str, str] = Field(
-        default={}, description="More Spark settings; they win over all others. The sink's jar is added to spark.jars."
+        default={}, description="More Spark settings, which override all others. The sink's jar is added to spark.jars."
     )
 
     _open: ExitStack = PrivateAttr(default_factory=ExitStack)
@@ -164,6 +164,7 @@ class SparkSessionResource(ConfigurableResource):
         Raises
         ------
         SessionExists, JavaUnusable, JarsUnusable
+            As :meth:`session`.
         """
         if self._session is None:
             self._session = self._open.enter_context(self.session())
@@ -220,7 +221,10 @@ class SparkSessionResource(ConfigurableResource):
         ------
         SessionExists
             In a process with a session: Spark would silently ignore these settings.
-        JavaUnusable, JarsUnusable
+        JavaUnusable
+            No Java of a supported version is installed.
+        JarsUnusable
+            The connector cannot be downloaded, or its checksum is wrong.
         """
         java = find_java()
         if java.home:

@@ -88,8 +88,8 @@ _SPARK = (
     (
         ("No space left on device",),
         "SPARK-DISK-FULL",
-        "Make room on the disks of the driver and its executors (the checkpoint, and Spark's local folders), and start "
-        "again, unchanged",
+        "Free space on the disks of the driver and its executors (the checkpoint, and Spark's local folders), and "
+        "start again, unchanged",
         False,
     ),
     (
@@ -155,10 +155,10 @@ _SPARK = (
     (
         ("CANNOT_LOAD_STATE_STORE", "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED"),
         "SPARK-STATE-UNREADABLE",
-        "Look for the cause below CANNOT_LOAD_STATE_STORE in the compute log. If a disk was full or a file system "
-        "away, mend that and start again, unchanged. If a file below the checkpoint's state folder is torn or missing, "
-        "no command repairs it: put back the newest whole copy of the checkpoint, all of its files, and start again. "
-        "Without a copy, start with a new checkpoint and a new sink id",
+        "Read the cause below CANNOT_LOAD_STATE_STORE in the compute log. If a disk was full or a file system did "
+        "not answer, fix that and start again, unchanged. If a file below the checkpoint's state folder is torn or "
+        "missing, no command repairs it: put back the newest whole copy of the checkpoint, all of its files, and "
+        "start again. Without a copy, start with a new checkpoint and a new sink id",
         False,
     ),
     (
@@ -180,10 +180,10 @@ _SPARK = (
         # the first of an empty file, which Spark's requirement does not name; the other of any text that is no JSON
         ("requirement failed\n=== Streaming Query", 'Expected e.g. {"topicA"'),
         "SPARK-SOURCE-OFFSETS",
-        "If the option startingOffsets is JSON of your own, correct it. Else look at the file sources/0/0 of the "
+        "If you wrote JSON into the option startingOffsets, correct it. Otherwise check the file sources/0/0 of the "
         "checkpoint, which Spark reads until the first batch is committed: if it is torn, put back the newest whole "
-        "copy of the checkpoint, or delete this file and sources/0/.0.crc, and start again: Spark looks the first "
-        "offsets up anew, by startingOffsets",
+        "copy of the checkpoint, or delete this file and sources/0/.0.crc, and start again: Spark then asks for the "
+        "first offsets again, by startingOffsets",
         False,
     ),
     (
@@ -196,7 +196,8 @@ _SPARK = (
     (
         ("Py4JNetworkError", "ConnectionRefusedError", "Answer from Java side is empty", "JAVA_GATEWAY_EXITED"),
         "SPARK-JVM-GONE",
-        "Spark's JVM exited or was killed (out of memory?). Start again; see the end of the compute log for the cause",
+        "Spark's JVM exited or was killed (out of memory?). Read the cause at the end of the compute log, then "
+        "start again",
         True,
     ),
 )
@@ -223,7 +224,7 @@ def diagnose(error: BaseException, place: FailurePlace = NOWHERE) -> Diagnosis:
     return Diagnosis(
         "UNCLASSIFIED",
         _first_line(text),
-        "Read the error and the compute log; if the sink is at fault, report the error",
+        "Read the whole error in the compute log of the run. If it is a bug of the sink, report the error",
         False,
     )
 
@@ -233,13 +234,13 @@ def transform_failed(raised: Raised, place: FailurePlace) -> TransformFailed:
     batch = f"batch {place.batch}" if place.batch is not None else ""
     on = f", on {batch}" if batch else ""
     what = f"Nothing of {batch or 'the batch'} was written"
-    repeats = f"which repeats {batch}" if batch else "which goes on where it stopped"
+    repeats = f"which repeats {batch}" if batch else "which continues where it stopped"
     again = f"launch {place.job} again" if place.job else "start the stream again"
     return TransformFailed(
         f"{raised.sentence}{on}",
         f"Correct the function, reload the code location and {again}, {repeats}. For a record that can never pass, see "
         "docs/one-bad-record.md",
-        f"{what}; its input{f' from {place.input}' if place.input else ''} waits",
+        f"{what}; the next start reads {f'the input from {place.input}' if place.input else 'the same input'} again",
     )
 
 

@@ -118,10 +118,10 @@ def how_to_end(frozen: Sequence[Frozen], canceling: bool = False) -> str:
     if not canceling:
         return (
             "Do not press Terminate, which would block every start in this code location: end the process with "
-            f"{end_command(frozen)}, and the stream is recovered and started again"
+            f"{end_command(frozen)}, after which the sensors recover the stream and start it again"
         )
     stopped = " ".join(str(f.process.pid) for f in frozen if f.state is State.STOPPED)
-    first = f"let it go on with kill -CONT {stopped}" if stopped else "wait until the kernel lets it go"
+    first = f"resume it with kill -CONT {stopped}" if stopped else "wait until the kernel releases it"
     return (
         f"Terminate waits for it, and no run of this code location can start meanwhile: {first}. If that does not "
         f"help, end it with {end_command(frozen)} and restart the server of the code location"

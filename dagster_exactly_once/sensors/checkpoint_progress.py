@@ -147,14 +147,14 @@ def verdict(f: ProgressFacts, policy: WatchPolicy) -> ProgressVerdict:
         if f.lag > 0 and f.waited_s > policy.stall_after_s:
             return ProgressVerdict(
                 "stalled",
-                f"Stalled: {_progress(f)}; input has been waiting for {f.waited_s:.0f} s. Look at the driver where it "
-                f"runs: {f.elsewhere}",
+                f"Stalled: {_progress(f)}; input has been waiting for {f.waited_s:.0f} s. Check the driver on its "
+                f"host: {f.elsewhere}",
             )
         if f.taken:
             return ProgressVerdict(
                 "operated by another",
-                f"Operated by another: {f.elsewhere}, and is no run of this Dagster instance; {_progress(f)}. If it "
-                "should not run, stop it where it runs, then launch the stream here",
+                f"Operated by another: {f.elsewhere}, and is not a run of this Dagster instance; {_progress(f)}. If "
+                "it should not run, stop it on its host, then launch the stream here",
             )
         if f.lag == 0:
             return ProgressVerdict("idle", f"Idle: {f.elsewhere}; it has read all its input, {_newest(f)}")
@@ -257,9 +257,9 @@ def checkpoint_progress_sensor(
         default_status=default_status(),
         description=(
             "Reports the state of each stream (healthy, idle, catching up, starting, slow start, lagging, stalled, "
-            "frozen, in doubt, owner lost, operated by another, stopped), as the check health and as an observation of "
-            "the stream's transactions. Requests a recovery when a batch is in doubt, or a stream has stopped moving, "
-            "and no run is working on the sink. Tells a person of trouble that stays."
+            "frozen, in doubt, owner lost, operated by another, stopped), as the check health and as an observation "
+            "of the stream's transactions. Requests a recovery when a batch is in doubt, or a stream has stopped "
+            "moving, and no run is working on the sink. Notifies a person of trouble that lasts."
         ),
     )
     def checkpoint_progress(
@@ -402,7 +402,7 @@ def overview(
         sink_state, memory, run = found.get(stream.sink_id), tick.memory(stream), summaries[stream.sink_id].stream
         state = str(memory.get("state", ""))
         if isinstance(sink_state, ExactlyOnceError) or stream.sink_id not in found:
-            sink_state, state = None, "not looked at"
+            sink_state, state = None, "not checked"
         elif state == "failed":
             state = f"failed ({memory.get('code') or 'unknown'})"
         elif sink_state is None:

@@ -41,6 +41,6 @@ def open_circuit(
     closes_s = max(0.0, recent[-circuit.max_recoveries] + circuit.window_s - now)
     return (
         f"circuit open: {len(recent)} recoveries within {circuit.window_s / 60:g} minutes did not help. Read the log "
-        f"of the newest one, then launch the job {RECOVERY_JOB} by hand: those that a person launches do not count. "
-        f"The sensors try again in {closes_s / 60:.0f} min"
+        f"of the newest one, then launch the job {RECOVERY_JOB} by hand (recoveries that a person launches do not "
+        f"count). The sensors try again in {closes_s / 60:.0f} min"
     )

@@ -142,4 +142,4 @@ class Teller:
                 Exception
             ) as error:  # of a notifier that somebody else wrote: the stream must be recovered all the same
                 self._refused = f"the notifier failed ({type(error).__name__})"
-        return f" Nobody was told: {self._refused}; the next tick tries again."
+        return f" Nobody was notified: {self._refused}; the next tick tries again."

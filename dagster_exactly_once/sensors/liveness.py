@@ -218,7 +218,7 @@ def _signals(found: LivenessVerdict) -> list[str]:
     """Kill and resume the frozen processes of a verdict; return what became of each."""
     said = []
     for frozen in found.end:
-        then = ", which dies as soon as the kernel lets it go" if frozen.state is State.STUCK else ""
+        then = ", which dies as soon as the kernel releases it" if frozen.state is State.STUCK else ""
         sent = f"This sensor sent SIGKILL to process {frozen.process.pid}{then}."
         said.append(sent if end_frozen(frozen) else _unsent(frozen, "kill", end_command([frozen])))
     for frozen in found.resume:
@@ -251,7 +251,7 @@ def _others(instance: dg.DagsterInstance, working: Sequence[Working]) -> list[st
     if frozen := [w for w in working if w.frozen]:
         found = _of_frozen(frozen, 0.0)
         return [" ".join([found.message, *_signals(found)])]
-    return [f"Of no stream: {'; '.join(_alive(working))}."] if working else []
+    return [f"Not runs of a stream: {'; '.join(_alive(working))}."] if working else []
 
 
 def _dead(w: Working) -> bool:
@@ -266,7 +266,7 @@ def _reported(dead: Sequence[Working]) -> str:
 def _alive(working: Sequence[Working]) -> list[str]:
     alive = sum(w.alive is True for w in working)
     return [
-        "1 run has its process" if alive == 1 else f"{alive} runs have their process",
+        "the process of 1 run is alive" if alive == 1 else f"the processes of {alive} runs are alive",
         *(f"{w.name} of {w.job} is on {w.host} and is left alone" for w in working if w.signed and w.alive is None),
     ]
 
@@ -357,7 +357,7 @@ def _successor(rotating: Run, stream: StreamSpec) -> Start:
         config,
         {
             TAG_STREAM: stream.name,
-            TAG_CAUSE: f"Run {rotating.name} ends once this one is ready, with the code that is deployed now.",
+            TAG_CAUSE: f"Run {rotating.name} ends once this run, which has the code that is deployed now, is ready.",
             TAG_CONTINUES: rotating.run_id,
             TAG_JOB: f"{stream.job}/continues/{rotating.run_id}",
         },
@@ -367,11 +367,14 @@ def _successor(rotating: Run, stream: StreamSpec) -> Start:
 def _start(newest: Run, recovery: Run, attempt: int, stream: StreamSpec) -> Start:
     who = "a person requested the restart" if recovery.by_person else f"restart {attempt} in a row"
     beside = recovery.in_progress
-    does = "is bringing" if beside else "brought"
-    cause = f"Run {newest.name} ended as {newest.status}, recovery {recovery.name} {does} the sink to rest; {who}."
+    does = "is recovering" if beside else "recovered"
+    cause = f"Run {newest.name} ended as {newest.status}, recovery {recovery.name} {does} the sink; {who}."
     config, dropped = restart_config(newest, stream)
     if dropped:
-        cause += f" Run {newest.name} had a consent for its own start alone, which is not repeated: {dropped}."
+        cause += (
+            f" Run {newest.name} had a consent that a person gave for that start only, so it is not repeated: "
+            f"{dropped}."
+        )
     return Start(
         f"restart/{recovery.run_id}",
         config,

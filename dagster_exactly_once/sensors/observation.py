@@ -107,10 +107,10 @@ def all_streams(rows: Sequence[StreamRow], now: float) -> dg.AssetObservation:
         if row.run is not None:
             metadata[f"{row.stream.name}: run"] = dg.MetadataValue.dagster_run(row.run.run_id)
         if row.state not in CALM:
-            metadata[f"{row.stream.name}: look at"] = dg.MetadataValue.asset(
+            metadata[f"{row.stream.name}: asset"] = dg.MetadataValue.asset(
                 dg.AssetKey.from_user_string(row.stream.asset)
             )
-    moment = f"Looked at {when(round(now * 1000))} UTC"
+    moment = f"Checked at {when(round(now * 1000))} UTC"
     return dg.AssetObservation(ALL_STREAMS, description=f"{said}. {moment}.", metadata=metadata)
 
 
@@ -128,7 +128,7 @@ def standing_sentence(found: Standing) -> str:
         "in flight": f"batch {batch} is planned and not decided",
         "in doubt": f"batch {batch} is decided, and Spark has not committed it yet",
         "checkpoint lost": "it lacks batches that are decided: it was deleted, restored or rewound",
-        "foreign": "it is of another query than the sink",
+        "foreign": "it belongs to a different query from that of the sink",
         "torn": f"torn: {', '.join(found.torn)}",
     }[found.state]
 

@@ -64,7 +64,7 @@ def refusal(history: StreamHistory, need: RecoveryNeed, circuit: Circuit, owner_
     """
     for run in (*history.recoveries, *history.streams, *history.others):
         if run.waits:
-            return f"run {run.name} of {run.job} is {run.status} and will bring the sink to rest when it starts"
+            return f"run {run.name} of {run.job} is {run.status} and will recover the sink when it starts"
         if run.frozen:
             return (
                 f"run {run.name} of {run.job} is frozen: {describe_frozen(run.frozen)}. "
@@ -112,8 +112,8 @@ def ask(
         )
     if refused is None and owner is not None and owner.works is None:
         refused = (
-            f"the {owner.claim.process} holds the sink and is left alone, since nobody here can tell whether it is "
-            f"alive. If it is gone, launch the job {RECOVERY_JOB} with take_over and fence"
+            f"the {owner.claim.process} holds the sink and is left alone, because this Dagster instance cannot tell "
+            f"whether it is alive. If it is gone, launch the job {RECOVERY_JOB} with take_over and fence"
         )
     if refused is not None:
         return None, f" No recovery now: {refused}."

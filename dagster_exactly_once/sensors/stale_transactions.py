@@ -107,7 +107,10 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
             "applications have transactional ids that this principal may not see"
         )
     if f.foreign:
-        said.append(f"transactions of other applications hold the sink's topics and are left alone: {_some(f.foreign)}")
+        said.append(
+            "transactions of other applications hold back readers of the sink's topics and are left alone: "
+            f"{_some(f.foreign)}"
+        )
     if not said:
         return StaleVerdict(
             f"No transaction has been open for longer than {policy.stale_after_s:g} s ({f.open} are open)"
@@ -148,10 +151,11 @@ def stale_transactions_sensor(
         minimum_interval_seconds=interval(every_s),
         default_status=default_status(),
         description=(
-            "Looks for transactions of the streams and their backfills that have been open for longer than the watch "
+            "Finds transactions of the streams and their backfills that have been open for longer than the watch "
             "policy allows, by asking the coordinators, and from time to time for hanging ones, by asking the "
             "partition leaders. Requests a recovery when no run is working on the sink. Names foreign transactions, "
-            "and never touches them. Tells a person of hanging transactions, and of old ones that nobody works on."
+            "and never touches them. Notifies a person of hanging transactions, and of old ones that no run is "
+            "working on."
         ),
     )
     def stale_transactions(

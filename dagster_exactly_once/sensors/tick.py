@@ -96,7 +96,7 @@ class Tick:
         self._missed.append(stream.sink_id)
         self.add(
             stream,
-            Judged("The tick ran out of time before this stream; the next tick looks at it first.", attention=True),
+            Judged("The tick ran out of time before this stream; the next tick checks it first.", attention=True),
         )
 
     def observed(self, stream: StreamSpec) -> bool:

@@ -170,7 +170,9 @@ class ManagedStream:
         self._killed = True
         self._kill()
         if not self._supervisor.stop(KILL_BUDGET_S):
-            self._log.warning("The query's thread does not end. The recovery fences anything it may still write.")
+            self._log.warning(
+                "The thread of the query does not end. The recovery fences everything that it may still write."
+            )
 
     def _finish(self) -> ReportWindow:
         diagnosis = None
@@ -201,7 +203,7 @@ class ManagedStream:
             report = self._transactions.recover(self._sink_id, self._operator, self._participants)
             self._log.info(report.sentence)
         except ExactlyOnceError as error:
-            self._log.warning(f"Could not bring the sink to rest; the next start will. {error}")
+            self._log.warning(f"Could not recover the sink; the next start does. {error}")
 
     def _anything_open(self) -> bool:
         try:

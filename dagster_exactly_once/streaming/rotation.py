@@ -40,9 +40,9 @@ class Rotation:
             return True
         if age_s - (self._asked_s or 0.0) > PATIENCE_S:
             self._log.warning(
-                f"No run was ready to continue this one within {PATIENCE_S:.0f} s, so it goes on. Check that "
-                "the sensor exactly_once_liveness is on, that the newest run of the job starts, and that the instance "
-                "has room for one more run."
+                f"No run was ready to continue this one within {PATIENCE_S:.0f} s, so this run continues. Check that "
+                "the sensor exactly_once_liveness is on, that the newest run of the job starts, and that the "
+                "instance has room for one more run."
             )
             self._asked_s, self._next_s = None, age_s + self._after_s
         return False
@@ -52,8 +52,8 @@ class Rotation:
         self._asked_s = age_s
         self._instance.add_run_tags(self._run_id, {TAG_ROTATES: f"{self._run_id}/{self._attempts}"})
         self._log.info(
-            "This run is old enough: the sensor exactly_once_liveness starts the next one, and this one goes on "
-            "until then."
+            "This run is old enough to be replaced: the sensor exactly_once_liveness starts the next one, and this "
+            "run continues until that one is ready."
         )
 
     def _successor_ready(self) -> bool:

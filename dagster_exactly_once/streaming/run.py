@@ -120,7 +120,7 @@ def _check_alone(context: dg.AssetExecutionContext, config: StreamConfig, stream
     others = sorted(k.to_user_string() for k in selected - {spec.key for spec in stream.outputs})
     if others and config.mode is Mode.until_stopped:
         raise SharedRun(
-            f"this run has a stream that does not end by itself ({stream.name}), and others beside it: "
+            f"this run contains a stream that does not end by itself ({stream.name}), together with "
             f"{', '.join(others)}",
             f"Launch the job {stream.spec.job} alone, or set its mode to caught_up",
         )
@@ -212,7 +212,8 @@ def _check_begun(begun: Offsets, stream: Stream, checkpoint: str, counted: bool)
         raise CheckpointUnusable(
             f"the checkpoint {checkpoint} began with the topics {', '.join(sorted(begun))}, but the stream "
             f"{stream.name} reads {', '.join(stream.source_topics)}",
-            "Name the topics of the checkpoint in source=, or give the stream a new sink_id, with which it begins anew",
+            "Name the topics of the checkpoint in source=, or give the stream a new sink_id, with which it begins "
+            "again from the start",
             "Nothing was started",
         )
 
@@ -305,8 +306,9 @@ def _say(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow
     context.log.info("; ".join([window.sentence(), *others]))
     if window.late:
         context.log.warning(
-            f"{window.late:,} rows came behind the watermark and are in no window: input partitions are further apart "
-            "than the watermark's delay. Raise the delay; only a new sink id writes the dropped rows."
+            f"{window.late:,} rows arrived after the watermark had passed them and were dropped, so no window "
+            "contains them: input partitions are further apart than the watermark's delay. Raise the delay; only a "
+            "new sink id writes the dropped rows."
         )
 
 

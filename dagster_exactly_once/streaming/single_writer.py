@@ -92,8 +92,8 @@ class SingleWriter:
             return self._waits(other)
         if other is not None and other.status is dg.DagsterRunStatus.CANCELED:
             raise Canceled(
-                f"a person canceled run {other.run_id[:8]} of {other.job_name}, for which this run waited",
-                f"Launch {self._spec.job} when its output is wanted: its start recovers the sink",
+                f"a person canceled run {other.run_id[:8]} of {other.job_name}, and this run was waiting for it",
+                f"To start the stream, launch {self._spec.job}, whose start also recovers the sink",
             )
         if other is not None and other.status is dg.DagsterRunStatus.FAILURE:
             self._log.warning(f"Run {other.run_id[:8]} of {other.job_name} failed; this run recovers the sink.")
@@ -111,7 +111,7 @@ class SingleWriter:
             return False
         raise SinkBusy(
             f"run {other.run_id[:8]} of {other.job_name} is still {other.status.value} after {LONGEST_S:.0f} s",
-            "Look at that run and terminate it if it hangs, then launch the job",
+            "Read the log of that run, terminate it if it hangs, then launch the job",
             "This run wrote nothing",
         )
 

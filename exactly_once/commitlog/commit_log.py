@@ -219,9 +219,9 @@ class CommitLog:
                 admin.topic_partitions([self.topic])
         except UnknownTopic as e:
             raise CommitLogDamaged(
-                f"the commit log {self.topic} was deleted while this driver was at work",
-                "Find out who deleted it. The next start compares the checkpoint with what is left, and names the way "
-                "out (EO-REWOUND)",
+                f"the commit log {self.topic} was deleted while this driver was running",
+                "Find out who deleted it, then start the stream again: the start compares the checkpoint with what "
+                "is left, and says how to continue (EO-REWOUND)",
             ) from e
 
     def tally(
@@ -259,8 +259,8 @@ class CommitLog:
         if owner is None or owner.token < token:
             self._discard()
             raise CommitLogDamaged(
-                f"claim {token} of sink {self.sink_id!r} is gone from the commit log {self.topic}, which has lost its "
-                "newest records: a broker without them became leader, or the topic was restored or made again",
+                f"claim {token} of sink {self.sink_id!r} is gone from the commit log {self.topic}, which has lost "
+                "its newest records: a broker without them became leader, or the topic was restored or recreated",
                 "Start the stream again: the start compares what is left with the checkpoint and the consumer group "
                 f"{offsets_group(self.sink_id)}",
             )
@@ -268,8 +268,9 @@ class CommitLog:
             self._discard()
             raise Fenced(
                 f"claim {token} of sink {self.sink_id!r} is superseded by {owner.title}",
-                "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take "
-                f"the sink back. If nobody knows that owner, exactly-once log {self.sink_id} says who wrote its claim",
+                "If the newer owner is the right one, stop this driver; otherwise start the stream here again to "
+                f"take the sink back. If nobody knows that owner, run exactly-once log {self.sink_id} to see who "
+                "wrote the claim",
             )
         return self._state
 

@@ -157,8 +157,8 @@ class _Latest:
         then = ", and wait until the brokers have compacted the topic" if len(self._strays) > _MANY_STRAYS else ""
         return CommitLogDamaged(
             f"the commit log {topic} holds records under {many} that no sink uses, the first {first}",
-            "Stop the program that wrote them: only the sink may write here. Then drop them: "
-            f"exactly-once log {sink_of_log(topic)} --drop-foreign{then}",
+            "Stop the program that wrote them: only the sink may write here. Then drop them with exactly-once log "
+            f"{sink_of_log(topic)} --drop-foreign{then}",
         )
 
 
@@ -175,8 +175,8 @@ def _entry(message: Message, sink_id: str) -> Entry:
             raise _damaged(message, sink_id, e.what) from None
         raise CommitLogDamaged(
             f"{e.what}: the record at offset {message.offset()} of {message.topic()}",
-            f"{e.way_out}. If no newer version was ever in use, somebody else wrote the record: exactly-once log "
-            f"{sink_id} says who, and how to undo it",
+            f"{e.way_out}. If no newer version was ever in use, something other than the sink wrote the record: run "
+            f"exactly-once log {sink_id} to see the writer and how to undo the record",
         ) from None
     try:
         check_own(record, sink_id)
@@ -197,8 +197,8 @@ def _damaged(message: Message, sink_id: str, what: str) -> CommitLogDamaged:
     key = _text(message.key())[:_KEY_SHOWN]
     return CommitLogDamaged(
         f"{what}, at offset {message.offset()} of {message.topic()} under the key {key!r}",
-        "Stop the program that wrote this record: only the sink may write here. Then put the record before it in force "
-        f"again: exactly-once log {sink_id} --undo {message.offset()}",
+        "Stop the program that wrote this record: only the sink may write here. Then put the previous record of "
+        f"this key in force again with exactly-once log {sink_id} --undo {message.offset()}",
     )
 
 
@@ -215,12 +215,12 @@ def blocked(admin: Admin, topic: str, position: int) -> CommitLogBlocked:
     begin = found[0].start_offset if found else position
     return CommitLogBlocked(
         f"the commit log {topic} cannot be read beyond offset {position}: {what} hides the records after it",
-        "Only the sink may write to this topic: stop the other writer, which ends its transaction, at its timeout at "
-        f"the latest. If the transaction has been open for more than {OLDER_THAN_S / 60:g} minutes and no coordinator "
-        f"knows it, end it with exactly-once transactions abort --hanging {topic}-{PARTITION}@{begin} (in Dagster: the "
-        "job exactly_once_end_hanging). Do not use kafka-transactions.sh abort on a transaction that a "
-        "coordinator knows: it "
-        "ends the transaction on one partition alone. Then start again",
+        "Stop the other writer, because only the sink may write to this topic: its transaction then ends, at its "
+        f"timeout at the latest. If the transaction has been open for more than {OLDER_THAN_S / 60:g} minutes and no "
+        f"coordinator knows it, end it with exactly-once transactions abort --hanging {topic}-{PARTITION}@{begin} "
+        "(in Dagster: the job exactly_once_end_hanging). Then start the stream again. Do not use "
+        "kafka-transactions.sh abort on a transaction that a coordinator knows: that ends the transaction on one "
+        "partition only",
     )
 
 
@@ -228,6 +228,6 @@ def timed_out(topic: str, deadline: Deadline) -> BrokerUnreachable:
     """Return the error of a log whose brokers do not answer."""
     return BrokerUnreachable(
         f"the commit log {topic} did not answer within {deadline.seconds:g} s",
-        f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition that "
-        "does not answer. Start again, unchanged, once it does",
+        f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition "
+        "that does not answer. Start again, unchanged, once it answers",
     )

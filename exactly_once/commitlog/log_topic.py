@@ -112,9 +112,10 @@ def _create(admin: Admin, topic: str, replication: int, config: dict[str, str]) 
         if not like:
             raise
         raise InvalidOption(
-            f"sink.id {sink_of_log(topic)!r} is too much like that of sink {sink_of_log(like[0])!r}: Kafka tells '.' "
-            f"from '_' neither in the names of metrics nor, for that reason, in those of topics ({like[0]} exists)",
-            "Give the output a sink.id that differs from it in another character",
+            f"sink.id {sink_of_log(topic)!r} is too similar to that of sink {sink_of_log(like[0])!r}: Kafka does not "
+            "distinguish '.' from '_' in the names of metrics, so it refuses two topics whose names differ only in "
+            f"these characters ({like[0]} exists)",
+            "Choose a sink.id that differs from that one in another character",
         ) from e
 
 
@@ -122,8 +123,8 @@ def warn_if_small(topic: str, limit: Limit | None) -> None:
     """Say it when a batch with many parts would not fit."""
     if limit is not None and limit.size < SMALL_BATCH:
         log.warning(
-            "EO-WARN-LOG the commit log %s has %s: the sink would refuse a batch with more than about %d parts, with "
-            "EO-LOG-SIZE",
+            "EO-WARN-LOG the commit log %s has %s: the sink will refuse a batch with more than about %d parts "
+            "(EO-LOG-SIZE)",
             topic,
             limit.setting,
             limit.size // BYTES_OF_A_PART,
@@ -137,7 +138,7 @@ def _check_other_partitions(admin: Admin, topic: str, partitions: int) -> None:
         raise CommitLogDamaged(
             f"the commit log {topic} has {partitions} partitions, and records in partition {strange[0]}, which the "
             "sink neither reads nor writes",
-            f"Find out what wrote these records; if partition {PARTITION} is empty, delete the topic and start again: "
-            "the sink creates the topic; otherwise start with a new sink.id, and with the value of sink.adopt that "
-            "EO-REWOUND then names",
+            f"Find out what wrote these records. If partition {PARTITION} is empty, delete the topic and start "
+            "again: the sink creates it. Otherwise start with a new sink.id; that start fails with EO-REWOUND, "
+            "which names the value of sink.adopt to set for one start",
         )

@@ -54,7 +54,8 @@ def elsewhere(step: Callable[..., Any], *args: Any, kill_at: int | None = None, 
 
     Raises
     ------
-    Any error of the step.
+    Exception
+        The step raised it; it is raised here again.
     """
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer"

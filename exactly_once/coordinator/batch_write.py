@@ -69,7 +69,10 @@ class WriteCoordinator(Coordinator):
 
         Raises
         ------
-        Fenced, Expiring, BatchTooLong, Expired, Lost, Unfinished, ProtocolViolation
+        ProtocolViolation
+            The parts do not come from this write.
+        Fenced, Expiring, BatchTooLong, Expired, Lost, Unfinished
+            As in :meth:`Coordinator.commit`.
         """
         state = self._state
         if state is None or self.ticket is None:

@@ -112,7 +112,7 @@ def check_stream(
             raise
         raise type(e)(
             f"{e.what}. {held.title[0].upper()}{held.title[1:]}",
-            f"Set sink.id back to {held.sink_id}. Else: {e.way_out}",
+            f"Set sink.id back to {held.sink_id}. Otherwise: {e.way_out}",
         ) from None
 
 

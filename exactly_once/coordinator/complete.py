@@ -17,7 +17,7 @@ from exactly_once.protocol.loss import origin, part_list
 from exactly_once.protocol.records import Decision
 
 #: The safe statement when only the completed mark is missing.
-COMMITTED = "The batch is committed; the next start marks it so and drains its rows"
+COMMITTED = "The batch is committed; the next start records that, and writes none of its rows again"
 
 
 def complete(session: Session, decision: Decision, recovering: bool = False) -> list[Handle]:

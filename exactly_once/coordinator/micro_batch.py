@@ -112,7 +112,14 @@ class Coordinator:
 
         Raises
         ------
-        Fenced, Expiring, BatchTooLong, Expired, Lost, Unfinished, UnsupportedMode, ProtocolViolation
+        UnsupportedMode, ProtocolViolation
+            The parts are not those of the execution that was planned last.
+        Fenced
+            A newer claim owns the sink.
+        Expiring, BatchTooLong
+            A part is gone or too old: nothing is decided.
+        Unfinished, Expired, Lost
+            The batch is decided, but a commit is not proven, its outcome is unknown, or a part was rolled back.
         """
         state = self._planned()
         done = self._check(parts, batch_id, state)
@@ -315,7 +322,7 @@ def earlier_decision(
         missing = [h for h in handles if (h.participant, str(h.part)) in found.missing]
         raise other_rows(name, decision, missing)
     if strange := {t for p in parts for t in p.topics} - set(decision.topics):
-        why = f"these parts were rolled back, and their rows now go to {', '.join(sorted(strange))}"
+        why = f"these parts were rolled back, and their rows now go to other topics: {', '.join(sorted(strange))}"
         raise in_doubt(name, decision, handles, why)
     log.warning("sink %s: %d lost parts of batch %d are written again", sink_id, len(handles), batch_id)
     return decision

@@ -75,11 +75,16 @@ class RecoveryReport:
             f"it completed batch {', '.join(batches)}" if batches else "",
             f"it rolled back {parts} undecided part{'' if parts == 1 else 's'}" if parts else "",
             f"the next start writes the lost parts of batch {', '.join(lost)} again" if lost else "",
-            f"still open are {', '.join(d.transactional_id for d in self.left_open)}" if self.left_open else "",
+            f"these transactions are still open: {', '.join(d.transactional_id for d in self.left_open)}"
+            if self.left_open
+            else "",
             f"readers still wait on {', '.join(f'{t}-{p}' for t, p in self.blocked)}" if self.blocked else "",
         ]
         said = "; ".join(part for part in did if part) or "there was nothing to complete or roll back"
-        return f"Sink {self.sink_id} {'is at rest' if self.clean and not lost else 'is not at rest yet'}: {said}."
+        return (
+            f"Sink {self.sink_id} {'is recovered' if self.clean and not lost else 'is not fully recovered yet'}: "
+            f"{said}."
+        )
 
     def as_metadata(self) -> dict[str, Any]:
         """Return the report as plain values."""

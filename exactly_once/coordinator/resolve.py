@@ -77,7 +77,7 @@ def complete_decided(session: Session, token: int, consent: Consent, deadline: D
                     continue
                 how = records.ACCEPTED
                 title = decision.title(session.sink_id)
-                log.warning("%s: continuing past the parts in doubt, as sink.accept.lost asks", title)
+                log.warning("%s: continuing past the parts in doubt, as the option sink.accept.lost allows", title)
             done = Completed(decision.query_id, decision.batch_id, token, now_ms(), how=how)
             try:
                 session.log.append(done, deadline)

@@ -86,7 +86,8 @@ def check_mode(output_mode: str) -> None:
     """
     if output_mode.lower() == UPDATE:
         raise UnsupportedMode(
-            "format('kafka_exactly_once') does not support output mode Update: Spark gives it only to its own sinks",
+            "format('kafka_exactly_once') does not support output mode Update: Spark offers that mode only to its "
+            "own sinks",
             "Use outputMode('update') with writeStream.foreachBatch(exactly_once.foreach_batch(options))",
         )
     if output_mode.lower() == COMPLETE:
@@ -146,8 +147,9 @@ def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], H
     if (held := holder(batch.query_id)) is not None:
         raise CheckpointRewound(
             f"the checkpoint {options.checkpoint} is of query {batch.query_id}, and {held.title}",
-            f"Set sink.id back to {held.sink_id}. To go on as {options.sink_id}, first make sure that the output does "
-            f"not hold batch {batch.batch_id}; then set the option sink.adopt={history_word(batch)} for one start",
+            f"Set sink.id back to {held.sink_id}. To continue under the id {options.sink_id}, first make sure that "
+            f"the output does not hold batch {batch.batch_id}; then set the option sink.adopt={history_word(batch)} "
+            "for one start",
         )
 
 

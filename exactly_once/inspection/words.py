@@ -44,5 +44,5 @@ def never_claimed(sink_id: str) -> InvalidOption:
     return InvalidOption(
         f"no driver has ever claimed a sink {sink_id!r} on this cluster",
         "Correct the sink id or the cluster ('exactly-once transactions list' names its sinks); for a new stream, "
-        "look again after its first batch",
+        "try again after its first batch",
     )

@@ -59,8 +59,8 @@ class Cause(Enum):
     TOO_LARGE = "a record, or a request with several, is larger than a limit"
     TIMEOUT = "the transaction timeout is above the brokers' maximum"
     FENCED = "another producer has initialised the transactional id"
-    SILENT = "no broker answered, or the next answer may be another"
-    RECORD = "the brokers find something wrong with a record"
+    SILENT = "no broker answered, or a retry may get another answer"
+    RECORD = "the brokers reject a record"
     REFUSED = "a retry will not change the answer"
 
 
@@ -136,8 +136,8 @@ def _let_in(said: str) -> str:
     """Return the way out for a client that no broker accepts, or that lacks a right without a name."""
     if _is_of_certificate(said):
         return (
-            "Renew the client's certificate (kafka.ssl.keystore.location) on every host: it has run out, is revoked, "
-            "or is of an authority that the brokers do not trust"
+            "Renew the client's certificate (kafka.ssl.keystore.location) on every host: it has expired, was "
+            "revoked, or was issued by an authority that the brokers do not trust"
         )
     return "Correct the credentials, or grant the right that docs/reference.md lists under 'Rights'"
 
@@ -178,13 +178,12 @@ def of_admin(e: Exception | None, servers: str, seconds: float) -> ExactlyOnceEr
     if cause is Cause.REFUSED:
         return BrokerRefused(
             f"{servers} refuses a request: {said}",
-            "Correct the setting that the answer names, in the options or on the brokers",
+            "Correct the setting that the answer names: in the options or on the brokers",
         )
     return BrokerUnreachable(
         f"no broker of {servers} answered within {seconds:g} s ({said})",
         "Run exactly-once doctor on this host: it names each address that does not answer, and why. Correct "
-        "kafka.bootstrap.servers if none of them is a broker of yours. Otherwise start again, unchanged, once they "
-        "answer",
+        "kafka.bootstrap.servers if these are not your brokers. Otherwise start again, unchanged, once they answer",
     )
 
 
@@ -194,13 +193,16 @@ def _right_to_grant(e: Exception | None) -> str:
     if isinstance(e, TransactionalIdAuthorizationFailedError):
         part = PartId.parse(asked)
         whose = f"with the prefix {namespace(part.sink_id)}" if part else f"like {asked}" if asked else "of the sink"
-        return f"Grant WRITE on the transactional ids {whose}, or DESCRIBE to whoever only looks"
+        return f"Grant WRITE on the transactional ids {whose}; a principal that only reads needs DESCRIBE"
     if isinstance(e, TopicAuthorizationFailedError):
         of_partition = "metadata" not in str(e)
         topic = f"the topic {_PARTITION.sub('', asked) if of_partition else asked}" if asked else "this topic"
-        return f"Grant READ (to write records: WRITE) on {topic}; docs/reference.md lists all rights"
+        return f"Grant READ on {topic}, or WRITE to a principal that writes records; docs/reference.md lists all rights"
     if isinstance(e, GroupAuthorizationFailedError):
-        return f"Grant READ, or DESCRIBE to whoever only looks, on {f'the group {asked}' if asked else 'this group'}"
+        return (
+            f"Grant READ on {f'the group {asked}' if asked else 'this group'}; a principal that only reads needs "
+            "DESCRIBE"
+        )
     if isinstance(e, ClusterAuthorizationFailedError):
         return "Grant DESCRIBE on the cluster, or what docs/reference.md lists under 'Rights'"
     return _let_in(str(e))
@@ -221,7 +223,7 @@ def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "")
     if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return NotAuthorized(
             f"this principal may not use the transactional ids that begin with {prefix!r}",
-            f"Grant WRITE on the transactional ids with the prefix {prefix}",
+            f"Grant WRITE on the transactional ids with the prefix {prefix}; docs/reference.md lists all rights",
         )
     match cause_of(error):
         case Cause.NO_TOPIC:
@@ -246,8 +248,8 @@ def of_commit_log(e: KafkaException, topic: str, servers: str, prefix: str = "")
             )
     return BrokerUnreachable(
         f"the commit log {topic} on {servers}: {error.str()}",
-        f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition that "
-        "does not answer. Start again, unchanged, once it does",
+        f"Run exactly-once doctor --sink {sink_of_log(topic)} on this host: it names the broker or the partition "
+        "that does not answer. Start again, unchanged, once it answers",
     )
 
 
@@ -269,7 +271,7 @@ def of_sender(
         case Cause.TOO_LARGE:
             return InvalidRecord(
                 f"a record of this part (topic {topic!r}, key {shown(key)}, value of {len(value or b'')} bytes) is "
-                f"larger than max.request.size: {said}",
+                f"too large: {said}",
                 "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the record "
                 "smaller",
             )
@@ -283,8 +285,8 @@ def of_sender(
         case Cause.TIMEOUT:
             return InvalidTransactionTimeout(
                 f"{who}: kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: {said}",
-                "Lower kafka.transaction.timeout.ms to transaction.max.timeout.ms, which exactly-once doctor shows, or "
-                "raise that on the brokers",
+                "Lower kafka.transaction.timeout.ms to transaction.max.timeout.ms, which exactly-once doctor shows, "
+                "or raise transaction.max.timeout.ms on the brokers",
             )
         case Cause.DENIED:
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic:
@@ -293,7 +295,7 @@ def of_sender(
             prefix = f" with the prefix {namespace(part.sink_id)}" if part else ""
             return NotAuthorized(
                 f"{who}: {said}",
-                f"Grant WRITE on the transactional ids{prefix}"
+                f"Grant WRITE on the transactional ids{prefix}; docs/reference.md lists all rights"
                 if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 else _let_in(error.str()),
             )
@@ -304,27 +306,27 @@ def of_sender(
             )
         case Cause.REFUSED:
             return BrokerRefused(
-                f"{who}: the brokers refuse a request: {said}",
-                "Find the exception in the brokers' server.log: the answer does not name it; then look at "
-                "compression.type of the topic, and at authorizer.class.name and log.dirs of the broker"
+                f"{who}: the brokers, or the Kafka client itself, refuse a request: {said}",
+                "Find the exception in the brokers' server.log, because the answer does not name it. Then check "
+                "compression.type of the topic, and authorizer.class.name and log.dirs of the broker"
                 if error.code() == KafkaError.UNKNOWN
-                else "Correct the setting that the answer names, in the options, of the topic or on the brokers",
+                else "Correct the setting that the answer names: in the options, on the topic or on the brokers",
                 "None of this batch is visible to a read_committed reader",
             )
     return PrepareFailed(
         f"{who}: {said}",
-        "Start the stream again: it writes the batch anew. If it fails in the same way, exactly-once doctor --topic "
-        f"{topic or 'TOPIC'} names the partitions that lack a leader or replicas in sync",
+        "Start the stream again: it writes the batch again. If it fails in the same way, run exactly-once doctor "
+        f"--topic {topic or 'TOPIC'} to see which partitions have no leader or too few replicas in sync",
     )
 
 
 _RECORD_WAY_OUT = {
     KafkaError.TOPIC_EXCEPTION: "Correct the option or the column that names the topic",
-    KafkaError.INVALID_TIMESTAMP: "Correct the column 'timestamp' (a wrong time zone, or seconds for milliseconds), "
-    "without one the clock of the executor's host; or change message.timestamp.before.max.ms and "
-    "message.timestamp.after.max.ms of the topic, or its message.timestamp.type",
-    KafkaError.INVALID_RECORD: "Correct the row (a compacted topic takes no row without a key), or the setting of the "
-    "topic that refuses it",
+    KafkaError.INVALID_TIMESTAMP: "Correct the column 'timestamp' (often in a wrong time zone, or in seconds and "
+    "not milliseconds) or, without that column, the clock of the executor's host. Or change "
+    "message.timestamp.before.max.ms, message.timestamp.after.max.ms or message.timestamp.type of the topic",
+    KafkaError.INVALID_RECORD: "Correct the row (a compacted topic refuses a row without a key), or the setting of "
+    "the topic that refuses it",
 }
 
 

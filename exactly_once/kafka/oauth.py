@@ -136,7 +136,7 @@ def _check(oauth: OAuth) -> None:
     if bool(oauth.url) == bool(oauth.provider):
         there = "are two" if oauth.url else "is none"
         raise InvalidOption(
-            f"kafka.sasl.mechanism=OAUTHBEARER needs one source of tokens, and there {there}",
+            f"kafka.sasl.mechanism=OAUTHBEARER needs exactly one source of tokens, but there {there}",
             f"Set kafka.{URL} with kafka.{CLIENT_ID} and kafka.{SECRET}, or kafka.{PROVIDER}=module:function",
         )
     if oauth.provider:
@@ -254,7 +254,7 @@ def from_function(provider: str) -> Token:
     except Exception as e:
         raise BrokerUnreachable(
             f"the token provider {provider} failed ({type(e).__name__}: {e})",
-            "Start again once it works; if the error persists, correct the function",
+            "Start again once the provider works; if the error persists, correct its function",
         ) from e
     return checked(made, provider, time.time())
 
@@ -268,21 +268,21 @@ def checked(made: object, provider: str, now: float) -> Token:
     """
     pair = isinstance(made, tuple) and len(made) == 2
     value, expires_at = made if isinstance(made, tuple) and pair else (None, None)
-    if fault := _fault(value, expires_at, now) if pair else f"{type(made).__name__}, and not a pair":
+    if fault := _fault(value, expires_at, now) if pair else f"{type(made).__name__} instead of a pair":
         raise InvalidOption(
             f"the token provider {provider} returned {fault}",
-            "Return (token, expires_at): a text, and seconds since the epoch in the future",
+            "Return (token, expires_at): a string, and a time in the future as seconds since the epoch",
         )
     return Token(value, float(expires_at))
 
 
 def _fault(value: Any, expires_at: Any, now: float) -> str:
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
-        return "a token that is no text, is empty, or has characters that no token may have"
+        return "a token that is not a string, is empty, or contains illegal characters"
     if isinstance(expires_at, bool) or not isinstance(expires_at, int | float) or not math.isfinite(expires_at):
-        return "a time of expiry that is no number"
+        return "an expiry time that is not a number"
     if expires_at > _LATEST:
-        return f"a time of expiry in milliseconds ({expires_at:.0f}): divide it by 1,000"
+        return f"an expiry time in milliseconds ({expires_at:.0f}): divide it by 1,000"
     return f"a token that expired {now - expires_at:.0f} s ago" if expires_at <= now else ""
 
 
@@ -321,7 +321,7 @@ def from_endpoint(oauth: OAuth) -> Token:
         raise _silent(oauth, str(getattr(e, "reason", e))) from e
     if (token := token_in(text, began)) is None:
         raise NotAuthorized(
-            f"the token endpoint {oauth.url} answers with something else than a token that expires",
+            f"the token endpoint {oauth.url} answers with something other than a token and its expiry time",
             f"Correct kafka.{URL}",
         )
     return token

@@ -183,7 +183,7 @@ def find(records: list[Logged], offset: int, sink_id: str) -> tuple[Logged, Logg
         raise InvalidOption(
             f"the record at offset {offset} of {topic} is not in force: the one at offset {same[-1].offset} has the "
             f"same key {wrong.key_text!r}",
-            "Undo the record that is in force, or nothing",
+            "To undo the record that is in force, give its offset; otherwise leave the log as it is",
         )
     earlier = [r for r in same[:-1] if r.value is not None]
     return wrong, earlier[-1] if earlier else None
@@ -204,8 +204,8 @@ def check_undo(sink_id: str, wrong: Logged, before: Logged | None, force: str | 
         raise Refused(
             f"the log has no record under the key {wrong.key_text!r} before {wrong.title} at offset {wrong.offset}: "
             "there was none, or compaction has removed it",
-            "Find out first whether the output holds a batch that was decided under this key, by its rows or by the "
-            "consumer group of the sink",
+            "First find out, by the rows of the output or by the consumer group of the sink, whether the output "
+            "holds a batch that was decided under this key",
             phrase=phrase,
         )
 

@@ -133,7 +133,7 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
             _losing(decided),
             f"the transaction of {transaction.transactional_id} is decided ({name_of(decided.decision)}, "
             f"{_count(decided.handle.records)}); aborting it would lose them",
-            "Commit the transaction, start the stream, or run the recovery: each commits the transaction",
+            "Commit the transaction, start the stream, or run the recovery: each of these commits it",
         )
     return decided
 
@@ -227,7 +227,8 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
         _overruled(
             force,
             _showing(h),
-            f"no decision names the hanging transaction {h.name} any more: the commit log keeps the newest ones",
+            f"no decision names the hanging transaction {h.name} any more: the commit log keeps only the newest "
+            "decisions",
             f"{_COMPARE}. If it is, its transaction was committed",
         )
         return True
@@ -240,8 +241,8 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
         _overruled(
             force,
             f"lose up to {_count(h.records)} on {h.topic}-{h.partition}, if they were decided",
-            f"the commit log keeps the newest decisions, and cannot tell whether the hanging transaction {h.name} was "
-            "decided; aborting it would then lose its records in this partition",
+            "the commit log keeps only the newest decisions and no longer shows whether the hanging transaction "
+            f"{h.name} was decided; aborting it would then lose its records in this partition",
             f"{_COMPARE}. If it is, run exactly-once transactions commit --hanging {h.name}, or end_hanging with "
             f'the consequence "{_showing(h)}"',
         )
@@ -258,7 +259,8 @@ def check_hanging(found: Attributed, force: str | None = None, commit: bool | No
 
 #: How a person finds out what no log tells any more.
 _COMPARE = (
-    "Find out whether the rest of its batch is visible: exactly-once verify --origin compares all output with all input"
+    "Run exactly-once verify --origin, which compares all output with all input, to find out whether the rest of "
+    "its batch is visible"
 )
 
 
@@ -266,7 +268,7 @@ def _check_decided(found: Attributed, decided: Decided, commit: bool | None) -> 
     h, name = found.hanging, name_of(decided.decision)
     if not found.completed:
         raise Refused(
-            f"the hanging transaction {h.name} is decided ({name}), and the commit log does not say yet how it ended",
+            f"the hanging transaction {h.name} is decided ({name}), but the commit log does not say yet how it ended",
             f"Run exactly-once recover {found.sink_id}, or the job exactly_once_recovery, which commits {name} "
             f"or has it "
             "written again. Then list the hanging transactions again",

@@ -146,7 +146,7 @@ def abort(
     if (after.state, after.producer_epoch) == (transaction.state, transaction.producer_epoch):
         raise Unfinished(
             f"the transaction of {transactional_id} is still {after.state}",
-            "Run the recovery again, and look for this transaction in its report",
+            "Run the recovery again, and read in its report what became of this transaction",
             safe="The transaction is not decided; none of it is visible to a read_committed reader",
         )
     return AbortedTransaction(transaction, report, force if owner is not None and owner.works is not False else None)

@@ -41,7 +41,7 @@ def fault_of(name: str, content: bytes) -> str | None:
     when it is whole.
     """
     if not content.strip(b"\0"):
-        return "it holds nothing but zeros" if content else "it is empty"
+        return "it contains only zero bytes" if content else "it is empty"
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -53,7 +53,7 @@ def fault_of(name: str, content: bytes) -> str | None:
         return "it does not begin with a version"
     head, *sources = rest.split("\n")
     if not isinstance(_json(head), dict):
-        return "it is cut off behind its version" if not head else "its second line is cut off"
+        return "it is cut off after its version" if not head else "its second line is cut off"
     named = version == _NAMED
     if name.startswith("offsets/") and (not sources or not all(_is_whole(source, named) for source in sources)):
         return "the input that it names is cut off"

@@ -48,10 +48,14 @@ def _differs(wrote: Extent, found: Extent | None) -> str:
     if found is None:
         return "does not know it"
     if wrote.first_offset not in (-1, found.first_offset):
-        what = "records of the task are gone" if found.first_offset > wrote.first_offset else "others are in it"
-        return f"says that it begins at offset {found.first_offset}, and not at {wrote.first_offset}: {what}"
+        what = (
+            "records of the task are gone"
+            if found.first_offset > wrote.first_offset
+            else ("records of another writer are in it")
+        )
+        return f"says that it begins at offset {found.first_offset} instead of {wrote.first_offset}: {what}"
     if (wrote.records - found.records) % _SEQUENCES:
-        return f"counts {found.records} records, and not {wrote.records}"
+        return f"counts {found.records} records instead of {wrote.records}"
     return ""
 
 

@@ -89,7 +89,7 @@ def decode(value: bytes, headers: Headers | None = None) -> Record:
     # outside of the handler: the exceptions of a log full of garbage must not keep its text
     raise CommitLogDamaged(
         f"the commit log holds {value[:_SHOWN]!r}, which is not a commit-log record ({why})",
-        "Find out what other than the sink has written to this topic, and stop it",
+        "Find out which other program has written to this topic, and stop it",
     )
 
 
@@ -117,13 +117,13 @@ def _record(value: bytes) -> Record:
 
 def _format(number: Any) -> int:
     if type(number) is not int or number < 1:
-        raise ValueError("the format is no number")
+        raise ValueError("the format is not a number")
     return number
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
     if type(value) is not list:
-        raise ValueError("no list where one belongs")
+        raise ValueError("a value that should be a list is not one")
     return tuple(value)
 
 
@@ -131,12 +131,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object in which no field is there twice: readers would not agree on which one counts."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a field is there twice")
+        raise ValueError("a field occurs twice")
     return found
 
 
 def _no_number(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _with_headers(record: Record, headers: Headers) -> Record:

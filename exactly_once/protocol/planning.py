@@ -62,8 +62,9 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
                 f"the checkpoint is at batch {batch.batch_id}, but sink {sink_id!r} has no decision of query "
                 f"{batch.query_id}: the commit log was deleted, or the checkpoint comes from another sink",
                 "If this query never wrote with this sink id (a switch from another sink), set the option "
-                f"sink.adopt={history_word(batch)} for one start, which writes the batch. If the commit log was lost, "
-                f"first make sure that the output does not already hold batch {batch.batch_id}; then set it as well",
+                f"sink.adopt={history_word(batch)} for one start, which writes the batch. If the commit log was "
+                f"lost, first make sure that the output does not already hold batch {batch.batch_id}; then set the "
+                "same option",
             )
         return Plan.WRITE
     if batch.batch_id > last.batch_id:
@@ -72,8 +73,8 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
         if batch.offsets_digest == last.offsets_digest:
             return Plan.DRAIN
         raise CheckpointRewound(
-            f"batch {batch.batch_id} of query {batch.query_id} was decided with other source offsets than "
-            f"offsets/{batch.batch_id} now holds: the checkpoint was restored or edited",
+            f"batch {batch.batch_id} of query {batch.query_id} was decided with source offsets that differ from "
+            f"those in offsets/{batch.batch_id} now: the checkpoint was restored or edited",
             f"Put back the checkpoint that belongs to this sink (if only offsets/{batch.batch_id} was deleted, run "
             "exactly-once checkpoint repair), or start with a new checkpoint and a new sink.id",
             safe=f"The output holds batch {batch.batch_id} as it was first decided; nothing was written again",
@@ -82,8 +83,8 @@ def plan_batch(sink_id: str, batch: Batch, last: Decision | None, adopt: bool) -
         f"the checkpoint is at batch {batch.batch_id}, but batch {last.batch_id} of query {batch.query_id} is already "
         "decided: the checkpoint was rewound or restored from a copy",
         "Put back the newest checkpoint, or, to write old input again on purpose, start with a new checkpoint and a "
-        f"new sink.id. If no driver of this sink can have made that decision, run exactly-once log {sink_id}: it names "
-        "the record and its writer, and how to undo it",
+        f"new sink.id. If no driver of this sink can have made that decision, run exactly-once log {sink_id} to see "
+        "the record, its writer, and how to undo it",
         safe="The output is correct up to the decided batch; nothing was written again",
     )
 
@@ -119,10 +120,10 @@ def check_published(
     raise CheckpointRewound(
         f"batch {published} of query {batch.query_id} was decided, as the consumer group {group} says, but the commit "
         f"log {newest}: its newest records are lost (a broker without them became leader, or it was restored)",
-        "Commit what is still open of that batch (exactly-once transactions list, exactly-once transactions commit), "
-        f"and start with a new checkpoint at the offsets of the group {group}. Only if nothing of it is in the output, "
-        f"since its transactions were rolled back, set the option sink.adopt={history_word(batch)} for one start, "
-        "which writes it",
+        "Commit what is still open of that batch (exactly-once transactions list, exactly-once transactions "
+        f"commit), and start with a new checkpoint at the offsets of the group {group}. Only if its transactions "
+        f"were rolled back, so that nothing of it is in the output, set the option sink.adopt={history_word(batch)} "
+        "for one start, which then writes the batch",
     )
 
 
@@ -187,7 +188,7 @@ def check_binding(sink_id: str, owner: Claim | None, query_id: str, checkpoint: 
     raise SinkOwned(
         f"{sink} belongs to query {bound_query}{of_checkpoint(owner.checkpoint)}, but {has}: "
         "either two queries use one sink id, or the checkpoint of the first query was deleted",
-        "Give each query its own sink.id; or, if the old checkpoint is gone forever and you accept that its last rows "
-        f"may be written again, set the option sink.takeover={bound_query} for one start. If nobody knows that query, "
-        f"exactly-once log {sink_id} says who wrote its claim, and how to undo it",
+        "Give each query its own sink.id; or, if the old checkpoint is gone forever and you accept that its last "
+        f"rows may be written again, set the option sink.takeover={bound_query} for one start. If nobody knows that "
+        f"query, run exactly-once log {sink_id} to see who wrote the claim, and how to undo it",
     )

@@ -57,8 +57,8 @@ def too_late(sink_id: str, ticket: Ticket, state: LogState) -> ExactlyOnceError 
     if owner is not None and owner.token > ticket.token:
         return Fenced(
             f"this task of {name} runs for claim {ticket.token}, but {owner.title} has taken the sink",
-            "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take the "
-            f"sink back. If nobody knows that owner, exactly-once log {sink_id} says who wrote its claim",
+            "If the newer owner is the right one, stop this driver; otherwise start the stream here again to take "
+            f"the sink back. If nobody knows that owner, run exactly-once log {sink_id} to see who wrote the claim",
         )
     if aborted is not None and aborted.execution == ticket.execution:
         return PrepareFailed(

@@ -222,7 +222,7 @@ def check_own(record: Record, sink_id: str) -> None:
             if handle.participant == KAFKA:
                 part = None
         if part is None or (part.sink_id, part.part) != (sink_id, handle.part):
-            raise ValueError(f"{shortened(handle.name)} is no part {handle.part} of sink {sink_id!r}")
+            raise ValueError(f"{shortened(handle.name)} is not part {handle.part} of sink {sink_id!r}")
 
 
 def forged(part: str, how: str) -> CommitLogDamaged:
@@ -230,6 +230,6 @@ def forged(part: str, how: str) -> CommitLogDamaged:
     name = PartName.parse(part)
     return CommitLogDamaged(
         f"a decision in the commit log is not the sink's: its handle of {part!r} {how}",
-        f"Stop the program that writes into the commit log; exactly-once log {name.sink_id if name else 'SINK'} names "
-        "the decision, its writer and the command that undoes it",
+        "Stop the program that writes into the commit log, then run exactly-once log "
+        f"{name.sink_id if name else 'SINK'} to see the decision, its writer and the command that undoes it",
     )

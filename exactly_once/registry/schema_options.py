@@ -157,6 +157,7 @@ def _indexes(name: str, text: str) -> tuple[int, ...]:
     if not all(n.isascii() and n.isdigit() for n in numbers):
         raise InvalidOption(
             f"{name}={text!r} is not a list of numbers",
-            "Number the messages of the file from 0: 1 is the second message, 1,0 the first message inside the second",
+            "Write numbers that count the messages from 0: 1 is the second message of the file, and 1,0 is the "
+            "first message inside the second",
         )
     return tuple(map(int, numbers))

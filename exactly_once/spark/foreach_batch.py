@@ -59,7 +59,7 @@ class ForeachBatch:
     Raises
     ------
     ExactlyOnceError
-        For options that cannot work.
+        As :func:`exactly_once.foreach_batch`.
     """
 
     def __init__(self, options: Mapping[str, str], *participants: Participant[Any]):
@@ -90,6 +90,8 @@ class ForeachBatch:
         Raises
         ------
         ExactlyOnceError
+            When the start of the query, or the batch, is refused, or when the batch fails; ``safe`` says what is
+            written.
         """
         run = self._run_of(df)
         with run.lock:

@@ -73,12 +73,12 @@ class Coordinators:
             error = e
             self._remember(run, e)
         except BaseException as e:  # of a library, or a mistake here
-            log.exception("a request of the JVM failed")
+            log.exception("a call from the JVM failed")
             self._remember(run, e)
             error = ExactlyOnceError(
                 f"{type(e).__name__}: {e}",
                 "Start the query again; if the error repeats, report it with the traceback from the driver's log",
-                "Whatever is decided stays decided, and nothing else is visible to a read_committed reader",
+                "Decided batches stay decided; nothing else is visible to a read_committed reader",
             )
         return json.dumps({"error": {"code": error.code, "text": str(error)}})
 

@@ -74,7 +74,8 @@ def check_planned(batch: Batch, query_id: str, batch_id: int | None = None) -> N
     if batch_id is not None and batch_id < batch.batch_id:
         raise PrepareFailed(
             f"{differs}: another driver has written to it since this one read it",
-            "Start the stream again: it goes on behind that driver's batches. If the error repeats, stop that driver",
+            "Start the stream again; it resumes after that driver's batches. If this happens again, stop the other "
+            "driver",
         )
     raise ProtocolViolation(
         differs, "Use trigger(processingTime=...) or trigger(availableNow=True); other modes are not supported"

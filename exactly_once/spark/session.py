@@ -79,9 +79,9 @@ def check_jar(spark: SparkSession) -> None:
     if not has_jar(spark):
         raise SessionWithoutJar(
             f"this Spark session does not have the sink's jar ({SINK_CLASS} is not on the JVM's class path)",
-            "Stop the session, and build it by exactly_once.configure(SparkSession.builder...).getOrCreate(); where "
-            "others start it (spark-submit, a cluster, a notebook), add the file that exactly_once.jar() names to "
-            "spark.jars",
+            "Stop the session, and build it by exactly_once.configure(SparkSession.builder...).getOrCreate(). If "
+            "something else starts the session (spark-submit, a cluster, a notebook), add the file that "
+            "exactly_once.jar() names to spark.jars",
         )
 
 

@@ -50,7 +50,8 @@ def check_batch(ticket: Ticket, strict: bool) -> None:
         raise PrepareFailed(
             f"Spark runs batch {batch_id}, but the checkpoint names batch {ticket.batch.batch_id}: another driver has "
             "written to it since this one read it",
-            "Start the stream again: it goes on behind that driver's batches. If the error repeats, stop that driver",
+            "Start the stream again; it resumes after that driver's batches. If this happens again, stop the other "
+            "driver",
         )
     if batch_id != str(ticket.batch.batch_id):
         raise ProtocolViolation(

@@ -136,7 +136,7 @@ def resolve_configuration(module: Path, configuration: str) -> list[Path]:
     sums = {name: digest for name, digest in _sums(pinned_in).items() if name.startswith(f"{configuration}/")}
     if not sums:
         known = sorted({name.split("/")[0] for name in _sums(pinned_in)})
-        raise JarsUnusable(f"{pinned_in} has no jar of {configuration!r}", f"Name one of {', '.join(known)}")
+        raise JarsUnusable(f"{pinned_in} has no configuration {configuration!r}", f"Name one of {', '.join(known)}")
     key = hashlib.sha256(repr(sorted(sums.items())).encode()).hexdigest()[:16]
     folder = cache_folder() / "jars" / f"{configuration}-{key}"
     resolve_other(module, sums, folder)
@@ -206,7 +206,7 @@ def _verify(folder: Path, sums: Mapping[str, str], configurations: Sequence[str]
     wrong = sorted(n for n in found if n in sums and found[n] != sums[n])
     if wrong:
         raise JarsUnusable(
-            f"{wrong[0]} has the sha256 {found[wrong[0]]}, pinned is {sums[wrong[0]]} (ivy.sha256)",
+            f"{wrong[0]} has the sha256 {found[wrong[0]]}, but ivy.sha256 pins {sums[wrong[0]]}",
             f"Remove {cache_folder() / 'ivy'} and try again; if the error repeats, do not trust the jar's repository",
         )
     if found.keys() != sums.keys():

@@ -133,8 +133,8 @@ def check_seen(admin: Admin, prefix: str) -> None:
         describe(admin, [f"{prefix}check"])  # never initialised
     except NotAuthorized as e:
         raise NotAuthorized(
-            f"this principal may not see the transactional ids with the prefix {prefix}, and what it may not see is in "
-            "no list",
+            f"this principal may not see the transactional ids with the prefix {prefix}, so the brokers leave them "
+            "out of their answers",
             f"Grant DESCRIBE on the transactional ids with the prefix {prefix} (principals that run streams, "
             "writes or recoveries need WRITE, which includes it)",
         ) from e

@@ -91,8 +91,9 @@ class LogBatch:
             yield from DefaultRecordBatch(_decompressed(self.raw))
         except UnsupportedCodecError as e:
             raise BrokerRefused(
-                f"{self.topic}-{self.partition} holds records in a codec that kafka-python cannot read here ({e})",
-                "Install the package of the codec, and run the command again",
+                f"{self.topic}-{self.partition} holds records compressed with a codec that kafka-python cannot read "
+                f"here ({e})",
+                "Install the package of the codec (lz4, zstandard or python-snappy), and run the command again",
             ) from e
 
 

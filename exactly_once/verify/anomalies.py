@@ -47,28 +47,29 @@ class Anomaly(StrEnum):
 
 _MEANING = {
     Anomaly.LOST: "A record that must be visible is not, and no transaction that is still open holds it.",
-    Anomaly.UNSEEN: "A record that must be visible is in the log, and readers are held back from it.",
+    Anomaly.UNSEEN: "A record that must be visible is in the log, but readers are held back from it.",
     Anomaly.DUPLICATE: "A record is visible more than once.",
-    Anomaly.PHANTOM: "A record of this sink is visible and must not be: no decision names it, or no input led to it.",
+    Anomaly.PHANTOM: "A record of this sink is visible and must not be: no decision names it, or no input record "
+    "produced it.",
     Anomaly.ABORTED_READ: "A record of an attempt that was given up is visible.",
     Anomaly.PRECOMMITTED_READ: "A record became visible before the decision of its batch.",
     Anomaly.TORN_TRANSACTION: "Some records of one transaction are visible, and others are not.",
     Anomaly.TORN_BATCH: "Some parts of a decided batch are visible, and others are not.",
-    Anomaly.KEY_REORDER: "Two records of one key stand in the output in another order than in the input.",
-    Anomaly.BATCH_REORDER: "A record of a batch stands before a record of an earlier batch in one partition.",
+    Anomaly.KEY_REORDER: "Two records of one key are in a different order in the output than in the input.",
+    Anomaly.BATCH_REORDER: "In one partition, a record of a batch comes before a record of an earlier batch.",
     Anomaly.MIXED_ATTEMPT: "The visible records of one part come from more than one attempt of its task.",
     Anomaly.CORRUPT: "A record is visible with other contents, or in another place, than its task wrote.",
     Anomaly.ZOMBIE_VISIBLE: "A record is visible that a driver's task wrote after a later claim had superseded it.",
     Anomaly.CHECKPOINT_AHEAD: "Spark's checkpoint counts a batch as committed whose output is not.",
     Anomaly.OUTPUT_AHEAD: "A batch is visible that neither the commit log nor the checkpoint knows: it will be written "
     "again.",
-    Anomaly.OUTCOME_LIE: "The sink reports a batch as committed, and the brokers do not.",
-    Anomaly.HANGING: "A transaction is open on a partition, and no coordinator will ever end it.",
+    Anomaly.OUTCOME_LIE: "The sink reports a batch as committed, but the brokers do not.",
+    Anomaly.HANGING: "A transaction is open on a partition, but no coordinator will ever end it.",
     Anomaly.LINGERING: "An undecided transaction of this sink is open, and no living driver owns it.",
     Anomaly.STALLED_LAST_STABLE_OFFSET: "Readers of an output partition do not reach its end.",
     Anomaly.FOREIGN_ABORT: "A transaction of another application was aborted while this sink aborted its own.",
     Anomaly.ID_LEAK: "The sink has transactional ids outside of the bounded scheme of names.",
-    Anomaly.SPLIT_SINK: "One output of the sink has a decided batch, and another one has not.",
+    Anomaly.SPLIT_SINK: "One output of the sink shows a decided batch, and another one does not.",
     Anomaly.OFFSET_SKEW: "The input offsets that the sink publishes for lag tools are not those of its last decision.",
 }
 

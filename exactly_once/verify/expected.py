@@ -148,7 +148,7 @@ def _end(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
         return _flat(kafka_offsets(source_lines(decision.offsets)))
     if checkpoint is None:
         raise InvalidOption(
-            f"the decision of batch {decision.batch_id} keeps no offsets: they are longer than the commit log takes",
+            f"the decision of batch {decision.batch_id} keeps no offsets: they are longer than the commit log accepts",
             "Give --checkpoint LOCATION",
         )
     try:

@@ -63,7 +63,7 @@ def _ask(sink_id: str, decisions: Sequence[Decision], output: Participant[Any]) 
     except CommitLogDamaged:  # not the output's fault: nothing that the log says proves anything
         raise
     except ExactlyOnceError as e:
-        return Seen(failed=f"{output.name} cannot be looked at: {e}")
+        return Seen(failed=f"{output.name} cannot be checked: {e}")
     finally:
         output.close()
     return Seen({f.name: f for f in found if f.name in handles}, tuple(f for f in found if f.name not in handles))
@@ -121,7 +121,7 @@ def _judge_part(
     batch = batch_name(decision.query_id, decision.batch_id)
     of = f"part {h.part} of {batch} in {output}"
     if found is None or found.unproven:
-        why = found.unproven if found else "it does not tell what its readers see"
+        why = found.unproven if found else "this participant cannot report what its readers see"
         verdict.unproven[f"{output}: {why}"] += 1
         return False
     at: dict[str, Any] = {"batch": batch, "transaction": h.name, "places": found.places[:MOST_PLACES]}
@@ -145,11 +145,11 @@ def _judge_part(
         verdict.find(Anomaly.LOST, fewer, **at, records=h.records - found.records)
         return False
     if found.records > h.records:
-        more = f"{of}: readers find {found.records} rows, and its task wrote {h.records}{why}"
+        more = f"{of}: readers find {found.records} rows, but its task wrote {h.records}{why}"
         verdict.find(Anomaly.PHANTOM, more, **at, records=found.records - h.records)
         return False
     if found.wrong or (found.digest and h.digest and found.digest != h.digest):
-        other = why or f": its visible rows have the digest {found.digest}, its task wrote {h.digest}"
+        other = why or f": its visible rows have the digest {found.digest}, but its task wrote {h.digest}"
         verdict.find(Anomaly.CORRUPT, f"{of} differs{other}", **at, records=h.records)
         return False
     if not found.digest or not h.digest:

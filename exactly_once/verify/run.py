@@ -39,10 +39,10 @@ from exactly_once.verify.report import OnProgress, Report, limited
 BATCHES = 64
 
 #: Why the checkpoint's batches are not proven: only a caller who names the outputs knows that no decision will.
-NO_LOG = "batches of the checkpoint, of which no commit log tells"
+NO_LOG = "batches of the checkpoint that are in no commit log"
 
 #: Why a topic that no decision names is not searched.
-SILENT = "topics that no decision names, of which a leader does not answer whether the sink wrote there"
+SILENT = "topics that no decision names, where a leader does not answer whether the sink wrote to them"
 
 #: What a healthy stream may look like for a moment is looked at again for so long.
 SETTLE_S = 15.0

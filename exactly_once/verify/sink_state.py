@@ -32,7 +32,11 @@ def lingering(found: Inspection, policy_s: float) -> Iterator[Finding]:
     for t in found.open:
         if t.verdict != "undecided" or (alive is not False and t.age_s < policy_s):
             continue
-        owner = f"{found.owner.claim.process} is gone" if found.owner and alive is False else "nobody has ended it"
+        owner = (
+            f"{found.owner.claim.process} is gone"
+            if found.owner and alive is False
+            else ("no other process has ended it")
+        )
         yield Finding(
             Anomaly.LINGERING,
             f"{t.transactional_id} has been {t.state} for {t.age_s:.0f} s, is not decided, and {owner}",
@@ -46,7 +50,7 @@ def hanging(found: Iterable[Hanging]) -> Iterator[Finding]:
     for h in found:
         yield Finding(
             Anomaly.HANGING,
-            f"{h.name} is open at its partition's leader, and no coordinator will ever end it",
+            f"{h.name} is open at its partition's leader, but no coordinator will ever end it",
             transaction=f"{h.transactional_id or 'unknown id'} (producer {h.producer_id}, epoch {h.producer_epoch})",
             places=(f"{h.topic}-{h.partition}@{h.start_offset}",),
             records=h.records,
@@ -67,8 +71,8 @@ def stalled(blocked: Iterable[BlockedPartition], standing: Mapping[tuple[str, in
         if standing.get((b.topic, b.partition)) == b.last_stable:
             yield Finding(
                 Anomaly.STALLED_LAST_STABLE_OFFSET,
-                f"readers of {b.topic}-{b.partition} stand at {b.last_stable}, "
-                f"{plural(b.waiting, 'offset')} before its end, behind {b.held_by}",
+                f"readers of {b.topic}-{b.partition} are held back at offset {b.last_stable}, "
+                f"{plural(b.waiting, 'offset')} before its end, by {b.held_by}",
                 places=(f"{b.topic}-{b.partition}@{b.last_stable}",),
                 records=b.waiting,
             )
@@ -168,10 +172,10 @@ def _beside(decision: Decision, published: Published, sizes: Mapping[str, int]) 
             if offset == wanted or (offset is None and not (its_own and partition < sizes.get(topic, 0))):
                 continue
             where = f"{topic}-{partition}"
-            stands = f"stands at {where}@{offset}" if offset is not None else f"has no offset of {where}"
+            stands = f"is at {where}@{offset}" if offset is not None else f"has no offset of {where}"
             yield Finding(
                 Anomaly.OFFSET_SKEW,
-                f"the consumer group of sink offsets {stands}, the last decision ({batch}) at {wanted}",
+                f"the consumer group of sink offsets {stands}, but the last decision ({batch}) is at {wanted}",
                 batch=batch,
                 places=(f"{where}@{offset if offset is not None else wanted}",),
             )
@@ -186,7 +190,7 @@ def checkpoint_ahead(checkpoint: Checkpoint, log: LogState) -> Iterator[Finding]
     if checkpoint.last_commit > decided:
         yield Finding(
             Anomaly.CHECKPOINT_AHEAD,
-            f"Spark's commits/{checkpoint.last_commit} exists in {checkpoint.location}, and the last decided batch of "
-            f"query {checkpoint.query_id} is {decided if last is not None else 'none'}",
+            f"Spark's commits/{checkpoint.last_commit} exists in {checkpoint.location}, but the last decided batch "
+            f"of query {checkpoint.query_id} is {decided if last is not None else 'none'}",
             batch=f"batch {checkpoint.last_commit}",
         )

@@ -179,7 +179,7 @@ class EmbeddedBroker:
                     servers = self._announcement.read_text().strip() if self._announcement.is_file() else ""
                     use_it = f", or use it: KAFKA_BOOTSTRAP_SERVERS={servers}" if servers else ""
                     raise BrokerFailed(
-                        f"Another process runs the broker in {self.data_dir}", f"Stop that one{use_it}"
+                        f"Another process runs the broker in {self.data_dir}", f"Stop that process{use_it}"
                     ) from None
                 time.sleep(0.05)
         self._lock = lock
@@ -197,7 +197,7 @@ class EmbeddedBroker:
             if cluster["nodes"] != len(self._nodes):
                 raise BrokerFailed(
                     f"{self.data_dir} holds a cluster of {cluster['nodes']} nodes, not {len(self._nodes)}",
-                    "Start the broker with the folder's number of nodes, or use a fresh folder",
+                    "Start the broker with that number of nodes, or use an empty folder",
                 )
             return str(cluster["id"])
         # The first letter is fixed: the storage tool takes an id that begins with a dash for an option.
@@ -269,7 +269,7 @@ class EmbeddedBroker:
         try:
             for node, process in started.items():
                 if process.wait(START_BUDGET_S) != 0:
-                    raise BrokerFailed(f"The storage of node {node.number} could not be made", self._see_log())
+                    raise BrokerFailed(f"The storage of node {node.number} could not be created", self._see_log())
                 node.formatted()
         finally:
             for process in started.values():
@@ -290,7 +290,9 @@ class EmbeddedBroker:
             )
             while not _answers(client, number):
                 if gone := [n.number for n in self._nodes.values() if n.ended]:
-                    raise BrokerFailed(f"Node {gone[0]} of the embedded broker ended at its start", self._see_log())
+                    raise BrokerFailed(
+                        f"Node {gone[0]} of the embedded broker exited while it was starting", self._see_log()
+                    )
                 if time.monotonic() > deadline:
                     raise BrokerFailed(
                         f"Node {number} of the embedded broker did not answer within {START_BUDGET_S:.0f} s",
@@ -298,7 +300,7 @@ class EmbeddedBroker:
                     )
 
     def _see_log(self) -> str:
-        return f"See the node's log. Its last lines are\n{self.log_tail()}"
+        return f"Read the node's log, which ends with\n{self.log_tail()}"
 
 
 def prepare() -> float:

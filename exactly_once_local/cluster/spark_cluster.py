@@ -156,7 +156,7 @@ class SparkCluster:
                 return found[1]
             time.sleep(0.05)
         tail = "\n".join(self._log(name).read_text(errors="replace").splitlines()[-10:])
-        how = "did not start in time" if process.poll() is None else "ended at its start"
+        how = "did not start in time" if process.poll() is None else "exited while it was starting"
         raise ClusterFailed(f"Spark's {name} {how}: {tail}", f"The whole log is {self._log(name)}")
 
 

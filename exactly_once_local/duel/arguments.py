@@ -33,11 +33,16 @@ def add_arguments(groups: argparse._SubParsersAction[argparse.ArgumentParser]) -
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     demo.add_argument("--rate", type=int, default=RATE, help="flights a second while both sinks write")
-    demo.add_argument("--limit", type=int, default=DEPARTURES, help="flights in all, at most")
-    demo.add_argument("--batch", type=int, default=BATCH, help="rows of a micro-batch, at most")
+    demo.add_argument("--limit", type=int, default=DEPARTURES, help="maximum number of flights")
+    demo.add_argument("--batch", type=int, default=BATCH, help="maximum number of rows in a micro-batch")
     demo.add_argument("--kills", type=int, default=KILLS, help="kills that must strike both in the middle of a batch")
-    demo.add_argument("--seed", type=int, default=SEED, help="of the time between a start and the search for a moment")
-    demo.add_argument("--out", type=Path, default=run_folder() / "demo", help="folder of the picture and the table")
+    demo.add_argument(
+        "--seed",
+        type=int,
+        default=SEED,
+        help="seed of the random time between a start and the search for a moment to kill",
+    )
+    demo.add_argument("--out", type=Path, default=run_folder() / "demo", help="folder for the picture and the table")
     demo.set_defaults(command="demo", main=_main)
 
 

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         with _ends_like_an_interrupt():
             code = _duel(args, folder, console)
     except (DuelFailed, ExactlyOnceError, TimeoutError) as failure:
-        console.print(f"[bold red]No duel:[/] {failure}. Logs are in {os.path.relpath(folder)}.")
+        console.print(f"[bold red]The duel failed:[/] {failure}. Logs are in {os.path.relpath(folder)}.")
         return 1
     except KeyboardInterrupt:
         console.print("Stopped.")

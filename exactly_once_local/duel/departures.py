@@ -69,7 +69,7 @@ def check_installed() -> None:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise ExtraMissing(
-            f"the flights need {' and '.join(missing)}, not installed here",
+            f"the flights need {' and '.join(missing)}, which this Python does not have",
             "Install the extra: pip install 'pyspark-kafka-exactly-once[demo]'",
         )
 

@@ -113,7 +113,7 @@ class Reader:
         end = time.monotonic() + SETTLE_S
         while behind := [p for p in self._places if self._consumer.position(p) < ends[p]]:
             if time.monotonic() > end:
-                raise DuelFailed(f"The reader did not come to the end of {behind[0].topic} within {SETTLE_S:.0f} s")
+                raise DuelFailed(f"The reader did not reach the end of {behind[0].topic} within {SETTLE_S:.0f} s")
             self._read()
 
     def _guarded(self) -> None:

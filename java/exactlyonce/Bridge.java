@@ -69,9 +69,9 @@ public final class Bridge {
         return new SinkException(
                 "EO-COORDINATOR",
                 "the Python process that runs the sink's protocol does not answer (" + e + ")",
-                "What is decided will be committed by the next start; nothing else is visible",
-                "Start the stream again, in PySpark after exactly_once.register(spark); if the error repeats, read the"
-                        + " log of the driver's Python for what ended it",
+                "The next start commits what is decided; nothing else is visible",
+                "Start the stream again; in PySpark, call exactly_once.register(spark) first. If the error repeats,"
+                        + " read the log of the driver's Python to find out what ended that process",
                 e);
     }
 }

@@ -109,7 +109,7 @@ final class Child implements Coordinator {
                 "EO-COORDINATOR-MISSING",
                 "the sink's protocol runs in Python, and `" + python() + " -m exactly_once.spark.serve` "
                         + (cause == null ? "has ended" : "cannot be started (" + cause.getMessage() + ")"),
-                "What is decided will be committed by the next start; nothing else is visible",
+                "The next start commits what is decided; nothing else is visible",
                 "Install pyspark-kafka-exactly-once for that Python on the driver's host, or set EXACTLY_ONCE_PYTHON"
                         + " to one that has it. In PySpark, exactly_once.register(spark) uses the driver's own Python",
                 cause);

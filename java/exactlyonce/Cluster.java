@@ -221,8 +221,9 @@ final class Cluster {
                     "EO-FENCED",
                     "another driver or recovery has claimed sink '" + ticket.sink() + "' while this task of batch "
                             + ticket.batch() + " ran",
-                    "If that owner is the right one, stop this driver; otherwise start the stream here again to take"
-                            + " the sink back");
+                    "If the newer owner is the right one, stop this driver; otherwise start the stream here again to"
+                            + " take the sink back. If nobody knows that owner, run exactly-once log " + ticket.sink()
+                            + " to see who wrote the claim");
         throw new SinkException(
                 "EO-PREPARE",
                 "this task is too late: its execution of batch " + ticket.batch() + " of sink '" + ticket.sink()

@@ -29,7 +29,6 @@ final class Errors {
     /** So much of a key is shown. */
     private static final int SHOWN = 60;
 
-    private static final String HEALTHY = "Start the stream again once the brokers are healthy";
     private static final String ENCRYPT_AGAIN =
             ". Java cannot read a private key that is encrypted by PBES2: encrypt it again with openssl pkcs8 -topk8"
                     + " -v1 PBE-SHA1-3DES";
@@ -56,11 +55,12 @@ final class Errors {
     private static final Map<String, String> OF_THE_RECORD = Map.of(
             "InvalidTopicException", "Correct the option or the column that names the topic",
             "InvalidTimestampException",
-                    "Correct the column 'timestamp' (a wrong time zone, or seconds for milliseconds), without one the"
-                            + " clock of the executor's host; or change message.timestamp.before.max.ms and"
-                            + " message.timestamp.after.max.ms of the topic, or its message.timestamp.type",
+                    "Correct the column 'timestamp' (often in a wrong time zone, or in seconds and not milliseconds) or,"
+                            + " without that column, the clock of the executor's host. Or change"
+                            + " message.timestamp.before.max.ms, message.timestamp.after.max.ms or"
+                            + " message.timestamp.type of the topic",
             "InvalidRecordException",
-                    "Correct the row (a compacted topic takes no row without a key), or the setting of the topic that"
+                    "Correct the row (a compacted topic refuses a row without a key), or the setting of the topic that"
                             + " refuses it");
 
     /** TLS alerts with which a broker refuses a client's certificate; a broker in Java says certificate_unknown of one that has run out. */
@@ -68,8 +68,8 @@ final class Errors {
             + "|certificate_(revoked|expired|unknown|required)|unknown_ca|access_denied)");
 
     private static final String RENEW_CERTIFICATE =
-            "Renew the client's certificate (kafka.ssl.keystore.location) on every host: it has run out, is revoked, or"
-                    + " is of an authority that the brokers do not trust";
+            "Renew the client's certificate (kafka.ssl.keystore.location) on every host: it has expired, was"
+                    + " revoked, or was issued by an authority that the brokers do not trust";
 
     private Errors() {}
 
@@ -82,7 +82,7 @@ final class Errors {
     private static SinkException of(Throwable e, String name, String topic, String who) {
         String said = said(e);
         if (e instanceof SinkException known) return known;
-        if (mayPass(e)) return failed("EO-PREPARE", who + ": " + said, HEALTHY, e);
+        if (mayPass(e)) return failed("EO-PREPARE", who + ": " + said, writesAgain(topic), e);
         if (e instanceof ConfigException
                 || e.getClass() == InvalidConfigurationException.class
                 || e instanceof IOException // of a file that a setting names: what the network refuses is repeated
@@ -91,7 +91,7 @@ final class Errors {
                     "EO-OPTION",
                     who + ": the Kafka client refuses a setting: " + said + innermost(e),
                     "Nothing was written",
-                    "Correct the kafka.* option of that name" + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
+                    "Correct the kafka.* option for that setting" + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
                     e);
         if (e instanceof ReflectiveOperationException) // of an interceptor, say: the client loads it late
             return new SinkException(
@@ -107,7 +107,7 @@ final class Errors {
             if (!topics.isEmpty())
                 return failed(
                         "EO-DENIED",
-                        who + ": this principal lacks WRITE on topic " + topics + ": " + said,
+                        who + ": " + said + ": this principal lacks WRITE on topic '" + topics + "'",
                         "Grant WRITE on the topic " + topics + RIGHTS,
                         e);
         }
@@ -131,14 +131,15 @@ final class Errors {
             return failed(
                     "EO-TIMEOUT",
                     who + ": kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: " + said,
-                    "Lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers",
+                    "Lower kafka.transaction.timeout.ms to transaction.max.timeout.ms, which exactly-once doctor shows, or"
+                            + " raise transaction.max.timeout.ms on the brokers",
                     e);
         // not of a record, see below: only the commit log is asked for by its name
         if (e instanceof UnknownTopicOrPartitionException)
             return failed(
                     "EO-TOPIC",
-                    who + ": the commit log of the sink does not exist (any more): " + said,
-                    "Start the stream by hand: it says how to continue without it",
+                    who + ": the commit log of the sink was deleted or never existed: " + said,
+                    "Start the stream again by hand: the start says how to continue without the commit log",
                     e);
         if (!(e instanceof KafkaException))
             return failed(
@@ -148,24 +149,23 @@ final class Errors {
                     e);
         return failed(
                 "EO-BROKER-REFUSED",
-                who + ": the brokers, or the client itself, refuse a request: " + said,
+                who + ": the brokers, or the Kafka client itself, refuse a request: " + said,
                 e instanceof UnknownServerException
-                        ? "Find the exception in the brokers' server.log: the answer does not name it; then look at"
-                                + " compression.type of the topic, and at authorizer.class.name and log.dirs of the"
+                        ? "Find the exception in the brokers' server.log, because the answer does not name it. Then check"
+                                + " compression.type of the topic, and authorizer.class.name and log.dirs of the"
                                 + " broker"
-                        : "Correct the setting that the answer names, in the options, of the topic or on the brokers",
+                        : "Correct the setting that the answer names: in the options, on the topic or on the brokers",
                 e);
     }
 
     /** Returns the error of a record for {@code topic} with this key; {@code size} is its value's. */
     static SinkException ofRecord(Throwable thrown, String name, String topic, byte[] key, int size) {
         Throwable e = cause(thrown);
-        String record = "(topic '" + topic + "', key " + shown(key) + ")";
+        String named = "topic '" + topic + "', key " + shown(key), record = "(" + named + ")";
         if (e instanceof RecordTooLargeException)
             return failed(
                     "EO-RECORD",
-                    "a record of this part " + record + ", with a value of " + size + " bytes, is too large: "
-                            + said(e),
+                    "a record of this part (" + named + ", value of " + size + " bytes) is too large: " + said(e),
                     "Raise kafka.max.request.size in the options and max.message.bytes of the topic, or make the"
                             + " record smaller",
                     e);
@@ -251,6 +251,13 @@ final class Errors {
 
     private static String said(Throwable e) {
         return e.getMessage() + " (" + e.getClass().getSimpleName() + ")";
+    }
+
+    /** Returns the way out of what a new attempt may heal. */
+    static String writesAgain(String topic) {
+        return "Start the stream again: it writes the batch again. If it fails in the same way, run exactly-once doctor"
+                + " --topic " + (topic.isEmpty() ? "TOPIC" : topic)
+                + " to see which partitions have no leader or too few replicas in sync";
     }
 
     private static SinkException failed(String code, String what, String wayOut, Throwable cause) {

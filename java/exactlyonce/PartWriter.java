@@ -346,7 +346,7 @@ final class PartWriter implements DataWriter<InternalRow> {
             throw new SinkException(
                     "EO-PREPARE",
                     name + ": the brokers acknowledged " + written.records() + " of " + sent + " records",
-                    "Start the stream again once the brokers are healthy");
+                    Errors.writesAgain(""));
     }
 
     /**

@@ -31,7 +31,7 @@ def run_cluster(environment: Environment, console: Console) -> int:
             failed = run_main_job(environment, console)
         ran = cluster.applications()
         if not ran:
-            console.print("[bold red]Not right:[/] no application came to the cluster")
+            console.print("[bold red]Not right:[/] no application ran on the cluster")
             return 1
         executors = cluster.executors(ran[0]["id"])
         told = ", ".join(f"worker {number}: {count} executor" for number, count in executors.items())

@@ -151,7 +151,7 @@ def test_a_second_recovery_finds_the_sink_at_rest(instance, dead):
     dead.open_part(0)
     assert recover(instance, dead.sink_id).success
     again = recover(instance, dead.sink_id)
-    assert again.success and "already at rest" in output(again, "verify")["sentence"].value
+    assert again.success and "there was nothing to do" in output(again, "verify")["sentence"].value
     assert observed(again)[-1]["recovery_by"] == "a person"
 
 
@@ -312,7 +312,7 @@ def test_a_wish_for_a_restart_is_left_for_the_sensor(instance, dead):
     assert instance.get_run_by_id(result.run_id).tags[TAG_RESTART_OF] == failed.run_id
     assert len(instance.get_runs(dg.RunsFilter(job_name=STREAM_JOB))) == 1
     sentence = output(result, "restart")["sentence"].value
-    assert "liveness starts it" in sentence and "by hand" in sentence
+    assert "sensor exactly_once_liveness starts" in sentence and "by hand" in sentence
 
     without = recover(instance, dead.sink_id, job=job)
     assert TAG_RESTART_OF not in instance.get_run_by_id(without.run_id).tags

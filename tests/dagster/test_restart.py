@@ -78,7 +78,10 @@ def test_a_long_run_is_continued_by_the_next_one_without_a_gap(story, dagster):
     story.feed.trickle()
     until("the next run", lambda: dagster.runs(STREAM_JOB)[0]["runId"] != old, PATIENCE_S, every_s=0.3)
     new = dagster.runs(STREAM_JOB)[0]["runId"]
-    assert f"Run {old[:8]} ends once this one is ready" in dagster.tags(new)[TAG_CAUSE]
+    assert (
+        f"Run {old[:8]} ends once this run, which has the code that is deployed now, is ready"
+        in dagster.tags(new)[TAG_CAUSE]
+    )
     until("the next run to be ready", lambda: dagster.tags(new).get(TAG_READY) == new, PATIENCE_S, every_s=0.3)
     dagster.wait_for(old, "SUCCESS", PATIENCE_S)
     story.await_work(new)

@@ -342,7 +342,7 @@ def test_a_sink_id_that_kafka_cannot_tell_from_another_one_is_refused_by_both_na
     """A raw answer of the broker about metric names, and a way out that names no setting."""
     one = brokers.fresh_name("sink") + ".a"
     owned(connection, one)
-    with pytest.raises(InvalidOption, match=rf"{one.replace('.a', '_a')!r} is too much like that of sink {one!r}"):
+    with pytest.raises(InvalidOption, match=rf"{one.replace('.a', '_a')!r} is too similar to that of sink {one!r}"):
         owned(connection, one.replace(".a", "_a"))
 
 

@@ -73,7 +73,7 @@ def test_a_forged_decision_cannot_end_another_applications_transaction(
     name, handle = foreign
     forged = Decision("q", 0, 1, (handle,), "digest", 5, 1, topics=(sink.topic,))
     forge(connection, sink.sink_id, (key_of(forged), encode(forged)))
-    with pytest.raises(CommitLogDamaged, match=rf"EO-LOG: .*'{name}' is no part 0 of sink '{sink.sink_id}'"):
+    with pytest.raises(CommitLogDamaged, match=rf"EO-LOG: .*'{name}' is not part 0 of sink '{sink.sink_id}'"):
         recover(connection, sink.sink_id)
     with Admin(connection) as admin:
         assert describe(admin, [name])[name].state == "Ongoing"
@@ -85,7 +85,7 @@ def test_a_forged_decision_cannot_name_another_sinks_part(connection: Connection
     part = PreparedPart("files", "eo:other:aaaaaaaaaa:1:0:0:0.0:files", 0, 1, "d", {"file": "x"})
     forged = Decision("q", 0, 1, (part,), "digest", 5, 1)
     forge(connection, sink.sink_id, (key_of(forged), encode(forged)))
-    with pytest.raises(CommitLogDamaged, match=f"is no part 0 of sink '{sink.sink_id}'"):
+    with pytest.raises(CommitLogDamaged, match=f"is not part 0 of sink '{sink.sink_id}'"):
         read_log(connection, sink.sink_id)
 
 

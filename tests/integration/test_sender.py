@@ -143,7 +143,7 @@ def test_a_part_of_which_an_abort_marker_took_the_head_is_not_decided(connection
     topic = create_topic(connection.bootstrap_servers, partitions=2)
     with part(connection) as opened, Admin(connection) as admin:
         proposal = beheaded(opened, topic, connection)
-        with pytest.raises(Expiring, match=f"the leader of {topic}-1 says that it begins at offset 6, and not at 0"):
+        with pytest.raises(Expiring, match=f"the leader of {topic}-1 says that it begins at offset 6 instead of 0"):
             confirm(proposal, admin, lambda topic_id: False)
 
 
@@ -171,7 +171,7 @@ def test_a_leader_that_is_down_does_not_hide_what_another_one_lost(own_broker: C
         proposal = beheaded(opened, topic, connection)
         broker.kill(2)
         until("a partition without a leader", lambda: led_by(client, topic)[0] < 0, 60, 0.2)
-        with pytest.raises(Expiring, match=f"the leader of {topic}-1 says that it begins at offset 6, and not at 0"):
+        with pytest.raises(Expiring, match=f"the leader of {topic}-1 says that it begins at offset 6 instead of 0"):
             confirm(proposal, admin, lambda topic_id: False)
 
 

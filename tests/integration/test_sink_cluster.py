@@ -264,6 +264,6 @@ def test_a_worker_that_cannot_start_is_named_with_the_end_of_its_log(
     java = replace(find_java(), executable=str(broken))
     monkeypatch.setattr("exactly_once_local.cluster.spark_cluster.find_java", lambda: java)
     cluster = SparkCluster(tmp_path / "spark-cluster")
-    with pytest.raises(ClusterFailed, match="Spark's worker-1 ended at its start: no memory"):
+    with pytest.raises(ClusterFailed, match="Spark's worker-1 exited while it was starting: no memory"):
         cluster.start()
     assert cluster.workers == {}

@@ -123,7 +123,7 @@ def test_a_commit_of_the_checkpoint_whose_batch_was_aborted_is_ahead_of_the_outp
     assert found(report) == {"lost", "checkpoint ahead"}, report.findings
     (ahead,) = (f for f in report.findings if f.anomaly is Anomaly.CHECKPOINT_AHEAD)
     assert ahead.batch == "batch 1" and handle.transactional_id in ahead.transaction
-    assert "commits/1 exists" in ahead.what and "not visible whole" in ahead.what
+    assert "commits/1 exists" in ahead.what and "not completely visible" in ahead.what
     assert found(look(sink)) == {"lost"}  # the checkpoint alone tells
 
 

@@ -55,7 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        print("Interrupted. The brokers may have carried out the request; list again to see.", file=sys.stderr)
+        print(
+            "Interrupted. The brokers may already have carried out the request: run exactly-once transactions "
+            "list to see.",
+            file=sys.stderr,
+        )
         return 130
     except ExactlyOnceError as e:
         return _fail(e, args.json)

@@ -16,8 +16,9 @@ from exactly_once.txn.leaders import OLDER_THAN_S
 COMMANDS_OF_OTHERS = "exactly_once.commands"
 
 _ENVIRONMENT = (
-    "The cluster is that of --bootstrap-servers; else of --command-config, a file as Kafka's own tools read it; else "
-    "of KAFKA_BOOTSTRAP_SERVERS and, with security, of the other KAFKA_* variables that docs/reference.md lists."
+    "The address of the cluster comes from --bootstrap-servers; otherwise from --command-config, a properties file "
+    "as for Kafka's own tools; otherwise from KAFKA_BOOTSTRAP_SERVERS and, with security, the other KAFKA_* "
+    "variables that docs/reference.md lists."
 )
 _CODES = "Exit codes: 0 all is well, 1 something is wrong or was refused, 2 wrong usage."
 _LOCATION = "a path, or a URI (file, hdfs, s3, gs, abfs)"
@@ -97,7 +98,7 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
         _argument(
             "--plan-anew",
             action="store_true",
-            help="also make Spark plan the batch in flight again, unless it is decided: the way out of EO-TOO-LONG",
+            help="also make Spark plan the batch in flight again, unless it is decided; for use after EO-TOO-LONG",
         ),
         _FORCE,
     ),
@@ -109,14 +110,14 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
                 "--undo",
                 metavar="OFFSET",
                 type=int,
-                help="put the record before this one, of the same key, in force again: the way back from a forged "
-                "record",
+                help="undo this record: put the previous record of the same key in force again, for example after "
+                "somebody forged this one",
             ),
             _argument(
                 "--drop-foreign",
                 action="store_true",
-                help="drop every record under a key that no sink uses: the way back from a program that wrote here by "
-                "mistake",
+                help="drop every record under a key that no sink uses, for example after another program wrote to this "
+                "topic by mistake",
             ),
         ),
         _FORCE,
@@ -127,7 +128,11 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
         _argument("--dry-run", action="store_true", help="only show what a recovery would do"),
         _FORCE,
     ),
-    "verify": ("prove a sink's output from outside, or name what is not exactly-once", _SINK, verify.add_arguments),
+    "verify": (
+        "check a sink's output from outside, and name everything that is not exactly-once",
+        _SINK,
+        verify.add_arguments,
+    ),
     "doctor": (
         "check this host, a checkpoint and the cluster; changes nothing",
         _argument("--sink", metavar="S", help="also check the rights, the commit log and the ids of this sink"),
@@ -137,14 +142,15 @@ _COMMANDS: dict[str, tuple[str, *tuple[Adds, ...]]] = {
             metavar="T",
             action="append",
             default=[],
-            help="also check this output topic; repeatable; with --sink, those of its decisions are checked anyway",
+            help="also check this output topic; repeatable; with --sink, the topics of its decisions are always "
+            "checked",
         ),
         _argument(
             "--transaction-timeout",
             metavar="MS",
             type=int,
-            help="also check this kafka.transaction.timeout.ms; default: that of the sink's transactions so far, else "
-            "the sink's default",
+            help="also check this kafka.transaction.timeout.ms; default: the timeout of the sink's transactions so "
+            "far, or else the sink's default",
         ),
     ),
     "metrics": (
@@ -207,7 +213,7 @@ def _everywhere(parser: argparse.ArgumentParser, takes_json: bool = True) -> Non
         "--bootstrap-servers",
         metavar="S",
         default=argparse.SUPPRESS,
-        help="host:port,...; instead of those of the file or of KAFKA_BOOTSTRAP_SERVERS",
+        help="host:port,...; overrides the file and KAFKA_BOOTSTRAP_SERVERS",
     )
     parser.add_argument(
         "--command-config",

@@ -112,7 +112,8 @@ def _plain(text: str, where: str) -> str:
         escape = match[1]
         if escape == "u":
             raise InvalidOption(
-                f"{where}: \\u is not followed by four hexadecimal digits", "Write a backslash itself as two of them"
+                f"{where}: \\u is not followed by four hexadecimal digits",
+                "Write each literal backslash as two backslashes",
             )
         return chr(int(escape[1:], 16)) if len(escape) == 5 else _NAMED.get(escape, escape)
 

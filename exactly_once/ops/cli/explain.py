@@ -121,7 +121,7 @@ def owner_sentence(found: Inspection) -> str:
 def _what(described: Description, found: Inspection, transaction: OpenTransaction | None) -> str:
     name = described.transactional_id
     if sink_of(name) is None:
-        return "A foreign id: it does not belong to a sink of this package, which never touches it."
+        return "A foreign id: it belongs to no sink of this package, so this package never touches it."
     part = PartId.parse(name)
     if part is None:
         return f"The commit-log producer of sink {found.sink_id}: the one writer that decides."
@@ -164,7 +164,7 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
     if transaction.verdict == "log":
         return (
             "A write to the log takes milliseconds. If its driver is dead, the next claim ends it; without a claim, "
-            f"its timeout does in {left}."
+            f"its timeout ends it in {left}."
         )
     if transaction.verdict == "decided":
         if works:
@@ -176,7 +176,10 @@ def _by_itself(described: Description, found: Inspection, transaction: OpenTrans
             "writes them again (EO-LOST)."
         )
     if works:
-        return "Its driver decides it when the batch is written, or aborts it. None of it is visible before."
+        return (
+            "Its driver decides it when the batch is written, or aborts it. None of it is visible until it is "
+            "committed."
+        )
     return _sentence(
         f"{unseen}the next start or a recovery aborts it; in {left} the broker does. Nothing is lost: the next start "
         "writes the batch again."

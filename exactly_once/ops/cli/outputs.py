@@ -17,22 +17,23 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
         metavar="NAME=URL",
         action="append",
         default=[],
-        help="also the files that the participant NAME writes below URL; repeatable",
+        help="also check the files that the participant NAME writes below URL; repeatable",
     )
     verb.add_argument(
         "--postgres",
         metavar="NAME=DSN,TABLE",
         action="append",
         default=[],
-        help="also the table that the participant NAME writes; the role of the DSN needs SELECT on it, and finds its "
-        "password in PGPASSWORD, PGPASSFILE or a service file, never in the DSN; repeatable",
+        help="also check the table that the participant NAME writes; the role in the DSN needs SELECT on the table; "
+        "give its password by PGPASSWORD, PGPASSFILE or a service file, never in the DSN; repeatable",
     )
     verb.add_argument(
         "--shared",
         metavar="NAME",
         action="append",
         default=[],
-        help="others write to this table, too, or change its rows: leave out what no decision names; repeatable",
+        help="other programs also write to this participant's table, or change its rows: do not report rows that no "
+        "decision names; repeatable",
     )
 
 

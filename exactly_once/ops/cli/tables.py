@@ -200,8 +200,11 @@ def _what_rests(report: RecoveryReport) -> str:
         )
     if report.to_rewrite:
         names = _some([name_of(d) for d in report.to_rewrite])
-        return f"Not at rest: {names} is decided, and a part of it is lost. Start the stream, which writes it again."
-    return "The sink is at rest. The next start of the stream takes it back."
+        return (
+            f"Not finished: {names} is decided, but some of its parts are lost. Start the stream, which writes "
+            "these parts again."
+        )
+    return "Nothing of the sink is open any more. The next start of the stream takes the sink back."
 
 
 def show_plan(
@@ -294,7 +297,8 @@ def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
         if not r.is_of(sink_id):
             writer = r.writer or f"producer id {r.producer_id}, which no coordinator knows"
             show_line(
-                f"{'!':>8}  not written by this sink, but by {writer}: exactly-once log {sink_id} {_way_back(r)}",
+                f"{'!':>8}  not written by this sink, but by {writer}; to undo it, run exactly-once log {sink_id} "
+                f"{_way_back(r)}",
                 console,
             )
 

@@ -27,7 +27,9 @@ _OF_ORIGIN = ("outputs_per_input", "input", "order", "refuse_foreign", "backfill
 def add_arguments(verb: argparse.ArgumentParser) -> None:
     """Add the arguments of the command, beside the sink."""
     verb.add_argument(
-        "--checkpoint", metavar="LOCATION", help="also the stream's checkpoint: a path, or a URI (file, hdfs, s3, ...)"
+        "--checkpoint",
+        metavar="LOCATION",
+        help="also check the stream's checkpoint: a path, or a URI (file, hdfs, s3, ...)",
     )
     outputs.add_arguments(verb)
     verb.add_argument(
@@ -35,20 +37,20 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=BATCHES,
-        help="how many of the newest batches to prove; the commit log keeps 64 of a stream (default: %(default)s)",
+        help="how many of the newest batches to check; the commit log keeps 64 of a stream (default: %(default)s)",
     )
     verb.add_argument(
         "--settle",
         metavar="SECONDS",
         type=float,
         default=SETTLE_S,
-        help="look again for so long at what a healthy stream shows for a moment, such as a batch that is being "
-        "committed; 0: report it at once (default: %(default)g)",
+        help="how many seconds to wait before a finding is reported that a healthy stream also has for a moment, "
+        "such as a batch that is being committed; 0: report it at once (default: %(default)g)",
     )
     verb.add_argument(
         "--origin",
         metavar="WHERE",
-        help="also compare the output with the input: where each output record has "
+        help="also compare the output with the input; says where each output record holds the "
         "topic-partition-offset of its input record: header:NAME, key, value or json:FIELD",
     )
     verb.add_argument(
@@ -66,26 +68,27 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
         "--topic",
         metavar="TOPIC",
         action="append",
-        help="look in this topic, too, for transactions of the sink that no decision names; repeatable; with --origin: "
-        "an output topic; default: those that the sink's decisions name",
+        help="also search this topic for transactions of this sink that no decision names; repeatable; with "
+        "--origin: an output topic; default: the topics that the sink's decisions name",
     )
     verb.add_argument(
         "--order",
         choices=ORDERS,
-        help="with --origin: what keeps the order of the input: the records of a key (default), those of an input "
-        "partition, or none, for a stream that shuffles",
+        help="with --origin: which output records must keep the order of the input: those of a key (default), those of "
+        "an input partition, or none, for a stream that shuffles",
     )
     verb.add_argument(
         "--refuse-foreign",
         action="store_true",
         default=None,
-        help="with --origin: a record without an origin is a phantom: nobody else writes to these topics",
+        help="with --origin: report each record without an origin as a phantom, because only this sink writes to "
+        "these topics",
     )
     verb.add_argument(
         "--backfilled",
         action="store_true",
         default=None,
-        help="with --origin: output of input from before the stream's first offset is a backfill's",
+        help="with --origin: accept output of input from before the stream's first offset, which a backfill wrote",
     )
     verb.add_argument(
         "--last",
@@ -136,7 +139,9 @@ def look(connection: Connection, args: argparse.Namespace) -> Report:
 def _question(args: argparse.Namespace) -> Question | None:
     if args.origin is None:
         if given := next((name for name in _OF_ORIGIN if getattr(args, name)), None):
-            raise InvalidOption(f"--{given.replace('_', '-')} says something about --origin", "Give --origin too")
+            raise InvalidOption(
+                f"--{given.replace('_', '-')} is only allowed with --origin", "Add --origin, or leave this option out"
+            )
         return None
     return Question(
         Origin.parse(args.origin),
@@ -166,7 +171,10 @@ def show(report: Report, console: Console) -> None:
         limit = f"{report.not_searched:,} other topics, which this principal may not read"
         show_text(f"Not searched for transactions of the sink: {limit}.", console)
     if report.nothing_yet and report.clean:
-        nothing = f"Nothing to prove yet: sink {report.sink_id} has decided no batch. Look again after its first batch."
+        nothing = (
+            f"Nothing to prove yet: sink {report.sink_id} has decided no batch. Run the command again after "
+            "its first batch."
+        )
         show_text(nothing, console)
         return
     found = ", ".join(f"{count:,} {name}" for name, count in report.counts.items())

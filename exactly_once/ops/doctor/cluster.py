@@ -62,7 +62,7 @@ def judge_level(found: Level) -> Line:
     name = "broker's level"
     release = ".".join(map(str, found.version))
     level = found.features.get("transaction.version", 0)
-    said = f"The brokers speak the requests of Kafka {release}; transaction.version is {level}"
+    said = f"The brokers support the requests of Kafka {release}; transaction.version is {level}"
     if metadata := found.features.get("metadata.version"):
         said += f", metadata.version {metadata}"
     if found.end_txn < 3 or not found.describes:
@@ -96,7 +96,7 @@ def _reached(broker: Broker) -> Line:
         return wrong(
             "broker",
             f"{broker.name} does not answer this host ({broker.error})",
-            "Start the broker, or correct its advertised.listeners, the network or the name service",
+            "Start the broker, or correct its advertised.listeners, the network or DNS",
         )
     return ok("broker", f"{broker.name} answers within {broker.took_ms:.0f} ms")
 
@@ -107,18 +107,19 @@ def judge_clock(clock: Clock | None, why: str = "") -> Line:
     if clock is None:
         return warn(
             name,
-            f"The brokers do not tell their time ({why})",
-            "Nothing, if all hosts follow one time service (chronyc tracking); else grant DESCRIBE on the cluster",
+            f"The brokers do not report their time ({why})",
+            "No action is needed if all hosts follow one time service (chronyc tracking shows it); otherwise grant "
+            "DESCRIBE on the cluster, so that doctor can compare the clocks",
         )
     off = abs(clock.ahead_ms)
     surely = off - clock.within_ms
     where = "behind" if clock.ahead_ms > 0 else "ahead of"
     said = f"This host's clock is {_seconds(off)} {where} the controller's, give or take {_seconds(clock.within_ms)}"
-    way_out = "Set the clock, and let a time service keep it"
+    way_out = "Set the clock, and keep it right by a time service (NTP)"
     if surely > CLOCK_WRONG_MS and clock.ahead_ms < 0:
-        return wrong(name, f"{said}: the brokers refuse records with its time stamps", way_out)
+        return wrong(name, f"{said}: the brokers refuse records with its timestamps", way_out)
     if surely > CLOCK_WARN_MS:
-        return warn(name, f"{said}: ages of transactions are shown wrong by as much", way_out)
+        return warn(name, f"{said}: the ages of transactions are shown wrong by that much", way_out)
     return ok(name, said)
 
 
@@ -145,7 +146,7 @@ def judge_timeout(longest_ms: int | None, in_use_ms: int | None, asked_ms: int |
     wanted = asked_ms or in_use_ms or DEFAULT_TRANSACTION_TIMEOUT_MS
     whose = "the sink's transactions have" if in_use_ms else "the sink's default is"
     if asked_ms is not None:
-        whose = "the stream is to have"
+        whose = "the stream would have"
     if longest_ms is None:
         return warn(
             name,
@@ -201,7 +202,7 @@ def judge_replication(
     if in_sync is None and replicas > brokers:
         return wrong(
             name,
-            f"{said}: the topic cannot be created with so many replicas",
+            f"{said}: the topic cannot be created with that many replicas",
             "Start the missing brokers, or lower the replication factor",
         )
     if least is not None and least > replicas:
@@ -268,7 +269,8 @@ def judge_log_settings(log: Topic) -> list[Line]:
             warn(
                 name,
                 f"{log.name} has {log.partitions} partitions; the sink uses the first",
-                "Nothing, while the others are empty: a record in one of them is refused (EO-LOG)",
+                "No action is needed while the others are empty; once one of them holds a record, the sink refuses "
+                "to start (EO-LOG)",
             )
         )
     return lines or [ok(name, f"{_settings(NEEDED)}; the brokers keep every key, whatever retention.ms says")]
@@ -351,8 +353,8 @@ def judge_transactions(
     age_s = max(0.0, (now_ms - oldest.started_ms) / 1000)
     said += f", the oldest ({oldest.transactional_id}) for {age_s:,.0f} s of {oldest.timeout_ms / 1000:,.0f} s"
     rest = (
-        f". Looked at the first {asked[0]:,} of {asked[1]:,} sinks with an open transaction, by the age of the oldest; "
-        "exactly-once transactions list looks at all"
+        f". Of {asked[1]:,} sinks with open transactions, only the {asked[0]:,} with the oldest were examined; "
+        "exactly-once transactions list examines all"
         if asked[0] < asked[1]
         else ""
     )

@@ -165,7 +165,7 @@ def judge_connector(found: Sequence[str], spark: str | None) -> list[Line]:
         ]
     usable = [text for text in found if unusable(text, spark) is None]
     if not usable:
-        return [wrong(name, f"The Kafka connector {found[0]} is made for another Spark than {spark}", add)]
+        return [wrong(name, f"The Kafka connector {found[0]} is built for another Spark version than {spark}", add)]
     minor = _numbers(spark)[:2]
     best = next((text for text in usable if _numbers(version_of(text) or "")[:2] == minor), None)
     if best is None:
@@ -186,10 +186,14 @@ def judge_jar(path: str, sums: tuple[str, str] | None, version: str) -> Line:
     """
     name, again = "the sink's jar", "Install this package again (pip install --force-reinstall --no-deps)"
     if sums is None:
-        return wrong(name, f"{path}, or its sum beside it, cannot be read: no session has the format", again)
+        return wrong(
+            name,
+            f"{path}, or the checksum file beside it, cannot be read: no session can use format('kafka_exactly_once')",
+            again,
+        )
     if sums[0] != sums[1]:
         return wrong(name, f"{path} is not the jar of this package, version {version}: its sha256 is {sums[0]}", again)
-    return ok(name, f"{path} has the sha256 of the one in version {version}")
+    return ok(name, f"{path} has the sha256 of the jar of version {version}")
 
 
 def _package(name: str, bounds: str, version: str | None) -> Line:
@@ -250,7 +254,7 @@ def _content(found: Checkpoint, sink_id: str | None) -> Line:
         return warn(
             name,
             f"There is no checkpoint at {found.location}",
-            "Nothing, if the stream has never started; otherwise correct the location",
+            "No action is needed if the stream has never started; otherwise correct the location",
         )
     last = "no batch" if found.last_commit is None else f"batch {found.last_commit} committed"
     under_way = "" if found.in_flight is None else f", batch {found.in_flight} in flight"
@@ -262,7 +266,9 @@ def _place(location: str, place: CheckpointPlace) -> Line:
     kind = f"a {place.kind} file system{f' ({place.mount})' if place.mount else ''}"
     if place.writable is False:
         return wrong(
-            name, f"This user may not write to {location}, on {kind}", "Grant the right, or run as the stream's user"
+            name,
+            f"This user may not write to {location}, on {kind}",
+            "Grant write access, or run this command as the stream's user",
         )
     if place.mount in _IN_MEMORY:
         return warn(
@@ -274,7 +280,7 @@ def _place(location: str, place: CheckpointPlace) -> Line:
     free = "" if place.free is None else f", {place.free / 1024**3:,.1f} GiB free"
     if place.free is not None and place.free < LEAST_FREE_BYTES:
         return warn(
-            name, f"{location} is on {kind}{free}: a full disk tears the checkpoint's files", "Make room on the disk"
+            name, f"{location} is on {kind}{free}: a full disk tears the checkpoint's files", "Free space on the disk"
         )
-    may = "writable" if place.writable else "only a write would tell whether it is writable"
+    may = "writable" if place.writable else "only an attempt to write can show whether it is writable"
     return ok(name, f"{location} is on {kind}, {may}{free}")

@@ -240,7 +240,7 @@ class _Cluster:
                 return [cluster.judge_clock(None, e.what)]
             ended = time.time() * 1000
             if there is None:
-                return [cluster.judge_clock(None, "they have no KRaft quorum with time stamps")]
+                return [cluster.judge_clock(None, "they have no KRaft quorum with timestamps")]
             found.append(Clock(there - (began + ended) / 2, (ended - began) / 2))
         return [cluster.judge_clock(min(found, key=lambda clock: clock.within_ms))]
 

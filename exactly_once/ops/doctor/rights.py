@@ -47,7 +47,7 @@ def judge_log_rights(log: Topic, may_create: bool | None) -> Line:
     if log.hidden:
         return wrong(name, f"This principal may not describe the commit log {log.name} (EO-DENIED)", both)
     if not log.exists:
-        said = f"The commit log {log.name} does not exist yet: the first start makes it"
+        said = f"The commit log {log.name} does not exist yet: the first start creates it"
         if may_create:
             return ok(name, f"{said}, and this principal may create topics")
         return warn(
@@ -67,7 +67,7 @@ def judge_ids_rights(sink_id: str, may_describe: bool) -> Line:
     ids = f"the transactional ids with the prefix {namespace(sink_id)}"
     if not may_describe:
         return wrong("rights", f"This principal lacks WRITE on {ids} (EO-DENIED)", f"Grant WRITE on {ids}")
-    return ok("rights", f"DESCRIBE on {ids}; only a transaction would tell whether WRITE is granted")
+    return ok("rights", f"DESCRIBE on {ids}; only a transaction can show whether WRITE is granted")
 
 
 def judge_cluster_rights(rights: Collection[str] | None) -> Line:
@@ -87,6 +87,6 @@ def judge_cluster_rights(rights: Collection[str] | None) -> Line:
 def _untold(what: str) -> Line:
     return warn(
         "rights",
-        f"The brokers do not tell the rights on {what} (KIP-430)",
+        f"The brokers do not report the rights on {what} (KIP-430)",
         "Compare the ACLs with docs/reference.md, 'Rights'",
     )

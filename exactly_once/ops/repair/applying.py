@@ -181,7 +181,7 @@ def _check_owned(log: LogState, sink_id: str, token: int) -> None:
         who = log.owner.title if log.owner else "another process"
         raise Fenced(
             f"{who} has taken sink {sink_id!r} while its checkpoint was being repaired",
-            "Stop the stream and run the repair again: the changes already made stay made",
+            "Stop the stream and run the repair again: the changes already made are kept",
             safe="The copies are kept, and each change made is safe on its own",
         )
 

@@ -119,7 +119,9 @@ class _Judge:
             yield _refused("", f"sink {self._sink_id!r} belongs to batch writes, which have no checkpoint")
         elif found is not None and found != self._query_id:
             yield _refused(
-                "", f"the checkpoint is of query {found}, but sink {self._sink_id!r} belongs to query {self._query_id}"
+                "",
+                f"the checkpoint belongs to query {found}, but sink {self._sink_id!r} belongs to query "
+                f"{self._query_id}",
             )
         elif found is None and not same_location(owner.checkpoint, files.location):
             yield _refused(
@@ -162,11 +164,11 @@ class _Judge:
         if file is not None and file.digest == decision.offsets_digest:
             if not file.fault:
                 return None
-            return FileFinding(name, Action.REBUILD, f"{file.fault}, but its text is the decided one", file.text)
+            return FileFinding(name, Action.REBUILD, f"{file.fault}, but it holds the text that was decided", file.text)
         if file is None:
             fault = "the file is missing"
         else:
-            fault = file.fault or "the file holds another plan than the decided one"
+            fault = file.fault or "the file holds a different plan from the one that was decided"
         # nothing is torn: a checkpoint that was restored from a copy looks the same
         copied = n > self._planned or (file is not None and not file.fault)
         if copied and (n != self._last or n < self._planned or not self._follows(decision)):
@@ -215,15 +217,15 @@ class _Judge:
         if n in self._files.commits:
             return _refused(
                 name,
-                f"batch {n} is not decided, but commits/{n} exists: the batch ran under a weaker guarantee, or "
-                "elsewhere",
+                f"batch {n} is not decided, but commits/{n} exists: the batch ran under a weaker guarantee or with "
+                "another sink",
             )
         if self._last != n - 1:
             before = f"batch {self._last}" if self._last >= 0 else "no batch"
             return _refused(
                 name,
-                f"batch {n} is not decided, and the commit log's last decision is of {before}: the batches in between "
-                "ran under a weaker guarantee, or elsewhere, and so may have this batch",
+                f"batch {n} is not decided, and the commit log's last decision is of {before}: the batches in "
+                "between ran under a weaker guarantee or with another sink, and so may have this batch",
             )
         state = [name for version, names in self._files.state.items() if version > n for name in names]
         if n == 0:  # Spark begins a query only where there is no state at all
@@ -269,7 +271,8 @@ class _Judge:
             elif not self._is_decided(n):
                 yield _refused(
                     file.name,
-                    f"{file.fault}; batch {n} is not decided: the batch ran under a weaker guarantee, or elsewhere",
+                    f"{file.fault}; batch {n} is not decided: the batch ran under a weaker guarantee or with another "
+                    "sink",
                 )
             else:
                 removed.append(file)

@@ -100,7 +100,8 @@ class FileParticipant(Participant[PreparedPart]):
         except OSError as e:
             raise StoreRefused(
                 f"{self.name}: cannot create a directory in {self.url}/{STAGING} and rename it into {self.url} ({e})",
-                f"Give the driver and the executors write access to {self.url}, and keep all of it on one file system",
+                f"Give the driver and the executors write access to {self.url}, and keep that directory on one file "
+                "system",
             ) from e
 
     def begin(self, part: PartName) -> FileWriter:
@@ -184,7 +185,7 @@ class FileParticipant(Participant[PreparedPart]):
         except OSError as e:
             raise Unfinished(
                 f"{self.name}: I/O on {self.url} failed ({e})",
-                f"Make sure that {self.url} is mounted and writable, and has room; then start the stream again",
+                f"Make sure that {self.url} is mounted, is writable and has free space; then start the stream again",
                 safe,
             ) from e
 

@@ -94,9 +94,9 @@ def _look(store: Store, handle: PreparedPart, paths: list[str], staged: bool, he
     if digest == handle.digest and records == handle.records:  # other bytes, the same rows
         return Found(handle.name, True, records=records, digest=digest, places=places)
     if not wrong and size != written:
-        wrong = f"the file has {size} bytes, and its task wrote {written}"
+        wrong = f"the file has {size} bytes, but its task wrote {written}"
     elif not wrong and "checksum" in handle.data:
-        wrong = "the file has other contents than its task wrote"
+        wrong = "the file does not have the contents that its task wrote"
     return Found(handle.name, True, records=records, places=places, wrong=wrong)
 
 

@@ -116,9 +116,9 @@ class KafkaParticipant(Participant[PreparedTransaction]):
         if unasked and not self._warned:
             self._warned = True
             log.warning(
-                "sink %s: EO-WARN-PLACES leaders of the output's partitions do not say what is open (%s): the sink "
-                "does not notice records that are gone there before a decision, and perhaps cannot prove the loss of "
-                "a decided transaction (EO-EXPIRED)",
+                "sink %s: EO-WARN-PLACES leaders of output partitions do not report what is open (%s): the sink "
+                "cannot notice before a decision that records are gone there, and may be unable to prove that a "
+                "decided transaction was lost (EO-EXPIRED)",
                 self._sink_id,
                 unasked,
             )

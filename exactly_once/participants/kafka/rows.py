@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,20 +67,27 @@ class Columns:
         column = _binary(batch, "topic")
         if column.null_count:
             raise InvalidRecord(
-                "a row has no topic (its column 'topic' is null)", "Fill the column 'topic', or set the option topic"
+                f"{_row(batch, pc.index(column.is_null(), True))} has no topic (its column 'topic' is null)",
+                "Fill the column 'topic', or set the option topic",
             )
         names = column.dictionary_encode()
         topics = [raw.decode(errors="backslashreplace") for raw in names.dictionary.to_pylist()]
         for number, topic in enumerate(topics):
             if why := self.rule.refusal(topic):
-                raise _misdirected(topic, why, batch, pc.index(names.indices, number).as_py())
+                raise InvalidRecord(
+                    f"{_row(batch, pc.index(names.indices, number))} names the topic {shown(topic)}, which {why}",
+                    "Correct the expression that fills the column 'topic'",
+                )
         return map(topics.__getitem__, names.indices.to_pylist())
 
     def _partitions(self, batch: pa.RecordBatch) -> Iterator[int]:
         if "partition" not in self.names:
             return repeat(CHOOSE, batch.num_rows)
-        if (pc.min(batch.column("partition")).as_py() or 0) < 0:
-            raise InvalidRecord("a row has a negative partition", "Leave partition null where Kafka should choose it")
+        if (least := pc.min(batch.column("partition")).as_py() or 0) < 0:
+            raise InvalidRecord(
+                f"{_row(batch, pc.index(batch.column('partition'), least))} has a negative partition ({least})",
+                "Leave partition null where Kafka should choose it",
+            )
         return iter(pc.fill_null(batch.column("partition"), CHOOSE).to_pylist())
 
     def _headers(self, batch: pa.RecordBatch) -> Iterator[Headers]:
@@ -93,7 +100,10 @@ class Columns:
         column = batch.column("headers")
         keys, values = column.flatten().flatten()  # a null header is a null key
         if keys.null_count:
-            raise InvalidRecord("a row has a header without a key", "Give every header a key; its value may be null")
+            row = pc.list_parent_indices(column)[pc.index(keys.is_null(), True).as_py()]
+            raise InvalidRecord(
+                f"{_row(batch, row)} has a header without a key", "Give every header a key; its value may be null"
+            )
         counts = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
         return _parted(list(zip(keys.to_pylist(), values.to_pylist(), strict=True)), counts)
 
@@ -103,7 +113,9 @@ class Columns:
         ms = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
         if pc.any(pc.less_equal(ms, 0)).as_py():
             raise InvalidRecord(
-                "a row has a timestamp before 1970, which Kafka cannot hold", "Correct the timestamp, or leave it null"
+                f"{_row(batch, pc.index(pc.less_equal(ms, 0), True))} has a timestamp before 1970, which Kafka "
+                "cannot hold",
+                "Correct the timestamp, or leave it null",
             )
         return iter(pc.fill_null(ms, NOW).to_pylist())
 
@@ -115,12 +127,10 @@ def _parted(headers: list[tuple[str, bytes | None]], counts: list[int]) -> Itera
         start += count
 
 
-def _misdirected(topic: str, why: str, batch: pa.RecordBatch, row: int) -> InvalidRecord:
-    key: Any = batch.column("key")[row].as_py() if "key" in batch.schema.names else None
-    return InvalidRecord(
-        f"a row (key {shown(key)}) names the topic {shown(topic)}, which {why}",
-        "Correct the expression that fills the column 'topic'",
-    )
+def _row(batch: pa.RecordBatch, row: pa.Scalar) -> str:
+    """Return how an error names a row of ``batch``."""
+    key = batch.column("key")[row.as_py()].as_py() if "key" in batch.schema.names else None
+    return f"a row (key {shown(key)})"
 
 
 def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:

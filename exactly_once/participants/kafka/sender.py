@@ -44,7 +44,7 @@ def check_settings(connection: Connection, producer_config: Mapping[str, str], f
         Producer({**producer_config, **connection.librdkafka(), **fixed, "logger": librdkafka_log})
     except KafkaException as e:
         raise InvalidOption(
-            f"the Kafka client refuses a setting: {e.args[0].str()}", "Correct the kafka.* option of that name"
+            f"the Kafka client refuses a setting: {e.args[0].str()}", "Correct the kafka.* option for that setting"
         ) from e
 
 

@@ -139,7 +139,8 @@ def _expiring(
             return Expiring(
                 why,
                 "Start the stream (or the write) again. If the error repeats, another program or a person ends "
-                f"transactions of this id: exactly-once transactions explain {h.transactional_id} shows its state",
+                f"transactions of this id: run exactly-once transactions explain {h.transactional_id} to see its "
+                "state",
             )
         why = f"{why}, {took_ms / 1000:.1f} s after the batch was planned"
     longest = admin.renew(LEADERS_BUDGET_S).broker_config().get("transaction.max.timeout.ms")
@@ -220,9 +221,7 @@ def commit_transactions(
         )
     if unknown := [by_id[i] for i, fate in ended.items() if fate is Fate.UNKNOWN]:
         raise Expired(
-            doubtful(
-                unknown, "these transactions have ended, and neither their coordinator nor the output can tell how"
-            ),
+            doubtful(unknown, "these transactions have ended, but neither their coordinator nor the output shows how"),
             "Find out whether the output holds the rows of these parts, and write the missing rows",
         )
     return [by_id[i] for i, fate in ended.items() if fate is Fate.ABORTED]

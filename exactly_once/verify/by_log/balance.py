@@ -88,7 +88,7 @@ def _judge_numbers(decisions: Sequence[Decision], verdict: Verdict) -> None:
             elif missing < 0:
                 verdict.find(
                     Anomaly.BATCH_REORDER,
-                    f"the log holds the decision of batch {after.batch_id} behind that of batch {before.batch_id}",
+                    f"the log holds the decision of batch {after.batch_id} after that of batch {before.batch_id}",
                     batch=f"batch {after.batch_id}",
                 )
         first, span = mine[0].batch_id, mine[-1].batch_id - mine[0].batch_id + 1

@@ -165,7 +165,7 @@ def _judge_batch(
         lost = sum(p.handle.records - p.visible for p in missing)
         verdict.find(
             Anomaly.TORN_BATCH,
-            f"{batch}: {len(missing)} of {len(parts)} parts are not visible whole, the others are",
+            f"{batch}: {len(missing)} of {len(parts)} parts are not completely visible, the others are",
             batch=batch,
             transaction=missing[0].name,
             records=lost,
@@ -173,14 +173,14 @@ def _judge_batch(
     if missing and marked:
         verdict.find(
             Anomaly.OUTCOME_LIE,
-            f"{batch} is marked completed in the commit log, but {missing[0].name} is not visible whole",
+            f"{batch} is marked completed in the commit log, but {missing[0].name} is not completely visible",
             batch=batch,
             transaction=missing[0].name,
         )
     if missing and not decision.write_id and decision.batch_id in committed_by_spark:
         verdict.find(
             Anomaly.CHECKPOINT_AHEAD,
-            f"Spark's commits/{decision.batch_id} exists, but {missing[0].name} is not visible whole",
+            f"Spark's commits/{decision.batch_id} exists, but {missing[0].name} is not completely visible",
             batch=batch,
             transaction=missing[0].name,
         )
@@ -207,7 +207,7 @@ def _judge_part(part: PartSpans, batch: str, marked: bool, verdict: Verdict) -> 
     if missing < 0:
         verdict.find(
             Anomaly.PHANTOM,
-            f"{of}: its transaction shows {-missing} records more than its task wrote",
+            f"{of}: its transaction shows {-missing} more records than its task wrote",
             **at,
             records=-missing,
         )
@@ -260,12 +260,15 @@ def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Ve
     dated = any(s.dated_by_broker for s in part.spans)
     forms = [h.form] if h.form else list(FORMS)
     if outside := {s.where[0] for s in part.spans}.difference(part.topics):
-        what = f"{of}: its records stand in {', '.join(sorted(outside))}, which its decision does not name"
+        what = f"{of}: its records are in {', '.join(sorted(outside))}, which its decision does not name"
         verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
         return WRONG
     stands = {s.where: Extent(s.first, s.records) for s in part.spans}
     if h.spread and spread_of(stands) != h.spread:
-        what = f"{of}: its {h.records} visible records do not stand in the partitions and at the offsets of its task's"
+        what = (
+            f"{of}: its {h.records} visible records are not in the partitions and at the offsets where its task "
+            "wrote them"
+        )
         verdict.find(Anomaly.CORRUPT, what, **at, records=h.records)
         return WRONG
     if h.form != MIXED and any(digest_of(part.spans, form) == h.digest for form in forms):
@@ -275,7 +278,7 @@ def _judge_contents(part: PartSpans, of: str, at: Mapping[str, Any], verdict: Ve
         return UNPROVEN
     verdict.find(
         Anomaly.CORRUPT,
-        f"{of}: its {h.records} visible records have the digest {digest_of(part.spans, h.form)}, its task wrote "
+        f"{of}: its {h.records} visible records have the digest {digest_of(part.spans, h.form)}, but its task wrote "
         f"{h.digest}",
         **at,
         records=h.records,

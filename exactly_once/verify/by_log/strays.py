@@ -44,7 +44,7 @@ class Stray:
         who = f"{self.transactional_id or 'an id that no coordinator knows'} (producer {self.writer[0]}, epoch "
         places = tuple(s.place for s in self.spans)[:MOST_PLACES]
         name = f"{who}{self.writer[1]})"
-        what = f"{self.records} records of the transaction of {name} are visible, and no decision names it: {why}"
+        what = f"{self.records} records of the transaction of {name} are visible, but no decision names it: {why}"
         return Finding(anomaly, what, batch, name, places, self.records)
 
 
@@ -115,7 +115,7 @@ def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log:
     after = next((r for r in some if r.first > first), None)
     part, same = stray.part, _same_rows(stray, decisions)
     if part is not None and before is not None and _superseded(part, before.decision, decisions):
-        newer = f"claim {before.decision.token}, which had superseded its driver, wrote before it"
+        newer = f"claim {before.decision.token}, which had superseded its driver, wrote records before it"
         return stray.finding(Anomaly.ZOMBIE_VISIBLE, newer)
     if same is not None:
         return stray.finding(
@@ -133,7 +133,7 @@ def _classify(stray: Stray, ranges: _Ranges, decisions: Sequence[Decision], log:
         batch = _title(before.decision)
         return stray.finding(Anomaly.MIXED_ATTEMPT, f"the decided attempt of part {part.part} is {other}", batch)
     if after is not None:
-        return stray.finding(Anomaly.PHANTOM, f"it stands before {_title(after.decision)}")
+        return stray.finding(Anomaly.PHANTOM, f"it comes before {_title(after.decision)}")
     last = decisions[-1]
     if before is None and span.marked_ms < log.decided_ms.get((last.query_id, last.batch_id), last.decided_ms):
         return stray.finding(Anomaly.PHANTOM, f"it was committed before {_title(last)} was decided")

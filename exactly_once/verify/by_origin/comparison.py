@@ -32,11 +32,11 @@ from exactly_once.verify.window import Window
 ORDERS = ("key", "partition", "none")
 
 #: Why a comparison says nothing of a record.
-NOT_EXACTLY = "input records that are in no output: how many outputs each has is not fixed"
+NOT_EXACTLY = "input records without an output, because the number of outputs of each is not fixed"
 RETENTION = "input offsets that retention has deleted"
 OUTPUT_REMOVED = "input records that are in no output, where retention or compaction removed outputs"
 NOT_FAR = "input records in no output that was read: those before may hold records of a backfill"
-NO_ROOM = "output records of keys beyond those whose order is remembered"
+NO_ROOM = "output records of more keys than the order check can remember"
 UNREADABLE = "output records whose origin cannot be read"
 
 
@@ -70,7 +70,7 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise InvalidOption(f"{self.order!r} is no order", f"Use {', '.join(ORDERS)}")
+            raise InvalidOption(f"{self.order!r} is not an order", f"Use {', '.join(ORDERS)}")
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,9 @@ class _Comparison:
         place = f"{some.where[0]}-{some.where[1]}@{some.at[index]}"
         has, had = ("#k", "no #k") if some.ks[index] >= 0 else ("no #k", "#k")
         raise InvalidOption(
-            f"the origin of {place} has {has} behind it, that of records before it had {had}",
-            "Let all outputs of the stream say which output of their input record they are, or none",
+            f"the origin of {place} ends in {has}, but the origins of earlier records ended in {had}",
+            "Make either all output records of the stream say which output of their input record they are (#0, #1, "
+            "...), or none of them",
         )
 
     def _in_order(self, some: Arrivals, fine: Flags) -> None:

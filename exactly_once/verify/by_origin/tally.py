@@ -86,7 +86,7 @@ class FindingTally:
         """Output records of input that is in the outputs already."""
         source, where = _name(some.source), _name(some.where)
         found = np.flatnonzero(which)
-        what = f"output records that came from records of {source} which were in the outputs before: {{n:,}}"
+        what = f"output records that came from records of {source} whose output was already there: {{n:,}}"
         for batch, mine in self._by_batch(some.source, some.offsets[found]):
             both = ((some.offsets[i], some.at[i]) for i in found[mine][:MOST_PLACES])
             places = (place for o, at in both for place in (f"{source}@{o}", f"{where}@{at}..{at}"))
@@ -109,7 +109,7 @@ class FindingTally:
     def out_of_order(self, some: Arrivals, index: int, after: int) -> None:
         """Count the output record at ``index``, which is behind one that came from the input offset ``after``."""
         source, where = _name(some.source), _name(some.where)
-        what = f"records of {where} that stand behind records of later input of {source}: {{n:,}}"
+        what = f"records of {where} that come after records of later input of {source}: {{n:,}}"
         places = (f"{where}@{some.at[index]}..{some.at[index]}", f"{source}@{some.offsets[index]}", f"{source}@{after}")
         self._group(Anomaly.KEY_REORDER, what, "").add(1, places)
 

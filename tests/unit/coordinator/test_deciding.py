@@ -121,7 +121,7 @@ def decide_and_mark(sess: Session, proposed: Decision) -> None:
 
 
 NOT_KNOWN = "The driver cannot tell whether the batch is decided"
-MARKED_LATER = "The batch is committed; the next start marks it so"
+MARKED_LATER = "The batch is committed; the next start records that, and writes none of its rows again"
 
 
 @pytest.mark.parametrize(

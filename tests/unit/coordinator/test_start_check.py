@@ -90,7 +90,7 @@ def test_a_checkpoint_that_was_rewound_or_edited_is_refused(checkpoint):
     with pytest.raises(CheckpointRewound, match="already decided"):
         started(location, log(9))
     (location / "offsets" / "5").write_text(offsets(7))
-    with pytest.raises(CheckpointRewound, match="other source offsets"):
+    with pytest.raises(CheckpointRewound, match="source offsets that differ"):
         started(location, log(5))
 
 

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from exactly_once.verify.window import Window
 
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.evaluate import evaluated
@@ -28,6 +27,7 @@ from exactly_once.txn.coordinators import Description
 from exactly_once.verify import Anomaly, Finding, Report
 from exactly_once.verify.by_origin.comparison import NOT_FAR, RETENTION, OriginResult
 from exactly_once.verify.by_origin.tally import FOREIGN
+from exactly_once.verify.window import Window
 from platform_assets.flights.origin import origin
 
 NOW = 1_000_000_000_000
@@ -128,7 +128,7 @@ def test_a_check_that_could_prove_nothing_does_not_pass():
     assert (
         not verdict.passed
         and not verdict.grave
-        and "none of the 4 parts of batch 1 to batch 1 could be proven" in verdict.said
+        and "not one of the 4 parts of batch 1 to batch 1 could be proven" in verdict.said
     )
 
 
@@ -217,8 +217,13 @@ def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passe
     [
         (StreamHistory(0, (run("STARTED"),)), GONE, True, "by run r1."),
         (StreamHistory(0), OURS, True, "by the driver 5 on h."),
-        (StreamHistory(0), ELSEWHERE, True, "Whether the driver 5 on h still works on it cannot be seen from here."),
-        (StreamHistory(0, (run("CANCELED"),)), GONE, True, "Nobody works on it: run r1 was terminated; the next start"),
+        (StreamHistory(0), ELSEWHERE, True, "This instance cannot tell whether the driver 5 on h still works on it."),
+        (
+            StreamHistory(0, (run("CANCELED"),)),
+            GONE,
+            True,
+            "No run is working on it: run r1 was terminated; the next start",
+        ),
         (StreamHistory(0, (run("QUEUED"),)), GONE, True, "run r1 waits in the queue"),
         (
             StreamHistory(0, (run("STARTED", alive=False),)),
@@ -238,7 +243,7 @@ def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passe
             ),
             GONE,
             False,
-            "run r1 failed (PROCESS-GONE); recovery r2 is at work",
+            "run r1 failed (PROCESS-GONE); recovery r2 is running",
         ),
         (
             StreamHistory(

@@ -70,7 +70,7 @@ def test_each_output_has_its_own_columns():
 
 
 @pytest.mark.parametrize(
-    ("said", "says"), [("a INT", "which of 2 outputs"), ({"three": "a INT"}, "names three, which is no output")]
+    ("said", "says"), [("a INT", "which of the 2 outputs"), ({"three": "a INT"}, "names three, which is not an output")]
 )
 def test_columns_of_no_known_output_are_refused(said, says):
     with pytest.raises(BadDeclaration, match=says):

@@ -124,7 +124,7 @@ def test_the_schedule_of_verify_is_off_unless_the_stream_says_when():
 
 def test_a_cron_that_dagster_cannot_run_is_refused_when_the_code_loads():
     """Found by the daemon alone, the check would never be evaluated."""
-    with pytest.raises(BadDeclaration, match=r"wrong: Checks\(verify_cron='hourly'\) is no cron schedule"):
+    with pytest.raises(BadDeclaration, match=r"wrong: Checks\(verify_cron='hourly'\) is not a cron schedule"):
         exactly_once_stream(name="wrong", source="a", outputs=["b"], checks=Checks(verify_cron="hourly"))(
             lambda events: events
         )
@@ -152,16 +152,16 @@ def test_a_stream_that_runs_elsewhere_is_watched_and_never_launched():
     ("change", "says"),
     [
         ({"name": "orders-clean"}, "letters, digits and underscores"),
-        ({"outputs": ["a b"]}, "Kafka takes no topic 'a b'"),
+        ({"outputs": ["a b"]}, "'a b' is not a name that Kafka allows"),
         ({"outputs": [dg.AssetSpec("shop/out")]}, "takes a key of several parts as a list"),
         ({"outputs": ["out", "shop/out"]}, "names the topic out twice"),
-        ({"outputs": ["out.a", "out_a"]}, "does not tell the assets out.a and out_a apart"),
-        ({"source": "in"}, "Dagster takes no asset in: .* reserved keyword. Give it another key"),
-        ({"outputs": ["context"]}, "Dagster takes no asset context"),
+        ({"outputs": ["out.a", "out_a"]}, "does not distinguish the assets out.a and out_a"),
+        ({"source": "in"}, "Dagster does not allow the asset key in: .* reserved keyword. Give it another key"),
+        ({"outputs": ["context"]}, "Dagster does not allow the asset key context"),
         ({"outputs": ["orders"]}, "orders is in source and in outputs"),
         ({"source": []}, "source is empty"),
         ({"source": ["a", "a"]}, "names the topic a twice"),
-        ({"source": "shop/in"}, "Kafka takes no topic 'shop/in'"),
+        ({"source": "shop/in"}, "'shop/in' is not a name that Kafka allows"),
         ({"outputs": []}, "outputs is empty"),
         ({"options": {"sink.id": "x"}}, "comes from the resources"),
         ({"options": {"kafka.bootstrap.servers": "b:1"}}, "comes from the resources"),
@@ -176,14 +176,14 @@ def test_a_wrong_declaration_is_refused_when_the_code_loads(change, says):
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda: Complete("week", "2026-01-01"), "'week' is no window. Use Complete.hourly"),
-        (lambda: Complete.daily("January"), "Complete: 'January' is no day. Write it like 2026-01-31"),
+        (lambda: Complete("week", "2026-01-01"), "'week' is not a window. Use Complete.hourly"),
+        (lambda: Complete.daily("January"), "Complete: 'January' is not a day. Write it like 2026-01-31"),
         (
             lambda: Complete.hourly("2026-01-31", "2026-01-30"),
             "2026-01-30 is before the first",
         ),
-        (lambda: Backfill.daily("2026-13-01"), "Backfill: '2026-13-01' is no day"),
-        (lambda: Backfill.daily("2026-01-01", "20260131"), "Backfill: '20260131' is no day"),
+        (lambda: Backfill.daily("2026-13-01"), "Backfill: '2026-13-01' is not a day"),
+        (lambda: Backfill.daily("2026-01-01", "20260131"), "Backfill: '20260131' is not a day"),
     ],
 )
 def test_windows_and_days_that_do_not_exist_are_refused_with_what_is_allowed(declare, says):

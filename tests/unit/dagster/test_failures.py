@@ -51,10 +51,7 @@ def test_a_coordinator_that_is_gone_is_restarted_and_one_that_cannot_be_started_
     """Mishaps: the process that runs the protocol is killed for its memory, and the stream waits for a person; or a
     Python without this package is started for ever.
     """
-    said = (
-        f"{code}: {what}. What is decided will be committed by the next start; nothing else is visible. What to do: "
-        f"{way_out}."
-    )
+    said = f"{code}: {what}. The next start commits what is decided; nothing else is visible. What to do: {way_out}."
     found = diagnose(as_spark_says(said))
     assert (found.code, found.cause, found.restart_heals) == (code, said, heals)
     assert found.way_out.startswith(way_out)
@@ -260,9 +257,9 @@ def test_an_exception_of_the_user_s_own_comes_first_with_its_place_batch_and_inp
     found = diagnose(StreamingQueryException(f"{STREAM}{text}{OF_QUERY}"), AT_147)
     assert (found.code, found.restart_heals) == ("EO-TRANSFORM", False)
     assert found.cause.startswith(
-        f"EO-TRANSFORM: {said}, on batch 147. Nothing of batch 147 was written; its input from "
-        "orders-0@4822, orders-1@4825 waits. What to do: Correct the function, reload the code location and launch "
-        "price_orders_stream again, which repeats batch 147."
+        f"EO-TRANSFORM: {said}, on batch 147. Nothing of batch 147 was written; the next start reads the "
+        "input from orders-0@4822, orders-1@4825 again. What to do: Correct the function, reload the code location and "
+        "launch price_orders_stream again, which repeats batch 147."
     ), found.cause
 
 

@@ -121,7 +121,7 @@ def test_a_notice_that_nobody_took_is_sent_by_the_next_tick_and_the_tick_lives(e
     receiver.errors.append(error)
     teller = Teller(receiver, "health", 0.0)
     kept, said = teller.tell(STREAM, BAD, "Look.", {}, 0.0)
-    assert "Nobody was told" in said and not receiver.taken
+    assert "Nobody was notified" in said and not receiver.taken
     assert teller.send(receiver_notice()) and not receiver.taken  # it would take its time for each stream of this tick
     _, said = Teller(receiver, "health", 0.0).tell(STREAM, BAD, "Look.", kept, 10.0)
     assert said == "" and len(receiver.taken) == 1

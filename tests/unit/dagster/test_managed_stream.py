@@ -144,15 +144,15 @@ OPEN = Description("eo:s:6:0:0.0", "Ongoing", 1, 0, 60_000, 1, (("out", 1),), 1)
 @pytest.mark.parametrize(
     ("did", "sentence"),
     [
-        ({}, "Sink s is at rest: there was nothing to complete or roll back."),
+        ({}, "Sink s is recovered: there was nothing to complete or roll back."),
         (
             {"completed": [DECIDED], "rolled_back": {"kafka": ["eo:s:6:1:0.0"]}},
-            "Sink s is at rest: it completed batch 4; it rolled back 1 undecided part.",
+            "Sink s is recovered: it completed batch 4; it rolled back 1 undecided part.",
         ),
         (
             {"to_rewrite": [DECIDED], "left_open": [OPEN], "blocked": [("out", 1)]},
-            "Sink s is not at rest yet: the next start writes the lost parts of batch 4 again; still open are "
-            "eo:s:6:0:0.0; readers still wait on out-1.",
+            "Sink s is not fully recovered yet: the next start writes the lost parts of batch 4 again; these "
+            "transactions are still open: eo:s:6:0:0.0; readers still wait on out-1.",
         ),
     ],
 )
@@ -197,7 +197,7 @@ def test_brokers_that_are_gone_at_the_end_change_nothing_about_the_end(ends):
     story = Story(ends=ends, open_ids=["x"], sweep_fails=gone, windows=[gone])
     with pytest.raises((dg.DagsterExecutionInterruptedError, dg.Failure)):
         story.run()
-    assert any("the next start will" in d for d in story.done)
+    assert any("the next start does" in d for d in story.done)
 
 
 def test_an_interrupt_in_the_middle_of_a_report_waits_for_its_end():

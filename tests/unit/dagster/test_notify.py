@@ -166,7 +166,7 @@ def test_a_password_goes_only_to_a_server_with_a_certificate_that_is_trusted(mai
 @pytest.mark.filterwarnings("ignore:Requiring AUTH")
 def test_a_mail_server_that_is_away_or_refuses_is_an_error_for_the_next_tick(mail_server):
     server = mail_server(auth_required=True, auth_require_tls=False)
-    with pytest.raises(NotSent, match="did not take the notice"):
+    with pytest.raises(NotSent, match="did not accept the notice"):
         mail(server.port).send(NOTICE)
     with pytest.raises(NotSent, match="ConnectionRefusedError"):
         mail(1).send(NOTICE)

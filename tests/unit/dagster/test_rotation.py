@@ -64,6 +64,6 @@ def test_a_successor_that_has_ended_is_not_ready(op):
 def test_a_run_without_a_successor_goes_on_and_asks_again_later(op):
     """New code that does not load must not take down a stream that works."""
     op.rotation.due(100.0)
-    assert not op.rotation.due(100.0 + PATIENCE_S + 1) and "goes on" in op.said[-1]
+    assert not op.rotation.due(100.0 + PATIENCE_S + 1) and "so this run continues" in op.said[-1]
     assert not op.rotation.due(100.0 + PATIENCE_S + 2) and op.asks == f"{op.run.run_id}/1"
     assert not op.rotation.due(100.0 + PATIENCE_S + 101) and op.asks == f"{op.run.run_id}/2"

@@ -80,7 +80,7 @@ TAKEN = {"elsewhere": "driver 7 on laptop holds the sink", "taken": True}
         ({**QUEUED, "unproven": (7,), "unproven_age_s": 60.0}, "in doubt", "batch 7"),
         # a stream that this instance used to run
         ({**TAKEN, "lag": 9}, "operated by another", "driver 7 on laptop holds the sink"),
-        ({**TAKEN, "lag": 9, "waited_s": 500.0}, "stalled", "Look at the driver where it runs"),
+        ({**TAKEN, "lag": 9, "waited_s": 500.0}, "stalled", "Check the driver on its host"),
         ({**TAKEN, "lag": 9, "taken": False}, "healthy", "driver 7 on laptop"),  # it never ran here
     ],
 )

@@ -125,7 +125,7 @@ def test_a_frozen_run_that_a_person_has_asked_to_end_goes_on_at_once():
     assert (found.end, found.resume) == ((), (frozen(),))
     assert "kill -CONT 7982" in found.message and "Do not press Terminate" not in found.message
     stuck = working(True, "CANCELING", frozen=(frozen(State.STUCK),))
-    assert "wait until the kernel lets it go" in judged(None, stuck).message
+    assert "wait until the kernel releases it" in judged(None, stuck).message
 
 
 def test_a_run_on_another_host_is_named():

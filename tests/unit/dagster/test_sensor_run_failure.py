@@ -190,7 +190,7 @@ WISH = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
         (history(run("r1", "CANCELING")), None, "is working on the sink"),
         (history(run("r1", "STARTED", frozen=STOPPED)), None, "run r1 of stream is frozen: process 7 on vm is stopped"),
         (history(run("r1", "STARTED", frozen=STOPPED)), None, "end the process with kill -9 7"),
-        (history(run("r1", "CANCELING", frozen=STOPPED)), None, "let it go on with kill -CONT 7"),
+        (history(run("r1", "CANCELING", frozen=STOPPED)), None, "resume it with kill -CONT 7"),
         (history(recoveries=(recovery("c", "STARTED"),)), None, "recovery c is under way"),
         (history(recoveries=(recovery("c", "NOT_STARTED"),)), None, "NOT_STARTED"),
         (history(others=(run("w", "STARTED", job="write"),)), None, "run w of write is working"),

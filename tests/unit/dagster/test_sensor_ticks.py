@@ -47,7 +47,7 @@ from testkit.sensor_facts import spec
 S = dg.DagsterRunStatus
 ORDERS, CLICKS = spec("orders", "orders"), spec("clicks", "clicks")
 BOTH = (ORDERS, CLICKS)
-OUT_OF_TIME = "The tick ran out of time before this stream; the next tick looks at it first."
+OUT_OF_TIME = "The tick ran out of time before this stream; the next tick checks it first."
 MINE = {
     TAG_HOST: socket.gethostname(),
     TAG_MACHINE: this_machine(),
@@ -349,24 +349,24 @@ def test_one_table_shows_which_streams_need_somebody_and_why_and_where_to_click(
     assert shown == [
         ("lagging", "lagging", "9,999"),
         ("failed", "failed (EO-REWOUND)", "0"),
-        ("torn", "not looked at", ""),
+        ("torn", "not checked", ""),
         ("calm", "healthy", "5"),
         ("unused", "never used", ""),
     ]
     assert {r["stream"]: r["run"] for r in rows}["calm"] == f"{runs[calm][:8]} STARTED"
     assert {r["sink"] for r in rows} == set(names)  # what the launchpad of a recovery wants
     needy = ("lagging", "failed", "torn")
-    below = {"streams", "looked_at", *(f"{n}: {what}" for n in needy for what in ("says", "look at"))}
+    below = {"streams", "looked_at", *(f"{n}: {what}" for n in needy for what in ("says", "asset"))}
     linked = {name.removesuffix(": run"): v.run_id for name, v in page.metadata.items() if name.endswith(": run")}
     assert set(page.metadata) == {*below, *(f"{n}: run" for n in linked)}  # a sentence in the table would fill the page
     assert {r["stream"]: r["run"][:8] for r in rows if r["run"]} == {n: run[:8] for n, run in linked.items()}
     assert linked["failed"] and time.time() - page.metadata["looked_at"].value < 60  # how old the lag is
     assert "above the limit of 1,000" in page.metadata["lagging: says"].value
     assert "a stray record" in page.metadata["torn: says"].value
-    links = [page.metadata[f"{n}: look at"].asset_key.to_user_string() for n in needy]
+    links = [page.metadata[f"{n}: asset"].asset_key.to_user_string() for n in needy]
     assert links == [f"{n}_transactions" for n in needy]
-    counts = "1 lagging, 1 failed (EO-REWOUND), 1 not looked at, 1 healthy, 1 never used."
-    assert page.description.startswith(f"{counts} Looked at 20") and page.description.endswith(" UTC.")
+    counts = "1 lagging, 1 failed (EO-REWOUND), 1 not checked, 1 healthy, 1 never used."
+    assert page.description.startswith(f"{counts} Checked at 20") and page.description.endswith(" UTC.")
 
     again = tick(instance, "exactly_once_checkpoint_progress", streams, result.cursor, lag_limit=1_000)
     assert again.asset_events == []  # nothing has changed

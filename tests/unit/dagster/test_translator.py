@@ -113,5 +113,5 @@ def test_a_translator_that_gives_two_topics_one_key_is_refused():
         def get_asset_key(self, topic):
             return dg.AssetKey("one")
 
-    with pytest.raises(BadDeclaration, match="does not tell the assets one and one apart"):
+    with pytest.raises(BadDeclaration, match="does not distinguish the assets one and one"):
         declared(outputs=["a", "b"], translator=One())

@@ -14,8 +14,8 @@ JAR = "/home/u/.ivy2/jars/org.apache.spark_spark-sql-kafka-0-10_2.13-4.2.0.jar"
     ("jar", "what"),
     [
         (None, "has no Kafka connector"),
-        ("/jars/spark-sql-kafka-0-10_2.12-4.2.0.jar", "spark-sql-kafka-0-10_2.12-4.2.0.jar is made for another Spark"),
-        ("/jars/spark-sql-kafka-0-10_2.13-3.5.6.jar", "made for another Spark than 4.2.0"),
+        ("/jars/spark-sql-kafka-0-10_2.12-4.2.0.jar", "spark-sql-kafka-0-10_2.12-4.2.0.jar is built for another Spark"),
+        ("/jars/spark-sql-kafka-0-10_2.13-3.5.6.jar", "built for another Spark version than 4.2.0"),
     ],
 )
 def test_a_connector_that_is_missing_or_of_another_spark_is_refused_with_its_coordinate(

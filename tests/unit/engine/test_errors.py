@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import re
 from pathlib import Path
@@ -81,6 +82,77 @@ def test_every_code_that_java_raises_is_one_of_them() -> None:
     sources = (Path(__file__).parents[3] / "java" / "exactlyonce").glob("*.java")
     raised = {code for source in sources for code in re.findall(r'"(EO-[A-Z-]+)"', source.read_text(encoding="utf-8"))}
     assert {"EO-COORDINATOR", "EO-PREPARE", "EO-RECORD"} <= raised <= set(ALL)
+
+
+#: What Java says and Python does not, by the reason. Everything else of four words or more is Python's text.
+JAVA_ALONE = {
+    "Python cannot answer any more": {
+        "the Python process that runs the sink's protocol does not answer",
+        "Start the stream again; in PySpark, call exactly_once.register(spark) first. If the error repeats, read the "
+        "log of the driver's Python to find out what ended that process",
+        "its process, a child of this JVM, has ended",
+        "the sink's protocol runs in Python, and `",
+        "Install pyspark-kafka-exactly-once for that Python on the driver's host, or set EXACTLY_ONCE_PYTHON to one "
+        "that has it. In PySpark, exactly_once.register(spark) uses the driver's own Python",
+    },
+    "a task in Java knows that the log has grown, and does not read by whom": {
+        "another driver or recovery has claimed sink",
+        "while this task of batch",
+        "this task is too late: its execution of batch",
+        "No action is needed: the task has ended its own transaction, and the next start writes the batch if it is not "
+        "decided",
+        "the commit log of the sink was deleted or never existed",
+        "Start the stream again by hand: the start says how to continue without the commit log",
+    },
+    "Python has a value in its midst": {
+        "this principal lacks WRITE on topic",
+        "Grant WRITE on the topic",
+        "Raise segment.bytes of topic",
+    },
+    "Java's client, or its JVM, alone has it": {
+        "Java cannot read a private key that is encrypted by PBES2: encrypt it again with openssl pkcs8 -topk8 -v1 "
+        "PBE-SHA1-3DES",
+        "Start the stream once more; if the error repeats, report it with the log of this task's executor",
+        "a batch that begins with a record of this part",
+        "the brokers refuse a record of this part",
+        "but the driver planned batch",
+        "the brokers acknowledged",
+        "because it was part of a batch",
+        "No resolvable bootstrap urls",
+        "kafka.batch.size={} times {} partitions does not fit into kafka.buffer.memory; the sink uses {}. Raise "
+        "kafka.buffer.memory, or leave kafka.batch.size out",
+        "this version of kafka-clients does not allow a producer to be reused: the sink makes a new one for each part "
+        "of a batch",
+    },
+}
+
+
+def test_java_says_what_python_says_for_the_same_failure() -> None:
+    """Mishap: two ways out for one code, by the process that happened to notice the failure."""
+    root = Path(__file__).parents[3]
+    java = "\n".join(path.read_text(encoding="utf-8") for path in (root / "java" / "exactlyonce").glob("*.java"))
+    literals = re.findall(r'"((?:[^"\\\n]|\\.)*)"', re.sub(r'"\s*\n\s*\+ "', "", re.sub(r"//.*", "", java)))
+    of_java = {text for text in map(_trimmed, literals) if len(text.split()) >= 4 or text in _alone()}
+    python = "\n".join(_texts(path) for path in (root / "exactly_once").rglob("*.py"))
+    assert sorted(text for text in of_java if text not in python) == sorted(_alone())
+
+
+def _alone() -> set[str]:
+    return set().union(*JAVA_ALONE.values())
+
+
+def _trimmed(text: str) -> str:
+    """Return a literal without the punctuation that joins it to values."""
+    return text.replace('\\"', '"').strip(" ()[]{}:;,.'")
+
+
+def _texts(path: Path) -> str:
+    """Return the strings of a module but its docstrings, each on a line, with a bar where an f-string has a value."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    said = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
+    formatted = [n for n in nodes if isinstance(n, ast.JoinedStr)]
+    whole = ["|".join(str(v.value) for v in n.values if isinstance(v, ast.Constant)) for n in formatted]
+    return "\n".join([*whole, *(str(n.value) for n in nodes if isinstance(n, ast.Constant) and id(n) not in said)])
 
 
 def test_no_two_errors_share_a_code() -> None:

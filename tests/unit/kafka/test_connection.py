@@ -309,7 +309,7 @@ OIDC = {
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "needs one source of tokens, and there is none"),
+        ({}, "needs exactly one source of tokens, but there is none"),
         ({**OIDC, "kafka.sasl.oauthbearer.token.provider": "time:time"}, "there are two"),
         ({**OIDC, "kafka.sasl.oauthbearer.client.id": ""}, "the client id or the client secret"),
         ({**OIDC, "kafka.sasl.oauthbearer.client.secret": ""}, "the client id or the client secret"),

@@ -119,7 +119,7 @@ def test_the_connector_is_judged_by_its_version_and_named_by_its_coordinate() ->
     old = "spark.jars.packages org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.1"
     check(judge_connector([old, jar], "4.2.0")[0], OK, "4.2.0", jar)
     check(judge_connector([], "4.2.0")[0], WARN, "not found on this host", add)
-    check(judge_connector([old], "4.2.0")[0], WRONG, "another Spark than 4.2.0", add)
+    check(judge_connector([old], "4.2.0")[0], WRONG, "another Spark version than 4.2.0", add)
     check(judge_connector([jar], "4.3.0")[0], WARN, "is 4.2.0, and Spark is 4.3.0", jar)
     assert judge_connector([], None) == []
 
@@ -166,7 +166,7 @@ def test_the_checkpoint_is_judged_with_its_place() -> None:
     torn = replace(found, torn={"commits/5": "it is empty"})
     check(judge_checkpoint(torn, CheckpointPlace("s3"), "s")[0], WRONG, "commits/5", "checkpoint repair /c --sink s")
     check(judge_checkpoint(Checkpoint("/c"), CheckpointPlace("s3"), None)[0], WARN, "no checkpoint at /c")
-    check(judge_checkpoint(found, CheckpointPlace("s3"), None)[1], OK, "s3", "only a write would tell")
+    check(judge_checkpoint(found, CheckpointPlace("s3"), None)[1], OK, "s3", "only an attempt to write")
     check(judge_checkpoint(found, CheckpointPlace("local", "ext4", False, 20 * gib), None)[1], WRONG, "may not write")
     check(judge_checkpoint(found, CheckpointPlace("local", "tmpfs", True, 20 * gib), None)[1], WARN, "tmpfs")
     check(judge_checkpoint(found, CheckpointPlace("local", "ext4", True, gib // 2), None)[1], WARN, "0.5 GiB")
@@ -240,7 +240,7 @@ def test_a_clock_is_off_only_by_what_the_round_trip_does_not_explain(
         (950_000, 1_000_000, None, WRONG, "on the brokers to 1000000"),
         (900_000, None, 3_600_000, WRONG, "on the brokers to 3600000, or lower the option to 900000"),
         (300_000, 60_000, 900_000, WRONG, "EO-TIMEOUT"),  # asked for by name: a start does not lower it
-        (900_000, 3_600_000, 600_000, OK, "is to have 600,000"),
+        (900_000, 3_600_000, 600_000, OK, "would have 600,000"),
         (20_000, None, None, WRONG, "30,000"),
         (None, None, None, WARN, "DESCRIBE_CONFIGS"),
     ],
@@ -319,20 +319,20 @@ def test_each_right_that_is_missing_is_named_with_what_it_costs() -> None:
     check(judge_output_rights(topic), OK, "t")
     check(judge_output_rights(replace(topic, rights={"READ"})), WRONG, "lacks WRITE", "Grant WRITE on t")
     check(judge_output_rights(replace(topic, rights={"WRITE"})), WARN, "lacks READ", "EO-EXPIRED")
-    check(judge_output_rights(replace(topic, rights=None)), WARN, "do not tell")
+    check(judge_output_rights(replace(topic, rights=None)), WARN, "do not report")
     check(judge_output_rights(Topic("t", exists=False)), WRONG, "does not exist")
     check(judge_output_rights(Topic("t", exists=False, hidden=True)), WRONG, "may not describe")
     check(judge_log_rights(LOG, None), OK, LOG.name)
     check(judge_log_rights(replace(LOG, rights={"READ"}), None), WRONG, "lacks WRITE")
-    check(judge_log_rights(replace(LOG, rights=None), None), WARN, "do not tell")
-    check(judge_log_rights(replace(LOG, exists=False), True), OK, "first start makes it")
+    check(judge_log_rights(replace(LOG, rights=None), None), WARN, "do not report")
+    check(judge_log_rights(replace(LOG, exists=False), True), OK, "first start creates it")
     check(judge_log_rights(replace(LOG, exists=False), None), WARN, "CREATE")
     check(judge_log_rights(replace(LOG, exists=False, hidden=True), True), WRONG, "may not describe")
-    check(judge_ids_rights("s", True), OK, "eo:s:", "only a transaction would tell")
+    check(judge_ids_rights("s", True), OK, "eo:s:", "only a transaction can show")
     check(judge_ids_rights("s", False), WRONG, "Grant WRITE on the transactional ids with the prefix eo:s:")
     check(judge_cluster_rights({"DESCRIBE_CONFIGS"}), OK)
     check(judge_cluster_rights(set()), WARN, "DESCRIBE_CONFIGS")
-    check(judge_cluster_rights(None), WARN, "do not tell")
+    check(judge_cluster_rights(None), WARN, "do not report")
 
 
 def test_transactions_beyond_their_timeout_are_wrong_and_others_are_counted() -> None:
@@ -347,7 +347,7 @@ def test_transactions_beyond_their_timeout_are_wrong_and_others_are_counted() ->
 def test_sinks_that_were_not_looked_at_are_counted_with_the_command_that_looks() -> None:
     """Outage: of twelve sinks with an open transaction the doctor asked about eight, and its line spoke for all."""
     one = Description("eo:s:1:0:0.0", "Ongoing", 1, 0, 60_000, 10_000, (("t", 0),), 1)
-    said = "the first 8 of 12 sinks", "exactly-once transactions list"
+    said = "Of 12 sinks with open transactions, only the 8", "exactly-once transactions list"
     check(judge_transactions("All sinks", 16, [one], 50_000, asked=(8, 12)), OK, *said)
     check(judge_transactions("All sinks", 16, [one], 50_000, {"s": ()}, asked=(8, 12)), WRONG, *said)
     assert "Looked" not in judge_transactions("All sinks", 16, [one], 50_000, asked=(8, 8)).sentence

@@ -50,11 +50,14 @@ def test_other_partitions_than_those_written_to_are_another_transaction(
         (None, "the leader of t-0 does not know it"),
         (
             Extent(106, 10),
-            "the leader of t-0 says that it begins at offset 106, and not at 100: records of the task are gone",
+            "the leader of t-0 says that it begins at offset 106 instead of 100: records of the task are gone",
         ),
-        (Extent(94, 16), "the leader of t-0 says that it begins at offset 94, and not at 100: others are in it"),
-        (Extent(100, 5), "the leader of t-0 counts 5 records, and not 10"),
-        (Extent(100, 11), "the leader of t-0 counts 11 records, and not 10"),
+        (
+            Extent(94, 16),
+            "the leader of t-0 says that it begins at offset 94 instead of 100: records of another writer are in it",
+        ),
+        (Extent(100, 5), "the leader of t-0 counts 5 records instead of 10"),
+        (Extent(100, 11), "the leader of t-0 counts 11 records instead of 10"),
     ],
     ids=["all gone", "the head is gone", "somebody else's before it", "the tail is gone", "more than was written"],
 )
@@ -89,9 +92,9 @@ def test_sequence_numbers_that_wrapped_are_not_taken_for_a_loss() -> None:
 
 def test_the_error_names_the_transaction_and_what_contradicts_its_task() -> None:
     """Guards against an error that sends a person to look at a time-out."""
-    said = str(not_whole("eo:s:1:0:0.0", 0, "the leader of t-0 counts 5 records, and not 10"))
+    said = str(not_whole("eo:s:1:0:0.0", 0, "the leader of t-0 counts 5 records instead of 10"))
     assert said.startswith("EO-EXPIRING: the transaction eo:s:1:0:0.0 of part 0 is open, but does not hold what its")
-    assert "t-0 counts 5 records, and not 10" in said and "unclean.leader.election.enable" in said
+    assert "t-0 counts 5 records instead of 10" in said and "unclean.leader.election.enable" in said
 
 
 # -- whom it asks -----------------------------------------------------------------------------------------------------

@@ -43,8 +43,8 @@ def test_a_batch_is_written_once_and_drained_ever_after(
         pytest.param(1, None, False, "no decision of query q", "sink.adopt=q/", id="at its first batch after 0"),
         pytest.param(6, decided(7), False, "batch 7 of query q is already decided", "newest checkpoint", id="rewound"),
         pytest.param(0, decided(7), True, "batch 7 of query q is already decided", "new sink.id", id="rewound, adopt"),
-        pytest.param(7, decided(7, "x"), False, "other source offsets", "Put back the checkpoint", id="other offsets"),
-        pytest.param(7, decided(7, "x"), True, "other source offsets", "new sink.id", id="other offsets, adopt"),
+        pytest.param(7, decided(7, "x"), False, "offsets that differ", "Put back the checkpoint", id="other offsets"),
+        pytest.param(7, decided(7, "x"), True, "offsets that differ", "new sink.id", id="other offsets, adopt"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused_with_the_way_out(

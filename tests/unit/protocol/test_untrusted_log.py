@@ -257,7 +257,7 @@ FOREIGN = {
 @pytest.mark.parametrize("part", FOREIGN.values(), ids=FOREIGN)
 def test_a_decision_that_names_what_is_not_the_sinks_is_refused(part: PreparedTransaction | PreparedPart) -> None:
     """Corruption: a recovery would end a foreign application's transaction, with the sink's rights."""
-    with pytest.raises(ValueError, match="is no part 0 of sink 'job'"):
+    with pytest.raises(ValueError, match="is not part 0 of sink 'job'"):
         check_own(replace(DECISION, handles=(part,)), "job")
 
 
@@ -287,5 +287,5 @@ def test_a_forged_handle_of_an_output_leads_to_the_command_that_undoes_it(
 ) -> None:
     """A dead sink id: "find out what other than the sink writes to its commit log", and nothing of the way back."""
     part = PreparedPart("files", "eo:orders:aaaaaaaaaa:1:0:0:0.0:files", 0, 1, "d", {"file": "../x"})
-    with pytest.raises(CommitLogDamaged, match=r"exactly-once log orders names the decision.*undoes it"):
+    with pytest.raises(CommitLogDamaged, match=r"exactly-once log orders to see the decision.*undoes it"):
         check(part)

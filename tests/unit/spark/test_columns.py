@@ -202,7 +202,7 @@ def test_a_row_without_topic_is_refused_and_nothing_of_its_batch_is_sent() -> No
     columns = columns_of(schema(value=StringType(), topic=StringType()), None)
     producing = Producing()
     batch = pa.record_batch({"value": pa.array(["1", "2"]), "topic": pa.array(["a", None])})
-    with pytest.raises(InvalidRecord, match=r"EO-RECORD: a row has no topic .*'topic' is null"):
+    with pytest.raises(InvalidRecord, match=r"EO-RECORD: a row \(key None\) has no topic .*'topic' is null"):
         columns.send(batch, producing)  # type: ignore[arg-type]
     assert producing.sent == []
 

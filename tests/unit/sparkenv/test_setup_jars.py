@@ -159,7 +159,7 @@ def test_one_configuration_of_another_ivy_file_is_resolved_by_the_sums_beside_it
     other.with_suffix(".sha256").write_text(f"{'0' * 64}  broker/server-2.jar\n")
     with pytest.raises(JarsUnusable, match=r"broker/server-2\.jar has the sha256"):
         jars.resolve_configuration(other, "broker")
-    with pytest.raises(JarsUnusable, match=r"no jar of 'connector'. .*Name one of broker"):
+    with pytest.raises(JarsUnusable, match=r"no configuration 'connector'. .*Name one of broker"):
         jars.resolve_configuration(other, "connector")
 
 

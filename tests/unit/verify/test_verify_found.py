@@ -77,9 +77,11 @@ def test_what_readers_see_as_it_was_written_is_proven() -> None:
         pytest.param({"places": ("/a", "/b", "/c")}, True, ["duplicate"], 6, "is visible 3 times", id="three times"),
         pytest.param({"records": 1}, True, ["lost"], 2, "readers find 1 of its 3 rows", id="fewer"),
         pytest.param({"records": 1, "wrong": "cut"}, True, ["lost"], 2, "3 rows: cut", id="fewer, and why"),
-        pytest.param({"records": 5}, True, ["phantom"], 2, "find 5 rows, and its task wrote 3", id="more"),
+        pytest.param({"records": 5}, True, ["phantom"], 2, "find 5 rows, but its task wrote 3", id="more"),
         pytest.param({"wrong": "another row"}, True, ["corrupt"], 3, "differs: another row", id="wrong"),
-        pytest.param({"digest": "e"}, True, ["corrupt"], 3, "have the digest e, its task wrote d", id="other digest"),
+        pytest.param(
+            {"digest": "e"}, True, ["corrupt"], 3, "have the digest e, but its task wrote d", id="other digest"
+        ),
     ],
 )
 def test_what_is_wrong_with_a_part_has_its_name_and_its_number(said, marked, anomalies, records, says) -> None:
@@ -127,7 +129,7 @@ def test_a_handle_without_a_digest_and_an_output_that_skips_a_part_are_unproven(
     """A proof of rows that nobody compared."""
     old, skipped = replace(part(0), digest=""), part(1)
     found = judged(decided(old, skipped), archive=[right(old)])
-    assert found.unproven == {NO_DIGEST: 1, "archive: it does not tell what its readers see": 1}
+    assert found.unproven == {NO_DIGEST: 1, "archive: this participant cannot report what its readers see": 1}
     assert found.findings == [] and not found.whole
 
 
@@ -148,9 +150,9 @@ def test_kafkas_parts_are_judged_elsewhere() -> None:
 def test_an_output_that_was_not_given_or_does_not_answer_is_unproven_part_by_part() -> None:
     """A disk that is not mounted called a loss."""
     decision = decided(part(0), part(1), part(0, output="copy"))
-    found = judged(decision, archive=Seen(failed="archive cannot be looked at"))
+    found = judged(decision, archive=Seen(failed="archive cannot be checked"))
     assert found.findings == [] and not found.whole
-    assert found.unproven == {"archive cannot be looked at": 2, OTHER_OUTPUT: 1}
+    assert found.unproven == {"archive cannot be checked": 2, OTHER_OUTPUT: 1}
 
 
 def test_a_part_in_many_places_names_the_first_of_them() -> None:
@@ -356,7 +358,7 @@ def test_an_output_that_fails_says_why_and_a_damaged_log_stops_the_check() -> No
     """A silent output called proven; a proof by a log that others have written to."""
     failing: Any = Output(Unfinished("the disk hangs", "Wait"))
     seen = look_at(SINK, [], [failing])["archive"]
-    assert "archive cannot be looked at" in seen.failed and "the disk hangs" in seen.failed and failing.closed == 1
+    assert "archive cannot be checked" in seen.failed and "the disk hangs" in seen.failed and failing.closed == 1
     damaged: Any = Output(CommitLogDamaged("a forged handle", "Find out"))
     with pytest.raises(CommitLogDamaged):
         look_at(SINK, [], [damaged])

@@ -107,7 +107,7 @@ def test_one_part_of_two_tears_the_batch_and_says_of_how_many(out: ReadBack) -> 
     whole, lost, short = out.part(0, 0), out.part(0, 1, commit=False), replace(out.part(0, 2), records=5)
     found = verdict(out, decided(0, whole, lost, short), spark={0})
     torn = only(found, Anomaly.TORN_BATCH)
-    assert "2 of 3 parts are not visible whole" in torn.what and torn.records == 4 + 1
+    assert "2 of 3 parts are not completely visible" in torn.what and torn.records == 4 + 1
     assert torn.batch == BATCH and torn.transaction.startswith(lost.transactional_id)
     for also in (Anomaly.OUTCOME_LIE, Anomaly.CHECKPOINT_AHEAD):
         assert only(found, also).transaction == torn.transaction
@@ -118,7 +118,7 @@ def test_a_part_with_too_many_records_is_a_phantom_and_tears_nothing(out: ReadBa
     """A duplicate inside one transaction: a retry that the broker took twice."""
     found = verdict(out, decided(0, replace(out.part(0), records=3)), spark={0})
     assert names(found) == ["phantom"] and found.findings[0].records == 1
-    assert "shows 1 records more" in found.findings[0].what and proven(found) == (0, 0, 0)
+    assert "shows 1 more records" in found.findings[0].what and proven(found) == (0, 0, 0)
 
 
 def test_an_open_part_is_under_way_until_its_batch_is_marked(out: ReadBack) -> None:

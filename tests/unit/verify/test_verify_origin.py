@@ -390,7 +390,7 @@ def test_random_orders_are_judged_as_a_plain_table_judges_them(seed):
 def test_flags_about_origins_are_refused_without_one(flags, capsys):
     """A mistake of an operator: a comparison that was asked for and not made looks clean."""
     assert main(["--bootstrap-servers", "127.0.0.1:1", "verify", "s", *flags]) == 2
-    assert "Give --origin too" in capsys.readouterr().err
+    assert "Add --origin" in capsys.readouterr().err
 
 
 def test_an_origin_that_cannot_be_is_refused_before_anything_connects(capsys):

@@ -64,7 +64,7 @@ def test_a_changed_row_is_corrupt(tmp_path: Path) -> None:
     path = published(tmp_path, 0)[0]
     path.write_bytes(path.read_bytes().replace(b'"w1"', b'"w7"'))
     assert sink.anomalies() == {"corrupt": 1}
-    assert "the file has other contents than its task wrote" in sink.finding("corrupt").what
+    assert "the file does not have the contents that its task wrote" in sink.finding("corrupt").what
 
 
 def test_a_file_among_those_of_a_batch_is_a_phantom(sink: Planted, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ class Mute(FileParticipant):
 
 @pytest.mark.parametrize(
     ("error", "says"),
-    [(None, "does not tell what its readers see"), (Unfinished("the disk hangs", "Wait"), "EO-UNFINISHED")],
+    [(None, "cannot report what its readers see"), (Unfinished("the disk hangs", "Wait"), "EO-UNFINISHED")],
 )
 def test_an_output_that_cannot_tell_is_unproven(
     sink: Planted, error: Exception | None, says: str, tmp_path: Path

@@ -50,14 +50,14 @@ def test_what_a_driver_that_may_live_has_open_lingers_only_at_an_age(alive: bool
     """A false alarm over the batch that every live stream is writing."""
     assert lingering(alive, open_for(3), open_for(599.9)) == []
     (found,) = lingering(alive, open_for(3), open_for(600))
-    assert found.what.endswith("for 600 s, is not decided, and nobody has ended it")
+    assert found.what.endswith("for 600 s, is not decided, and no other process has ended it")
 
 
 def test_what_is_decided_does_not_linger_and_what_nobody_claimed_does() -> None:
     """A false alarm over a commit that takes its time; and silence where the commit log is gone."""
     assert lingering(False, open_for(3_000, "decided"), open_for(3_000, "log")) == []
     (found,) = sink_state.lingering(Inspection(SINK, None, (open_for(1, partitions=MOST_PLACES + 5),)), 600)
-    assert found.what.endswith("nobody has ended it") and len(found.places) == MOST_PLACES
+    assert found.what.endswith("no other process has ended it") and len(found.places) == MOST_PLACES
 
 
 def test_a_hanging_transaction_is_named_with_its_place() -> None:
@@ -75,9 +75,9 @@ def test_only_readers_that_have_not_moved_are_stalled() -> None:
     standing = {(TOPIC, 0): 10, (TOPIC, 1): 10}
     first, second = sink_state.stalled([ours, theirs], standing)
     assert first.anomaly is Anomaly.STALLED_LAST_STABLE_OFFSET
-    assert (first.places, first.records) == (("out-0@10",), 15) and "behind this sink's open" in first.what
+    assert (first.places, first.records) == (("out-0@10",), 15) and "by this sink's open" in first.what
     # the sink's own may hang too, which no coordinator tells
-    assert "behind another application's open transaction or a hanging one" in second.what
+    assert "by another application's open transaction or a hanging one" in second.what
     assert "1 offset before its end" in second.what
     for moved in ({}, {(TOPIC, 0): 9}, {(TOPIC, 1): 10}):
         assert list(sink_state.stalled([ours], moved)) == []
@@ -195,14 +195,14 @@ def test_published_offsets_are_those_of_the_last_decision() -> None:
     assert skewed(last, {"in": {0: 7, 1: 9}}, 1) == []
     low, high = skewed(last, {"in": {1: 10, 0: 3}})
     assert low.anomaly is Anomaly.OFFSET_SKEW and (low.places, low.batch) == (("in-0@3",), "batch 1")
-    assert "stands at in-0@3, the last decision (batch 1) at 7" in low.what and high.places == ("in-1@10",)
+    assert "is at in-0@3, but the last decision (batch 1) is at 7" in low.what and high.places == ("in-1@10",)
 
 
 def test_a_partition_whose_offset_the_last_decision_published_and_that_is_gone_is_skewed() -> None:
     """Offset skew: somebody deleted an offset of the group, and lag tools miss the partition."""
     (gone,) = skewed([decided(1, offsets=at(p0=7, p1=9))], {"in": {0: 7}}, 1)
     assert gone.anomaly is Anomaly.OFFSET_SKEW and (gone.places, gone.batch) == (("in-1@9",), "batch 1")
-    assert "has no offset of in-1, the last decision (batch 1) at 9" in gone.what
+    assert "has no offset of in-1, but the last decision (batch 1) is at 9" in gone.what
 
 
 def test_a_group_that_stands_at_a_decision_which_came_during_the_look_is_not_skewed() -> None:

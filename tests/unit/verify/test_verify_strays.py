@@ -56,7 +56,7 @@ def test_before_a_later_batch_it_is_a_phantom(out: ReadBack) -> None:
     out.part(7, 5)
     decisions += [decided(n, out.part(n)) for n in (1, 2)]
     (found,) = strays(out, *decisions)
-    assert found.anomaly.value == "phantom" and found.what.endswith("it stands before batch 1")
+    assert found.anomaly.value == "phantom" and found.what.endswith("it comes before batch 1")
 
 
 def test_what_stands_before_the_first_batch_of_the_window_belongs_to_older_ones(out: ReadBack) -> None:
@@ -293,7 +293,7 @@ def test_a_superseded_drivers_rows_behind_its_successors_are_a_zombies(out: Read
     out.part(2, token=4)
     (found,) = strays(out, *decisions)
     assert found.anomaly.value == "zombie visible"
-    assert found.what.endswith("claim 6, which had superseded its driver, wrote before it")
+    assert found.what.endswith("claim 6, which had superseded its driver, wrote records before it")
 
 
 def test_the_claim_right_before_is_known_without_a_decision_of_its_own(out: ReadBack) -> None:
@@ -335,7 +335,7 @@ def test_its_place_is_that_of_its_first_record_among_all_parts_of_a_batch(out: R
     second = decided(1, out.part(1))
     for parts in ((early, late), (late, early)):
         (found,) = strays(out, decided(0, *parts), second)
-        assert found.anomaly.value == "phantom" and found.what.endswith("it stands before batch 1")
+        assert found.anomaly.value == "phantom" and found.what.endswith("it comes before batch 1")
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -344,7 +344,7 @@ def test_a_batch_behind_it_in_any_partition_makes_it_a_phantom(out: ReadBack, pa
     first = decided(0, out.part(0))
     out.part(7, 5)
     (found,) = strays(out, first, decided(1, out.part(1, partitions=(partition,))))
-    assert found.anomaly.value == "phantom" and found.what.endswith("it stands before batch 1")
+    assert found.anomaly.value == "phantom" and found.what.endswith("it comes before batch 1")
 
 
 def test_batches_stand_in_the_order_of_the_partition_not_of_the_log(out: ReadBack) -> None:
@@ -353,7 +353,7 @@ def test_batches_stand_in_the_order_of_the_partition_not_of_the_log(out: ReadBac
     out.part(9, 9)
     first, third = out.part(0), out.part(2)
     (found,) = strays(out, decided(0, first), decided(1, second), decided(2, third))
-    assert found.what.endswith("it stands before batch 0")
+    assert found.what.endswith("it comes before batch 0")
 
 
 # -- handles that the log has dropped
