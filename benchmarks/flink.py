@@ -17,9 +17,9 @@ from benchmarks.flink_files import classpath
 from benchmarks.flink_sql import STATEMENTS, script
 from benchmarks.systems import Job, fresh
 from benchmarks.workloads import BenchmarkWorkload
-from exactly_once.local.ports import HOST, free_port
 from exactly_once.sparkenv.java import find_java
 from exactly_once_local.cluster.guard import end_all, guarded
+from exactly_once_local.ports import HOST, free_port
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "Flink exactly once", "Flink at least once"
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.local.ports import is_free
 from exactly_once.sparkenv.jars import resolve
 from exactly_once_local.cluster.embedded_broker import BrokerFailed, EmbeddedBroker
+from exactly_once_local.ports import is_free
 
 #: Kafka's usual port.
 PORT = 9092

@@ -16,9 +16,9 @@ from kafka.structs import TopicPartition
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.ports import HOST, free_port
 from exactly_once_local.cluster.broker_node import Node, end_nodes
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from exactly_once_local.ports import HOST, free_port
 from faultlab.machine import Machine
 from faultlab.proxy import Proxy
 from testkit.broker import FAST_TIME_OUTS

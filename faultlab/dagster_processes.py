@@ -18,8 +18,8 @@ import dagster as dg
 import psutil
 
 from dagster_exactly_once.instance import write_settings
-from exactly_once.local.ports import HOST, free_port
 from exactly_once_local.cluster.guard import send
+from exactly_once_local.ports import HOST, free_port
 from testkit import processes
 from testkit.processes import until
 from testkit.stream import ROOT

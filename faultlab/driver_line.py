@@ -11,7 +11,7 @@ import contextlib
 import sys
 from collections.abc import Callable
 
-from exactly_once.local.ports import free_port
+from exactly_once_local.ports import free_port
 from faultlab.proxy import HOST, Cut, Direction, Proxy, ProxyAction, ProxyConnection, Rule
 
 #: What executors take for the driver's address. Linux has all of 127.0.0.0/8; other systems may have 127.0.0.1 alone.

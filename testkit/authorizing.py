@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
 )
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.ports import HOST, free_port
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from exactly_once_local.ports import HOST, free_port
 from testkit.broker import FAST_TIME_OUTS
 from testkit.processes import until
 from testkit.secure import SecureBroker

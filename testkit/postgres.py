@@ -21,7 +21,7 @@ import psutil
 import psycopg
 import pytest
 
-from exactly_once.local.ports import free_port
+from exactly_once_local.ports import free_port
 from testkit.processes import until
 
 #: Of the superuser, over TCP; the socket trusts.

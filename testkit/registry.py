@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from exactly_once.local.ports import free_port
 from exactly_once.sparkenv import jars
 from exactly_once.sparkenv.java import find_java
+from exactly_once_local.ports import free_port
 from testkit.processes import until
 
 if TYPE_CHECKING:

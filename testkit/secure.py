@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.ports import HOST, free_port
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from exactly_once_local.ports import HOST, free_port
 from testkit.broker import FAST_TIME_OUTS
 
 USER, PASSWORD = "writer", "s3cret-\"quoted\"-'one'"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.class_archive import TRIAL_S, ClassArchive
+from exactly_once_local.class_archive import TRIAL_S, ClassArchive
 from testkit.broker import running_broker
 from testkit.fixtures import make_bench
 from testkit.stream import SparkDriver

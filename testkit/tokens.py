@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.ports import HOST, free_port
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
+from exactly_once_local.ports import HOST, free_port
 from testkit.broker import FAST_TIME_OUTS
 
 USER, SECRET = "writer", "s3cret"

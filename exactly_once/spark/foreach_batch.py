@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from exactly_once.coordinator import start
 from exactly_once.coordinator.micro_batch import Coordinator
-from exactly_once.coordinator.without_transactions import DeliveryCoordinator, coordinator_of
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.participants.kafka.checks import check_producer
+from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.participants.kafka.rows import Columns
 from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Batch, Plan
@@ -30,7 +30,7 @@ from exactly_once.registry.schema_registry import Framing, resolve
 from exactly_once.spark.columns import columns_of
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.start import check_participants
-from exactly_once.spark.tasks import check_batch, kafka_output, write_part
+from exactly_once.spark.tasks import check_batch, write_part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,41 +65,34 @@ class ForeachBatch:
                 f"the participants' names {', '.join(names)} are not unique, or one of them is {KAFKA!r}",
                 "Give each participant a name of its own that stays the same across restarts",
             )
+        if self._options.guarantee is not Guarantee.EXACTLY_ONCE:
+            raise InvalidOption(
+                f"foreach_batch is exactly_once alone, not sink.guarantee={self._options.guarantee.value}",
+                'Remove sink.guarantee; for a weaker one, write with format("kafka_exactly_once")',
+            )
         self._options.check_librdkafka()
         check_producer(self._options, self._options.timeout_ms or DEFAULT_TRANSACTION_TIMEOUT_MS)
         self._others = participants
-        self._strict = self._options.guarantee is Guarantee.EXACTLY_ONCE
-        if participants and not self._strict:
-            raise InvalidOption(
-                f"sink.guarantee={self._options.guarantee.value} supports Kafka only, but the sink has other "
-                f"participants: {', '.join(names)}",
-                "Remove sink.guarantee: several outputs of one batch need exactly_once, with its one decision",
-            )
         start.check(options)
         self._run: str | None = None
-        self._coordinator: Coordinator | DeliveryCoordinator | None = None
+        self._coordinator: Coordinator | None = None
         self._framing: Framing | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Write one batch.
-
-        Raises
-        ------
-        ExactlyOnceError
-        """
+        """Write one batch."""
         coordinator = self._coordinator_of(df)
         columns = self._columns(df)
         ticket = coordinator.plan(lambda batch: self._check_number(batch, batch_id))
         parts: list[Part] = []
         try:
-            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket), self._strict)
+            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket))
             parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
             coordinator.commit(parts, batch_id)
         except BaseException:
             self._abort(coordinator, batch_id, parts)
             raise
 
-    def _coordinator_of(self, df: DataFrame) -> Coordinator | DeliveryCoordinator:
+    def _coordinator_of(self, df: DataFrame) -> Coordinator:
         """Return the coordinator of the run that asks; a new one for each start of the query."""
         run = _run_of(df)
         if self._coordinator is None or run != self._run:
@@ -107,7 +100,7 @@ class ForeachBatch:
             check_participants(df, self._options, self._others)
             if self._coordinator is not None:
                 self._coordinator.close()
-            self._run, self._coordinator, self._framing = run, coordinator_of(self._options, self._others), None
+            self._run, self._coordinator, self._framing = run, Coordinator(self._options, self._others), None
         return self._coordinator
 
     def _check_number(self, batch: Batch, batch_id: int) -> None:
@@ -133,9 +126,9 @@ class ForeachBatch:
         if registry is not None and ticket.plan is not Plan.DRAIN:
             self._framing = self._framing or resolve(registry)
             columns = columns.framed(self._framing)
-        return [kafka_output(replace(self._options, registry=None), columns, ticket), *self._others]
+        return [KafkaParticipant.of(replace(self._options, registry=None), columns, ticket), *self._others]
 
-    def _abort(self, coordinator: Coordinator | DeliveryCoordinator, batch_id: int, parts: list[Part]) -> None:
+    def _abort(self, coordinator: Coordinator, batch_id: int, parts: list[Part]) -> None:
         try:
             coordinator.abort(batch_id, parts)
         except ExactlyOnceError as e:  # the next start sweeps; the first error is the one to report
@@ -147,14 +140,13 @@ class ForeachBatch:
 class _Write:
     """The function that the tasks run."""
 
-    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]], strict: bool):
+    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]]):
         self._sink_id = sink_id
-        self._strict = strict
         self._ticket = ticket
         self._outputs = outputs
 
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_batch(self._ticket, self._strict)
+        check_batch(self._ticket)
         part = write_part(self._sink_id, self._ticket, self._outputs, rows)
         yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
 

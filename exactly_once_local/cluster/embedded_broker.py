@@ -21,9 +21,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.local.ports import HOST, free_port
 from exactly_once.sparkenv.jars import cache_folder
 from exactly_once_local.cluster.broker_node import Node, class_archive, end_nodes
+from exactly_once_local.ports import HOST, free_port
 
 START_BUDGET_S = 60.0
 STOP_BUDGET_S = 20.0

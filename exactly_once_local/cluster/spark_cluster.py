@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any
 
 from exactly_once.errors import ExactlyOnceError
-from exactly_once.local.ports import HOST
 from exactly_once.sparkenv.java import find_java
 from exactly_once_local.cluster.guard import end_all, guarded
+from exactly_once_local.ports import HOST
 
 #: A JVM starts within seconds; two cores may be busy with other ones.
 START_BUDGET_S = 90.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from exactly_once.local.class_archive import TRIAL_S, ClassArchive
 from exactly_once.sparkenv.jars import Progress, session_jars
+from exactly_once_local.class_archive import TRIAL_S, ClassArchive
 from exactly_once_local.cluster.embedded_broker import EmbeddedBroker
 from exactly_once_local.duel.feed import DuelFeed, make_topics
 from exactly_once_local.duel.sinks import DuelFailed

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from exactly_once.local.ports import HOST
 from exactly_once_local.cluster.spark_cluster import NO_PYTHON, SparkCluster
+from exactly_once_local.ports import HOST
 from platform_assets.local.environment import Environment
 from platform_assets.local.main_job import run_main_job
 

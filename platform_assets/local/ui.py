@@ -22,8 +22,8 @@ from rich.console import Console
 
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.process import fail_dead_runs
-from exactly_once.local.ports import HOST, free_port, is_free
 from exactly_once_local.cluster.guard import kill_session
+from exactly_once_local.ports import HOST, free_port, is_free
 from platform_assets.constants import CODE_LOCATION, FEED_JOB
 from platform_assets.flights.asset import create_topic
 from platform_assets.flights.names import STREAM_JOB

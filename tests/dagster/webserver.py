@@ -11,7 +11,7 @@ import dagster as dg
 import psutil
 
 from dagster_exactly_once.runs.tags import TAG_PID
-from exactly_once.local.ports import free_port
+from exactly_once_local.ports import free_port
 from testkit.processes import kill_session, of_session, until
 from tests.dagster.client import Client
 from tests.dagster.conftest import ROOT

@@ -24,8 +24,8 @@ from exactly_once.errors import ExactlyOnceError
 from exactly_once.inspection.sink import inspect_sink
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.local.ports import free_port
 from exactly_once.protocol.names import commit_log_topic
+from exactly_once_local.ports import free_port
 from faultlab.state import TRANSFORM
 from testkit import oracle
 from testkit.broker import create_topic, fresh_name

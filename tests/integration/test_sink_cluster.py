@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from exactly_once.local.ports import free_port
 from exactly_once.sparkenv.java import find_java
 from exactly_once_local.cluster.guard import end_all, guarded
 from exactly_once_local.cluster.spark_cluster import NO_PYTHON, ClusterFailed, SparkCluster, spark_home
+from exactly_once_local.ports import free_port
 from testkit import processes
 from testkit.fixtures import Bench, StartDriver
 from testkit.processes import until

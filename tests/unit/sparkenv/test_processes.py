@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from exactly_once.local.ports import free_port, is_free
 from exactly_once_local.cluster.guard import kill_session, of_session
+from exactly_once_local.ports import free_port, is_free
 from testkit.processes import until
 
 
