@@ -18,7 +18,7 @@ from pathlib import Path
 
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
-from exactly_once.participants.kafka.sender import AcknowledgedSender
+from exactly_once.participants.kafka.sender import Sender
 from exactly_once.verify.by_origin.comparison import Question, compare_origins
 from exactly_once.verify.by_origin.origin import Origin
 from exactly_once.verify.expected import Expected
@@ -56,7 +56,7 @@ def fill(connection: Connection, each: int) -> None:
     with Admin(connection, 60) as admin:
         for topic in (INPUT, OUTPUT):
             admin.create_topic(topic, PARTITIONS, 1, {"retention.ms": "-1"})
-    sender = AcknowledgedSender(connection, {}, "the benchmark's input")
+    sender = Sender(connection, {}, {"enable.idempotence": True}, "the benchmark's input")
     for start in range(0, each, MICRO_BATCH):
         offsets = range(start, min(start + MICRO_BATCH, each))
         for source in range(PARTITIONS):

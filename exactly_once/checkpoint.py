@@ -94,13 +94,8 @@ def read_checkpoint(location: str) -> Checkpoint:
 
 
 def check_whole(location: str, sink_id: str) -> None:
-    """Make sure that none of the files that Spark reads at a start is torn: Spark's own errors name no way out. Leaves
-    a location that this process cannot read to the first batch.
-
-    Raises
-    ------
-    CheckpointUnusable
-        With the torn files and the command that repairs them.
+    """Raise CheckpointUnusable, with the command that repairs them, if a file that Spark reads at a start is torn:
+    Spark's own errors name no way out. Leaves a location that this process cannot read to the first batch.
     """
     try:
         torn = read_checkpoint(location).torn
@@ -228,12 +223,7 @@ def first_offsets(location: str) -> dict[str, dict[int, int]]:
 
 
 def listed(location: str, folder: str) -> list[pafs.FileInfo]:
-    """Return the files of a folder of the checkpoint.
-
-    Raises
-    ------
-    CheckpointUnusable, CheckpointAway
-    """
+    """Return the files of a folder of the checkpoint; raise CheckpointUnusable or CheckpointAway."""
     import pyarrow.fs as pafs
 
     with _reading(location, folder):
@@ -242,12 +232,7 @@ def listed(location: str, folder: str) -> list[pafs.FileInfo]:
 
 
 def read_text(location: str, name: str) -> str:
-    """Return the text of a file of the checkpoint.
-
-    Raises
-    ------
-    CheckpointUnusable, CheckpointAway
-    """
+    """Return the text of a file of the checkpoint; raise CheckpointUnusable or CheckpointAway."""
     with _reading(location, name):
         files, root = file_system(location)
         with files.open_input_stream(f"{root}/{name}") as stream:

@@ -7,7 +7,6 @@ Spark flattens a Python exception into text and drops its type, so each message 
 from __future__ import annotations
 
 import re
-from typing import Self
 
 #: An exception of this project's: as Python prints it in a traceback, and as Spark repeats it; of its Java, behind the
 #: task that it failed, or as a cause; and as PySpark raises one of the driver's Java. A quotation is none.
@@ -56,10 +55,6 @@ class ExactlyOnceError(Exception):
     def __init__(self, what: str, way_out: str, safe: str | None = None):
         self.what, self.safe, self.way_out = map(_line, (what, safe or self.default_safe, way_out))
         super().__init__(f"{self.code}: {self.what}. {self.safe}.{_WAY_OUT}{self.way_out}.")
-
-    def with_safe(self, safe: str) -> Self:
-        """Return the same error with other words on what is safe."""
-        return type(self)(self.what, self.way_out, safe)
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
         return type(self), (self.what, self.way_out, self.safe)

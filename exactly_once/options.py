@@ -174,23 +174,13 @@ class SinkOptions:
     topics: TopicRule = ANY_TOPIC
 
     @property
-    def cache_key(self) -> str:
-        """Identifies these options in a process's cache; holds secrets, so never show it."""
-        return repr((self, self.connection.secrets))
-
-    @property
     def delivery_timeout_s(self) -> float:
         """The user's delivery.timeout.ms, in seconds."""
         return int(self.producer.get("delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)) / 1000
 
     def java(self) -> dict[str, str]:
         """Return all settings of Java's producer, those of the connection among them, but for those that the sink
-        fixes; holds secrets.
-
-        Raises
-        ------
-        InvalidOption
-            For a setting that Java's producer has not.
+        fixes; holds secrets. Raise InvalidOption for a setting that Java's producer has not.
         """
         if foreign := sorted(self.client.keys() - producer_options.JAVA):
             raise InvalidOption(

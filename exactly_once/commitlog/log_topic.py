@@ -82,11 +82,8 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
 
 
 def check_settings(admin: Admin, topic: str) -> dict[str, str]:
-    """Return the topic's settings, as far as this principal may read them, if the protocol holds with them.
-
-    Raises
-    ------
-    CommitLogDamaged
+    """Return the topic's settings, as far as this principal may read them; raise CommitLogDamaged if the protocol does
+    not hold with them.
     """
     config = admin.topic_config(topic)
     for name, otherwise in NEEDED.items():

@@ -46,12 +46,8 @@ class WriteCoordinator(Coordinator):
     """
 
     def plan(self, check: Callable[[Batch], None] | None = None) -> Ticket:
-        """Claim the sink for this try, unless the write is done.
-
-        Raises
-        ------
-        ExactlyOnceError
-            Whatever has to be refused; nothing is written then.
+        """Claim the sink for this try, unless the write is done. Raises what has to be refused; nothing is written
+        then.
         """
         execution, options = uuid.uuid4().hex, self.options
         log_state = read_log(options.connection, options.sink_id, CONTACT_BUDGET_S)

@@ -76,12 +76,7 @@ def _holder(options: SinkOptions, query_id: str) -> Holder | None:
 
 
 def check_write(options: SinkOptions, state: LogState) -> None:
-    """Refuse a batch write to a sink that belongs to a stream.
-
-    Raises
-    ------
-    SinkOwned
-    """
+    """Raise SinkOwned for a batch write to a sink that belongs to a stream."""
     owner = state.owner
     if owner is not None and owner.query_id not in (None, WRITE):
         raise SinkOwned(
@@ -244,12 +239,8 @@ def _of_another_write(decision: Decision, batch: Batch) -> bool:
 
 
 def _replay(options: SinkOptions, batch: Batch, losses: list[Loss]) -> Replay:
-    """Return the parts that ``batch``, which Spark is about to run again, must write again.
-
-    Raises
-    ------
-    Expired
-        When no later run can be compared with what was lost.
+    """Return the parts that ``batch``, which Spark is about to run again, must write again; raise Expired when no later
+    run can be compared with what was lost.
     """
     replay: Replay = {}
     for loss in losses:

@@ -79,12 +79,8 @@ def mark(session: Session, decision: Decision, done: Completed) -> None:
 
 
 def _confirm(session: Session, proposed: Decision, state: DriverState) -> Decision:
-    """Invariant 3: every participant confirms its parts, Kafka last, whose transactions' time is running.
-
-    Raises
-    ------
-    Fenced
-        When a newer owner ended the parts: that is the error to report then.
+    """Keep invariant 3: every participant confirms its parts, Kafka last, whose transactions' time is running. When a
+    newer owner ended the parts, Fenced is the error to report.
     """
     last = session.log.own(state.token, Deadline(DECIDE_BUDGET_S)).last_decision(proposed.query_id)
     decision = proposed

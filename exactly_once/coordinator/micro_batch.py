@@ -209,13 +209,9 @@ class Coordinator:
         return decide_and_complete(self._session, replace(proposed, handles=in_order(found.handles)), state, earlier)
 
     def _await_mark(self) -> None:
-        """Wait until the decision of the last batch is marked as completed. A failure leaves the execution unfinished:
-        the next plan claims again, and :meth:`close` rolls back what failed attempts left open.
-
-        Raises
-        ------
-        ExactlyOnceError
-            What the log said, as of a batch that is committed.
+        """Wait until the decision of the last batch is marked as completed. An error of the log, told as that of a
+        batch that is committed, leaves the execution unfinished: the next plan claims again, and :meth:`close` rolls
+        back what failed attempts left open.
         """
         marking, self._marking = self._marking, None
         if marking is None:
@@ -303,12 +299,8 @@ def proposal(parts: Sequence[Part], state: DriverState) -> Decision:
 def earlier_decision(
     sink_id: str, decision: Decision | None, parts: Sequence[Part], state: DriverState, found: Match
 ) -> Decision:
-    """``decision``, whose lost parts ``parts`` have written again, after making sure that they are all there.
-
-    Raises
-    ------
-    Expired
-        When rows of a lost part did not come again.
+    """Return ``decision``, whose lost parts ``parts`` have written again; raise Expired when rows of a lost part did
+    not come again.
     """
     batch_id = state.batch.batch_id
     if decision is None or decision.batch_id != batch_id:

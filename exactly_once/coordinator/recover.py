@@ -54,11 +54,6 @@ class RecoveryReport:
     to_rewrite: list[Decision] = field(default_factory=list)
 
     @property
-    def found_nothing(self) -> bool:
-        """True when there was nothing to do."""
-        return not (self.completed or self.rolled_back or self.left_open or self.blocked or self.to_rewrite)
-
-    @property
     def clean(self) -> bool:
         """True when nothing is open and no reader is blocked."""
         return not (self.left_open or self.blocked)
@@ -207,12 +202,7 @@ def sweep_undecided(
 
 
 def verify(connection: Connection, sink_id: str, budget_s: float = 10.0) -> Verification:
-    """Check whether the sink is at rest; transaction markers get a moment to arrive.
-
-    Raises
-    ------
-    BrokerUnreachable, CommitLogBlocked, NotAuthorized
-    """
+    """Check whether the sink is at rest; transaction markers get a moment to arrive."""
     deadline = Deadline(budget_s)
     log = read_log(connection, sink_id, budget_s, whole=True)
     with Admin(connection, budget_s) as admin:

@@ -78,12 +78,7 @@ def check(given: Mapping[str, str], columns: Iterable[Column] | None = None, bat
 
 
 def check_mode(output_mode: str) -> None:
-    """Refuse an output mode that ``format("kafka_exactly_once")`` does not have.
-
-    Raises
-    ------
-    UnsupportedMode
-    """
+    """Raise UnsupportedMode for an output mode that ``format("kafka_exactly_once")`` does not have."""
     if output_mode.lower() == UPDATE:
         raise UnsupportedMode(
             "format('kafka_exactly_once') does not support output mode Update: Spark offers that mode only to its "

@@ -7,8 +7,7 @@ guarantee claims the sink once if it has a commit log, so nothing decided is los
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from exactly_once.checkpoint import batch_in_flight
 from exactly_once.commitlog.commit_log import read_log
@@ -20,7 +19,6 @@ from exactly_once.deadline import now_ms
 from exactly_once.errors import Lost, ProtocolViolation, UnsupportedMode
 from exactly_once.kafka.admin import Admin
 from exactly_once.options import Guarantee, SinkOptions
-from exactly_once.participant import Participant
 from exactly_once.participants.kafka.checks import check_cluster
 from exactly_once.participants.kafka.participant import CONTACT_BUDGET_S
 from exactly_once.protocol.part import Part
@@ -60,12 +58,8 @@ class DeliveryCoordinator:
         return self.ticket
 
     def commit(self, parts: Sequence[Part | None], batch_id: int) -> None:
-        """Check the batch, and do nothing else: the tasks have already sent everything that the guarantee requires.
-
-        Raises
-        ------
-        UnsupportedMode
-            When a task has no result: it has sent nothing.
+        """Do nothing: the tasks have already sent everything that the guarantee requires. Raise UnsupportedMode when
+        one of them has no result: it has sent nothing.
         """
         if any(part is None for part in parts):
             raise UnsupportedMode(
@@ -84,10 +78,10 @@ class DeliveryCoordinator:
         return {}
 
 
-def coordinator_of(options: SinkOptions, others: Iterable[Participant[Any]] = ()) -> Coordinator | DeliveryCoordinator:
+def coordinator_of(options: SinkOptions) -> Coordinator | DeliveryCoordinator:
     """Return the coordinator of a query, by its guarantee."""
     if options.guarantee is Guarantee.EXACTLY_ONCE:
-        return Coordinator(options, others)
+        return Coordinator(options)
     return DeliveryCoordinator(options)
 
 

@@ -64,12 +64,7 @@ class Process:
 
     @classmethod
     def here(cls, pid: int | None = None) -> Process:
-        """Return a process of this machine; by default this one.
-
-        Raises
-        ------
-        psutil.NoSuchProcess
-        """
+        """Return a process of this machine, by default this one; raise psutil.NoSuchProcess."""
         found = psutil.Process(pid)
         return cls(socket.gethostname(), this_machine(), found.pid, found.create_time())
 

@@ -301,12 +301,8 @@ class Admin:
         return {t["name"]: len(t["partitions"]) for t in self._described(topics) if not t["error_code"]}
 
     def topic_partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the number of partitions of each topic.
-
-        Raises
-        ------
-        UnknownTopic
-            When one of them does not exist, or may not be described.
+        """Return the number of partitions of each topic; raise UnknownTopic when one of them does not exist, or may not
+        be described.
         """
         wanted = list(topics)
         described = self._described(wanted)
@@ -367,12 +363,8 @@ class Admin:
             raise self.named(e) from e
 
     def check_rights(self, topic: str, operations: Iterable[str]) -> None:
-        """Make sure that this principal may do ``operations`` (READ, WRITE) on ``topic``, as far as brokers tell
-        (KIP-430).
-
-        Raises
-        ------
-        NotAuthorized
+        """Raise NotAuthorized unless this principal may do ``operations`` (READ, WRITE) on ``topic``, as far as brokers
+        tell (KIP-430).
         """
         [found] = self._described([topic])
         if found["error_code"] == TopicAuthorizationFailedError.errno:
@@ -401,12 +393,8 @@ class Admin:
         return {topic: i for topic, i in ids.items() if i.strip("-0")}
 
     def cluster_and_topic_id(self, topic: str) -> tuple[str, str]:
-        """Return the cluster's id and the topic's; "" where these brokers have none.
-
-        Raises
-        ------
-        UnknownTopic
-            When the brokers do not know the topic within the budget: one of them may learn of it late.
+        """Return the cluster's id and the topic's; "" where these brokers have none. Raise UnknownTopic when they do
+        not know the topic within the budget: one of them may learn of it late.
         """
         for _ in self.deadline.tries():
             answer = self.ask(lambda: self._metadata([topic]))

@@ -249,12 +249,8 @@ class Connection:
         return {f"kafka.{k}": v for k, v in c.items()}
 
     def java(self) -> dict[str, str]:
-        """Return the connection for Kafka's Java clients.
-
-        Raises
-        ------
-        InvalidOption
-            When tokens come from a Python function, which Java cannot call.
+        """Return the connection for Kafka's Java clients; raise InvalidOption when tokens come from a Python function,
+        which Java cannot call.
         """
         c = {option.removeprefix("kafka."): value for option, value in self.spark().items()}
         if c.pop(oauthbearer.PROVIDER, None) and oauthbearer.HANDLER not in c:

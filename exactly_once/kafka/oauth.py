@@ -78,12 +78,8 @@ class OAuth:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], jaas: Mapping[str, str]) -> OAuth:
-        """Read options without ``kafka.``; what they leave out may be in the JAAS configuration, as Java has it.
-
-        Raises
-        ------
-        InvalidOption
-            Also when the function of ``provider`` cannot be imported.
+        """Read options without ``kafka.``; what they leave out may be in the JAAS configuration, as Java has it. Raise
+        InvalidOption, also when the function of ``provider`` cannot be imported.
         """
         handler = options.get(HANDLER, "")
         found = cls(
@@ -169,13 +165,7 @@ class Tokens:
         self._renew_at = 0.0
 
     def current(self) -> Token:
-        """Return a token that has a quarter of its life left at least.
-
-        Raises
-        ------
-        BrokerUnreachable, NotAuthorized, InvalidOption
-            As the source does.
-        """
+        """Return a token that has a quarter of its life left at least; raise as its source does."""
         with self._lock:
             now = self._clock()
             if now >= self._renew_at:
@@ -214,12 +204,7 @@ def tokens_of(oauth: OAuth) -> Tokens:
 
 
 def function_of(provider: str) -> Callable[[], Any]:
-    """Return the function that ``provider`` (``module:function``) names.
-
-    Raises
-    ------
-    InvalidOption
-    """
+    """Return the function that ``provider`` (``module:function``) names; raise InvalidOption if there is none."""
     where = f"kafka.{PROVIDER}={provider}"
     if not _DOTTED.fullmatch(provider):
         raise InvalidOption(f"{where} does not name a function", "Use module:function, such as my_company.kafka:token")
@@ -260,11 +245,8 @@ def from_function(provider: str) -> Token:
 
 
 def checked(made: object, provider: str, now: float) -> Token:
-    """Return what a provider made, if it is a token that is valid ``now``; never shows the token.
-
-    Raises
-    ------
-    InvalidOption
+    """Return what a provider made, or raise InvalidOption if it is no token that is valid ``now``; never shows the
+    token.
     """
     pair = isinstance(made, tuple) and len(made) == 2
     value, expires_at = made if isinstance(made, tuple) and pair else (None, None)

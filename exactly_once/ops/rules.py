@@ -139,12 +139,8 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
 
 
 def check_owner(sink_id: str, owner: Owner | None, force: str | None = None) -> None:
-    """Make sure that a claim would not fence a running driver. The refusal names who operates the driver.
-
-    Raises
-    ------
-    Refused
-        When the owner is alive, or when nobody can tell.
+    """Raise Refused, with who operates the driver, if a claim would fence a driver that runs, or of which nobody can
+    tell.
     """
     if owner is None or owner.works is False:
         return
@@ -307,12 +303,8 @@ def _showing(h: Hanging) -> str:
 
 
 def part_sink(transactional_id: str) -> str:
-    """Return the sink of a part's transactional id.
-
-    Raises
-    ------
-    Refused
-        When it is not such an id: this package touches only its own transactions.
+    """Return the sink of a part's transactional id; raise Refused for any other id: this package touches only its own
+    transactions.
     """
     part = PartId.parse(transactional_id)
     if part is None:

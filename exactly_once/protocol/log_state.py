@@ -66,10 +66,6 @@ class LogState:
         """Return the decision with the highest batch id of ``query_id``."""
         return max((d for d in self.decisions if d.query_id == query_id), key=lambda d: d.batch_id, default=None)
 
-    def is_decided(self, query_id: str, batch_id: int) -> bool:
-        """Return whether the log holds the decision of this batch."""
-        return any(d.query_id == query_id and d.batch_id == batch_id for d in self.decisions)
-
     def is_decided_by(self, token: int, query_id: str, batch_id: int) -> bool:
         """Return whether the claim ``token`` decided this batch: then no part prepared under it may be aborted."""
         return any((d.token, d.query_id, d.batch_id) == (token, query_id, batch_id) for d in self.decisions)

@@ -109,12 +109,8 @@ def check_sink_id(sink_id: str) -> str:
 
 
 def check_operator(text: str) -> str:
-    """Return ``text``, which says who operates a sink, without the blanks around it; "" says nothing.
-
-    Raises
-    ------
-    InvalidOption
-        When it is longer than :data:`LONGEST_OPERATOR`, or has a character that cannot be printed.
+    """Return ``text``, which says who operates a sink, without the blanks around it ("" says nothing); raise
+    InvalidOption when it is longer than :data:`LONGEST_OPERATOR`, or has a character that cannot be printed.
     """
     operator = text.strip()
     unprintable = next((c for c in operator if not c.isprintable()), None)

@@ -37,12 +37,8 @@ class TopicRule:
 
     @classmethod
     def parse(cls, value: str) -> Self:
-        """Parse ``sink.topics.allowed``: names separated by commas, in which ``*`` stands for any characters.
-
-        Raises
-        ------
-        InvalidOption
-            When an entry can match no topic, or when there is none.
+        """Parse ``sink.topics.allowed``: names separated by commas, in which ``*`` stands for any characters. Raise
+        InvalidOption when an entry can match no topic, or when there is none.
         """
         names = tuple(name.strip() for name in value.split(",") if name.strip())
         if value.strip() and not names:

@@ -181,12 +181,8 @@ def _is_place(value: Any) -> bool:
 
 
 def check_fields(record: Record) -> None:
-    """Make sure that every field holds what a sink writes there.
-
-    Raises
-    ------
-    ValueError
-        With the name of the field, and the beginning of what it holds.
+    """Raise ValueError, with its name and the beginning of what it holds, for a field that holds what no sink writes
+    there.
     """
     _check(record)
     if isinstance(record, Decision):
@@ -201,13 +197,8 @@ def _check(of: Record | PreparedTransaction | PreparedPart) -> None:
 
 
 def check_own(record: Record, sink_id: str) -> None:
-    """Make sure that a decision names parts of ``sink_id`` alone: who writes to the log of one sink must not end what
-    another sink or application has prepared.
-
-    Raises
-    ------
-    ValueError
-        With the name of the first part that is not the sink's.
+    """Raise ValueError, with the first part that is not the sink's, unless a decision names parts of ``sink_id`` alone:
+    who writes to the log of one sink must not end what another sink or application has prepared.
     """
     if not isinstance(record, Decision):
         return

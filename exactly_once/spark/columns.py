@@ -29,12 +29,8 @@ from exactly_once.registry.schema_options import Registry
 def columns_of(
     schema: StructType, topic: str | None, registry: Registry | None = None, rule: TopicRule = ANY_TOPIC
 ) -> Columns:
-    """Check ``schema``; with ``registry``, also that it has the framed columns: then call :meth:`Columns.framed`.
-
-    Raises
-    ------
-    InvalidSchema
-        With the column, its type and the type that it needs.
+    """Check ``schema``; with ``registry``, also that it has the framed columns: then call :meth:`Columns.framed`. Raise
+    InvalidSchema with the column, its type and the type that it needs.
     """
     columns = ((f.name, f.dataType.simpleString()) for f in schema.fields)
     names = check_columns(columns, topic, registry is not None and registry.frames("key"))

@@ -17,12 +17,8 @@ _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 def check_connector(spark: SparkSession, needed: bool = True) -> None:
-    """Refuse a session that cannot read Kafka, unless it is one without a connector that need not. Does nothing on
-    Spark Connect, where the JVM cannot be asked.
-
-    Raises
-    ------
-    ConnectorUnusable
+    """Raise ConnectorUnusable for a session that cannot read Kafka, unless it is one without a connector that need not.
+    Does nothing on Spark Connect, where the JVM cannot be asked.
     """
     jar = _jar(spark) if hasattr(spark, "_jsparkSession") else ""
     if (jar is not None or needed) and (fault := unusable(jar, spark.version)) is not None:

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from exactly_once.coordinator import start
 from exactly_once.coordinator.micro_batch import Coordinator
-from exactly_once.coordinator.without_transactions import DeliveryCoordinator, coordinator_of
 from exactly_once.errors import ExactlyOnceError, InvalidOption, ProtocolViolation
 from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
 from exactly_once.participant import Participant
 from exactly_once.participants.kafka.checks import check_producer
+from exactly_once.participants.kafka.participant import KafkaParticipant
 from exactly_once.participants.kafka.rows import Columns
 from exactly_once.protocol.part import Part, empty_part
 from exactly_once.protocol.planning import Batch
@@ -32,7 +32,7 @@ from exactly_once.spark.columns import columns_of
 from exactly_once.spark.modes import check_session
 from exactly_once.spark.run import Run
 from exactly_once.spark.start import check_participants
-from exactly_once.spark.tasks import check_batch, kafka_output, write_part
+from exactly_once.spark.tasks import check_batch, write_part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,16 +70,14 @@ class ForeachBatch:
                 f"the participants' names {', '.join(names)} are not unique, or one of them is {KAFKA!r}",
                 "Give each participant a name of its own that stays the same across restarts",
             )
+        if self._options.guarantee is not Guarantee.EXACTLY_ONCE:
+            raise InvalidOption(
+                f"foreach_batch supports sink.guarantee=exactly_once only, not {self._options.guarantee.value}",
+                'Remove sink.guarantee; for a weaker one, write with format("kafka_exactly_once")',
+            )
         self._options.check_librdkafka()
         check_producer(self._options, self._options.timeout_ms or DEFAULT_TRANSACTION_TIMEOUT_MS)
         self._others = participants
-        self._strict = self._options.guarantee is Guarantee.EXACTLY_ONCE
-        if participants and not self._strict:
-            raise InvalidOption(
-                f"sink.guarantee={self._options.guarantee.value} supports Kafka only, but the sink has other "
-                f"participants: {', '.join(names)}",
-                "Remove sink.guarantee: several outputs of one batch need exactly_once, with its one decision",
-            )
         start.check(options)
         self._run_id: str | None = None
         self._run: Run | None = None
@@ -102,11 +100,11 @@ class ForeachBatch:
         ticket = coordinator.plan(lambda batch: self._check_number(batch, batch_id))
         parts: list[Part] = []
         try:
-            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket, run), self._strict)
+            write = _Write(self._options.sink_id, ticket, self._outputs(columns, ticket, run))
             parts = [pickle.loads(row[0]) for row in df.mapInArrow(write, _PART).collect()] or [empty_part(ticket)]
             coordinator.commit(parts, batch_id)
         except BaseException:
-            self._abort(coordinator, batch_id, parts)
+            self._abort(run, batch_id, parts)
             raise
 
     def _run_of(self, df: DataFrame) -> Run:
@@ -117,7 +115,7 @@ class ForeachBatch:
             check_participants(df, self._options, self._others)
             if self._run is not None:
                 self._run.close()
-            self._run_id, self._run = run_id, Run(coordinator_of(self._options, self._others))
+            self._run_id, self._run = run_id, Run(Coordinator(self._options, self._others))
             if run_id is not None:
                 threading.Thread(target=_close_at_end, args=(df.sparkSession, run_id, self._run), daemon=True).start()
         return self._run
@@ -142,11 +140,11 @@ class ForeachBatch:
         if columns is None:
             return list(self._others)
         columns = columns.framed(run.framing(ticket.plan))
-        return [kafka_output(replace(self._options, registry=None), columns, ticket), *self._others]
+        return [KafkaParticipant.of(replace(self._options, registry=None), columns, ticket), *self._others]
 
-    def _abort(self, coordinator: Coordinator | DeliveryCoordinator, batch_id: int, parts: list[Part]) -> None:
+    def _abort(self, run: Run, batch_id: int, parts: list[Part]) -> None:
         try:
-            coordinator.abort(batch_id, parts)
+            run.coordinator.abort(batch_id, parts)
         except ExactlyOnceError as e:  # the next start sweeps; the first error is the one to report
             log.warning(
                 "sink %s: could not abort batch %d; the next start does: %s", self._options.sink_id, batch_id, e
@@ -156,14 +154,13 @@ class ForeachBatch:
 class _Write:
     """The function that the tasks run."""
 
-    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]], strict: bool):
+    def __init__(self, sink_id: str, ticket: Ticket, outputs: list[Participant[Any]]):
         self._sink_id = sink_id
-        self._strict = strict
         self._ticket = ticket
         self._outputs = outputs
 
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_batch(self._ticket, self._strict)
+        check_batch(self._ticket)
         part = write_part(self._sink_id, self._ticket, self._outputs, rows)
         yield pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
 

@@ -188,11 +188,8 @@ def coordinators() -> Coordinators:
 
 
 def connect(spark: SparkSession) -> None:
-    """Let the JVM of ``spark`` reach the coordinators of this process; a second call changes nothing.
-
-    Raises
-    ------
-    SessionWithoutJar
+    """Let the JVM of ``spark`` reach the coordinators of this process; a second call changes nothing. Raise
+    SessionWithoutJar.
     """
     from pyspark.java_gateway import ensure_callback_server_started
 

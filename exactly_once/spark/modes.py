@@ -13,12 +13,8 @@ if TYPE_CHECKING:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse a session that runs copies of tasks, before anything begins.
-
-    Raises
-    ------
-    UnsupportedMode
-        With spark.speculation: each copy of a task would hold a transaction open.
+    """Raise UnsupportedMode for a session with spark.speculation, before anything begins: each copy of a task would
+    hold a transaction open.
     """
     check_speculation(spark.conf.get("spark.speculation", None))
 
@@ -83,12 +79,7 @@ def check_planned(batch: Batch, query_id: str, batch_id: int | None = None) -> N
 
 
 def check_speculation(value: str | None) -> None:
-    """Refuse copies of tasks; ``value`` is that of spark.speculation.
-
-    Raises
-    ------
-    UnsupportedMode
-    """
+    """Raise UnsupportedMode for copies of tasks; ``value`` is that of spark.speculation."""
     if str(value).lower() == "true":
         raise UnsupportedMode(
             "spark.speculation=true runs copies of a task, and each copy would write a transaction of its own",

@@ -63,11 +63,8 @@ def has_jar(spark: SparkSession) -> bool:
 
 
 def check_jar(spark: SparkSession) -> None:
-    """Refuse a session without the sink's jar, or with a Java that cannot read it, before anything begins.
-
-    Raises
-    ------
-    SessionWithoutJar
+    """Raise SessionWithoutJar for a session without the sink's jar, or with a Java that cannot read it, before anything
+    begins.
     """
     jvm: Any = spark.sparkContext._jvm
     java = str(jvm.java.lang.System.getProperty("java.specification.version"))

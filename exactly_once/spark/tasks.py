@@ -9,62 +9,26 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from exactly_once.errors import PrepareFailed, ProtocolViolation
 from exactly_once.failpoints import reach
-from exactly_once.options import Guarantee, SinkOptions
 from exactly_once.participant import Participant, PartName, PartWriter
-from exactly_once.participants.kafka.delivery import KafkaDelivery
-from exactly_once.participants.kafka.participant import KafkaParticipant
-from exactly_once.participants.kafka.rows import Columns
 from exactly_once.protocol.part import Part
 from exactly_once.protocol.planning import Plan
 from exactly_once.protocol.replay import stands_for_lost
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.coalesce import together
-from exactly_once.spark.modes import check_task
+from exactly_once.spark.modes import check_planned, check_task
 
 log = logging.getLogger(__name__)
 
 
-def check_batch(ticket: Ticket, strict: bool) -> None:
-    """Make sure that Spark runs the planned batch; if ``strict``, also that its settings allow exactly-once output.
-
-    Raises
-    ------
-    ProtocolViolation, UnsupportedMode
-    PrepareFailed
-        When another driver has written to the checkpoint since this one read it.
+def check_batch(ticket: Ticket) -> None:
+    """Make sure that Spark runs the planned batch, and that its settings allow exactly-once output; raise as
+    :func:`~exactly_once.spark.modes.check_task` and :func:`~exactly_once.spark.modes.check_planned`.
     """
-    task = _task()
-    if strict:
-        check_task(task.getLocalProperty)
-    query_id = task.getLocalProperty("sql.streaming.queryId")
-    if query_id != ticket.batch.query_id:
-        raise ProtocolViolation(
-            f"Spark runs query {query_id}, but the checkpoint in the sink's options is of query "
-            f"{ticket.batch.query_id}",
-            "Give the query the same checkpointLocation as the sink's options",
-        )
-    batch_id = task.getLocalProperty("streaming.sql.batchId")
-    if batch_id is not None and batch_id.isdigit() and int(batch_id) < ticket.batch.batch_id:
-        raise PrepareFailed(
-            f"Spark runs batch {batch_id}, but the checkpoint names batch {ticket.batch.batch_id}: another driver has "
-            "written to it since this one read it",
-            "Start the stream again; it resumes after that driver's batches. If this happens again, stop the other "
-            "driver",
-        )
-    if batch_id != str(ticket.batch.batch_id):
-        raise ProtocolViolation(
-            f"Spark runs batch {batch_id}, but the checkpoint names batch {ticket.batch.batch_id}",
-            "Use trigger(processingTime=...) or trigger(availableNow=True); other modes are not supported",
-        )
-
-
-def kafka_output(options: SinkOptions, columns: Columns, ticket: Ticket) -> Participant[Any]:
-    """Return the Kafka participant for the guarantee of the options."""
-    if options.guarantee is Guarantee.EXACTLY_ONCE:
-        return KafkaParticipant.of(options, columns, ticket)
-    return KafkaDelivery(options, columns)
+    setting = _task().getLocalProperty
+    check_task(setting)
+    batch_id = setting("streaming.sql.batchId") or ""
+    check_planned(ticket.batch, setting("sql.streaming.queryId") or "", int(batch_id) if batch_id.isdigit() else None)
 
 
 def write_part(

@@ -122,12 +122,8 @@ def ids_of(admin: Admin, producer_ids: set[int]) -> dict[int, str]:
 
 
 def check_seen(admin: Admin, prefix: str) -> None:
-    """Make sure that :func:`list_transactions` lists the ids that begin with ``prefix``: without the right, nothing is
-    open as far as this principal can see.
-
-    Raises
-    ------
-    NotAuthorized
+    """Raise NotAuthorized unless :func:`list_transactions` lists the ids that begin with ``prefix``: without the right,
+    nothing is open as far as this principal can see.
     """
     try:
         describe(admin, [f"{prefix}check"])  # never initialised
@@ -141,12 +137,7 @@ def check_seen(admin: Admin, prefix: str) -> None:
 
 
 def check_all_seen(admin: Admin) -> None:
-    """Make sure that the brokers show this principal every transactional id.
-
-    Raises
-    ------
-    NotAuthorized
-    """
+    """Raise NotAuthorized unless the brokers show this principal every transactional id."""
     try:
         describe(admin, [uuid4().hex])  # what no right on a prefix covers
     except NotAuthorized as e:

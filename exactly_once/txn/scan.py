@@ -80,12 +80,8 @@ class LogBatch:
         return self.topic, self.partition
 
     def records(self) -> Iterator[Any]:
-        """Decode the records: kafka-python's, with ``offset``, ``timestamp``, ``key``, ``value`` and ``headers``.
-
-        Raises
-        ------
-        BrokerRefused
-            When this process lacks the codec.
+        """Decode the records: kafka-python's, with ``offset``, ``timestamp``, ``key``, ``value`` and ``headers``; raise
+        BrokerRefused when this process lacks the codec.
         """
         try:
             yield from DefaultRecordBatch(_decompressed(self.raw))

@@ -261,12 +261,8 @@ def _look(
 
 
 def _trail(task: _Task, admin: Admin, decisions: Sequence[Decision], ids: Iterable[int]) -> Trail:
-    """Look for topics that neither a decision nor the caller names, and in which a producer of the sink wrote.
-
-    Raises
-    ------
-    UnknownTopic
-        When the caller names a topic that does not exist.
+    """Look for topics that neither a decision nor the caller names, and in which a producer of the sink wrote; raise
+    UnknownTopic when the caller names one that does not exist.
     """
     read = {topic for d in decisions for topic in d.topics} | {*admin.topic_partitions(task.topics)}
     others = [topic for topic in admin.topics() if topic not in read and ANY_TOPIC.refusal(topic) is None]

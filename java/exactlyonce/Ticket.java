@@ -86,7 +86,7 @@ record Ticket(
         return guarantee == Guarantee.EXACTLY_ONCE;
     }
 
-    /** Returns a task's error as it is true under this guarantee; exactly_once/participants/kafka/delivery.py says the same. */
+    /** Returns a task's error as it is true under this guarantee. */
     SinkException told(SinkException e) {
         if (isTransactional()) return e;
         return e.withSafe("Records of this batch that were sent before may be visible: this sink's guarantee is "

@@ -116,7 +116,7 @@ def test_a_task_that_prepares_after_its_execution_has_ended_aborts_its_transacti
         # as of a task that asked the log just before: it does not know yet what stands there when it begins
         stream.coordinator.abort(0, [part, None]) if ends == "abort" else stream.commit(ticket, part)
         late = stream.begin(replace(ticket, log_end=10**9), part=1)
-        late._transaction.open._late._ticket = ticket  # type: ignore[union-attr]
+        late._transaction._late._ticket = ticket  # type: ignore[union-attr]
     with pytest.raises((Fenced, PrepareFailed)) as refused:
         late.pre_commit()
     late.abort()

@@ -257,7 +257,7 @@ def test_an_empty_transaction_is_never_taken_for_committed(cluster: Cluster) -> 
     name = part_id(cluster.sink_id, 1, 0, "0.0")
     with Admin(cluster.connection) as admin:
         transaction = PartTransaction(cluster.connection, {}, name, 60_000, admin)
-        producer_id, epoch = transaction.open.producer_id, transaction.open.epoch
+        producer_id, epoch = transaction.producer_id, transaction.epoch
         empty = PreparedTransaction(name, producer_id, epoch, 0, 1)
     assert cluster.answer(empty) is Outcome.LOST
     with pytest.raises(Expired, match="in doubt"):

@@ -190,8 +190,7 @@ def test_a_transaction_that_began_anew_between_two_requests_of_its_task_is_not_p
     with part(connection) as opened, Admin(connection) as admin:
         opened.send(topic, None, b"a", 0)
         opened.flush(30)
-        mine = opened.open
-        end = (mine.transactional_id, mine.producer_id, mine.epoch, False, 4)
+        end = (opened.name, opened.producer_id, opened.epoch, False, 4)
         assert end_one(admin, *end) is Outcome.DONE
         opened.send(topic, None, b"b", 1)
         with pytest.raises(Expiring, match=f"its coordinator does not name {topic}-0, to which the task wrote"):
@@ -238,7 +237,7 @@ def test_a_part_that_was_initialised_again_elsewhere_is_not_prepared(connection:
     with part(connection) as opened, Admin(connection) as admin:
         send(opened, topic, pairs(10))
         opened.flush(30)
-        initialise(admin, opened.open.transactional_id, 60_000)
+        initialise(admin, opened.name, 60_000)
         send(opened, topic, pairs(10))
         with pytest.raises(PrepareFailed):
             opened.prepare(0, 30)

@@ -28,13 +28,7 @@ _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read(path: str) -> dict[str, str]:
-    """Return the settings of the file at ``path``; see :func:`parse`.
-
-    Raises
-    ------
-    InvalidOption
-        Also when the file cannot be read.
-    """
+    """Return the settings of the file at ``path``; raise as :func:`parse`, also when the file cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return parse(file.read(), path)

@@ -11,12 +11,8 @@ from exactly_once.ops.cli.client_properties import merge, read
 
 
 def connection_of(args: argparse.Namespace) -> Connection:
-    """Return the connection that ``args`` and the environment name.
-
-    Raises
-    ------
-    InvalidOption
-        With the variable, or with the line of the file; before anything connects.
+    """Return the connection that ``args`` and the environment name; raise InvalidOption, with the variable or the line
+    of the file, before anything connects.
     """
     file = read(args.command_config) if args.command_config else {}
     options = merge(environment_options(), file, args.bootstrap_servers)

@@ -45,12 +45,7 @@ class Result:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Run the command that ``args`` (of :func:`~exactly_once.ops.cli.arguments.parse`) names.
-
-    Raises
-    ------
-    ExactlyOnceError
-    """
+    """Run the command that ``args`` (of :func:`~exactly_once.ops.cli.arguments.parse`) names."""
     result: Result = _COMMANDS[args.command](args)
     return result
 

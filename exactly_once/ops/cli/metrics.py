@@ -47,12 +47,7 @@ def add_arguments(metrics: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, connection: Connection) -> None:
-    """Observe until a signal ends it.
-
-    Raises
-    ------
-    InvalidOption
-    """
+    """Observe until a signal ends it."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     names = [check_sink_id(name) for name in args.sink]
     stop = threading.Event()

@@ -38,13 +38,8 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
 
 
 def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
-    """Make the participants that the flags name.
-
-    Raises
-    ------
-    InvalidOption
-        A flag is not written as its help says, holds a password, names an output twice, or the extra ``postgres`` is
-        not installed.
+    """Make the participants that the flags name; raise InvalidOption for a flag that is not written as its help says,
+    holds a password, names an output twice, or needs an extra that is not installed.
     """
     found: list[Participant[Any]] = []
     for text in args.files:

@@ -99,12 +99,8 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
 
 
 def look(connection: Connection, args: argparse.Namespace) -> Report:
-    """Verify, with a bar on a terminal.
-
-    Raises
-    ------
-    ExactlyOnceError
-        :class:`InvalidOption` also for a sink that has never run on this cluster: it must not be called clean.
+    """Verify, with a bar on a terminal. Raise InvalidOption also for a sink that has never run on this cluster: it must
+    not be called clean.
     """
     question = _question(args)
     given = outputs.outputs_of(args)

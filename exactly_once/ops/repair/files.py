@@ -29,7 +29,6 @@ class File:
     name: str
     content: bytes
     fault: str | None = None
-    checksum_disagrees: bool = False
 
     @property
     def text(self) -> str:
@@ -74,13 +73,7 @@ class Files:
 
 
 def read_files(location: str) -> Files:
-    """Read the checkpoint at ``location``.
-
-    Raises
-    ------
-    CheckpointUnusable, CheckpointAway
-        When it cannot be read.
-    """
+    """Read the checkpoint at ``location``; raise CheckpointUnusable or CheckpointAway when that is not possible."""
     try:
         fs, root = file_system(location)
         found = fs.get_file_info(pafs.FileSelector(root, allow_not_found=True, recursive=True))
@@ -125,7 +118,7 @@ def _read(fs: pafs.FileSystem, root: str, name: str, names: list[str]) -> File:
     content, checksum = content_of(fs, f"{root}/{name}"), checksum_of(name)
     fault = fault_of(name, content)
     if fault is None and checksum in names and not is_checksum_of(content_of(fs, f"{root}/{checksum}"), content):
-        return File(name, content, "it does not match its checksum file", True)
+        return File(name, content, "it does not match its checksum file")
     return File(name, content, fault)
 
 

@@ -34,12 +34,8 @@ def part_of(file: str) -> str | None:
 
 
 def file_of(handle: PreparedPart) -> str:
-    """Return the name of the part's file. A handle comes from the commit log, where others may have written.
-
-    Raises
-    ------
-    CommitLogDamaged
-        When it is not the name that the part's task gave to its file.
+    """Return the name of the part's file. A handle comes from the commit log, where others may have written: raise
+    CommitLogDamaged when it is not the name that the part's task gave to its file.
     """
     file = handle.data.get("file")
     if isinstance(file, str) and part_of(file) == handle.name and PartName.parse(handle.name):

@@ -60,12 +60,8 @@ class Store(Protocol):
 
 
 def store_of(url: str) -> Store:
-    """Return the store that ``url`` names; a path names a local or mounted file system.
-
-    Raises
-    ------
-    StoreRefused
-        The store has no atomic rename of directories, or fsspec is not installed.
+    """Return the store that ``url`` names; a path names a local or mounted file system. Raise StoreRefused when the
+    store has no atomic rename of directories, or fsspec is not installed.
     """
     protocol, separator, path = url.rpartition("://")
     if not separator or protocol in ("file", "local"):

@@ -24,12 +24,7 @@ _HIDDEN = ("_", ".")
 
 
 def found_files(store: Store, participant: str, sink_id: str, handles: Sequence[PreparedPart]) -> list[Found]:
-    """Do the work of :meth:`exactly_once.participant.Participant.found`.
-
-    Raises
-    ------
-    OSError
-    """
+    """Do the work of :meth:`exactly_once.participant.Participant.found`; raise OSError."""
     decided = {file_of(h): h for h in handles}
     staged = dict(_staged(store))  # before the published ones: a file moves only that way
     published = _published(store, handles)

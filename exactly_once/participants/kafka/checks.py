@@ -9,7 +9,7 @@ from contextlib import suppress
 from exactly_once.errors import ExactlyOnceError, InvalidTransactionTimeout, TopicRecreated
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.cluster_info import UNCLEAN_ELECTION, may_elect_uncleanly
-from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, Guarantee, SinkOptions
+from exactly_once.options import DEFAULT_TRANSACTION_TIMEOUT_MS, SinkOptions
 from exactly_once.protocol.names import namespace
 from exactly_once.protocol.records import Decision
 from exactly_once.txn.coordinators import end_txn_version
@@ -96,21 +96,13 @@ def warn_of_elections(sink_id: str, admin: Admin, topics: Iterable[str]) -> None
 
 
 def check_producer(options: SinkOptions, timeout_ms: int) -> None:
-    """Make sure that the producer takes the user's settings beside those that the guarantee fixes.
-
-    Raises
-    ------
-    InvalidOption
+    """Raise InvalidOption if the producer of Python tasks does not take the user's settings beside those that exactly-
+    once fixes.
     """
     # the producers are for tasks, and with them comes Arrow: a process that commits does without both
     from exactly_once.participants.kafka.part import within
     from exactly_once.participants.kafka.part_transaction import fixed_settings
-    from exactly_once.participants.kafka.sender import ACKNOWLEDGED, UNACKNOWLEDGED, check_settings
+    from exactly_once.participants.kafka.sender import check_settings
 
-    settings, fixed = options.producer, ACKNOWLEDGED
-    if options.guarantee is Guarantee.EXACTLY_ONCE:
-        settings = within(options, timeout_ms)
-        fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
-    elif options.guarantee is Guarantee.NONE:
-        fixed = UNACKNOWLEDGED
-    check_settings(options.connection, settings, fixed)
+    fixed = fixed_settings(f"{namespace(options.sink_id)}check", timeout_ms)  # never initialised
+    check_settings(options.connection, within(options, timeout_ms), fixed)

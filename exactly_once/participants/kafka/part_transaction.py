@@ -92,7 +92,7 @@ class PartTransaction(Sender):
             self._producer.begin_transaction()
         except KafkaException as e:
             raise of_sender(reason_of(e, connection), self.name) from e
-        self._producer_id, self._epoch = seen.producer_id, seen.producer_epoch
+        self.producer_id, self.epoch = seen.producer_id, seen.producer_epoch
         self._began = time.monotonic()
 
     @property
@@ -101,13 +101,7 @@ class PartTransaction(Sender):
         return (time.monotonic() - self._began) * 1000
 
     def check_in_time(self) -> None:
-        """Ask the commit log alone.
-
-        Raises
-        ------
-        Fenced, PrepareFailed
-            When the task is too late.
-        """
+        """Ask the commit log alone; raise Fenced or PrepareFailed when the task is too late."""
         if self._late is not None:
             self._late.judge(self._admin.renew(_ASK_BUDGET_S).high_watermark(self._late.topic, 0))
 
@@ -166,10 +160,10 @@ class PartTransaction(Sender):
         written = {p: Extent(max(-1, first), self._acknowledged[p]) for p, first in self._first_offsets.items()}
         reach("after-flush")
         seen = self._describe()
-        if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (self._producer_id, self._epoch):
+        if seen.state != "Ongoing" or (seen.producer_id, seen.producer_epoch) != (self.producer_id, self.epoch):
             raise PrepareFailed(
                 f"{self.name}: the broker reports {seen.state or 'unknown'} at producer epoch "
-                f"{seen.producer_epoch}, not Ongoing at {self._epoch}: the transaction was ended by its timeout of "
+                f"{seen.producer_epoch}, not Ongoing at {self.epoch}: the transaction was ended by its timeout of "
                 f"{seen.timeout_ms} ms or by another client",
                 "Raise kafka.transaction.timeout.ms if batches take that long; otherwise find out what else uses this "
                 "transactional id",
@@ -179,8 +173,8 @@ class PartTransaction(Sender):
         self._producer = None
         return PreparedTransaction(
             self.name,
-            self._producer_id,
-            self._epoch,
+            self.producer_id,
+            self.epoch,
             part,
             self.records,
             self.bytes,

@@ -42,12 +42,7 @@ class Columns:
         return replace(self, framing=framing)
 
     def send(self, batch: pa.RecordBatch, sender: Sender) -> None:
-        """Send every row of ``batch``, in their order.
-
-        Raises
-        ------
-        InvalidRecord, PrepareFailed
-        """
+        """Send every row of ``batch``, in their order; raise InvalidRecord or PrepareFailed."""
         assert self.framing is not None, "the schema registry was not asked"
         values = _prefixed(_binary(batch, "value"), self.framing.value)
         keys = _prefixed(_binary(batch, "key"), self.framing.key) if "key" in self.names else None

@@ -1,8 +1,7 @@
-"""Records on their way to the brokers: librdkafka's producer, as every guarantee uses it."""
+"""Records on their way to the brokers, by librdkafka's producer."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,14 +13,8 @@ from exactly_once.kafka.connection import FAST_CONNECT, Connection, librdkafka_l
 from exactly_once.kafka.errors import of_delivery, of_sender
 from exactly_once.participants.kafka.digest_scope import CHOOSE, NOW, Headers
 
-log = logging.getLogger(__name__)
-
 #: How long a full send queue may stand still before the task gives up: longer than any leader election.
 STALLED_S = 60.0
-
-#: What at_least_once and none fix of a producer's settings.
-ACKNOWLEDGED: Mapping[str, Any] = {"enable.idempotence": True, "acks": "all"}
-UNACKNOWLEDGED: Mapping[str, Any] = {"enable.idempotence": False, "acks": "1"}
 
 
 class _Failed(NamedTuple):
@@ -34,12 +27,7 @@ class _Failed(NamedTuple):
 
 
 def check_settings(connection: Connection, producer_config: Mapping[str, str], fixed: Mapping[str, Any]) -> None:
-    """Make sure that librdkafka takes these settings, as :class:`Sender` gets them, before a task finds out.
-
-    Raises
-    ------
-    InvalidOption
-    """
+    """Raise InvalidOption if librdkafka refuses what :class:`Sender` would give it, before a task finds out."""
     try:
         Producer({**producer_config, **connection.librdkafka(), **fixed, "logger": librdkafka_log})
     except KafkaException as e:
@@ -54,9 +42,9 @@ class Sender:
     Parameters
     ----------
     producer_config : mapping
-        librdkafka settings of the user, without the connection and without what the guarantee fixes.
+        librdkafka settings of the user, without the connection and without what exactly-once fixes.
     fixed : mapping
-        What the guarantee fixes.
+        What exactly-once fixes.
     name : str
         For errors.
     """
@@ -144,12 +132,8 @@ class Sender:
         self.bytes += size
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until every record is acknowledged.
-
-        Raises
-        ------
-        PrepareFailed, InvalidRecord, NotAuthorized
-            When one was not.
+        """Wait until every record is acknowledged; raise PrepareFailed, InvalidRecord or NotAuthorized when one was
+        not.
         """
         assert self._producer is not None
         left = self._producer.flush(timeout_s)
@@ -172,26 +156,3 @@ class Sender:
     def _raise_failure(self) -> None:
         if self._failed:
             raise of_delivery(self._failed[0].error, self.name, *self._failed[0][1:])
-
-
-class AcknowledgedSender(Sender):
-    """``at_least_once``: an idempotent producer, flushed before the part is done."""
-
-    def __init__(self, connection: Connection, producer_config: Mapping[str, str], name: str):
-        super().__init__(connection, producer_config, ACKNOWLEDGED, name)
-
-
-class UnacknowledgedSender(Sender):
-    """``none``: waits for no acknowledgement. It lives as long as its process, and sends on after a part is done."""
-
-    def __init__(self, connection: Connection, producer_config: Mapping[str, str], name: str):
-        super().__init__(connection, producer_config, UNACKNOWLEDGED, name)
-
-    def serve(self) -> None:
-        """Take what the brokers have answered so far."""
-        assert self._producer is not None
-        self._producer.poll(0)
-
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            log.warning("%s: a record for %s was not delivered: %s", self.name, message.topic(), error)

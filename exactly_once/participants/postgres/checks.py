@@ -54,11 +54,8 @@ _TABLE: LiteralString = """
 
 
 def refuse(database: Database, table: sql.Identifier, columns: Sequence[str]) -> None:
-    """Refuse a server, a role or a table that cannot take part in a two-phase commit.
-
-    Raises
-    ------
-    BrokerUnreachable, DatabaseUnusable, NotAuthorized
+    """Refuse a server, a role or a table that cannot take part in a two-phase commit, by BrokerUnreachable,
+    DatabaseUnusable or NotAuthorized.
     """
     try:
         session = database.connect("exactly-once check")

@@ -64,12 +64,7 @@ def found_rows(
     columns: Sequence[str] | None,
     shared: bool,
 ) -> list[Found]:
-    """Do the work of :meth:`exactly_once.participant.Participant.found`.
-
-    Raises
-    ------
-    Unfinished, NotAuthorized
-    """
+    """Do the work of :meth:`exactly_once.participant.Participant.found`; raise Unfinished or NotAuthorized."""
     with database.driver("show what its readers see", Unfinished.default_safe) as session:
         try:
             gids = {gid for (gid,) in session.run(PREPARED, namespace(sink_id)).fetchall()}

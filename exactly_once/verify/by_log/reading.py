@@ -37,10 +37,6 @@ class OutputExtent:
 def extent(admin: Admin, decisions: Sequence[Decision], also: Iterable[str] = ()) -> OutputExtent:
     """Ask for the ends of every partition of the topics that ``decisions`` name, and of those in ``also``; topics that
     are gone have none.
-
-    Raises
-    ------
-    BrokerUnreachable, NotAuthorized
     """
     topics = sorted({topic for d in decisions for topic in d.topics} | {*also})
     ids = admin.topic_ids(topics)

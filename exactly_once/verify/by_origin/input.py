@@ -48,12 +48,7 @@ class Existing:
         self._readers: dict[Partition, _Reader] = {}
 
     def kinds(self, where: Partition, start: int, stop: int) -> Bytes:
-        """Return the kind of each offset from ``start`` to ``stop``.
-
-        Raises
-        ------
-        BrokerUnreachable, NotAuthorized, UnknownTopic
-        """
+        """Return the kind of each offset from ``start`` to ``stop``."""
         found = np.full(stop - start, NO_RECORD, np.uint8)
         if where not in self._marks:  # the topic was made again, with fewer partitions
             return np.full(stop - start, UNKNOWN, np.uint8)

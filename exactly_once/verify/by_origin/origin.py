@@ -62,12 +62,7 @@ class Origin:
 
     @classmethod
     def parse(cls, text: str) -> Origin:
-        """Read ``header:NAME``, ``key``, ``value`` or ``json:FIELD``.
-
-        Raises
-        ------
-        InvalidOption
-        """
+        """Read ``header:NAME``, ``key``, ``value`` or ``json:FIELD``; raise InvalidOption for anything else."""
         way, colon, name = text.partition(":")
         if (way in _NAMED and name) or (way in ("key", "value") and not colon):
             return cls(way, name)
@@ -125,11 +120,8 @@ class Places:
         self._known: dict[bytes, Partition] = {}
 
     def read(self, text: bytes) -> OriginPlace | None:
-        """Return what ``text`` names; None for a record of another stream's input.
-
-        Raises
-        ------
-        Unreadable
+        """Return what ``text`` names; None for a record of another stream's input. Raise Unreadable if it names
+        nothing.
         """
         k = -1
         place = text
@@ -183,12 +175,7 @@ class PerInput:
 
     @classmethod
     def parse(cls, text: str) -> PerInput:
-        """Read ``3``, ``at-most-3`` or ``any``.
-
-        Raises
-        ------
-        InvalidOption
-        """
+        """Read ``3``, ``at-most-3`` or ``any``; raise InvalidOption for anything else."""
         if text == "any":
             return cls(None, False)
         found = _AT_MOST.fullmatch(text)

@@ -123,7 +123,7 @@ def options_of(url: str, secret: str = "s3cret") -> dict[str, str]:
 def test_a_rotated_secret_is_not_served_from_a_process_s_cache() -> None:
     """Outage: worker processes that are reused log in with the old secret, which the endpoint refuses."""
     old, new = (SinkOptions.parse(options_of("https://h/token", secret)) for secret in ("old", "new"))
-    assert old.cache_key != new.cache_key
+    assert old.connection != new.connection, "the key of the connections that a worker keeps"
 
 
 def test_a_token_that_is_not_to_be_had_holds_up_no_lag_tools(endpoint: Endpoint) -> None:

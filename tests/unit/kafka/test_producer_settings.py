@@ -19,15 +19,13 @@ def check(timeout_ms: int = 60_000, **changes: str) -> None:
     check_producer(SinkOptions.parse({**GOOD, **options}), timeout_ms)
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once", "none"])
-def test_the_defaults_are_taken_under_every_guarantee(guarantee: str) -> None:
+def test_the_defaults_are_taken() -> None:
     """A check that refuses too much stops every stream."""
-    check(sink_guarantee=guarantee)
-    check(timeout_ms=5_000, sink_guarantee=guarantee)
-    check(sink_guarantee=guarantee, kafka_delivery_timeout_ms="900000")
+    check()
+    check(timeout_ms=5_000)
+    check(kafka_delivery_timeout_ms="900000")
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -35,10 +33,10 @@ def test_the_defaults_are_taken_under_every_guarantee(guarantee: str) -> None:
         ({"kafka_max_in_flight_requests_per_connection": "10"}, "max.in.flight"),
     ],
 )
-def test_what_a_transaction_forbids_is_refused_at_the_start(changes: dict[str, str], says: str, guarantee: str) -> None:
+def test_what_a_transaction_forbids_is_refused_at_the_start(changes: dict[str, str], says: str) -> None:
     """A plain producer takes these, so every task failed on them after the claim, with an error without a code."""
     with pytest.raises(InvalidOption, match=says):
-        check(**changes, sink_guarantee=guarantee)
+        check(**changes)
 
 
 def test_the_level_of_another_codec_has_no_effect() -> None:
@@ -54,19 +52,14 @@ def test_a_linger_beyond_the_time_for_deliveries_is_refused_at_the_start() -> No
         check(timeout_ms=20_000, kafka_linger_ms="30000")
 
 
-def test_what_no_guarantee_needs_is_not_asked_for() -> None:
-    """Without acknowledgements there are no retries to insist on."""
-    check(kafka_retries="0", sink_guarantee="none")
-
-
 _OFFERED = """
 import os, psutil, sys
 from exactly_once.options import SinkOptions
 from exactly_once.participants.kafka import sender
-from exactly_once.participants.kafka.sender import AcknowledgedSender
+from exactly_once.participants.kafka.sender import Sender
 sender.STALLED_S = 0.5
 options = SinkOptions.parse(dict(pair.split("=") for pair in sys.argv[1:]))
-part = AcknowledgedSender(options.connection, options.producer, "part")
+part = Sender(options.connection, options.producer, {"enable.idempotence": True}, "part")
 before, record = psutil.Process().memory_info().rss, os.urandom(10_000)
 ended = "all were taken"
 try:

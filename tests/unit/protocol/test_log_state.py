@@ -59,7 +59,7 @@ def test_an_empty_log_says_nothing() -> None:
     state = fold([])
     assert state == LogState()
     assert (state.owner, state.open_decisions, state.end, state.last_timestamp_ms) == (None, (), 0, -1)
-    assert state.last_decision("q") is None and not state.is_decided("q", 0)
+    assert state.last_decision("q") is None
 
 
 @pytest.mark.parametrize("cut", range(len(HISTORY) + 1))
@@ -111,7 +111,8 @@ def test_the_last_decision_is_the_one_of_the_highest_batch_of_that_query() -> No
 @pytest.mark.parametrize(("query", "batch", "decided"), [("q", 0, True), ("q", 1, False), ("p", 0, False)])
 def test_decided_means_this_query_and_this_batch(query: str, batch: int, decided: bool) -> None:
     """abort() asks this after a failed commit; a wrong no aborts what will be committed: a torn batch."""
-    assert fold(entries(decision(0))).is_decided(query, batch) is decided
+    made = decision(0)
+    assert fold(entries(made)).is_decided_by(made.token, query, batch) is decided
 
 
 def test_the_end_is_behind_the_last_record_and_its_time_is_the_brokers() -> None:

@@ -84,10 +84,10 @@ def test_a_driver_whose_checkpoint_another_one_went_on_writing_is_started_again(
     ticket = Ticket(Batch("q", 368, ""), Plan.WRITE, 1, "e", 900_000)
     monkeypatch.setattr(tasks, "_task", lambda: Task("358"))
     with pytest.raises(PrepareFailed, match="another driver") as error:
-        check_batch(ticket, strict=False)
+        check_batch(ticket)
     assert error.value.restart_heals
     monkeypatch.setattr(tasks, "_task", lambda: Task("369"))
     with pytest.raises(ProtocolViolation):
-        check_batch(ticket, strict=False)
+        check_batch(ticket)
     monkeypatch.setattr(tasks, "_task", lambda: Task("368"))
-    check_batch(ticket, strict=False)
+    check_batch(ticket)
