@@ -65,24 +65,28 @@ def build() -> argparse.ArgumentParser:
     _older_than(listing)
     explain = _verb(verbs, "explain", "transactions.explain", "explain one transaction, and what you may do about it")
     explain.add_argument("id", metavar="ID", help="a transactional id")
-    _which(_verb(verbs, "commit", "transactions.commit", "commit a transaction that is decided"))
-    _which(_verb(verbs, "abort", "transactions.abort", "abort an undecided transaction, by a recovery of its sink"))
+    _transaction_argument(_verb(verbs, "commit", "transactions.commit", "commit a transaction that is decided"))
+    _transaction_argument(
+        _verb(verbs, "abort", "transactions.abort", "abort an undecided transaction, by a recovery of its sink")
+    )
 
     checkpoint = _group(groups, "checkpoint", "inspect, repair")
-    looks = checkpoint.add_subparsers(dest="verb", required=True, metavar="inspect | repair")
-    inspect = _verb(looks, "inspect", "checkpoint.inspect", "show the progress of a stream, by its checkpoint")
+    checkpoint_verbs = checkpoint.add_subparsers(dest="verb", required=True, metavar="inspect | repair")
+    inspect = _verb(
+        checkpoint_verbs, "inspect", "checkpoint.inspect", "show the progress of a stream, by its checkpoint"
+    )
     inspect.add_argument("location", metavar="LOCATION", help=_LOCATION)
     inspect.add_argument("--sink", metavar="S", help="compare with the commit log of this sink")
-    mend = _verb(looks, "repair", "checkpoint.repair", "show how to repair torn files, by the commit log")
-    mend.add_argument("location", metavar="LOCATION", help=_LOCATION)
-    mend.add_argument("--sink", metavar="S", required=True, help="the sink of the stream")
-    mend.add_argument("--apply", action="store_true", help="make the changes, and keep a copy of every changed file")
-    mend.add_argument(
+    repair = _verb(checkpoint_verbs, "repair", "checkpoint.repair", "show how to repair torn files, by the commit log")
+    repair.add_argument("location", metavar="LOCATION", help=_LOCATION)
+    repair.add_argument("--sink", metavar="S", required=True, help="the sink of the stream")
+    repair.add_argument("--apply", action="store_true", help="make the changes, and keep a copy of every changed file")
+    repair.add_argument(
         "--plan-anew",
         action="store_true",
         help="also make Spark plan the batch in flight again, unless it is decided; for use after EO-TOO-LONG",
     )
-    mend.add_argument("--force", metavar="PHRASE", help=_FORCE)
+    repair.add_argument("--force", metavar="PHRASE", help=_FORCE)
 
     log = _verb(groups, "log", "log", "show the records of a sink's commit log and who wrote them, or undo one")
     log.add_argument("sink", metavar="SINK", help="a sink id")
@@ -188,7 +192,7 @@ def _json(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _which(parser: argparse.ArgumentParser) -> None:
+def _transaction_argument(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name the transaction to end."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("id", metavar="ID", nargs="?", help="the transactional id of a part")
