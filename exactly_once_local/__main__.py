@@ -41,8 +41,8 @@ def main(argv: list[str] | None = None) -> int:
         "--port", type=int, help=f"port of the broker (default: {PORT}, or any free port when {PORT} is taken)"
     )
     args = parser.parse_args(argv)
-    for wish in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a background job inherits an ignored SIGINT
-        signal.signal(wish, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a background job inherits an ignored SIGINT
+        signal.signal(number, _interrupt)
     try:
         resolve(_say)
         port = args.port or (PORT if is_free(PORT) else None)

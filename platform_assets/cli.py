@@ -28,8 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     # A closed terminal and a service manager end it as Ctrl-C does: gracefully, without leftover processes. A script
     # that starts it in the background passes on an ignored SIGINT.
-    for wish in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(wish, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     console = Console(highlighter=None, soft_wrap=True)
     try:
         return _run(args, console)

@@ -130,11 +130,11 @@ def _checkpoint_equals_commit_log(stream: Stream) -> dg.AssetChecksDefinition:
         # in this order: a stream that continues meanwhile can only plan batches that the log does not know yet
         log = read_log(connection, stream.sink_id, READ_BUDGET_S)
         location = checkpoint_of(connection, stream.sink_id, kafka, checkpoints)
-        standing = compare(checkpoints.read(location), log)
-        if standing.state == "unused":
+        progress = compare(checkpoints.read(location), log)
+        if progress.state == "unused":
             check_begun(stream, log)
         writer = writer_of(context.instance, stream, log)
-        verdict = judgements.checkpoint_equals_commit_log(standing, writer, now_ms(), config.policy_s)
+        verdict = judgements.checkpoint_equals_commit_log(progress, writer, now_ms(), config.policy_s)
         return result(verdict, {"checkpoint": location})
 
     return checkpoint_equals_commit_log

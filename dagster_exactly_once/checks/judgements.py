@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagster_exactly_once.names import RECOVERY_JOB, REPAIR_JOB
-from dagster_exactly_once.resources.checkpoints import Standing
+from dagster_exactly_once.resources.checkpoints import Progress
 from dagster_exactly_once.runs.failures import Diagnosis
 from exactly_once.inspection.words import are, plural
 from exactly_once.txn.coordinators import Description
@@ -193,31 +193,31 @@ def last_stable_is_high_watermark(
     return CheckVerdict(True, said, False, metadata)
 
 
-def checkpoint_equals_commit_log(standing: Standing, writer: Writer, now_ms: int, policy_s: float) -> CheckVerdict:
+def checkpoint_equals_commit_log(progress: Progress, writer: Writer, now_ms: int, policy_s: float) -> CheckVerdict:
     """Judge whether the checkpoint and the commit log agree; a young batch may be between the two, while somebody works
     on it or a person has ended the stream.
     """
     # a point in time is not a figure to plot; the sentence says how long ago it was
-    metadata = {name: value for name, value in standing.as_metadata().items() if name != "batch_started_ms"}
-    if standing.state in ("checkpoint lost", "foreign", "torn"):
+    metadata = {name: value for name, value in progress.as_metadata().items() if name != "batch_started_ms"}
+    if progress.state in ("checkpoint lost", "foreign", "torn"):
         said = {
             "checkpoint lost": "The commit log holds decisions that the checkpoint does not know: the checkpoint was "
             "deleted, restored or rewound. The sink refuses to start; see EO-REWOUND in docs/errors.md",
             "foreign": "The sink and the checkpoint belong to different queries. The sink refuses to start; see "
             "EO-SINK-OWNED",
             "torn": f"The checkpoint has torn files, and the sink refuses to start (EO-CHECKPOINT): "
-            f"{', '.join(standing.torn)}. Launch the job {REPAIR_JOB}, first as a dry run",
-        }[standing.state]
+            f"{', '.join(progress.torn)}. Launch the job {REPAIR_JOB}, first as a dry run",
+        }[progress.state]
         return CheckVerdict(False, f"{said}.", True, metadata)
-    started = standing.batch_started_ms
+    started = progress.batch_started_ms
     age = None if started is None else (now_ms - started) / 1000
-    batch = standing.last_planned
+    batch = progress.last_planned
     old = age is not None and age > policy_s
-    if standing.state in ("in doubt", "in flight") and (old or writer.failed):
+    if progress.state in ("in doubt", "in flight") and (old or writer.failed):
         since = f" It began {age:.0f} s ago." if age is not None else ""
-        return CheckVerdict(False, f"{_between(standing, writer)}{since}", False, metadata)
-    if standing.open_decisions and (age is None or age > policy_s):
-        named = ", ".join(map(str, standing.open_decisions))
+        return CheckVerdict(False, f"{_between(progress, writer)}{since}", False, metadata)
+    if progress.open_decisions and (age is None or age > policy_s):
+        named = ", ".join(map(str, progress.open_decisions))
         said = (
             f"The commit log does not say that these decided batches are committed: {named}. The next start of the "
             f"stream commits them, and so does the job {RECOVERY_JOB}: launch one of the two."
@@ -227,15 +227,15 @@ def checkpoint_equals_commit_log(standing: Standing, writer: Writer, now_ms: int
         "unused": "Neither the checkpoint nor the commit log has a batch yet",
         "settled": f"Both end with batch {batch}",
     }
-    if standing.state in settled:
-        return CheckVerdict(True, f"{settled[standing.state]}.", False, metadata)
-    return CheckVerdict(True, _between(standing, writer), False, metadata)
+    if progress.state in settled:
+        return CheckVerdict(True, f"{settled[progress.state]}.", False, metadata)
+    return CheckVerdict(True, _between(progress, writer), False, metadata)
 
 
-def _between(standing: Standing, writer: Writer) -> str:
+def _between(progress: Progress, writer: Writer) -> str:
     """Say who works on the batch between checkpoint and commit log; else how that ended, and what happens next."""
-    batch = f"Batch {standing.last_planned}"
-    decided = standing.state == "in doubt"
+    batch = f"Batch {progress.last_planned}"
+    decided = progress.state == "in doubt"
     if writer.works:
         return (
             f"{batch} is {'decided and about to be marked by Spark' if decided else 'being written'} by {writer.said}."

@@ -331,7 +331,7 @@ def judge_progress(
     """Judge one stream, ask for a recovery if it needs one, and tell a person of what stays. ``last`` is what the last
     tick kept of it; ``show`` is :func:`lag_moved`.
     """
-    mark = f"{sink_state.checkpoint.last_commit}/{sink_state.standing.last_decided}"
+    mark = f"{sink_state.checkpoint.last_commit}/{sink_state.progress.last_decided}"
     waits = sink_state.lag > 0 and mark == last.get("mark")
     since = last.get("waits_since", summary.now) if waits else summary.now
     found = verdict(facts(stream, sink_state, summary, last.get("lag"), summary.now - since), policy)

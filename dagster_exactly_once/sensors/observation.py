@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.names import ALL_STREAMS
-from dagster_exactly_once.resources.checkpoints import Standing
+from dagster_exactly_once.resources.checkpoints import Progress
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.sink_state import SinkState
@@ -30,7 +30,7 @@ def transactions(asset: str, sink_state: SinkState, state: str, sentence: str) -
     metadata: dict[str, Any] = {
         "state": state,
         "owner": owner_sentence(found),
-        "checkpoint": standing_sentence(sink_state.standing),
+        "checkpoint": progress_sentence(sink_state.progress),
         "lag_offsets": sink_state.lag,
         "lag_measured": dg.MetadataValue.timestamp(sink_state.measured),
         "open_transactions": len(found.open),
@@ -119,7 +119,7 @@ def recent_table(found: Inspection) -> dg.TableMetadataValue:
     return table(_RECENT, [_recent_row(r) for r in found.recent[: -ROWS - 1 : -1]])
 
 
-def standing_sentence(found: Standing) -> str:
+def progress_sentence(found: Progress) -> str:
     """Describe the checkpoint, beside the commit log."""
     batch = found.last_planned
     return {

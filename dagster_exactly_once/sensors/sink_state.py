@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, Standing, compare, lag
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, Progress, compare, lag
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
@@ -35,7 +35,7 @@ class SinkState:
 
     Attributes
     ----------
-    standing : Standing
+    progress : Progress
         Its checkpoint, compared with the commit log.
     lag : int
         Offsets of the input that Spark has not committed.
@@ -47,7 +47,7 @@ class SinkState:
 
     inspection: Inspection
     checkpoint: Checkpoint
-    standing: Standing
+    progress: Progress
     lag: int
     lags: tuple[int, ...] = ()
     measured: float = 0.0
@@ -152,8 +152,8 @@ def _sink_state(
         if isinstance(end, ExactlyOnceError):
             return end
         lags.append(lag(reading.committed, topic, end))
-    standing = compare(reading.checkpoint, reading.inspection.log)
-    return SinkState(reading.inspection, reading.checkpoint, standing, sum(lags), tuple(lags), measured)
+    progress = compare(reading.checkpoint, reading.inspection.log)
+    return SinkState(reading.inspection, reading.checkpoint, progress, sum(lags), tuple(lags), measured)
 
 
 def works_for(claim: Claim, run: Run) -> bool | None:

@@ -16,7 +16,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True)
-class Standing:
+class Progress:
     """The progress of a stream, by checkpoint and commit log together.
 
     Attributes
@@ -40,12 +40,12 @@ class Standing:
     torn: tuple[str, ...] = ()
 
     def as_metadata(self) -> dict[str, Any]:
-        """Return the standing as plain values, without unknown ones."""
+        """Return the values that are known, as plain ones."""
         values = {**asdict(self), "open_decisions": list(self.open_decisions), "torn": list(self.torn) or None}
         return {name: value for name, value in values.items() if value is not None}
 
 
-def compare(checkpoint: Checkpoint, log: LogState) -> Standing:
+def compare(checkpoint: Checkpoint, log: LogState) -> Progress:
     """Compare a checkpoint with the commit log of its sink."""
     last = log.last_decision(checkpoint.query_id) if checkpoint.query_id else None
     decided = last.batch_id if last else None
@@ -64,7 +64,7 @@ def compare(checkpoint: Checkpoint, log: LogState) -> Standing:
         state = "settled"
     else:
         state = "in doubt" if decided == checkpoint.in_flight else "in flight"
-    return Standing(
+    return Progress(
         state,
         checkpoint.query_id,
         checkpoint.last_offsets,

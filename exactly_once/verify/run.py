@@ -214,11 +214,12 @@ def _newest(log: LogState, count: int) -> tuple[list[Decision], int]:
 
 
 def _look(
-    task: _Task, decisions: Sequence[Decision], since_ms: int, standing: Mapping[tuple[str, int], int] | None
+    task: _Task, decisions: Sequence[Decision], since_ms: int, earlier: Mapping[tuple[str, int], int] | None
 ) -> _Look:
     """Read the output, then the log again: whatever was visible in the output is decided in the log by then.
 
-    ``standing`` is where readers waited at an earlier look; None: there will be no other look, so whoever waits stands.
+    ``earlier`` is where readers waited at the reading before; None: this reading is the only one, so each reader that
+    waits counts as stalled.
     """
     with Admin(task.connection, task.budget_s) as admin:
         listed = list_transactions(admin, namespace(task.sink_id), ())
@@ -246,7 +247,7 @@ def _look(
     judge_outputs(latest(decisions, later), later, seen, verdict)
     verdict.findings += sink_state.lingering(inspection, POLICY_S)
     waiting = {(b.topic, b.partition): b.last_stable for b in inspection.blocked}
-    verdict.findings += sink_state.stalled(inspection.blocked, waiting if standing is None else standing)
+    verdict.findings += sink_state.stalled(inspection.blocked, waiting if earlier is None else earlier)
     verdict.findings += sink_state.leaked(task.sink_id, listed)
     verdict.findings += skew
     if task.alone and later.owner is None and not later.decisions:
@@ -256,7 +257,7 @@ def _look(
     verdict.findings += sink_state.hanging(_hanging(task, decisions))
     claims = [later.owner.claimed_ms] if later.owner else []
     verdict.findings += sink_state.foreign_aborts(task.sink_id, ledger, others, claims, _claims_of(task, others))
-    stands = {where: at for where, at in waiting.items() if not standing or standing.get(where) == at}
+    stands = {where: at for where, at in waiting.items() if not earlier or earlier.get(where) == at}
     return _Look(verdict.findings, verdict, ledger.read, stands, len(trail.denied))
 
 

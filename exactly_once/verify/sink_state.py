@@ -32,11 +32,7 @@ def lingering(found: Inspection, policy_s: float) -> Iterator[Finding]:
     for t in found.open:
         if t.verdict != "undecided" or (alive is not False and t.age_s < policy_s):
             continue
-        owner = (
-            f"{found.owner.claim.process} is gone"
-            if found.owner and alive is False
-            else ("no other process has ended it")
-        )
+        owner = f"{found.owner.claim.process} is gone" if found.owner and alive is False else "nothing has ended it"
         yield Finding(
             Anomaly.LINGERING,
             f"{t.transactional_id} has been {t.state} for {t.age_s:.0f} s, is not decided, and {owner}",
@@ -57,18 +53,18 @@ def hanging(found: Iterable[Hanging]) -> Iterator[Finding]:
         )
 
 
-def stalled(blocked: Iterable[BlockedPartition], standing: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
+def stalled(blocked: Iterable[BlockedPartition], earlier: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
     """Partitions whose last stable offset has not moved.
 
     Parameters
     ----------
     blocked : iterable of BlockedPartition
         Where readers wait now.
-    standing : mapping
-        By partition where readers waited at the look before this one, the last stable offset of that time.
+    earlier : mapping
+        By partition where readers waited at the reading before, the last stable offset of that time.
     """
     for b in blocked:
-        if standing.get((b.topic, b.partition)) == b.last_stable:
+        if earlier.get((b.topic, b.partition)) == b.last_stable:
             yield Finding(
                 Anomaly.STALLED_LAST_STABLE_OFFSET,
                 f"readers of {b.topic}-{b.partition} are held back at offset {b.last_stable}, "

@@ -56,9 +56,7 @@ class Screen:
         """Both were killed just now."""
         self._killed_at = time.monotonic()
         of = f"{kills.struck} of {kills.wanted}"
-        where = (
-            "in the middle of a batch" if kills.just_struck else ("but a batch had just ended, which does not count")
-        )
+        where = "in the middle of a batch" if kills.just_struck else "but a batch had just ended, which does not count"
         self.say(f"[bold red]kill -9[/] both, {where} ({of})")
 
     def show(self, scores: tuple[Score, Score], states: tuple[str, str], progress: float) -> None:

@@ -55,10 +55,10 @@ final class Errors {
     private static final Map<String, String> OF_THE_RECORD = Map.of(
             "InvalidTopicException", "Correct the option or the column that names the topic",
             "InvalidTimestampException",
-                    "Correct the column 'timestamp' (often in a wrong time zone, or in seconds and not milliseconds) or,"
-                            + " without that column, the clock of the executor's host. Or change"
-                            + " message.timestamp.before.max.ms, message.timestamp.after.max.ms or"
-                            + " message.timestamp.type of the topic",
+                    "Correct the column 'timestamp' (often in a wrong time zone, or in seconds and not milliseconds)"
+                        + " or, without that column, the clock of the executor's host. Or change"
+                        + " message.timestamp.before.max.ms, message.timestamp.after.max.ms or message.timestamp.type"
+                        + " of the topic",
             "InvalidRecordException",
                     "Correct the row (a compacted topic refuses a row without a key), or the setting of the topic that"
                             + " refuses it");
@@ -91,7 +91,8 @@ final class Errors {
                     "EO-OPTION",
                     who + ": the Kafka client refuses a setting: " + said + innermost(e),
                     "Nothing was written",
-                    "Correct the kafka.* option for that setting" + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
+                    "Correct the kafka.* option for that setting"
+                            + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
                     e);
         if (e instanceof ReflectiveOperationException) // of an interceptor, say: the client loads it late
             return new SinkException(
@@ -131,8 +132,8 @@ final class Errors {
             return failed(
                     "EO-TIMEOUT",
                     who + ": kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: " + said,
-                    "Lower kafka.transaction.timeout.ms to transaction.max.timeout.ms, which exactly-once doctor shows, or"
-                            + " raise transaction.max.timeout.ms on the brokers",
+                    "Lower kafka.transaction.timeout.ms to transaction.max.timeout.ms, which exactly-once doctor"
+                            + " shows, or raise transaction.max.timeout.ms on the brokers",
                     e);
         // not of a record, see below: only the commit log is asked for by its name
         if (e instanceof UnknownTopicOrPartitionException)
@@ -151,8 +152,8 @@ final class Errors {
                 "EO-BROKER-REFUSED",
                 who + ": the brokers, or the Kafka client itself, refuse a request: " + said,
                 e instanceof UnknownServerException
-                        ? "Find the exception in the brokers' server.log, because the answer does not name it. Then check"
-                                + " compression.type of the topic, and authorizer.class.name and log.dirs of the"
+                        ? "Find the exception in the brokers' server.log, because the answer does not name it. Then"
+                                + " check compression.type of the topic, and authorizer.class.name and log.dirs of the"
                                 + " broker"
                         : "Correct the setting that the answer names: in the options, on the topic or on the brokers",
                 e);

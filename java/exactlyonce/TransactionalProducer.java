@@ -124,7 +124,8 @@ final class TransactionalProducer extends KafkaProducer<byte[], byte[]> {
             internals = Internals.of();
         } catch (ReflectiveOperationException | RuntimeException e) {
             LOG.warn(
-                    "this version of kafka-clients does not allow a producer to be reused: the sink makes a new one for each part of a batch ({})",
+                    "this version of kafka-clients does not allow a producer to be reused: the sink makes a new one"
+                            + " for each part of a batch ({})",
                     e.toString());
         }
         looked = true;

@@ -153,7 +153,7 @@ def test_a_checkpoint_is_compared_with_the_commit_log(run, sink, tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     code, found, _ = run("checkpoint", "inspect", str(tmp_path), "--sink", sink.sink_id, "--json")
-    assert code == 0 and found["standing"]["state"] == "in doubt" and found["standing"]["last_decided"] == 0
+    assert code == 0 and found["progress"]["state"] == "in doubt" and found["progress"]["last_decided"] == 0
     (tmp_path / "metadata").write_text('{"id":"other"}')
     code, out, _ = run("checkpoint", "inspect", str(tmp_path), "--sink", sink.sink_id)
     assert code == 1 and "foreign" in out

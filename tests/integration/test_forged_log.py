@@ -162,7 +162,7 @@ def test_what_is_no_record_under_a_key_of_the_sink_is_undone_by_the_command_in_t
     if "--undo" in e.value.way_out:
         do_what_it_says(e.value, connection, monkeypatch)
     else:  # a newer version is to be upgraded to, unless the record is a stranger's
-        assert f"exactly-once log {sink.sink_id} says who" in e.value.way_out
+        assert f"exactly-once log {sink.sink_id} to see" in e.value.way_out
         assert undone_as_shown(connection, sink.sink_id, monkeypatch)
     assert read_log(connection, sink.sink_id) == before
 
@@ -187,9 +187,9 @@ def test_a_forged_claim_is_named_by_the_command_in_the_refusal_and_undone(
     assert mine is not None
     forged = Claim(mine.token + 1, "nobody", 1, "stream", "nowhere", 1, "/c")
     forge(connection, sink.sink_id, (key_of(forged), encode(forged)))
-    with pytest.raises(SinkOwned, match=f"exactly-once log {sink.sink_id} says who"):
+    with pytest.raises(SinkOwned, match=f"exactly-once log {sink.sink_id} to see"):
         check_binding(sink.sink_id, read_log(connection, sink.sink_id).owner, "q", "/c", None)
-    with pytest.raises(Fenced, match=f"exactly-once log {sink.sink_id} says who"):
+    with pytest.raises(Fenced, match=f"exactly-once log {sink.sink_id} to see"):
         CommitLog(connection, sink.sink_id).own(mine.token, Deadline(20))
     assert undone_as_shown(connection, sink.sink_id, monkeypatch)
     assert read_log(connection, sink.sink_id).owner == mine

@@ -154,7 +154,7 @@ def _end_hanging(args: argparse.Namespace, commit: bool) -> Result:
 
 def _inspect_checkpoint(args: argparse.Namespace) -> Result:
     found = read_checkpoint(args.location)
-    standing = compare(found, read_log(connection_of(args), check_sink_id(args.sink), BUDGET_S)) if args.sink else None
+    progress = compare(found, read_log(connection_of(args), check_sink_id(args.sink), BUDGET_S)) if args.sink else None
     offsets = kafka_offsets(found.source_offsets)
     document = {
         "location": found.location,
@@ -167,11 +167,11 @@ def _inspect_checkpoint(args: argparse.Namespace) -> Result:
         "kafka_offsets": {t: {str(p): o for p, o in partitions.items()} for t, partitions in offsets.items()},
         "torn": dict(found.torn),
         "sink_id": args.sink,
-        "standing": asdict(standing) if standing else None,
+        "progress": asdict(progress) if progress else None,
     }
-    bad = found.query_id is None if standing is None else standing.state in ("checkpoint lost", "foreign")
+    bad = found.query_id is None if progress is None else progress.state in ("checkpoint lost", "foreign")
     bad = bad or bool(found.torn)
-    return Result(document, partial(tables.show_checkpoint, found, offsets, standing, args.sink), 1 if bad else 0)
+    return Result(document, partial(tables.show_checkpoint, found, offsets, progress, args.sink), 1 if bad else 0)
 
 
 def _repair_checkpoint(args: argparse.Namespace) -> Result:

@@ -15,7 +15,7 @@ from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.inspection.processes import describe_frozen
-from exactly_once.inspection.progress import Offsets, Standing
+from exactly_once.inspection.progress import Offsets, Progress
 from exactly_once.inspection.words import duration, plural, when
 from exactly_once.ops.cli.explain import Explanation, owner_sentence
 from exactly_once.ops.log_records import Logged
@@ -231,7 +231,7 @@ def show_plan(
 
 
 def show_checkpoint(
-    found: Checkpoint, offsets: Offsets, standing: Standing | None, sink_id: str | None, console: Console
+    found: Checkpoint, offsets: Offsets, progress: Progress | None, sink_id: str | None, console: Console
 ) -> None:
     """Print the state of a checkpoint, and its comparison with a commit log."""
     if found.query_id is None and not found.torn:
@@ -258,11 +258,11 @@ def show_checkpoint(
         show_line(f"! {name} is torn: {fault}.", console)
     if found.torn:
         show_line(f"To see how to repair the torn files: {repair_command(found.location, sink_id or '')}", console)
-    if standing is not None:
-        decided = _or_dash(standing.last_decided)
-        unproven = f"; not proven: {list(standing.open_decisions)}" if standing.open_decisions else ""
+    if progress is not None:
+        decided = _or_dash(progress.last_decided)
+        unproven = f"; not proven: {list(progress.open_decisions)}" if progress.open_decisions else ""
         show_line(
-            f"Compared with the commit log of {sink_id}: {standing.state}. Last decided batch: {decided}{unproven}.",
+            f"Compared with the commit log of {sink_id}: {progress.state}. Last decided batch: {decided}{unproven}.",
             console,
         )
 

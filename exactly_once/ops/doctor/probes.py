@@ -100,7 +100,7 @@ def examine_cluster(
     budget_s: float,
     timeout_ms: int | None = None,
 ) -> list[Line]:
-    """Look at a cluster; ``budget_s`` holds for each look.
+    """Probe a cluster; ``budget_s`` holds for each probe.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _place(location: str) -> CheckpointPlace:
 
 
 class _Cluster:
-    """The looks at one cluster, over one connection."""
+    """The probes of one cluster, over one connection."""
 
     def __init__(
         self, admin: Admin, sink_id: str | None, topics: Iterable[str], budget_s: float, timeout_ms: int | None
@@ -195,7 +195,7 @@ class _Cluster:
 
     def lines(self) -> list[Line]:
         """Run all probes, in the order of the table."""
-        looks: list[tuple[str, Callable[[], list[Line]]]] = [
+        probes: list[tuple[str, Callable[[], list[Line]]]] = [
             ("broker", self._brokers),
             ("broker's level", self._level),
             ("clock", self._clock),
@@ -205,12 +205,12 @@ class _Cluster:
             ("output topics", self._topics),
             ("transactions", self._transactions),
         ]
-        return [line for check, look in looks for line in self._guarded(check, look)]
+        return [line for check, probe in probes for line in self._guarded(check, probe)]
 
-    def _guarded(self, check: str, look: Callable[[], list[Line]]) -> list[Line]:
+    def _guarded(self, check: str, probe: Callable[[], list[Line]]) -> list[Line]:
         self._admin.renew(self._budget_s)
         try:
-            return look()
+            return probe()
         except ExactlyOnceError as e:
             return [_failed(check, e)]
 
@@ -327,9 +327,9 @@ class _Cluster:
         described = [d for d in describe(self._admin, under_way).values() if d.state in UNDER_WAY]
         by_age = sorted(described, key=lambda d: d.started_ms)
         at_work = list(dict.fromkeys(name for d in by_age if (name := sink_of(d.transactional_id)) is not None))
-        looks = {name: inspect_sink(self._admin.connection, name, self._budget_s) for name in at_work[:_INSPECTED]}
-        alone = {name: f.owner.frozen if f.owner else () for name, f in looks.items() if unattended(f)}
-        asked = len(looks), len(at_work)
+        inspected = {name: inspect_sink(self._admin.connection, name, self._budget_s) for name in at_work[:_INSPECTED]}
+        alone = {name: f.owner.frozen if f.owner else () for name, f in inspected.items() if unattended(f)}
+        asked = len(inspected), len(at_work)
         return [cluster.judge_transactions(whose, len(ids), described, now_ms(), alone, asked)]
 
     def _replication(self, name: str, topic: Topic, least: int | None = None) -> Line:

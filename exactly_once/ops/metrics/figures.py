@@ -17,7 +17,7 @@ KINDS = ("stream", "write")
 Lag = Mapping[str, int]
 
 
-def standing(found: Inspection, readers: Lag | None = None, stable: Lag | None = None) -> list[Point]:
+def gauges(found: Inspection, readers: Lag | None = None, stable: Lag | None = None) -> list[Point]:
     """Return the sink's gauges and totals; ``readers`` and ``stable`` are None if the brokers refused them."""
     sink, log = found.sink_id, found.log
     points = [

@@ -15,7 +15,7 @@ from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.groups import group_offsets, partition_ends
 from exactly_once.ops.metrics import instruments as i
-from exactly_once.ops.metrics.figures import History, Lag, output_topics, standing
+from exactly_once.ops.metrics.figures import History, Lag, gauges, output_topics
 from exactly_once.ops.metrics.instruments import Instrument, Point
 from exactly_once.protocol.names import offsets_group
 
@@ -33,13 +33,13 @@ _STALE_AFTER = 4
 
 @dataclass
 class _Sink:
-    """The observer's knowledge of one sink; ``standing`` is empty when the last look failed."""
+    """The observer's knowledge of one sink; ``gauges`` is empty when the last observation failed."""
 
     history: History
     up: bool = False
     duration_s: float = 0.0
     seen_at: float = 0.0
-    standing: list[Point] = field(default_factory=list)
+    gauges: list[Point] = field(default_factory=list)
 
 
 class Observer:
@@ -104,7 +104,7 @@ class Observer:
             return []
         if instrument is i.OBSERVATION_DURATION:
             return [Point(instrument, sink.duration_s, {"sink": name})]
-        return [p for p in sink.standing if p.instrument is instrument]
+        return [p for p in sink.gauges if p.instrument is instrument]
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -119,14 +119,14 @@ class Observer:
             stable = self._ask(
                 f"{name}: last stable offset lag", lambda: _stable_lag(admin, output_topics(found), lag_deadline)
             )
-            points = standing(found, readers, stable)
+            points = gauges(found, readers, stable)
             news = sink.history.news(name, found.log)
             self._say(name, None)
         except Exception as e:
             self._say(name, e)
         now = time.monotonic()
         with self._lock:
-            sink.up, sink.standing = bool(points), points
+            sink.up, sink.gauges = bool(points), points
             sink.duration_s, sink.seen_at = now - began, now
         return news
 
@@ -154,7 +154,7 @@ class Observer:
         with self._lock:
             self._cluster_up = False
             for sink in self._sinks.values():
-                sink.up, sink.standing = False, []
+                sink.up, sink.gauges = False, []
                 sink.duration_s, sink.seen_at = after_s, time.monotonic()
 
     def _say(self, subject: str, e: Exception | None) -> None:

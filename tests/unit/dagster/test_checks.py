@@ -21,7 +21,7 @@ from exactly_once.errors import (
     InvalidOption,
 )
 from exactly_once.inspection.findings import Owner
-from exactly_once.inspection.progress import Standing
+from exactly_once.inspection.progress import Progress
 from exactly_once.protocol.records import Claim
 from exactly_once.txn.coordinators import Description
 from exactly_once.verify import Anomaly, Finding, Report
@@ -184,25 +184,25 @@ def run(status, run_id="r1", alive=True):
     return Run(run_id, "job", status, 1.0, alive=alive)
 
 
-def standing(state, age_s=0.0, open_decisions=()):
+def progress(state, age_s=0.0, open_decisions=()):
     started = None if age_s is None else NOW - int(age_s * 1000)
-    return Standing(state, "q", 7, 6, 7, tuple(open_decisions), started)
+    return Progress(state, "q", 7, 6, 7, tuple(open_decisions), started)
 
 
 @pytest.mark.parametrize(
     ("found", "passed", "grave"),
     [
-        (standing("unused", None), True, False),
-        (standing("settled", 10_000), True, False),
-        (standing("in flight", 5), True, False),
-        (standing("in flight", 301), False, False),
-        (standing("in doubt", 5), True, False),
-        (standing("in doubt", 301), False, False),
-        (standing("settled", 301, [7]), False, True),
-        (standing("settled", 5, [7]), True, False),
-        (standing("checkpoint lost"), False, True),
-        (standing("foreign"), False, True),
-        (standing("torn"), False, True),
+        (progress("unused", None), True, False),
+        (progress("settled", 10_000), True, False),
+        (progress("in flight", 5), True, False),
+        (progress("in flight", 301), False, False),
+        (progress("in doubt", 5), True, False),
+        (progress("in doubt", 301), False, False),
+        (progress("settled", 301, [7]), False, True),
+        (progress("settled", 5, [7]), True, False),
+        (progress("checkpoint lost"), False, True),
+        (progress("foreign"), False, True),
+        (progress("torn"), False, True),
     ],
 )
 def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passed, grave):
@@ -258,7 +258,7 @@ def test_checkpoint_and_commit_log_may_differ_by_a_young_batch_only(found, passe
 )
 def test_a_batch_is_being_written_only_while_somebody_writes_it(state, history, owner, passed, says):
     """Two minutes after the run had died, the page said that its batch is being written, in green."""
-    verdict = judgements.checkpoint_equals_commit_log(standing(state, 5), judged(history, owner), NOW, 300)
+    verdict = judgements.checkpoint_equals_commit_log(progress(state, 5), judged(history, owner), NOW, 300)
     assert verdict.passed is passed and not verdict.grave and says in verdict.said, verdict.said
     assert ("being written" in verdict.said or "about to be" in verdict.said) is (says.startswith("by "))
 

@@ -43,9 +43,9 @@ def test_the_standing_of_a_stream(state, found, truth):
 
 
 def test_open_decisions_are_named():
-    standing = compare(checkpoint(5, 4), log(5, completed=False))
-    assert standing.open_decisions == (5,)
-    assert standing.as_metadata()["open_decisions"] == [5]
+    progress = compare(checkpoint(5, 4), log(5, completed=False))
+    assert progress.open_decisions == (5,)
+    assert progress.as_metadata()["open_decisions"] == [5]
     assert "batch_started_ms" not in compare(checkpoint(), log(query_id=None)).as_metadata()
 
 

@@ -118,8 +118,8 @@ def test_observers_name_what_is_torn_and_do_not_fail(site: Site) -> None:
     found = read_checkpoint(str(site.root))
     assert found.torn == {"offsets/3": "it is empty", "commits/3": "it is empty"}
     assert (found.query_id, found.last_offsets, found.last_commit, found.source_offsets) == (QUERY, 3, 2, ())
-    standing = compare(found, LogState(site.claim, tuple(site.decisions.values())))
-    assert standing.state == "torn" and standing.as_metadata()["torn"] == ["offsets/3", "commits/3"]
+    progress = compare(found, LogState(site.claim, tuple(site.decisions.values())))
+    assert progress.state == "torn" and progress.as_metadata()["torn"] == ["offsets/3", "commits/3"]
     site.write("metadata", "")
     assert read_checkpoint(str(site.root)).query_id is None
     with pytest.raises(CheckpointUnusable, match=r"metadata is torn: it is empty.* checkpoint repair .* --sink 's 1'"):

@@ -199,7 +199,7 @@ def test_a_checkpoint_is_read_without_a_cluster(run, tmp_path):
     found = json.loads(out)
     assert code == 0
     assert (found["query_id"], found["last_planned"], found["last_committed"], found["in_flight"]) == ("q", 5, 4, 5)
-    assert found["kafka_offsets"] == {"flights": {"0": 25428, "1": 24814}} and found["standing"] is None
+    assert found["kafka_offsets"] == {"flights": {"0": 25428, "1": 24814}} and found["progress"] is None
     code, out, _ = run("checkpoint", "inspect", str(tmp_path))
     assert code == 0 and "batch 5, planned 2026-" in out and "input flights, up to:\n    0@25428, 1@24814\n" in out
 

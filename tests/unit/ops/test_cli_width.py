@@ -20,7 +20,7 @@ from exactly_once.inspection.findings import (
     PendingPart,
 )
 from exactly_once.inspection.processes import Frozen, Process, State
-from exactly_once.inspection.progress import Standing
+from exactly_once.inspection.progress import Progress
 from exactly_once.ops.cli import doctor, tables, verify
 from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.doctor.host import warn
@@ -60,7 +60,7 @@ FAULT = FileFinding(
 )
 IDLE = Description(ID, "CompleteCommit", 123_456, 7, 900_000, -1, (), 1)
 TORN = Checkpoint(PATH, query_id=QUERY, source_offsets=("{}",), torn={"offsets/7": f"{ID} is not what it names"})
-STANDING = Standing("checkpoint lost", QUERY, 1_234, 1_233, 1_236, tuple(range(1_200, 1_236)), None)
+PROGRESS = Progress("checkpoint lost", QUERY, 1_234, 1_233, 1_236, tuple(range(1_200, 1_236)), None)
 REPAIR = Repair(SINK, PATH, [FAULT])
 PLACE = f"{TOPIC}-117@123456789012..123456789999"
 REPORT = Report(
@@ -88,7 +88,7 @@ DOCTOR = warn("connector", f"It is in {PATH}", f"Look at what is there, then run
     ("show", "pieces"),
     [
         (lambda c: tables.show_checkpoint(CHECKPOINT, OFFSETS, None, SINK, c), (PATH, QUERY, TOPIC, "39@123456789012")),
-        (lambda c: tables.show_checkpoint(TORN, {}, STANDING, SINK, c), (repair_command(PATH, SINK), QUERY)),
+        (lambda c: tables.show_checkpoint(TORN, {}, PROGRESS, SINK, c), (repair_command(PATH, SINK), QUERY)),
         (lambda c: tables.show_repair(REPAIR, None, "", c), (PATH, SINK, f"state/0/117/{QUERY}.delta", QUERY)),
         (lambda c: tables.show_repair(REPAIR, REFUSED, RECOVER, c), (PATH, f"{RECOVER} --force 'fence it'")),
         (lambda c: tables.show_list([Inspection(SINK)], [], None, [], c), (SINK,)),

@@ -11,7 +11,7 @@ from exactly_once.inspection.findings import Inspection, OpenTransaction, Owner,
 from exactly_once.kafka.connection import Connection
 from exactly_once.ops.metrics import instruments as i
 from exactly_once.ops.metrics import observer
-from exactly_once.ops.metrics.figures import History, output_topics, standing
+from exactly_once.ops.metrics.figures import History, gauges, output_topics
 from exactly_once.ops.metrics.instruments import Kind
 from exactly_once.ops.metrics.observer import Observer
 from exactly_once.protocol.log_state import fold
@@ -134,7 +134,7 @@ def test_a_sink_in_figures():
         checked_ms=11_000,
         log=log,
     )
-    assert totals(standing(found, {"in": 9}, {"out": 2})) == {
+    assert totals(gauges(found, {"in": 9}, {"out": 2})) == {
         ("transaction.open", "decided"): 1,
         ("transaction.open", "undecided"): 1,
         ("transaction.open", "log"): 1,
@@ -157,12 +157,12 @@ def test_a_sink_in_figures():
 def test_an_owner_on_another_host_is_neither_alive_nor_dead(alive, shown):
     """Mishap: an alert says that nobody works on a sink whose driver cannot be seen from here."""
     found = Inspection("s", Owner(Claim(1, "q", 0, "stream", "h", 1), alive))
-    assert [p.value for p in standing(found) if p.instrument is i.OWNER_ALIVE] == shown
+    assert [p.value for p in gauges(found) if p.instrument is i.OWNER_ALIVE] == shown
 
 
 def test_what_is_not_known_has_no_point():
     """Mishap: a lag of 0 that was never asked for; an age since a decision that never was."""
-    absent = {p.instrument for p in standing(Inspection("s"))}
+    absent = {p.instrument for p in gauges(Inspection("s"))}
     assert not absent & {i.READER_LAG, i.STABLE_LAG, i.LAST_DECISION, i.OWNER_ALIVE, i.CLAIMS}
     assert {i.OPEN, i.OLDEST, i.UNPROVEN} <= absent
 

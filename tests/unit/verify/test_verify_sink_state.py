@@ -50,14 +50,14 @@ def test_what_a_driver_that_may_live_has_open_lingers_only_at_an_age(alive: bool
     """A false alarm over the batch that every live stream is writing."""
     assert lingering(alive, open_for(3), open_for(599.9)) == []
     (found,) = lingering(alive, open_for(3), open_for(600))
-    assert found.what.endswith("for 600 s, is not decided, and no other process has ended it")
+    assert found.what.endswith("for 600 s, is not decided, and nothing has ended it")
 
 
 def test_what_is_decided_does_not_linger_and_what_nobody_claimed_does() -> None:
     """A false alarm over a commit that takes its time; and silence where the commit log is gone."""
     assert lingering(False, open_for(3_000, "decided"), open_for(3_000, "log")) == []
     (found,) = sink_state.lingering(Inspection(SINK, None, (open_for(1, partitions=MOST_PLACES + 5),)), 600)
-    assert found.what.endswith("no other process has ended it") and len(found.places) == MOST_PLACES
+    assert found.what.endswith("nothing has ended it") and len(found.places) == MOST_PLACES
 
 
 def test_a_hanging_transaction_is_named_with_its_place() -> None:
@@ -72,8 +72,8 @@ def test_a_hanging_transaction_is_named_with_its_place() -> None:
 def test_only_readers_that_have_not_moved_are_stalled() -> None:
     """A false alarm over every live topic: at any moment some reader waits for a marker."""
     ours, theirs = BlockedPartition(TOPIC, 0, 10, 25, True), BlockedPartition(TOPIC, 1, 10, 11, False)
-    standing = {(TOPIC, 0): 10, (TOPIC, 1): 10}
-    first, second = sink_state.stalled([ours, theirs], standing)
+    earlier = {(TOPIC, 0): 10, (TOPIC, 1): 10}
+    first, second = sink_state.stalled([ours, theirs], earlier)
     assert first.anomaly is Anomaly.STALLED_LAST_STABLE_OFFSET
     assert (first.places, first.records) == (("out-0@10",), 15) and "by this sink's open" in first.what
     # the sink's own may hang too, which no coordinator tells
