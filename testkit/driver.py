@@ -119,6 +119,14 @@ class Driver:
                     connection.socket.shutdown(socket.SHUT_RDWR)
             closing.join(0.05)
 
+    def heap(self) -> float:
+        """Return the used heap of the JVM after a collection, in MiB."""
+        jvm = self.spark._jvm
+        assert jvm is not None
+        memory = jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
+        memory.gc()
+        return float(memory.getHeapMemoryUsage().getUsed()) / 2**20
+
     def explain(self, run: str) -> str:
         """Every plan of a query."""
         return str(self.queries[run]._jsq.explainInternal(True))

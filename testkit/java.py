@@ -29,6 +29,11 @@ _TRIAL_S = 120.0
 _POLL_MS = 200
 
 
+#: A release of kafka-clients that keeps the sequence numbers of partitions under another name than
+#: TransactionalProducer.java looks for.
+NOT_REUSABLE = "3.1.2"
+
+
 class Record(NamedTuple):
     """One record as Java's consumer gets it."""
 

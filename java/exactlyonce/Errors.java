@@ -95,7 +95,7 @@ final class Errors {
                             + (innermost(e).contains("PBES2") ? ENCRYPT_AGAIN : ""),
                     e);
         if (e instanceof ReflectiveOperationException) // of an interceptor, say: the client loads it late
-            return new SinkException(
+        return new SinkException(
                     "EO-OPTION",
                     who + ": a class that a setting names cannot be loaded: " + said(e),
                     "Nothing was written",
@@ -198,7 +198,8 @@ final class Errors {
 
     /** Whether the transaction of a record was ended by somebody else. */
     static boolean isEnded(Throwable thrown) {
-        return ENDED.contains((int) org.apache.kafka.common.protocol.Errors.forException(cause(thrown)).code());
+        return ENDED.contains((int) org.apache.kafka.common.protocol.Errors.forException(cause(thrown))
+                .code());
     }
 
     /** Whether a record failed for another one of its batch, which the brokers refuse. */

@@ -4,9 +4,13 @@ driver.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from exactly_once.sparkenv.jars import session_jars
 from testkit.fixtures import Bench, StartDriver
+from testkit.java import NOT_REUSABLE, kafka_client
 from testkit.stream import SparkDriver
 
 #: While one task hangs, the other core works through the other parts.
@@ -146,3 +150,31 @@ def test_a_recovery_that_is_killed_half_way_is_finished_by_the_next_one(
 
     bench.assert_exactly_once()
     assert bench.decided_batches() == [0, 1, 2]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["mid-write", "after-flush", "all-prepared", "decided", "some-ended"])
+def test_with_a_kafka_client_that_lets_no_producer_be_used_again_a_crash_loses_and_doubles_nothing(
+    point: str, bench: Bench, driver: StartDriver
+) -> None:
+    """Guards against a fallback that nobody has tried: where kafka-clients lacks a private name, each part has a new
+    producer, and asks the coordinator for its own identity.
+    """
+    old = {"spark.jars": ",".join(with_kafka_client(NOT_REUSABLE))}
+    killed = driver(conf=old)
+    crash_at(point, bench, killed, batch=1)
+    assert "lets no producer be used again" in killed.log.read_text(errors="replace")
+    assert bench.decided_batches() == [0] + [1] * (point in DECIDED)
+
+    bench.input.add()
+    driver(conf=old).complete(bench.job)
+
+    bench.assert_exactly_once()
+    assert bench.decided_batches() == [0, 1, 2]
+    assert bench.counted() == len(bench.visible())
+
+
+def with_kafka_client(release: str) -> list[str]:
+    """Return the jars of a session, with another release of kafka-clients."""
+    others = [jar for jar in session_jars() if not Path(jar).name.startswith("kafka-clients-")]
+    return [*others, str(kafka_client(release))]

@@ -14,7 +14,7 @@ from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import End, describe, end_all, end_txn_version
 from testkit import broker as brokers
 from testkit import oracle
-from testkit.java import Trial, kafka_client
+from testkit.java import NOT_REUSABLE, Trial, kafka_client
 from testkit.processes import until
 from testkit.stream import ROOT
 
@@ -24,8 +24,6 @@ VECTORS = json.loads((ROOT / "tests" / "data" / "digests.json").read_text())
 REUSABLE = ("3.4.1", "3.9.0", "3.9.1", "3.9.2", "4.0.2", "4.4.0")
 #: They differ from 3.9.2 in nothing that is known.
 ALIKE = ("3.9.0", "3.9.1")
-#: It keeps the sequence numbers of partitions under another name.
-NOT_REUSABLE = "3.0.2"
 
 
 @pytest.fixture(scope="module")
