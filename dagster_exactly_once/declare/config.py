@@ -56,7 +56,6 @@ class Once(dg.Config):
         "",
         description="Another query owns the sink, and cannot continue after this: the id that EO-SINK-OWNED names.",
     )
-
     fence: str = rarely(
         "",
         description=(
@@ -189,6 +188,16 @@ class BackfillConfig(dg.Config):
     )
 
 
+def _consent_to_fence() -> Any:
+    return rarely(
+        "",
+        description=(
+            "For take_over, when the driver is no run of this Dagster instance: what that does, typed out as "
+            "EO-SINK-OPERATED names it."
+        ),
+    )
+
+
 class RecoveryConfig(dg.Config):
     """The configuration of a recovery: which sink it works on."""
 
@@ -197,13 +206,7 @@ class RecoveryConfig(dg.Config):
         False,
         description="Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost.",
     )
-    fence: str = rarely(
-        "",
-        description=(
-            "For take_over, when the driver is no run of this Dagster instance: what that does, typed out as "
-            "EO-SINK-OPERATED names it."
-        ),
-    )
+    fence: str = _consent_to_fence()
     dry_run: bool = Field(default=False, description="Only inspect: show what a recovery would find, change nothing.")
     reason: str = Field(default="", description="Why, for the audit trail; a sensor says what it saw.")
     restart: bool = Field(
@@ -250,13 +253,7 @@ class RepairConfig(dg.Config):
     consequence: str = rarely(
         "", description="For plan_anew without dry_run: its consequence, typed out as the dry run prints it."
     )
-    fence: str = rarely(
-        "",
-        description=(
-            "For take_over, when the driver is no run of this Dagster instance: what that does, typed out as "
-            "EO-SINK-OPERATED names it."
-        ),
-    )
+    fence: str = _consent_to_fence()
     take_over: bool = rarely(
         False,
         description="Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",

@@ -140,6 +140,7 @@ def verify(
         counts,
         log.owner is not None,
         look.not_searched,
+        str(compared.window or ""),
     )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from exactly_once.verify.window import Tails, Window, tails
 
 from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption
@@ -26,6 +25,7 @@ from exactly_once.verify.by_origin.output import Arrivals, Outputs, bytes_at_onc
 from exactly_once.verify.by_origin.tally import Tally
 from exactly_once.verify.expected import Expected
 from exactly_once.verify.report import OnProgress, Progress
+from exactly_once.verify.window import Tails, Window, tails
 
 #: What is expected to keep the order of the input.
 ORDERS = ("key", "partition", "none")

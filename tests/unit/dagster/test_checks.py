@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from exactly_once.verify.window import Window
 
 from dagster_exactly_once.checks import judgements
 from dagster_exactly_once.checks.evaluate import evaluated
@@ -28,6 +27,7 @@ from exactly_once.txn.coordinators import Description
 from exactly_once.verify import Anomaly, Finding, Report
 from exactly_once.verify.by_origin.comparison import NOT_FAR, RETENTION, OriginResult
 from exactly_once.verify.by_origin.tally import FOREIGN
+from exactly_once.verify.window import Window
 from platform_assets.flights.origin import origin
 
 NOW = 1_000_000_000_000
