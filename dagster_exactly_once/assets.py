@@ -1,21 +1,19 @@
 """The assets and jobs of a declared stream."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.names import ALL_STREAMS, MONITORING
+from dagster_exactly_once.private import UnresolvedAssetJobDefinition
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.spark import opener
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.tags import TAG_JOB, TAG_STREAM
 from dagster_exactly_once.streaming.run import Tools, run_stream
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
 def stream_asset(stream: Stream) -> dg.AssetsDefinition:
@@ -113,7 +111,7 @@ def completed_asset(stream: Stream) -> dg.AssetSpec:
     )
 
 
-def stream_job(stream: Stream) -> "UnresolvedAssetJobDefinition":
+def stream_job(stream: Stream) -> UnresolvedAssetJobDefinition:
     """Make the job that runs the stream in one process: one less to start, and interrupts reach the op directly."""
     return dg.define_asset_job(
         stream.spec.job,
@@ -129,7 +127,7 @@ def stream_job(stream: Stream) -> "UnresolvedAssetJobDefinition":
     )
 
 
-def backfill_job(stream: Stream) -> "UnresolvedAssetJobDefinition":
+def backfill_job(stream: Stream) -> UnresolvedAssetJobDefinition:
     """Make the job that writes days from before the stream's start."""
     return dg.define_asset_job(
         stream.backfill_spec.job,

@@ -17,7 +17,7 @@ from dagster_exactly_once.declare.start import EARLIEST
 from dagster_exactly_once.declare.stream import Backfill, Checks, Stream, exactly_once_stream, observed_stream
 from dagster_exactly_once.declare.translator import StreamTranslator
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources
-from dagster_exactly_once.notify import EmailNotifier, Format, Notifier, WebhookNotifier
+from dagster_exactly_once.notify import EmailNotifier, Notifier, WebhookNotifier
 
 
 class Source(dg.Model, dg.Resolvable):
@@ -159,7 +159,7 @@ class WebhookModel(dg.Model, dg.Resolvable):
     """The fields of ``WebhookNotifier``."""
 
     url: str | Secret
-    format: str = Field(default=Format.json.value, description="json, slack or pagerduty.")
+    format: str = Field(default="json", description="json, slack or pagerduty.")
     routing_key: str | Secret | None = None
 
 

@@ -10,14 +10,12 @@ import urllib.error
 import urllib.request
 from dataclasses import asdict, dataclass
 from email.message import EmailMessage
-from enum import Enum
 
 import dagster as dg
 from pydantic import Field
 
 #: A tick sends the notice, and a slow receiver must not delay the daemon.
 SEND_BUDGET_S = 5.0
-
 
 #: How much a notice wants: somebody soon, or somebody now. The words are PagerDuty's.
 WARNING, CRITICAL = "warning", "critical"
@@ -82,26 +80,16 @@ class Notifier(dg.ConfigurableResource):
         """
 
 
-class Format(Enum):
-    """The format that a webhook's receiver expects."""
-
-    json = "json"
-    slack = "slack"
-    pagerduty = "pagerduty"
-
-
 class WebhookNotifier(Notifier):
     """Posts each notice as JSON: as it is, or as Slack's incoming webhooks or PagerDuty's Events API v2 take it."""
 
     url: str = Field(description='Address of the receiver: EnvVar("...").')
-    format: str = Field(
-        default=Format.json.value, pattern="^(json|slack|pagerduty)$", description="The receiver's kind."
-    )
+    format: str = Field(default="json", pattern="^(json|slack|pagerduty)$", description="The receiver's kind.")
     routing_key: str | None = Field(default=None, description='PagerDuty\'s integration key: EnvVar("...").')
 
     def send(self, notice: Notice) -> None:
         """Post the notice; see :meth:`Notifier.send`."""
-        body = json.dumps(payload(notice, Format(self.format), self.routing_key)).encode()
+        body = json.dumps(payload(notice, self.format, self.routing_key)).encode()
         try:
             request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
             with urllib.request.urlopen(request, timeout=SEND_BUDGET_S):
@@ -145,12 +133,12 @@ class EmailNotifier(Notifier):
             raise NotSent(f"the mail server {self.host} did not accept the notice ({_said(error)})") from error
 
 
-def payload(notice: Notice, kind: Format, routing_key: str | None = None) -> dict[str, object]:
+def payload(notice: Notice, kind: str, routing_key: str | None = None) -> dict[str, object]:
     """Return the body of a webhook's request."""
-    if kind is Format.slack:
+    if kind == "slack":
         over = " is over" if notice.resolved else ""
         return {"text": f"*{notice.stream}* ({notice.code}{over}): {notice.what}"}
-    if kind is Format.pagerduty:
+    if kind == "pagerduty":
         return {
             "routing_key": routing_key or "",
             "event_action": "resolve" if notice.resolved else "trigger",

@@ -13,13 +13,19 @@ from dagster._core.definitions.utils import check_valid_name
 # Tells a step whose process was asked to end from one whose code failed: the first heals by a restart.
 from dagster._core.execution.plan.objects import ErrorSource
 
-# Dagster's own reason of a failure outside any step, which no event says.
-from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
+# Dagster's own reason of a failure outside any step, which no event says; and how a request names a range of days.
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    RUN_FAILURE_REASON_TAG,
+)
 
 # Whether Dagster's daemon can run a schedule at this: a wrong one is refused with the stream's name.
 from dagster._utils.schedules import is_valid_cron_schedule
 
 __all__ = [
+    "ASSET_PARTITION_RANGE_END_TAG",
+    "ASSET_PARTITION_RANGE_START_TAG",
     "RUN_FAILURE_REASON_TAG",
     "ErrorSource",
     "UnresolvedAssetJobDefinition",

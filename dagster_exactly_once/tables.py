@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -34,7 +35,7 @@ def when(ms: int | None) -> str:
     return "" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> dg.TableMetadataValue:
+def table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> dg.TableMetadataValue:
     """Make a table of texts; Dagster needs its columns even without rows."""
     schema = dg.TableSchema([dg.TableColumn(c, "string") for c in columns])
     return dg.MetadataValue.table([dg.TableRecord(dict(zip(columns, row, strict=True))) for row in rows], schema)

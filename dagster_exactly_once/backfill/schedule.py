@@ -1,23 +1,21 @@
 """The schedule that fills missing days."""
 
-from typing import TYPE_CHECKING
-
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from dagster_exactly_once.backfill.asset import backfill_share, days_of, input_of
 from dagster_exactly_once.backfill.days import oldest_missing, start_ms
 from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.private import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    UnresolvedAssetJobDefinition,
+)
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
-from dagster_exactly_once.runs.process import process_of, report_dead
+from dagster_exactly_once.runs.process import UNFINISHED, process_of, report_dead
 from dagster_exactly_once.streaming.spans import worth_reading
 from exactly_once.errors import ExactlyOnceError
 from exactly_once.kafka.admin import Admin
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-
 
 #: Days of one run: a month keeps it to minutes, and to one start of Spark.
 MOST_DAYS = 31
@@ -28,16 +26,8 @@ MOST_FAILURES = 3
 #: A tick must not delay the daemon.
 TICK_BUDGET_S = 10.0
 
-_UNFINISHED = [
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
-
-def fill_missing_days(stream: Stream, job: "UnresolvedAssetJobDefinition") -> dg.ScheduleDefinition:
+def fill_missing_days(stream: Stream, job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     """Make the schedule over :func:`missing_days`; off until a person turns it on."""
 
     @dg.schedule(
@@ -104,7 +94,7 @@ def _in_progress(stream: Stream, instance: dg.DagsterInstance) -> dg.DagsterRun 
     Also reports a run whose process was killed, which would hold the pool forever.
     """
     key = dg.AssetKey(stream.by_day)
-    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)):
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
         if run.job_name != stream.backfill_spec.job and key not in (run.asset_selection or ()):
             continue
         if process_of(run).alive is False and report_dead(instance, run.run_id):

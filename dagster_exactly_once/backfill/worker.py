@@ -32,11 +32,6 @@ class SparkWorker(Generic[Session]):
         Makes the context manager of a session.
     kill : callable
         Ends the JVM at once, when a call does not end within its budget.
-
-    Examples
-    --------
-    >>> with SparkWorker(spark.session, spark.kill) as worker:    # doctest: +SKIP
-    ...     count = worker.call(lambda session: session.range(3).count())
     """
 
     def __init__(self, open_session: Callable[[], AbstractContextManager[Session]], kill: Callable[[], None]):

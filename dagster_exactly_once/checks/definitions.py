@@ -2,12 +2,10 @@
 :mod:`dagster_exactly_once.checks.judgements`.
 """
 
-from collections.abc import Callable
-
 import dagster as dg
 
 from dagster_exactly_once.checks import judgements
-from dagster_exactly_once.checks.evaluate import check_begun, evaluated, result
+from dagster_exactly_once.checks.evaluate import check_begun, check_on, result
 from dagster_exactly_once.checks.judgements import Waiting
 from dagster_exactly_once.checks.readers import READ_BUDGET_S, held_back
 from dagster_exactly_once.checks.verified import question_of
@@ -45,16 +43,8 @@ def checks_of(stream: Stream) -> list[dg.AssetChecksDefinition]:
     return [_no_duplicates_and_no_loss(stream), *made] if stream.checks.origin is not None else made
 
 
-def _check(
-    stream: Stream, name: str, description: str
-) -> Callable[[Callable[..., dg.AssetCheckResult]], dg.AssetChecksDefinition]:
-    """Return the decorator of one check, on the asset of the stream's first output."""
-    made = dg.asset_check(asset=stream.outputs[0].key, name=name, description=description)
-    return lambda check: made(evaluated(check))
-
-
 def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
-    @_check(
+    @check_on(
         stream,
         "no_duplicates_and_no_loss",
         f"Each record of {', '.join(stream.source_topics)} appears exactly once across {', '.join(stream.topics)}, "
@@ -84,7 +74,7 @@ def _no_duplicates_and_no_loss(stream: Stream) -> dg.AssetChecksDefinition:
 def _no_old_open_transaction(stream: Stream) -> dg.AssetChecksDefinition:
     sinks = [stream.sink_id, *([stream.backfill_spec.sink_id] if stream.backfill else [])]
 
-    @_check(
+    @check_on(
         stream,
         "no_old_open_transaction",
         f"No transaction of the stream or of its backfill has been under way for longer than the policy ({_POLICY}), "
@@ -98,7 +88,7 @@ def _no_old_open_transaction(stream: Stream) -> dg.AssetChecksDefinition:
 
 
 def _last_stable_offset(stream: Stream) -> dg.AssetChecksDefinition:
-    @_check(
+    @check_on(
         stream,
         "last_stable_offset_is_high_watermark",
         "read_committed readers reach the end of every partition of the outputs; a batch in flight may hold them back "
@@ -114,7 +104,7 @@ def _last_stable_offset(stream: Stream) -> dg.AssetChecksDefinition:
 
 
 def _checkpoint_equals_commit_log(stream: Stream) -> dg.AssetChecksDefinition:
-    @_check(
+    @check_on(
         stream,
         "checkpoint_equals_commit_log",
         "The checkpoint and the commit log agree: the checkpoint knows every decided batch, and no batch stays between "
@@ -141,7 +131,7 @@ def _checkpoint_equals_commit_log(stream: Stream) -> dg.AssetChecksDefinition:
 
 
 def _freshness(stream: Stream, declared: Checks) -> dg.AssetChecksDefinition:
-    @_check(
+    @check_on(
         stream,
         FRESHNESS,
         f"Input does not wait for longer than the limit ({declared.freshness_s:g} s unless configured) without a "

@@ -52,6 +52,14 @@ def evaluated(check: Check) -> Check:
     return guarded
 
 
+def check_on(
+    stream: Stream, name: str, description: str
+) -> Callable[[Callable[..., dg.AssetCheckResult]], dg.AssetChecksDefinition]:
+    """Return the decorator of one check, on the asset of the stream's first output."""
+    made = dg.asset_check(asset=stream.outputs[0].key, name=name, description=description)
+    return lambda check: made(evaluated(check))
+
+
 def check_begun(stream: Stream, log: LogState) -> None:
     """Make sure that the stream has begun a batch, with which it claims its sink.
 

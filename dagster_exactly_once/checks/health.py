@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from dagster_exactly_once.checks.evaluate import check_begun, evaluated
+from dagster_exactly_once.checks.evaluate import check_begun, check_on
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
@@ -21,18 +21,14 @@ from exactly_once.protocol.log_state import LogState
 def health_check(stream: Stream) -> dg.AssetChecksDefinition:
     """Make the check, on the asset of the stream's first output."""
 
-    @dg.asset_check(
-        asset=stream.outputs[0].key,
-        name=HEALTH,
-        description=(
-            f"The state of the stream {stream.name}; the sensor exactly_once_checkpoint_progress evaluates it, so it "
-            "is up to date without a run. Passed while the stream is healthy, idle, catching up or starting; a "
-            "warning while it lags, starts slowly, is operated by another driver or has no run in progress; failed "
-            "when it is stalled, frozen, in doubt or has lost its sink, or when its last run failed in a way that "
-            "needs a person."
-        ),
+    @check_on(
+        stream,
+        HEALTH,
+        f"The state of the stream {stream.name}; the sensor exactly_once_checkpoint_progress evaluates it, so it is "
+        "up to date without a run. Passed while the stream is healthy, idle, catching up or starting; a warning while "
+        "it lags, starts slowly, is operated by another driver or has no run in progress; failed when it is stalled, "
+        "frozen, in doubt or has lost its sink, or when its last run failed in a way that needs a person.",
     )
-    @evaluated
     def health(
         context: dg.AssetCheckExecutionContext,
         kafka: KafkaTransactionalProducerFactory,
@@ -40,7 +36,12 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
         watch_policy: WatchPolicy,
     ) -> dg.AssetCheckResult:
         found = sink_states(kafka, checkpoints, [stream.spec], Deadline(BUDGET_S), alive_of(context.instance))
-        answer = found.get(stream.sink_id, _late(stream))
+        if stream.sink_id not in found:
+            raise BrokerUnreachable(
+                f"the brokers did not answer for sink {stream.sink_id} within {BUDGET_S:g} s",
+                "Check the brokers, then try again",
+            )
+        answer = found[stream.sink_id]
         if isinstance(answer, ExactlyOnceError):
             raise answer
         history = Histories(context.instance).whole(stream.spec)
@@ -57,10 +58,3 @@ def health_check(stream: Stream) -> dg.AssetChecksDefinition:
         )
 
     return health
-
-
-def _late(stream: Stream) -> BrokerUnreachable:
-    return BrokerUnreachable(
-        f"the brokers did not answer for sink {stream.sink_id} within {BUDGET_S:g} s",
-        "Check the brokers, then try again",
-    )

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from dagster_exactly_once.declare.stream import Stream
 from dagster_exactly_once.names import CHECKS_JOB
+from dagster_exactly_once.private import UnresolvedAssetJobDefinition
 from dagster_exactly_once.runs.history import Histories
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
 def checks_job(checks: Sequence[dg.AssetChecksDefinition]) -> UnresolvedAssetJobDefinition:

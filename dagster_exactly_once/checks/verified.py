@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
-from dagster_exactly_once.checks.evaluate import evaluated, result
+from dagster_exactly_once.checks.evaluate import check_on, result
 from dagster_exactly_once.checks.judgements import verified
 from dagster_exactly_once.declare.config import VerifyConfig
 from dagster_exactly_once.declare.origin import Record
 from dagster_exactly_once.declare.stream import Stream
+from dagster_exactly_once.private import UnresolvedAssetJobDefinition
 from dagster_exactly_once.resources.checkpoints import CheckpointReader
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.resources.location import checkpoint_of
@@ -18,12 +19,9 @@ from dagster_exactly_once.runs.failures import classified
 from dagster_exactly_once.tables import table
 from exactly_once.errors import InvalidOption
 from exactly_once.kafka.admin import Partition
-from exactly_once.verify import Finding, Report, verify
+from exactly_once.verify import Report, verify
 from exactly_once.verify.by_origin.comparison import Question
 from exactly_once.verify.by_origin.origin import PerInput
-
-if TYPE_CHECKING:
-    from dagster_exactly_once.private import UnresolvedAssetJobDefinition
 
 VERIFIED = "verified"
 
@@ -37,17 +35,14 @@ NIGHTLY = "0 3 * * *"
 def verified_check(stream: Stream) -> dg.AssetChecksDefinition:
     """Make the check, on the asset of the stream's first output."""
 
-    @dg.asset_check(
-        asset=stream.outputs[0].key,
-        name=VERIFIED,
-        description=(
-            f"Reads back what the last batches of {stream.name} wrote (64 unless configured), in every output, and "
-            "compares each part with the number, the digest and the place in its decision; searches for records "
-            "that are visible without a decision, and for open transactions that nobody will end. Changes nothing. "
-            f"The schedule {stream.name}_verify_schedule evaluates it."
-        ),
+    @check_on(
+        stream,
+        VERIFIED,
+        f"Reads back what the last batches of {stream.name} wrote (64 unless configured), in every output, and "
+        "compares each part with the number, the digest and the place in its decision; searches for records that are "
+        "visible without a decision, and for open transactions that nobody will end. Changes nothing. The schedule "
+        f"{stream.name}_verify_schedule evaluates it.",
     )
-    @evaluated
     def verified_(
         config: VerifyConfig, kafka: KafkaTransactionalProducerFactory, checkpoints: CheckpointReader
     ) -> dg.AssetCheckResult:
@@ -71,7 +66,7 @@ def verified_check(stream: Stream) -> dg.AssetChecksDefinition:
     return verified_
 
 
-def verify_job(stream: Stream, check: dg.AssetChecksDefinition) -> "UnresolvedAssetJobDefinition":
+def verify_job(stream: Stream, check: dg.AssetChecksDefinition) -> UnresolvedAssetJobDefinition:
     """Make the job that evaluates the check alone."""
     return dg.define_asset_job(
         f"{stream.name}_verify",
@@ -81,7 +76,7 @@ def verify_job(stream: Stream, check: dg.AssetChecksDefinition) -> "UnresolvedAs
     )
 
 
-def verify_schedule(stream: Stream, job: "UnresolvedAssetJobDefinition") -> dg.ScheduleDefinition:
+def verify_schedule(stream: Stream, job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     """Make the schedule of the job: on if the stream declares when, else off until a person turns it on."""
     declared = stream.checks.verify_cron if stream.checks is not None else None
     status = dg.DefaultScheduleStatus.RUNNING if declared else dg.DefaultScheduleStatus.STOPPED
@@ -141,11 +136,8 @@ def question_of(
 def _tables(report: Report) -> dict[str, dg.MetadataValue]:
     tables: dict[str, dg.MetadataValue] = {}
     if report.findings:
-        tables["findings"] = table(("anomaly", "batch", "what", "places"), [_row(f) for f in report.findings[:SHOWN]])
+        rows = [(f.anomaly.value, f.batch, f.what, ", ".join(f.places[:3])) for f in report.findings[:SHOWN]]
+        tables["findings"] = table(("anomaly", "batch", "what", "places"), rows)
     if report.unproven:
         tables["unproven"] = table(("parts", "why"), [(f"{n:,}", why) for why, n in report.unproven.items()])
     return tables
-
-
-def _row(finding: Finding) -> tuple[str, ...]:
-    return finding.anomaly.value, finding.batch, finding.what, ", ".join(finding.places[:3])

@@ -57,7 +57,6 @@ class Once(dg.Config):
         description="The id that EO-SINK-OWNED names. Consequence: the query that owns the sink cannot continue "
         "after this.",
     )
-
     fence: str = rarely(
         "",
         description=(
@@ -199,6 +198,16 @@ class BackfillConfig(dg.Config):
     )
 
 
+def _consent_to_fence() -> Any:
+    return rarely(
+        "",
+        description=(
+            "For take_over, when the driver is not a run of this Dagster instance: the consequence, typed out "
+            "exactly as EO-SINK-OPERATED prints it."
+        ),
+    )
+
+
 class RecoveryConfig(dg.Config):
     """The configuration of a recovery: which sink it works on."""
 
@@ -207,13 +216,7 @@ class RecoveryConfig(dg.Config):
         False,
         description="Also recover when a run of the stream is alive: that run is fenced (EO-FENCED), nothing is lost.",
     )
-    fence: str = rarely(
-        "",
-        description=(
-            "For take_over, when the driver is not a run of this Dagster instance: the consequence, typed out "
-            "exactly as EO-SINK-OPERATED prints it."
-        ),
-    )
+    fence: str = _consent_to_fence()
     dry_run: bool = Field(default=False, description="Only inspect: show what a recovery would find, change nothing.")
     reason: str = Field(default="", description="The reason, for the audit trail; a sensor writes here what it saw.")
     restart: bool = Field(
@@ -266,13 +269,7 @@ class RepairConfig(dg.Config):
     consequence: str = rarely(
         "", description="For plan_anew without dry_run: its consequence, typed out exactly as the dry run prints it."
     )
-    fence: str = rarely(
-        "",
-        description=(
-            "For take_over, when the driver is not a run of this Dagster instance: the consequence, typed out "
-            "exactly as EO-SINK-OPERATED prints it."
-        ),
-    )
+    fence: str = _consent_to_fence()
     take_over: bool = rarely(
         False,
         description="Also repair when a driver of the stream is alive, or may be: that driver is fenced (EO-FENCED).",

@@ -4,7 +4,7 @@
 def clean_orders(events):
     ...
 
-defs = clean_orders.definitions()
+defs = exactly_once_definitions(clean_orders)
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -114,8 +114,6 @@ class Stream:
     participants: Participants | None = None
     bootstrap_servers: str = ""
     managed: bool = True
-    #: What :meth:`definitions` calls: :mod:`dagster_exactly_once.definitions` sets it, which imports this module.
-    define: ClassVar[Callable[..., dg.Definitions]]
 
     def others(self) -> tuple[Participant[Any], ...]:
         """Make the participants other than Kafka: in the process of a run or a recovery, never when the code loads."""
@@ -187,15 +185,9 @@ class Stream:
     @cached_property
     def backfill_spec(self) -> StreamSpec:
         """The backfill, as the sensors know it: a sink of its own, so neither can fence the other."""
-        return StreamSpec(
-            name=f"{self.name}_backfill",
-            job=f"{self.name}_backfill",
-            op=f"backfill_{self.name}",
-            sink_id=f"{self.sink_id}-backfill",
-            sources=self.source_topics,
-            outputs=self.topics,
-            asset_keys=(self.by_day,),
-            asset=self.spec.asset,
+        name, op, sink_id = f"{self.name}_backfill", f"backfill_{self.name}", f"{self.sink_id}-backfill"
+        return replace(
+            self.spec, name=name, job=name, op=op, sink_id=sink_id, asset_keys=(self.by_day,), source_keys=()
         )
 
     @property
@@ -240,12 +232,6 @@ class Stream:
                 "Return (source topic, partition, offset)"
             )
         return (str(topic[0]) if topic else self.source_topics[0], int(partition)), int(offset)
-
-    def definitions(self, **options: Any) -> dg.Definitions:
-        """Everything that Dagster needs to operate this one stream; see
-        :func:`dagster_exactly_once.definitions.exactly_once_definitions`.
-        """
-        return self.define(self, **options)
 
 
 def exactly_once_stream(

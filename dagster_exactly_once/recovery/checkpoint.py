@@ -155,7 +155,7 @@ def _phrase(context: dg.OpExecutionContext, transactions: TransactionAdmin, torn
 
 
 def _metadata(found: Repair, plan_anew: bool = False) -> dict[str, Any]:
-    rows: list[tuple[str, ...]] = [(f.name or "-", f.action.value, f.why, str(len(f.also))) for f in found.findings]
+    rows = [(f.name or "-", f.action.value, f.why, str(len(f.also))) for f in found.findings]
     metadata: dict[str, Any] = {
         "checkpoint": found.location,
         "whole": found.whole,

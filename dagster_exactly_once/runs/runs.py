@@ -201,12 +201,6 @@ def recovers(run: dg.DagsterRun, stream: StreamSpec) -> bool:
     return stream.sink_id == (said or run.tags.get(TAG_RECOVERS))
 
 
-def selects(run: dg.DagsterRun, stream: StreamSpec) -> bool:
-    """Return whether a run was launched over a selection of assets with one of the stream's among them."""
-    selected = run.asset_selection or ()
-    return any(key.to_user_string() in stream.asset_keys for key in selected)
-
-
 def _is_of(run: dg.DagsterRun, stream: StreamSpec) -> bool:
     tagged = run.tags.get(TAG_STREAM) == stream.name and run.job_name != RECOVERY_JOB
     return tagged and works_on(run, stream)
@@ -218,7 +212,8 @@ def _touches(run: dg.DagsterRun, stream: StreamSpec) -> bool:
         return sink_id == stream.sink_id
     if TAG_STREAM in run.tags:
         return False
-    return (selects(run, stream) or run.job_name == stream.job) and works_on(run, stream)
+    selected = any(key.to_user_string() in stream.asset_keys for key in run.asset_selection or ())
+    return (selected or run.job_name == stream.job) and works_on(run, stream)
 
 
 def _runs(records: Iterable[dg.RunRecord]) -> tuple[Run, ...]:

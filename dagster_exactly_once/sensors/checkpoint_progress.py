@@ -235,7 +235,6 @@ def checkpoint_progress_sensor(
     streams: Sequence[StreamSpec],
     checks: Mapping[str, Sequence[dg.AssetCheckKey]] | None = None,
     jobs: Sequence[Any] = (),
-    name: str = PROGRESS_SENSOR,
     every_s: int = 10,
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams.
@@ -251,7 +250,7 @@ def checkpoint_progress_sensor(
     target: dict[str, Any] = {"jobs": list(jobs)} if jobs else {"job_name": RECOVERY_JOB}
 
     @dg.sensor(
-        name=name,
+        name=PROGRESS_SENSOR,
         **target,
         minimum_interval_seconds=interval(every_s),
         default_status=default_status(),
@@ -434,25 +433,25 @@ def facts(
         "" if run is not None or owner is None or owner.works is False else f"{owner.claim.process} holds the sink"
     )
     return ProgressFacts(
-        run.name if run else None,
-        now - (run.started or now) if run else 0.0,
-        run.alive if run else None,
-        owner.alive if owner else None,
-        _owner_is_run(sink_state, run, history),
-        sum(t.verdict == "undecided" for t in found.open),
-        tuple(d.batch_id for d in found.decided),
-        max(0.0, now - found.decided[0].decided_ms / 1000) if found.decided else 0.0,
-        max(0.0, now - sink_state.last_progress) if sink_state.last_progress else None,
-        waited_s,
-        sink_state.lag,
-        last_lag,
-        sink_state.checkpoint.in_flight,
-        f"run {starts.name} has been {starts.status if starts.waits else 'starting'}" if starts else "",
-        max(0.0, now - (starts.started or starts.created)) if starts else 0.0,
-        elsewhere,
-        owner.claim.process if owner else "",
-        bool(elsewhere) and stream.managed and history.stream is not None,
-        _frozen(run, owner),
+        run=run.name if run else None,
+        run_age_s=now - (run.started or now) if run else 0.0,
+        run_alive=run.alive if run else None,
+        owner_alive=owner.alive if owner else None,
+        owner_is_run=_owner_is_run(sink_state, run, history),
+        undecided=sum(t.verdict == "undecided" for t in found.open),
+        unproven=tuple(d.batch_id for d in found.decided),
+        unproven_age_s=max(0.0, now - found.decided[0].decided_ms / 1000) if found.decided else 0.0,
+        idle_s=max(0.0, now - sink_state.last_progress) if sink_state.last_progress else None,
+        waited_s=waited_s,
+        lag=sink_state.lag,
+        last_lag=last_lag,
+        in_flight=sink_state.checkpoint.in_flight,
+        starting=f"run {starts.name} has been {starts.status if starts.waits else 'starting'}" if starts else "",
+        starting_s=max(0.0, now - (starts.started or starts.created)) if starts else 0.0,
+        elsewhere=elsewhere,
+        owner=owner.claim.process if owner else "",
+        taken=bool(elsewhere) and stream.managed and history.stream is not None,
+        frozen=_frozen(run, owner),
     )
 
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from dagster_exactly_once.names import RECOVERY_JOB
-
-
-@dataclass(frozen=True)
-class Circuit:
-    """A circuit breaker.
-
-    It allows at most ``max_recoveries`` within ``window_s``, unless the stream was healthy for ``healthy_s`` in
-    between.
-    """
-
-    max_recoveries: int = 3
-    window_s: float = 900.0
-    healthy_s: float = 120.0
+from dagster_exactly_once.sensors.settings import WatchPolicy
 
 
 def open_circuit(
-    circuit: Circuit, recoveries: Iterable[float], lifetimes: Iterable[tuple[float, float]], now: float
+    policy: WatchPolicy, recoveries: Iterable[float], lifetimes: Iterable[tuple[float, float]], now: float
 ) -> str | None:
     """Say why sensors may request no further recovery; None when they may.
+
+    They may request ``max_recoveries`` within ``window_s``, unless the stream was healthy for ``healthy_s`` in between.
 
     Parameters
     ----------
@@ -33,14 +22,14 @@ def open_circuit(
     lifetimes : iterable of (float, float)
         Start and end of each run of the stream; ``now`` as the end of a live one.
     """
-    healthy_until = max((end for start, end in lifetimes if end - start >= circuit.healthy_s), default=float("-inf"))
-    since = max(now - circuit.window_s, healthy_until)
+    healthy_until = max((end for start, end in lifetimes if end - start >= policy.healthy_s), default=float("-inf"))
+    since = max(now - policy.window_s, healthy_until)
     recent = sorted(at for at in recoveries if at > since)
-    if len(recent) < circuit.max_recoveries:
+    if len(recent) < policy.max_recoveries:
         return None
-    closes_s = max(0.0, recent[-circuit.max_recoveries] + circuit.window_s - now)
+    closes_s = max(0.0, recent[-policy.max_recoveries] + policy.window_s - now)
     return (
-        f"circuit open: {len(recent)} recoveries within {circuit.window_s / 60:g} minutes did not help. Read the log "
+        f"circuit open: {len(recent)} recoveries within {policy.window_s / 60:g} minutes did not help. Read the log "
         f"of the newest one, then launch the job {RECOVERY_JOB} by hand (recoveries that a person launches do not "
         f"count). The sensors try again in {closes_s / 60:.0f} min"
     )

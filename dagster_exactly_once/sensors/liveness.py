@@ -143,7 +143,6 @@ def _of_frozen(working: Sequence[Working], end_after_s: float) -> LivenessVerdic
 def liveness_sensor(
     streams: Sequence[StreamSpec],
     jobs: Sequence[dg.JobDefinition | UnresolvedAssetJobDefinition],
-    name: str = LIVENESS_SENSOR,
     every_s: int = 5,
 ) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams. A tick may change the instance: it reports dead runs.
@@ -162,7 +161,7 @@ def liveness_sensor(
         raise dg.DagsterInvalidDefinitionError(f"liveness cannot start {', '.join(missing)}: pass each stream's job")
 
     @dg.sensor(
-        name=name,
+        name=LIVENESS_SENSOR,
         jobs=list(jobs),
         minimum_interval_seconds=interval(every_s),
         default_status=default_status(),

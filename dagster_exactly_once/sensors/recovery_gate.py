@@ -19,7 +19,7 @@ from dagster_exactly_once.runs.tags import (
     TAG_RESTART,
     TAG_RESTART_OF,
 )
-from dagster_exactly_once.sensors.circuit import Circuit, open_circuit
+from dagster_exactly_once.sensors.circuit import open_circuit
 from dagster_exactly_once.sensors.restart import Restart
 from dagster_exactly_once.sensors.settings import WatchPolicy
 from exactly_once.inspection.findings import Owner
@@ -53,7 +53,7 @@ class RecoveryNeed:
     limit: int = 0
 
 
-def refusal(history: StreamHistory, need: RecoveryNeed, circuit: Circuit, owner_works: bool | None) -> str | None:
+def refusal(history: StreamHistory, need: RecoveryNeed, policy: WatchPolicy, owner_works: bool | None) -> str | None:
     """Say why no recovery may be launched now; None when one may.
 
     Parameters
@@ -91,7 +91,7 @@ def refusal(history: StreamHistory, need: RecoveryNeed, circuit: Circuit, owner_
         if age_s < HANDOVER_S:
             return f"run {stream.name} failed {age_s:.0f} s ago; the sensor exactly_once_run_failure handles that"
     return open_circuit(
-        circuit,
+        policy,
         [r.created for r in history.recoveries if not r.by_person and r.restart_of is None],
         history.lifetimes(),
         history.now,
@@ -104,7 +104,7 @@ def ask(
     """Request a recovery unless :func:`refusal` has a reason against it; return the request, and what the tick adds to
     its sentence.
     """
-    refused = refusal(history, need, policy.circuit(), owner.works if owner else None)
+    refused = refusal(history, need, policy, owner.works if owner else None)
     if refused is not None and owner is not None and owner.frozen and not any(r.works for r in history.streams):
         refused = (
             f"the sink's owner is frozen, and no run in progress: {describe_frozen(owner.frozen)}. "

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dagster_exactly_once.runs.history import FailedRun
+from dagster_exactly_once.sensors.settings import RestartPolicy
 
 
 class Restart(NamedTuple):
@@ -27,49 +27,13 @@ class GiveUp(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class NoRestart:
-    """A failure stays a failure."""
+def next_restart(policy: RestartPolicy, failures: Sequence[FailedRun], now: float) -> Restart | GiveUp:
+    """Decide when to start again after the last of ``failures``, by the strategy of the policy.
 
-
-@dataclass(frozen=True)
-class FixedDelay:
-    """A strategy of so many restarts in a row, with the same pause before each."""
-
-    attempts: int
-    delay_s: float
-
-
-@dataclass(frozen=True)
-class ExponentialDelay:
-    """A pause that grows with each failure in a row, up to a longest one.
-
-    ``jitter`` is the share of the pause by which it may be shorter or longer, so that streams that failed together do
-    not restart together. A run that lived for ``reset_after_s`` begins a new count.
-    """
-
-    initial_s: float
-    max_s: float
-    multiplier: float
-    jitter: float
-    reset_after_s: float
-    attempts: int
-
-
-@dataclass(frozen=True)
-class FailureRate:
-    """Restarts as long as no more than ``max_failures`` fall into one interval."""
-
-    max_failures: int
-    interval_s: float
-    delay_s: float
-
-
-RestartStrategy = NoRestart | FixedDelay | ExponentialDelay | FailureRate
-
-
-def next_restart(strategy: RestartStrategy, failures: Sequence[FailedRun], now: float) -> Restart | GiveUp:
-    """Decide when to start again after the last of ``failures``.
+    ``fixed-delay`` allows so many restarts in a row, with the same pause before each. ``failure-rate`` allows them as
+    long as no more failures than its limit fall into one interval. ``exponential-delay`` begins a new count after a run
+    that lived for ``reset_after_s``; its pause grows with each failure in a row, and is a share longer or shorter, so
+    that streams that failed together do not restart together.
 
     Parameters
     ----------
@@ -78,27 +42,25 @@ def next_restart(strategy: RestartStrategy, failures: Sequence[FailedRun], now: 
     now : float
         No pause begins later than this, even if a clock was set back.
     """
-    last = failures[-1]
+    last, attempt = failures[-1], len(failures)
     failed = min(last.ended, now)
-    if isinstance(strategy, NoRestart):
+    if policy.strategy == "none":
         return GiveUp("the restart strategy is 'none'")
-    if isinstance(strategy, FixedDelay):
-        attempt = len(failures)
-        if attempt > strategy.attempts:
-            return GiveUp(f"{strategy.attempts} restarts in a row did not help (fixed-delay)")
-        return Restart(failed + strategy.delay_s, attempt)
-    if isinstance(strategy, FailureRate):
-        recent = sum(f.ended > last.ended - strategy.interval_s for f in failures)
-        if recent > strategy.max_failures:
+    if policy.strategy == "failure-rate":
+        recent = sum(f.ended > last.ended - policy.interval_s for f in failures)
+        if recent > policy.max_failures:
             return GiveUp(
-                f"{recent} failures within {strategy.interval_s:g} s, failure-rate allows {strategy.max_failures}"
+                f"{recent} failures within {policy.interval_s:g} s, failure-rate allows {policy.max_failures}"
             )
-        return Restart(failed + strategy.delay_s, len(failures))
-    attempt = _since_reset(failures, strategy.reset_after_s)
-    if attempt > strategy.attempts:
-        return GiveUp(f"{strategy.attempts} restarts in a row did not help (exponential-delay)")
-    pause = min(strategy.max_s, strategy.initial_s * strategy.multiplier ** min(attempt - 1, 64))  # no overflow
-    return Restart(failed + pause * (1 + strategy.jitter * _spread(last.run_id)), attempt)
+        return Restart(failed + policy.delay_s, attempt)
+    if policy.strategy == "exponential-delay":
+        attempt = _since_reset(failures, policy.reset_after_s)
+    if attempt > policy.attempts:
+        return GiveUp(f"{policy.attempts} restarts in a row did not help ({policy.strategy})")
+    if policy.strategy == "fixed-delay":
+        return Restart(failed + policy.delay_s, attempt)
+    pause = min(policy.max_s, policy.initial_s * policy.multiplier ** min(attempt - 1, 64))  # no overflow
+    return Restart(failed + pause * (1 + policy.jitter * _spread(last.run_id)), attempt)
 
 
 def _since_reset(failures: Sequence[FailedRun], reset_after_s: float) -> int:

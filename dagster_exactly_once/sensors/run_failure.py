@@ -13,11 +13,10 @@ from dagster_exactly_once.runs.operator import alive_of
 from dagster_exactly_once.runs.process import how_to_end
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
-from dagster_exactly_once.sensors.circuit import Circuit
 from dagster_exactly_once.sensors.fan_out import ask_each
 from dagster_exactly_once.sensors.incidents import OVER_AFTER_S, Teller
 from dagster_exactly_once.sensors.recovery_gate import RecoveryNeed, recovery_request, refusal
-from dagster_exactly_once.sensors.restart import GiveUp, RestartStrategy, next_restart
+from dagster_exactly_once.sensors.restart import GiveUp, next_restart
 from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from dagster_exactly_once.sensors.tick import Judged, Memory, Tick, default_status, interval
 from exactly_once.commitlog.commit_log import read_log
@@ -50,10 +49,9 @@ class FailureVerdict:
 
 def verdict(
     history: StreamHistory,
-    strategy: RestartStrategy,
-    circuit: Circuit,
+    restart: RestartPolicy,
+    watch: WatchPolicy,
     owner: Owner | None = None,
-    end_frozen_after_s: float = 0.0,
 ) -> FailureVerdict:
     """Judge the newest run of the stream.
 
@@ -61,14 +59,12 @@ def verdict(
     ----------
     owner : Owner or None
         The sink's owner; matters only for failures that a superseded driver has.
-    end_frozen_after_s : float
-        After so long, the sensor exactly_once_liveness kills a frozen process; 0: never.
     """
     run, why = history.stream, history.stream_failure
     if run is None:
         return FailureVerdict("The stream has no run yet.")
     if run.in_progress and run.frozen:
-        return FailureVerdict(_frozen(run, end_frozen_after_s))
+        return FailureVerdict(_frozen(run, restart.end_frozen_after_s))
     if run.in_progress:
         attempt = attempt_of(run)
         return FailureVerdict(f"Run {run.name} is {run.status}{f' (restart {attempt} in a row)' if attempt else ''}.")
@@ -90,7 +86,7 @@ def verdict(
             retried = since.restart_of is not None
     if not _heals(why, owner):
         return _raise(failed, why, run, _job(run))
-    decision = next_restart(strategy, history.failures(), history.now)
+    decision = next_restart(restart, history.failures(), history.now)
     if isinstance(decision, GiveUp):
         return FailureVerdict(
             f"{failed} and is not started again: {decision.reason}. {why.cause} Fix the cause, then launch "
@@ -101,21 +97,18 @@ def verdict(
     wait_s = decision.at - history.now
     if retried and wait_s > 0:
         return FailureVerdict(f"{failed}; the recovery is retried in {wait_s:.0f} s (attempt {decision.attempt}).")
-    limit = getattr(strategy, "attempts", 0)
-    need = RecoveryNeed(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision, limit)
-    refused = refusal(history, need, circuit, _works(owner))
+    need = RecoveryNeed(f"failure/{run.run_id}", f"{failed}: {why.cause}", run, decision, restart.limit)
+    refused = refusal(history, need, watch, owner.works if owner is not None else None)
     if refused is not None:
         return FailureVerdict(f"{failed}; no recovery now: {refused}.")
     return FailureVerdict(f"{failed}. Recovery now, then restart {decision.attempt} in a row.", need)
 
 
-def run_failure_sensor(
-    streams: Sequence[StreamSpec], name: str = FAILURE_SENSOR, every_s: int = 5
-) -> dg.SensorDefinition:
+def run_failure_sensor(streams: Sequence[StreamSpec], every_s: int = 5) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams."""
 
     @dg.sensor(
-        name=name,
+        name=FAILURE_SENSOR,
         job_name=RECOVERY_JOB,
         minimum_interval_seconds=interval(every_s),
         default_status=default_status(),
@@ -144,8 +137,7 @@ def run_failure_sensor(
                 tick.missed(stream)
             else:
                 history = found[stream.sink_id]
-                chosen, circuit = restart_policy.chosen(), watch_policy.circuit()
-                judged = verdict(history, chosen, circuit, owner, restart_policy.end_frozen_after_s)
+                judged = verdict(history, restart_policy, watch_policy, owner)
                 tick.add(stream, _reaction(stream, history, judged, tick.memory(stream), teller))
         return tick.result()
 
@@ -253,10 +245,6 @@ def _heals(why: Classified, owner: Owner | None) -> bool:
     if why.code == "EO-FENCED":  # a driver on another host? then both would fence each other forever
         return works is False
     return why.heals and not works
-
-
-def _works(owner: Owner | None) -> bool | None:
-    return owner.works if owner is not None else None
 
 
 def _job(run: Run) -> str:

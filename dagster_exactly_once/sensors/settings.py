@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import os
-from enum import Enum
 from typing import Any, Self
 
 import dagster as dg
 from pydantic import Field
-
-from dagster_exactly_once.sensors.circuit import Circuit
-from dagster_exactly_once.sensors.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
-
-
-class Strategy(Enum):
-    """The restart strategies, under Flink's names."""
-
-    none = "none"
-    fixed_delay = "fixed-delay"
-    exponential_delay = "exponential-delay"
-    failure_rate = "failure-rate"
 
 
 class _FromEnvironment(dg.ConfigurableResource):
@@ -46,8 +33,8 @@ class RestartPolicy(_FromEnvironment):
     """The policy for the restart of a failed stream. The chosen strategy ignores fields that do not name it."""
 
     strategy: str = Field(
-        default=Strategy.exponential_delay.value,
-        pattern="^(none|fixed-delay|exponential-delay|failure-rate)$",
+        default="exponential-delay",
+        pattern="^(none|fixed-delay|exponential-delay|failure-rate)$",  # Flink's names
         description="none, fixed-delay, exponential-delay or failure-rate.",
     )
     attempts: int = Field(default=10, ge=1, description="fixed-delay, exponential-delay: restarts in a row.")
@@ -71,19 +58,10 @@ class RestartPolicy(_FromEnvironment):
         ),
     )
 
-    def chosen(self) -> RestartStrategy:
-        """Return the chosen strategy."""
-        match Strategy(self.strategy):
-            case Strategy.none:
-                return NoRestart()
-            case Strategy.fixed_delay:
-                return FixedDelay(self.attempts, self.delay_s)
-            case Strategy.failure_rate:
-                return FailureRate(self.max_failures, self.interval_s, self.delay_s)
-            case Strategy.exponential_delay:
-                return ExponentialDelay(
-                    self.initial_s, self.max_s, self.multiplier, self.jitter, self.reset_after_s, self.attempts
-                )
+    @property
+    def limit(self) -> int:
+        """The most restarts in a row; 0: any number."""
+        return self.attempts if self.strategy in ("fixed-delay", "exponential-delay") else 0
 
 
 class WatchPolicy(_FromEnvironment):
@@ -119,7 +97,3 @@ class WatchPolicy(_FromEnvironment):
     max_recoveries: int = Field(default=3, ge=1, description="Circuit: recoveries without effect within the window.")
     window_s: float = Field(default=900.0, gt=0, description="Circuit: the window.")
     healthy_s: float = Field(default=120.0, gt=0, description="Circuit: a run that lived this long closes it.")
-
-    def circuit(self) -> Circuit:
-        """Return the circuit breaker."""
-        return Circuit(self.max_recoveries, self.window_s, self.healthy_s)

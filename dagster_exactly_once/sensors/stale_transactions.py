@@ -139,14 +139,12 @@ def trouble(f: StaleFacts, worked_on: bool) -> Trouble | None:
     return None
 
 
-def stale_transactions_sensor(
-    streams: Sequence[StreamSpec], name: str = STALE_SENSOR, every_s: int = 30
-) -> dg.SensorDefinition:
+def stale_transactions_sensor(streams: Sequence[StreamSpec], every_s: int = 30) -> dg.SensorDefinition:
     """Make the sensor over :func:`verdict` for all streams, and for backfills, whose sinks are their own."""
     ours = frozenset(stream.sink_id for stream in streams)
 
     @dg.sensor(
-        name=name,
+        name=STALE_SENSOR,
         job_name=RECOVERY_JOB,
         minimum_interval_seconds=interval(every_s),
         default_status=default_status(),

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -39,6 +40,7 @@ TICK_S = 0.5
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
+@dataclass(kw_only=True, eq=False)
 class ManagedStream:
     """One run of a stream, for the main thread of an op.
 
@@ -67,36 +69,22 @@ class ManagedStream:
         Whether the run ended for another one to continue.
     """
 
-    def __init__(
-        self,
-        context: dg.AssetExecutionContext,
-        supervisor: Supervisor[Any],
-        observer: StreamObserver,
-        transactions: TransactionAdmin,
-        sink_id: str,
-        kill: Callable[[], None],
-        report: Callable[[ReportWindow], None],
-        report_interval_s: float,
-        rotation: Rotation | None = None,
-        operator: str = "",
-        participants: Sequence[Participant[Any]] = (),
-        job: str = "",
-    ):
-        self._log = context.log
-        self._job = job
-        self._supervisor = supervisor
-        self._observer = observer
-        self._transactions = transactions
-        self._sink_id = sink_id
-        self._kill = kill
-        self._report = report
-        self._interval_s = report_interval_s
-        self._operator, self._participants = operator, participants
-        self._began = time.monotonic()
-        self._rotation = rotation
-        self.rotated = False
-        self._killed = False
-        self._records = 0
+    context: dg.AssetExecutionContext
+    supervisor: Supervisor[Any]
+    observer: StreamObserver
+    transactions: TransactionAdmin
+    sink_id: str
+    kill: Callable[[], None]
+    report: Callable[[ReportWindow], None]
+    report_interval_s: float
+    rotation: Rotation | None = None
+    operator: str = ""
+    participants: Sequence[Participant[Any]] = ()
+    job: str = ""
+    rotated: bool = field(default=False, init=False)
+    _began: float = field(default_factory=lambda: time.monotonic(), init=False)
+    _killed: bool = field(default=False, init=False)
+    _records: int = field(default=0, init=False)
 
     def run(self) -> ReportWindow:
         """Run until the query ends.
@@ -118,14 +106,14 @@ class ManagedStream:
         dagster.Failure
             With code, cause and way out in its metadata.
         """
-        self._supervisor.start()
+        self.supervisor.start()
         try:
             self._watch()
         except BaseException as interrupt:
-            self._log.info("Stopping: the batch in flight finishes, then the query and its Spark session end.")
+            self.context.log.info("Stopping: the batch in flight finishes, then the query and its Spark session end.")
             self._end()
             self._settle(None)
-            last = self._last_window()
+            last = self._look(final=True)
             if last is not None:
                 self._tell(last)
             raise interrupt
@@ -134,7 +122,7 @@ class ManagedStream:
 
     def totals(self) -> dict[str, int | float]:
         """Return the figures of the whole run, after its end."""
-        seconds = self._supervisor.query_seconds
+        seconds = self.supervisor.query_seconds
         return {
             "run_records_committed": self._records,
             "run_seconds": round(seconds, 1),
@@ -142,9 +130,9 @@ class ManagedStream:
         }
 
     def _watch(self) -> None:
-        due = idle_due = time.monotonic() + min(self._interval_s, FIRST_REPORT_S)
-        while not self._supervisor.wait(TICK_S):
-            if self._rotation is not None and self._rotation.due(self._age_s()):
+        due = idle_due = time.monotonic() + min(self.report_interval_s, FIRST_REPORT_S)
+        while not self.supervisor.wait(TICK_S):
+            if self.rotation is not None and self.rotation.due(self._age_s()):
                 self.rotated = True
                 return
             if time.monotonic() >= due:
@@ -154,35 +142,37 @@ class ManagedStream:
                     self._tell(window)
                     idle_due = time.monotonic() + IDLE_REPORT_S
                 elif window is not None:
-                    self._observer.told()  # nothing happened, and the next window need not say so
+                    self.observer.told()  # nothing happened, and the next window need not say so
 
     def _age_s(self) -> float:
         return time.monotonic() - self._began
 
     def _pause_s(self) -> float:
         """Return the seconds until the next report."""
-        return min(max(self._interval_s, self._age_s() / REPORTS_PER_AGE), max(LONGEST_REPORT_S, self._interval_s))
+        return min(
+            max(self.report_interval_s, self._age_s() / REPORTS_PER_AGE), max(LONGEST_REPORT_S, self.report_interval_s)
+        )
 
     def _end(self) -> None:
-        if self._supervisor.stop(STOP_BUDGET_S):
+        if self.supervisor.stop(STOP_BUDGET_S):
             return
-        self._log.warning(f"The query did not stop within {STOP_BUDGET_S:.0f} s; ending its JVM.")
+        self.context.log.warning(f"The query did not stop within {STOP_BUDGET_S:.0f} s; ending its JVM.")
         self._killed = True
-        self._kill()
-        if not self._supervisor.stop(KILL_BUDGET_S):
-            self._log.warning(
+        self.kill()
+        if not self.supervisor.stop(KILL_BUDGET_S):
+            self.context.log.warning(
                 "The thread of the query does not end. The recovery fences everything that it may still write."
             )
 
     def _finish(self) -> ReportWindow:
         diagnosis = None
         try:
-            self._supervisor.raise_failure()
+            self.supervisor.raise_failure()
         except Exception as failure:
-            diagnosis = diagnose(failure, FailurePlace(self._job, *self._observer.in_flight()))
-            self._log.error(f"The query failed: {failure}")
+            diagnosis = diagnose(failure, FailurePlace(self.job, *self.observer.in_flight()))
+            self.context.log.error(f"The query failed: {failure}")
         self._settle(diagnosis)
-        window = self._last_window()
+        window = self._look(final=True)
         if diagnosis is not None:
             if window is not None:
                 self._tell(window)
@@ -197,37 +187,34 @@ class ManagedStream:
         if diagnosis is None and not self._anything_open():
             return
         try:
-            if self._observer.superseded():
-                self._log.warning("A newer driver owns the sink and will end the open transactions.")
+            if self.observer.superseded():
+                self.context.log.warning("A newer driver owns the sink and will end the open transactions.")
                 return
-            report = self._transactions.recover(self._sink_id, self._operator, self._participants)
-            self._log.info(report.sentence)
+            report = self.transactions.recover(self.sink_id, self.operator, self.participants)
+            self.context.log.info(report.sentence)
         except ExactlyOnceError as error:
-            self._log.warning(f"Could not recover the sink; the next start does. {error}")
+            self.context.log.warning(f"Could not recover the sink; the next start does. {error}")
 
     def _anything_open(self) -> bool:
         try:
-            return self._killed or bool(self._transactions.list(self._sink_id)) or self._observer.unproven()
+            return self._killed or bool(self.transactions.list(self.sink_id)) or self.observer.unproven()
         except ExactlyOnceError as error:
-            self._log.warning(f"Could not list the open transactions: {error}")
+            self.context.log.warning(f"Could not list the open transactions: {error}")
             return True
 
     def _tell(self, window: ReportWindow) -> None:
         """Report a window without interruption: an interrupt between its events would report half of it, or twice."""
         with interrupts_deferred():
-            self._report(window)
-            self._observer.told()
+            self.report(window)
+            self.observer.told()
             self._records += window.records
 
     def _look(self, final: bool = False) -> ReportWindow | None:
         try:
-            return self._observer.read_window(self._supervisor.take_progress(), final)
+            return self.observer.read_window(self.supervisor.take_progress(), final)
         except ExactlyOnceError as error:
-            self._log.warning(f"No report this time: {error}")
+            self.context.log.warning(f"No report this time: {error}")
             return None
-
-    def _last_window(self) -> ReportWindow | None:
-        return self._look(final=True)
 
 
 @contextmanager

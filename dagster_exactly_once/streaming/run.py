@@ -101,16 +101,16 @@ def run_stream(
 
 def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
     return QueryPlan(
-        stream.name,
-        stream.sources,
-        stream.topics,
-        config.sink_id or stream.sink_id,
-        config.checkpoint,
-        config.max_offsets_per_trigger,
-        config.trigger_interval_s if config.mode is Mode.until_stopped else None,
-        {**stream.options, **config.checked_sink_options(), **config.once.options(), "sink.operator": operator},
-        stream.state_partitions,
-        stream.others(),
+        name=stream.name,
+        sources=stream.sources,
+        outputs=stream.topics,
+        sink_id=config.sink_id or stream.sink_id,
+        checkpoint=config.checkpoint,
+        max_offsets_per_trigger=config.max_offsets_per_trigger,
+        trigger_interval_s=config.trigger_interval_s if config.mode is Mode.until_stopped else None,
+        options={**stream.options, **config.checked_sink_options(), **config.once.options(), "sink.operator": operator},
+        state_partitions=stream.state_partitions,
+        participants=stream.others(),
     )
 
 
@@ -155,25 +155,22 @@ def _prepared(
     plan = replace(plan, sources=_from(plan.sources, config.start_from, begun))
     _announce(context, config, plan, begun)
 
+    def begin(session: SparkSession) -> StreamingQuery:
+        return start_query(session, connection, plan, lambda inputs: _records(stream, inputs, config))
+
     return ManagedStream(
-        context,
-        Supervisor(
-            spark.session,
-            reports.linked(
-                lambda session: start_query(session, connection, plan, lambda inputs: _records(stream, inputs, config))
-            ),
-            ready=writer.ready,
-        ),
-        StreamObserver(connection, plan.sink_id, stream.source_topics, plan.checkpoint, checkpoints),
-        tools.transactions,
-        plan.sink_id,
-        spark.kill,
-        reports.tell,
-        config.report_interval_s,
-        Rotation(context, config.rotate_after_h * 3600) if config.rotate_after_h else None,
-        plan.options["sink.operator"],
-        plan.participants,
-        stream.spec.job,
+        context=context,
+        supervisor=Supervisor(spark.session, reports.linked(begin), ready=writer.ready),
+        observer=StreamObserver(connection, plan.sink_id, stream.source_topics, plan.checkpoint, checkpoints),
+        transactions=tools.transactions,
+        sink_id=plan.sink_id,
+        kill=spark.kill,
+        report=reports.tell,
+        report_interval_s=config.report_interval_s,
+        rotation=Rotation(context, config.rotate_after_h * 3600) if config.rotate_after_h else None,
+        operator=plan.options["sink.operator"],
+        participants=plan.participants,
+        job=stream.spec.job,
     )
 
 
@@ -280,7 +277,8 @@ class Reports:
                 self._context.log_event(dg.AssetObservation(key, metadata={**metadata, **link}))
         else:
             first = self._stream.outputs[0].key
-            self._context.log_event(dg.AssetObservation(first, metadata=_idle(self._stream, window)))
+            numbers = {**window.plots(0), **_totals(self._stream, window)[0]}
+            self._context.log_event(dg.AssetObservation(first, metadata=numbers))
         for observed in input_lags(self._stream.spec, window.lags, time.time()):
             self._context.log_event(observed)
         self.complete(window)
@@ -335,11 +333,6 @@ def _metadata(stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadat
     late: Metadata = {"late_rows": window.late} if stream.state_partitions is not None else {}
     found[stream.outputs[0].key] |= {**late, **window.observed}
     return found
-
-
-def _idle(stream: Stream, window: ReportWindow) -> Metadata:
-    """Return the numbers of the first output in a window without a batch."""
-    return {**window.plots(0), **_totals(stream, window)[0]}
 
 
 def _totals(stream: Stream, window: ReportWindow) -> list[Metadata]:

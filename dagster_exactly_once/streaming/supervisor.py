@@ -11,30 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Progress = Mapping[str, Any]
 Session = TypeVar("Session")
 
 #: How often the worker checks for progress, for a request to stop, and whether the query may start.
 POLL_S = 0.5
-
-
-class Query(Protocol):
-    """The part of Spark's StreamingQuery that the supervisor uses."""
-
-    @property
-    def lastProgress(self) -> Any: ...
-
-    @property
-    def recentProgress(self) -> list[Any]: ...
-
-    @property
-    def status(self) -> Mapping[str, Any]: ...
-
-    def awaitTermination(self, timeout: Any = ...) -> bool | None: ...  # PySpark says int and takes fractions too
-
-    def stop(self) -> None: ...
 
 
 class Supervisor(Generic[Session]):
@@ -57,21 +43,12 @@ class Supervisor(Generic[Session]):
     ----------
     query_seconds : float
         How long the query ran; 0 before its end.
-
-    Examples
-    --------
-    >>> supervisor.start()                                        # doctest: +SKIP
-    >>> try:
-    ...     while not supervisor.wait(1.0): ...
-    ... finally:
-    ...     supervisor.stop(budget_s=10)
-    >>> supervisor.raise_failure()
     """
 
     def __init__(
         self,
         open_session: Callable[[], AbstractContextManager[Session]],
-        start_query: Callable[[Session], Query],
+        start_query: Callable[[Session], StreamingQuery],
         settle_s: float = 2.5,
         ready: Callable[[], bool] = lambda: True,
     ):
@@ -137,23 +114,23 @@ class Supervisor(Generic[Session]):
         finally:
             self._done.set()
 
-    def _watch(self, query: Query) -> None:
+    def _watch(self, query: StreamingQuery) -> None:
         began = time.monotonic()
         seen = -1
         try:
             ended = False
             while not ended and not self._stop.is_set():
-                ended = bool(query.awaitTermination(POLL_S))
+                ended = bool(query.awaitTermination(POLL_S))  # type: ignore[arg-type]  # it takes fractions too
                 seen = self._collect(query, seen)
             end = time.monotonic() + self._settle_s
             while not ended and query.status["isTriggerActive"] and time.monotonic() < end:
-                ended = bool(query.awaitTermination(0.1))
+                ended = bool(query.awaitTermination(0.1))  # type: ignore[arg-type]
         finally:
             query.stop()
             self.query_seconds = time.monotonic() - began
         self._collect(query, seen)
 
-    def _collect(self, query: Query, seen: int) -> int:
+    def _collect(self, query: StreamingQuery, seen: int) -> int:
         last = query.lastProgress
         if last is None or last["batchId"] <= seen:  # an idle query repeats its last batch
             return seen

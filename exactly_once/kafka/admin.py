@@ -292,6 +292,10 @@ class Admin:
         """Return the number of live brokers."""
         return len(self.ask(self.brokers))
 
+    def cluster_id(self) -> str:
+        """Return the id that the cluster gave itself."""
+        return str(self.ask(lambda: self._metadata([])).cluster_id)
+
     def topics(self) -> list[str]:
         """Return the names of all topics that the principal may describe."""
         return sorted(t["name"] for t in self._described(None) if not t["error_code"])

@@ -51,6 +51,8 @@ class Report:
         By this machine's clock.
     claimed : bool
         Whether a driver has ever claimed the sink on this cluster.
+    window : str
+        Which part of the input was compared by origin; "" for all of it.
     not_searched : int
         Topics that no decision names, and that this principal may not read: whether the sink wrote there is not known.
     """
@@ -70,6 +72,7 @@ class Report:
     counts: Mapping[str, int] = field(default_factory=dict)
     claimed: bool = False
     not_searched: int = 0
+    window: str = ""
 
     @property
     def clean(self) -> bool:
@@ -94,6 +97,7 @@ class Report:
             "last_batch": self.last_batch,
             "unproven": dict(self.unproven),
             "by_origin": dict(self.by_origin),
+            "window": self.window,
             "topics_not_searched": self.not_searched,
             "read": self.read,
             "took_s": round(self.took_s, 3),

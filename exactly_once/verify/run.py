@@ -150,6 +150,7 @@ def verify(
         counts=counts,
         claimed=log.owner is not None,
         not_searched=look.not_searched,
+        window=str(compared.window or ""),
     )
 
 

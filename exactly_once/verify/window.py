@@ -35,6 +35,10 @@ class Window:
     last: int
     cut: str = ""
 
+    def __str__(self) -> str:
+        oldest, newest = self.batches
+        return f"{self.offsets:,} offsets, batches {oldest} to {newest}" + (f"; {self.cut}" if self.cut else "")
+
 
 def newest_window(ends: Iterable[tuple[int, Positions]], began: Positions, last: int) -> Window:
     """Return the newest batches with at most ``last`` offsets together; of a longer newest batch, its newest part.

@@ -264,6 +264,9 @@ def test_only_the_newest_batches_are_compared_and_only_their_outputs_read(stream
     result = look(stream, last=30)
     assert result.findings == () and result.unproven == {} and result.window.batches == (4, 5)
     assert result.by_origin["input"] == 20 and 20 <= result.read < 130, "of 180"
+    question, location = Question(Origin.parse("header:src")), str(stream.location)
+    report = verify(stream.connection, stream.sink_id, checkpoint=location, origin=question, last=30, settle_s=0.5)
+    assert report.clean and report.window == "24 offsets, batches 4 to 5" and report.by_origin["input"] == 20
     stream.write(rows[:1])
     twice = look(stream, last=30)
     assert found(twice)["duplicate"].records == 1

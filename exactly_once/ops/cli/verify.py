@@ -160,7 +160,10 @@ def show(report: Report, console: Console) -> None:
         proven = f"{report.batches:,} batches, {report.parts:,} parts, {report.records:,} records"
         show_text(f"Proven by the commit log, {report.first_batch} to {report.last_batch}: {proven}.", console)
     if report.by_origin:
-        show_text("By origin: " + ", ".join(f"{n:,} {name}" for name, n in report.by_origin.items()) + ".", console)
+        part = f" ({report.window})" if report.window else ""
+        show_text(
+            f"By origin{part}: " + ", ".join(f"{n:,} {name}" for name, n in report.by_origin.items()) + ".", console
+        )
     for reason, count in report.unproven.items():
         show_text(f"Unproven: {count:,} ({reason}).", console)
     if report.not_searched:

@@ -57,7 +57,7 @@ RESOURCES = exactly_once_resources(
 
 def test_the_smallest_declaration_is_complete():
     """What a person must name besides input and output is a decision at a moment when nothing is known yet."""
-    defs = clean_orders.definitions(resources=RESOURCES)
+    defs = exactly_once_definitions(clean_orders, resources=RESOURCES)
     assert {j.name for j in defs.get_repository_def().get_all_jobs()} >= {
         "clean_orders_stream",
         "exactly_once_recovery",
@@ -87,7 +87,7 @@ def test_one_output_is_said_like_one_source(outputs):
 
 
 def test_everything_that_is_declared_reaches_dagster():
-    defs = everything.definitions(resources=RESOURCES)
+    defs = exactly_once_definitions(everything, resources=RESOURCES)
     graph, repository = defs.resolve_asset_graph(), defs.get_repository_def()
     orders, rejected = graph.get(dg.AssetKey(["shop", "orders"])), graph.get(dg.AssetKey("rejected"))
     assert orders.owners == ["team:shop"] and orders.group_name == rejected.group_name == "shop"
@@ -111,13 +111,13 @@ def test_everything_that_is_declared_reaches_dagster():
 def test_the_schedule_of_verify_is_off_unless_the_stream_says_when():
     """It reads the outputs back, which costs as much as the output is large: a person decides."""
     schedule = (
-        clean_orders.definitions(resources=RESOURCES)
+        exactly_once_definitions(clean_orders, resources=RESOURCES)
         .get_repository_def()
         .get_schedule_def("clean_orders_verify_schedule")
     )
     assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
     unchecked = exactly_once_stream(name="unchecked", source="a", outputs=["b"], checks=None)(lambda events: events)
-    defs = unchecked.definitions(resources=RESOURCES)
+    defs = exactly_once_definitions(unchecked, resources=RESOURCES)
     assert {key.name for key in defs.resolve_asset_graph().asset_check_keys} == {"health"}
     assert "unchecked_verify" not in {j.name for j in defs.get_repository_def().get_all_jobs()}
 
@@ -203,7 +203,7 @@ def test_windows_and_days_that_do_not_exist_are_refused_with_what_is_allowed(dec
 def test_an_output_may_have_a_group_of_keys_and_a_dot(output, key, topic):
     """Many clusters name their topics with dots, and many code locations their assets with folders."""
     stream = exactly_once_stream(source="raw", outputs=[output], name="s")(lambda events: events)
-    stream.definitions(resources=RESOURCES).get_repository_def()
+    exactly_once_definitions(stream, resources=RESOURCES).get_repository_def()
     assert stream.topics == (topic,) and stream.outputs[0].key == dg.AssetKey(key)
 
 
@@ -247,7 +247,7 @@ def test_two_streams_cannot_share_a_sink_an_output_or_a_name():
 def test_definitions_of_two_streams_that_are_merged_say_what_to_call(shared, notify):
     """Merging is Dagster's own way, and its refusal named a resource: "different resources with same key 'kafka'"."""
     streams = [exactly_once_stream(name=n, source="orders", outputs=f"{n}_out")(lambda events: events) for n in "ab"]
-    each = [stream.definitions(resources=shared, notify=notify) for stream in streams]
+    each = [exactly_once_definitions(stream, resources=shared, notify=notify) for stream in streams]
     with pytest.raises(dg.DagsterInvariantViolationError, match=r"call exactly_once_definitions.*with all of them"):
         dg.Definitions.merge(*each)
     alone = dg.Definitions.merge(each[0], dg.Definitions(resources=None if shared else RESOURCES))

@@ -34,7 +34,13 @@ class Story:
         self.query_seconds, self.ticks = 2.0, 0
 
     def run(self):
-        return ManagedStream(self, self, self, self, "s", self.kill, self.report, 0.0).run()
+        return self.managed(0.0).run()
+
+    def managed(self, report_interval_s):
+        return ManagedStream(
+            context=self, supervisor=self, observer=self, transactions=self, sink_id="s", kill=self.kill,
+            report=self.report, report_interval_s=report_interval_s,
+        )  # fmt: skip
 
     # -- the context's log
     def info(self, text):
@@ -233,7 +239,7 @@ def test_a_run_of_a_day_reports_a_few_hundred_times_and_a_run_of_a_month_fits_on
             return clock[0] >= days * 86_400
 
         story.wait = wait
-        ManagedStream(story, story, story, story, "s", story.kill, story.report, 30.0).run()
+        story.managed(30.0).run()
         return story.done.count("report")
 
     assert reports(1) == 163

@@ -10,7 +10,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
-from dagster_exactly_once.notify import WARNING, EmailNotifier, Format, Notice, NotSent, WebhookNotifier, payload
+from dagster_exactly_once.notify import WARNING, EmailNotifier, Notice, NotSent, WebhookNotifier, payload
 from testkit.secure import Authority
 from testkit.webhook import webhook
 
@@ -28,14 +28,14 @@ def receiver():
 def test_a_webhook_takes_the_notice_in_its_own_form(receiver, kind):
     url, taken, _ = receiver
     WebhookNotifier(url=url, format=kind, routing_key="key").send(NOTICE)
-    assert taken == [payload(NOTICE, Format(kind), "key")]
+    assert taken == [payload(NOTICE, kind, "key")]
     assert NOTICE.what in json.dumps(taken[0]) and "orders" in json.dumps(taken[0])
 
 
 def test_notices_of_one_incident_join_in_pagerduty():
     """A page for each tick would be switched off by the second night."""
     again = Notice("orders", "orders", "still", "EO-REWOUND", "orders/run-1", "run-1")
-    forms = [payload(n, Format.pagerduty, "key") for n in (NOTICE, again)]
+    forms = [payload(n, "pagerduty", "key") for n in (NOTICE, again)]
     assert forms[0]["dedup_key"] == forms[1]["dedup_key"] and forms[0]["event_action"] == "trigger"
 
 
@@ -65,12 +65,12 @@ def test_an_address_that_is_none_is_in_no_traceback(url):
 def test_the_end_of_an_incident_closes_it_in_pagerduty_and_is_said_in_slack():
     """An incident that stays open hides the next one; a warning must not ring like an outage."""
     over = replace(NOTICE, what="Healthy: 5 offsets behind.", resolved=True)
-    closed = payload(over, Format.pagerduty, "key")
+    closed = payload(over, "pagerduty", "key")
     assert (closed["event_action"], closed["dedup_key"]) == ("resolve", NOTICE.incident)
-    assert payload(over, Format.slack)["text"] == "*orders* (EO-REWOUND is over): Healthy: 5 offsets behind."
-    assert payload(over, Format.json)["resolved"] is True
+    assert payload(over, "slack")["text"] == "*orders* (EO-REWOUND is over): Healthy: 5 offsets behind."
+    assert payload(over, "json")["resolved"] is True
     severities = [
-        payload(n, Format.pagerduty, "key")["payload"]["severity"] for n in (NOTICE, replace(NOTICE, severity=WARNING))
+        payload(n, "pagerduty", "key")["payload"]["severity"] for n in (NOTICE, replace(NOTICE, severity=WARNING))
     ]
     assert severities == ["critical", "warning"]
 

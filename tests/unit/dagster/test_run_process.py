@@ -16,7 +16,6 @@ from dagster_exactly_once.runs.history import StreamHistory
 from dagster_exactly_once.runs.process import fail_dead_runs, process_of, runs_on, signed, tag_driver, tag_run
 from dagster_exactly_once.runs.tags import TAG_DRIVER, TAG_HOST, TAG_MACHINE, TAG_PID, TAG_SINK
 from dagster_exactly_once.sensors.liveness import LivenessFacts, Working, verdict
-from dagster_exactly_once.sensors.restart import NoRestart
 from exactly_once.coordinator.machine import this_machine
 from testkit.processes import until
 from testkit.sensor_facts import STREAM
@@ -154,7 +153,7 @@ def test_a_healthy_run_in_another_process_table_of_the_same_host_name_is_not_rep
             process = process_of(found)
             assert process.host == socket.gethostname() and process.alive is None
             w = Working(run.run_id, "orders", "STARTED", process.host, process.alive, signed(found), 900.0)
-            said = verdict(LivenessFacts(StreamHistory(0.0), (w,)), NoRestart(), STREAM)
+            said = verdict(LivenessFacts(StreamHistory(0.0), (w,)), STREAM)
             assert said.dead == () and "is left alone" in said.message
             assert worker.poll() is None
             worker.stdin.close()

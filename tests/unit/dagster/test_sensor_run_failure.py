@@ -14,11 +14,11 @@ from dagster_exactly_once.runs.tags import (
     TAG_RESTART,
     TAG_RESTART_OF,
 )
-from dagster_exactly_once.sensors.circuit import Circuit
 from dagster_exactly_once.sensors.incidents import Teller
 from dagster_exactly_once.sensors.recovery_gate import HANDOVER_S, RecoveryNeed, recovery_request, refusal
-from dagster_exactly_once.sensors.restart import ExponentialDelay, FixedDelay, NoRestart, Restart
+from dagster_exactly_once.sensors.restart import Restart
 from dagster_exactly_once.sensors.run_failure import _reaction, verdict
+from dagster_exactly_once.sensors.settings import RestartPolicy, WatchPolicy
 from exactly_once.inspection.findings import Owner
 from exactly_once.inspection.processes import Frozen, Process, State
 from exactly_once.protocol.records import Claim
@@ -26,10 +26,14 @@ from testkit.sensor_facts import HOPELESS, NOW, STREAM, history, recovery, resta
 
 STOPPED = (Frozen(Process("vm", "m", 7, 1.0), State.STOPPED),)
 
-CIRCUIT = Circuit(3, 900.0, 120.0)
-DEFAULT = ExponentialDelay(1.0, 60.0, 2.0, 0.0, 600.0, 10)
+WATCH = WatchPolicy()
+DEFAULT = RestartPolicy(jitter=0.0, end_frozen_after_s=0.0)
 FENCED = Classified("EO-FENCED", "a newer driver owns the sink", heals=False)
 PREPARE = Classified("EO-PREPARE", "a transaction was ended by another client", heals=True)
+
+
+def fixed_delay(attempts, delay_s):
+    return RestartPolicy(strategy="fixed-delay", attempts=attempts, delay_s=delay_s)
 
 
 def owner(alive, purpose="stream"):
@@ -37,7 +41,7 @@ def owner(alive, purpose="stream"):
 
 
 def judged(*streams, strategy=DEFAULT, by=None, **facts):
-    return verdict(history(*streams, **facts), strategy, CIRCUIT, by)
+    return verdict(history(*streams, **facts), strategy, WATCH, by)
 
 
 def test_a_failed_stream_is_recovered_at_once_with_a_restart():
@@ -49,12 +53,12 @@ def test_a_failed_stream_is_recovered_at_once_with_a_restart():
 def test_a_frozen_run_is_not_called_started_without_what_is_true():
     """Mishap: "Run r1 is STARTED" beside a process that a signal has stopped: a person believed it, and went to bed."""
     frozen = history(run("r1", frozen=STOPPED))
-    said = verdict(frozen, DEFAULT, CIRCUIT, None, 120.0).message
+    said = verdict(frozen, RestartPolicy(), WATCH).message
     assert said.startswith("Dagster still shows run r1 as STARTED, but process 7 on vm is stopped by a signal, so the ")
     assert "exactly_once_liveness kills it once it has been frozen for 120 s" in said and "kill -9 7" in said
-    assert "exactly_once_liveness" not in verdict(frozen, DEFAULT, CIRCUIT).message
+    assert "exactly_once_liveness" not in verdict(frozen, DEFAULT, WATCH).message
     canceling = history(run("r1", "CANCELING", frozen=STOPPED))
-    said = verdict(canceling, DEFAULT, CIRCUIT, None, 120.0).message
+    said = verdict(canceling, RestartPolicy(), WATCH).message
     assert "as CANCELING" in said and "resumes a process" in said and "kill -CONT 7" in said
 
 
@@ -64,7 +68,7 @@ def test_a_recovery_that_an_older_release_queued_is_requested_again_as_this_rele
     failed = run("r1", "FAILURE", at=NOW - 200)
     queued = recovery("c", "FAILURE", restart_of="r1", at=NOW - 100)
     found = history(failed, recoveries=(queued,), recovery_failure=refused)
-    need = verdict(found, DEFAULT, CIRCUIT).need
+    need = verdict(found, DEFAULT, WATCH).need
     assert need is not None
     config = recovery_request(STREAM, found, need).run_config["ops"]["inspect"]["config"]
     assert (config["stream"], config["restart"]) == ("stream", True)
@@ -123,17 +127,17 @@ def test_an_error_that_a_restart_cannot_heal_is_raised_and_not_retried():
 
 
 def test_a_person_s_strategy_none_is_kept():
-    found = judged(run("r1", "FAILURE"), strategy=NoRestart())
+    found = judged(run("r1", "FAILURE"), strategy=RestartPolicy(strategy="none"))
     assert found.need is None and found.raised == "r1" and "'none'" in found.message
 
 
 def test_attempts_are_counted_from_the_run_that_a_person_launched():
     old = [run(f"old-{n}", "FAILURE", at=NOW - 9_000 - n) for n in range(5)]
     row = [restarted("r3", "FAILURE", at=NOW - 100), restarted("r2", "FAILURE", at=NOW - 200)]
-    found = judged(*row, run("r1", "FAILURE", at=NOW - 300), *old, strategy=FixedDelay(3, 1.0))
+    found = judged(*row, run("r1", "FAILURE", at=NOW - 300), *old, strategy=fixed_delay(3, 1.0))
     assert found.need is not None and found.need.restart.attempt == 3
     more = [restarted("r4", "FAILURE", at=NOW - 60), *row, run("r1", "FAILURE", at=NOW - 300)]
-    found = judged(*more, strategy=FixedDelay(3, 1.0))
+    found = judged(*more, strategy=fixed_delay(3, 1.0))
     assert found.need is None and found.raised == "r4" and "3 restarts in a row did not help" in found.message
 
 
@@ -141,12 +145,12 @@ def test_a_failed_recovery_is_tried_again_by_the_same_strategy():
     """It has no other end: a recovery that fails at once would else be asked for at each tick."""
     failed = recovery("c1", "FAILURE", at=NOW - 3, lived=2.0, restart_of="r1")
     facts = {"recoveries": (failed,), "recovery_failure": Classified("EO-UNREACHABLE", "no answer")}
-    found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 10.0), **facts)
+    found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 10.0), **facts)
     assert found.need is None and "the recovery is retried in 9 s (attempt 2)" in found.message
-    found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 0.5), **facts)
+    found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 0.5), **facts)
     assert found.need is not None and found.need.restart.attempt == 2
     facts["recovery_failure"] = Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False)
-    found = judged(run("r1", "FAILURE"), strategy=FixedDelay(3, 0.5), **facts)
+    found = judged(run("r1", "FAILURE"), strategy=fixed_delay(3, 0.5), **facts)
     assert found.need is None and found.raised == "c1" and "sink.accept.lost" in found.message
 
 
@@ -206,7 +210,7 @@ WISH = RecoveryNeed("in-doubt/7", "batch 7 is in doubt")
 )
 def test_the_gate_refuses(found, owner_works, says: str):
     """One recovery at a time, none beside a living owner, none against a person's wish, no storm."""
-    assert says in (refusal(found, WISH, CIRCUIT, owner_works) or "")
+    assert says in (refusal(found, WISH, WATCH, owner_works) or "")
 
 
 def test_the_gate_refuses_what_doing_it_again_does_not_heal():
@@ -214,7 +218,7 @@ def test_the_gate_refuses_what_doing_it_again_does_not_heal():
         recoveries=(recovery("c", "FAILURE"),),
         recovery_failure=Classified("EO-EXPIRED", "lost", "Say sink.accept.lost", heals=False),
     )
-    assert "EO-EXPIRED" in (refusal(found, WISH, CIRCUIT, False) or "")
+    assert "EO-EXPIRED" in (refusal(found, WISH, WATCH, False) or "")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +235,7 @@ def test_the_gate_refuses_what_doing_it_again_does_not_heal():
     ],
 )
 def test_the_gate_lets_through(found):
-    assert refusal(found, WISH, CIRCUIT, None) is None
+    assert refusal(found, WISH, WATCH, None) is None
 
 
 def test_the_key_of_a_request_is_the_same_until_a_recovery_was_launched():
@@ -292,7 +296,7 @@ def told(*ticks, last=None):
     """What is sent while the stream's runs look like this."""
     receiver, memory = Receiver(), last or {}
     for at in ticks:
-        memory = _reaction(STREAM, at, verdict(at, DEFAULT, CIRCUIT), memory, Teller(receiver)).memory
+        memory = _reaction(STREAM, at, verdict(at, DEFAULT, WATCH), memory, Teller(receiver)).memory
     return [(n.code, n.incident, n.run_id, n.resolved) for n in receiver.taken]
 
 
