@@ -138,7 +138,7 @@ s3: setup ## A local S3 server (moto) and the jars of its clients, into .run/s3;
 test-s3: s3 archive ## Streams with their checkpoint on a local S3 server, killed, and S3 paused
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	TEST_S3=$(S3) $(PYTHON) -m pytest tests/integration/test_object_store.py \
-		tests/faults/test_lab_file_stores.py -rs $(PYTEST_ARGS)
+		tests/integration/test_tables_on_s3.py tests/faults/test_lab_file_stores.py -rs $(PYTEST_ARGS)
 
 test-hdfs: archive ## Streams with their checkpoint on a local HDFS, killed, and HDFS too; fetches a jar of 56 MB the first time
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)

@@ -20,7 +20,7 @@ def stream_asset(stream: Stream) -> dg.AssetsDefinition:
     """Make the asset of the stream's outputs; materializing it runs the stream."""
     config_class = stream.config
 
-    @dg.multi_asset(specs=stream.outputs, name=stream.spec.op)
+    @dg.multi_asset(specs=stream.assets, name=stream.spec.op)
     def run(
         context: dg.AssetExecutionContext,
         config: config_class,  # type: ignore[valid-type]
@@ -37,7 +37,7 @@ def stream_asset(stream: Stream) -> dg.AssetsDefinition:
 
 def source_assets(streams: Sequence[Stream]) -> list[dg.AssetSpec]:
     """Make the assets of the topics that the streams read and none of them writes, each once."""
-    written = {spec.key for stream in streams for spec in stream.outputs}
+    written = {spec.key for stream in streams for spec in stream.assets}
     read = {
         spec.key: spec
         for stream in reversed(streams)  # the first one describes it
@@ -116,7 +116,7 @@ def stream_job(stream: Stream) -> UnresolvedAssetJobDefinition:
     return dg.define_asset_job(
         stream.spec.job,
         # the checks have their own job: a stream should not compare 100,000 records when it ends
-        selection=dg.AssetSelection.assets(*(spec.key for spec in stream.outputs)).without_checks(),
+        selection=dg.AssetSelection.assets(*(spec.key for spec in stream.assets)).without_checks(),
         executor_def=dg.in_process_executor,
         # a re-execution runs every step, and the restart strategy, not Dagster, decides on retries
         tags={"dagster/max_retries": "0", TAG_JOB: stream.spec.job, TAG_STREAM: stream.name},

@@ -155,7 +155,7 @@ def exactly_once_definitions(
         assets=[
             *source_assets(streams),
             *(stream_asset(s) for s in managed),
-            *(spec for s in streams if not s.managed for spec in s.outputs),
+            *(spec for s in streams if not s.managed for spec in s.assets),
             *(transactions_asset(s) for s in streams),
             streams_asset(),
             *(completed_asset(s) for s in streams if s.complete is not None),

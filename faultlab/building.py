@@ -16,7 +16,7 @@ from faultlab.file_stores import file_store
 from faultlab.history import LabHistory
 from faultlab.lab import Lab
 from faultlab.machine import Machine
-from faultlab.outputs import POINTS, LabOutputs
+from faultlab.outputs import LabOutputs
 from faultlab.settings import DAGSTER, Settings
 from faultlab.state import REPEATS
 from faultlab.system import SparkSystem
@@ -43,9 +43,17 @@ def lab_of(settings: Settings, seed: int, folder: Path, show: Callable[[str], No
             repeats=REPEATS if settings.state else 0.0,
         )
         stack.callback(workload.close)
-        outputs = stack.enter_context(LabOutputs(folder / "archive")) if settings.outputs else None
+        outputs = stack.enter_context(_outputs(settings, folder)) if settings.outputs else None
         site = _Site(stack, settings, folder, broker, workload, outputs, LabHistory(folder / "history", show))
         yield _under_dagster(site) if settings.operator == DAGSTER else _in_a_driver(site)
+
+
+def _outputs(settings: Settings, folder: Path) -> LabOutputs:
+    if not settings.tables:
+        return LabOutputs(folder / "archive")
+    from faultlab.tables import Tables  # here: only these rounds need the libraries of the tables
+
+    return LabOutputs(folder / "archive", Tables(folder / "tables"))
 
 
 class _Site(NamedTuple):
@@ -86,7 +94,7 @@ def _under_dagster(site: _Site) -> Lab:
         site.workload, site.through, site.folder, site.history, site.options, origin, state, site.others
     )
     site.stack.callback(system.close)
-    system.points += POINTS if site.others else ()
+    system.points += site.outputs.points if site.outputs is not None else ()
     return Lab(site.broker, site.workload, system, site.history, system.sink_id, outputs=site.outputs)
 
 
@@ -110,7 +118,7 @@ def _in_a_driver(site: _Site) -> Lab:
         state=settings.state,
     )
     stack.callback(system.close)
-    system.points += POINTS if site.others else ()
+    system.points += site.outputs.points if site.outputs is not None else ()
     return Lab(site.broker, site.workload, system, site.history, system.sink_id, machine, site.outputs, store)
 
 

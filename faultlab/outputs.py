@@ -1,11 +1,13 @@
-"""Two more outputs of the stream beside its topic, files and a table of PostgreSQL, and what a reader finds in them."""
+"""More outputs of the stream beside its topic, and what a reader finds in them: files and a table of PostgreSQL; if
+wanted, also a table of Delta Lake and one of Iceberg.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactly_once.participant import Participant
 from exactly_once.participants.files import FileParticipant
@@ -14,10 +16,19 @@ from faultlab.judge import LabVerdict, compare
 from testkit.oracle import Row
 from testkit.postgres import PostgresServer
 
+if TYPE_CHECKING:
+    from faultlab.tables import Tables
+
 FILES, TABLE = "archive", "warehouse"
+DELTA, ICEBERG = "lake", "ice"
 
 #: Points of the protocol that a stream with these outputs passes too.
 POINTS = tuple(f"{step}-{output}" for step in ("pre-commit", "commit") for output in ("kafka", FILES, TABLE))
+
+#: Those of a stream that writes to the other two as well.
+TABLE_POINTS = tuple(
+    f"{step}-{output}" for step in ("pre-commit", "table-commit", "table-committed") for output in (DELTA, ICEBERG)
+)
 
 
 class LabOutputs:
@@ -27,6 +38,8 @@ class LabOutputs:
     ----------
     folder : Path
         For the files.
+    tables : Tables, optional
+        The tables of Delta Lake and Iceberg, which are there.
 
     Attributes
     ----------
@@ -36,8 +49,8 @@ class LabOutputs:
         While a fault holds the server: then it can be asked nothing, and no other one strikes it.
     """
 
-    def __init__(self, folder: Path):
-        self.folder, self.server, self.struck = folder, PostgresServer(), False
+    def __init__(self, folder: Path, tables: Tables | None = None):
+        self.folder, self.server, self.struck, self.tables = folder, PostgresServer(), False, tables
         self.server.start()
         self.server.sql(f"CREATE TABLE {TABLE} (key text, value text)")
 
@@ -46,6 +59,11 @@ class LabOutputs:
 
     def __exit__(self, *error: object) -> None:
         self.server.close()
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """The points of the protocol that the stream passes with these outputs, too."""
+        return POINTS + (TABLE_POINTS if self.tables else ())
 
     def descriptions(self) -> list[dict[str, Any]]:
         """Return :attr:`testkit.stream.Job.participants`."""
@@ -58,15 +76,21 @@ class LabOutputs:
                 "table": TABLE,
                 "columns": ["key", "value"],
             },
+            *(self.tables.descriptions() if self.tables else ()),
         ]
 
     def participants(self) -> list[Participant[Any]]:
         """Return the participants that :func:`exactly_once.verify.verify` takes."""
-        return [FileParticipant(FILES, str(self.folder)), PostgresParticipant(TABLE, self.server.dsn(), TABLE)]
+        return [
+            FileParticipant(FILES, str(self.folder)),
+            PostgresParticipant(TABLE, self.server.dsn(), TABLE),
+            *(self.tables.participants() if self.tables else ()),
+        ]
 
     def judge(self, verdict: LabVerdict, expected: Sequence[Row]) -> None:
-        """Add what these outputs lack or have too much, and what nobody has ended in them: neither keeps an order."""
-        for output, found in ((FILES, self._in_files()), (TABLE, self._in_table())):
+        """Add what these outputs lack or have too much, and what nobody has ended in them: none keeps an order."""
+        in_tables = self.tables.rows() if self.tables else {}
+        for output, found in {FILES: self._in_files(), TABLE: self._in_table(), **in_tables}.items():
             one = compare(sorted(found), sorted((k or "", v or "") for k, v in expected))
             for anomaly, some in one.examples.items():
                 verdict.add(f"{output}: {anomaly}", some)
@@ -74,6 +98,7 @@ class LabOutputs:
         staged = [f for f in self.folder.glob("_staging/**/eo~*") if f.is_file()]
         verdict.add(f"{FILES}: lingering", staged)
         verdict.add(f"{TABLE}: lingering", sorted(self.server.prepared()))
+        verdict.add("tables: lingering", self.tables.marks() if self.tables else [])
 
     def _in_files(self) -> list[Row]:
         lines = [line for f in self.folder.glob("batch=*/*.jsonl") for line in f.read_text().splitlines()]

@@ -41,6 +41,8 @@ class Settings:
         small disk under the driver's checkpoint and under each broker.
     outputs : bool
         Files and a table of PostgreSQL beside the topic, with exactly_once.
+    tables : bool
+        With ``outputs``: a table of Delta Lake and one of Iceberg too.
     state : str
         The stream has state in one of :data:`faultlab.state.STORES`, with exactly_once: its input has a fifth of the
         records twice, its output each of them once. Empty: no state.
@@ -59,6 +61,7 @@ class Settings:
     origin: bool = False
     machines: bool = False
     outputs: bool = False
+    tables: bool = False
     state: str = ""
     operator: str = ""
     checkpoint: str = DISK
@@ -91,4 +94,4 @@ def draw_settings(seed: int) -> Settings:
     drawn = replace(drawn, outputs=random.random() < 0.25)
     if random.random() < 0.25:  # of records that come twice, the checker would call one of the two lost
         drawn = replace(drawn, state=random.choice(STORES), origin=False)
-    return drawn
+    return replace(drawn, tables=drawn.outputs and random.random() < 0.5)  # drawn last: older seeds stay what they were

@@ -55,6 +55,10 @@ assert defs.resolve_job_def("paid_orders_stream").name == "paid_orders_stream"
 [found] = [e for e in entry_points(group="dagster_dg_cli.registry_modules") if e.name == "dagster_exactly_once"]
 assert found.load().ExactlyOnceStreams
 """,
+    "delta": """
+from exactly_once.participants.delta import DeltaParticipant
+DeltaParticipant("lake", "s3://bucket/orders")
+""",
     "demo": """
 from exactly_once_local.duel import command
 from exactly_once_local.duel.departures import airline_names, events
@@ -68,6 +72,10 @@ FileParticipant("archive", "hdfs://name/archive")
     "hdfs": """
 from exactly_once.hdfs import hdfs
 assert hdfs("hdfs://name:8020/streams")[0].type_name == "py::fsspec+hdfs", "not through libhdfs"
+""",
+    "iceberg": """
+from exactly_once.participants.iceberg import IcebergParticipant
+IcebergParticipant("ice", "shop.orders")
 """,
     "metrics": """
 from exactly_once.ops.metrics.export import Exporter

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -12,12 +13,46 @@ from dagster_exactly_once.declare.columns import ColumnSchema, table_schema
 from dagster_exactly_once.declare.errors import BadDeclaration
 from dagster_exactly_once.declare.inputs import check_topic
 from dagster_exactly_once.private import check_valid_name
+from exactly_once.participant import Participant
 
 #: On an output's AssetSpec: its topic, where that is not the last part of the asset's key.
 TOPIC = "exactly_once/topic"
 
+
+@dataclass(frozen=True)
+class Table:
+    """A table beside the topics, an asset too: every batch goes to it under the topics' decision, with all columns.
+
+    Attributes
+    ----------
+    asset : AssetSpec or str
+        A string is the asset's key.
+    participant : callable
+        Makes the output, such as ``lambda: DeltaParticipant("lake", "/lake/orders")``. Runs, recoveries and checks call
+        it, loading the code location does not. Where its output counts its rows (``row_count``), the asset shows them.
+    """
+
+    asset: dg.AssetSpec | str
+    participant: Callable[[], Participant[Any]]
+
+    @property
+    def spec(self) -> dg.AssetSpec:
+        """The asset."""
+        return self.asset if isinstance(self.asset, dg.AssetSpec) else _spec(self.asset)
+
+    def row_count(self) -> int | None:
+        """Return the number of rows in the table now; None where the output does not count them."""
+        made = self.participant()
+        try:
+            count: int | None = made.row_count() if hasattr(made, "row_count") else None
+            return count
+        finally:
+            made.close()
+
+
 #: What a declaration takes: an output, or several.
-Outputs = dg.AssetSpec | str | Sequence[dg.AssetSpec | str]
+Output = dg.AssetSpec | str | Table
+Outputs = Output | Sequence[Output]
 
 #: Where Dagster looks for the columns of an asset.
 COLUMNS = "dagster/column_schema"
@@ -31,35 +66,44 @@ def outputs_of(
     owners: Sequence[str] | None,
     tags: Mapping[str, str] | None,
     column_schema: ColumnSchema | Mapping[str, ColumnSchema] | None,
-) -> tuple[dg.AssetSpec, ...]:
-    """Return the spec of each output, completed with what the declaration says of all.
+) -> tuple[tuple[dg.AssetSpec, ...], tuple[Table, ...]]:
+    """Return the spec of each topic, and the tables, completed with what the declaration says of all.
 
     Raises
     ------
     BadDeclaration
         No output, a topic that Kafka does not take, one that is named twice, or columns of no output.
     """
-    if isinstance(outputs, dg.AssetSpec | str):  # a string is a sequence too, of letters
+    if isinstance(outputs, Output):  # a string is a sequence too, of letters
         outputs = [outputs]
-    specs = [o if isinstance(o, dg.AssetSpec) else dg.AssetSpec(dg.AssetKey.from_user_string(o)) for o in outputs]
+    tables = [o for o in outputs if isinstance(o, Table)]
+    specs = [o if isinstance(o, dg.AssetSpec) else _spec(o) for o in outputs if not isinstance(o, Table)]
     if not specs:
         raise BadDeclaration(f"{stream}: outputs is empty. Name the topics that the stream writes")
     counts = Counter(check_topic(topic_of(spec), f"{stream}: outputs") for spec in specs)
     if twice := [topic for topic, count in counts.items() if count > 1]:
         raise BadDeclaration(f"{stream}: outputs names the topic {twice[0]} twice. Name it once")
     columns = _columns(column_schema, list(counts), stream)
-    return tuple(
-        spec.replace_attributes(
+
+    def complete(spec: dg.AssetSpec, kind: str, metadata: Mapping[str, Any]) -> dg.AssetSpec:
+        return spec.replace_attributes(
             group_name=spec.group_name or group_name or ...,
             owners=spec.owners or owners or ...,
             tags={**(tags or {}), **spec.tags},
-            kinds=spec.kinds | {"kafka", "spark"},
+            kinds=spec.kinds | {kind, "spark"},
             description=spec.description or described,
-            metadata={TOPIC: topic_of(spec), **columns.get(topic_of(spec), {}), **spec.metadata},
+            metadata={**metadata, **spec.metadata},
             skippable=True,  # a run that is stopped or rotated has completed nothing
         )
-        for spec in specs
+
+    return (
+        tuple(complete(s, "kafka", {TOPIC: topic_of(s), **columns.get(topic_of(s), {})}) for s in specs),
+        tuple(replace(table, asset=complete(table.spec, "table", {})) for table in tables),
     )
+
+
+def _spec(key: str) -> dg.AssetSpec:
+    return dg.AssetSpec(dg.AssetKey.from_user_string(key))
 
 
 def topic_of(spec: dg.AssetSpec) -> str:

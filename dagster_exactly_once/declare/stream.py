@@ -25,7 +25,7 @@ from dagster_exactly_once.declare.errors import BadDeclaration, check_day
 from dagster_exactly_once.declare.function import Transform, config_of
 from dagster_exactly_once.declare.inputs import KafkaTopic, Source, check_parameters, sources_of
 from dagster_exactly_once.declare.origin import InputPlace, Origin, Record
-from dagster_exactly_once.declare.outputs import Outputs, check_keys, outputs_of, topic_of
+from dagster_exactly_once.declare.outputs import Outputs, Table, check_keys, outputs_of, topic_of
 from dagster_exactly_once.declare.translator import StreamTopic, StreamTranslator, translated
 from dagster_exactly_once.names import FRESHNESS_LIMIT_S
 from dagster_exactly_once.private import is_valid_cron_schedule
@@ -99,6 +99,7 @@ class Stream:
     name: str
     sources: Mapping[str, KafkaTopic]
     declared: tuple[dg.AssetSpec, ...]
+    tables: tuple[Table, ...]
     sink_id: str
     checks: Checks | None
     group_name: str | None
@@ -117,7 +118,8 @@ class Stream:
 
     def others(self) -> tuple[Participant[Any], ...]:
         """Make the participants other than Kafka: in the process of a run or a recovery, never when the code loads."""
-        return tuple(self.participants()) if self.participants is not None else ()
+        said = self.participants() if self.participants is not None else ()
+        return (*said, *(table.participant() for table in self.tables))
 
     @cached_property
     def outputs(self) -> tuple[dg.AssetSpec, ...]:
@@ -130,6 +132,12 @@ class Stream:
             )
             for spec in self.declared
         )
+
+    @cached_property
+    def assets(self) -> tuple[dg.AssetSpec, ...]:
+        """The assets of all outputs: of the topics, then of the tables."""
+        tables = (table.spec for table in self.tables)
+        return (*self.outputs, *(spec.replace_attributes(deps=[*spec.deps, *self.source_keys]) for spec in tables))
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
@@ -176,7 +184,7 @@ class Stream:
             sink_id=self.sink_id,
             sources=self.source_topics,
             outputs=self.topics,
-            asset_keys=tuple(spec.key.to_user_string() for spec in self.outputs),
+            asset_keys=tuple(spec.key.to_user_string() for spec in self.assets),
             source_keys=tuple(key.to_user_string() for key in self.source_keys),
             asset=f"{self.name}_transactions",
             managed=self.managed,
@@ -266,10 +274,10 @@ def exactly_once_stream(
     source : KafkaTopic, str, or a sequence or mapping of them
         The input topic; a name alone begins at ``earliest``. Several: a sequence, and each parameter of the function is
         called what its topic is; or a mapping from parameter to topic.
-    outputs : AssetSpec, str, or a sequence of them
+    outputs : AssetSpec, str, Table, or a sequence of them
         The topic to write, or several, each an asset; a string is its key, like ``orders_clean`` or
         ``shop/orders_clean``. The topic is the last part of the key, unless the metadata ``exactly_once/topic`` names
-        another one.
+        another one. A ``Table("lake/orders", lambda: DeltaParticipant(...))`` is an asset too, beside the topics.
     name : str, optional
         Names the job ``<name>_stream``, the op ``stream_<name>`` and the asset ``<name>_transactions``; the function's
         own name by default.
@@ -321,19 +329,21 @@ def exactly_once_stream(
                 f"{its_name}: a backfill fills days of one input, and source names {len(sources)}: a day of one topic "
                 "may belong to any day of another. Leave backfill out, or declare a stream for each topic"
             )
-        if backfill is not None and participants is not None:
+        described = inspect.getdoc(transform) or f"Written by the stream {its_name}."
+        topics, tables = outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema)
+        if backfill is not None and (participants is not None or tables):
             raise BadDeclaration(
-                f"{its_name}: a backfill writes to Kafka alone, and participants names other outputs. Leave one of the "
-                "two out"
+                f"{its_name}: a backfill writes to Kafka alone, and {'outputs' if tables else 'participants'} names "
+                "other outputs. Leave one of the two out"
             )
         config, config_parameter = config_of(transform, its_name, sources)
-        described = inspect.getdoc(transform) or f"Written by the stream {its_name}."
         return _checked(
             Stream(
                 transform=transform,
                 name=its_name,
                 sources=sources,
-                declared=outputs_of(outputs, its_name, described, group_name, owners, tags, column_schema),
+                declared=topics,
+                tables=tables,
                 sink_id=sink_id or its_name.replace("_", "-"),
                 config=config,
                 config_parameter=config_parameter,
@@ -386,12 +396,14 @@ def observed_stream(
         raise BadDeclaration(f"{name} runs elsewhere: this code location cannot start it")
 
     described = description or f"Written by the stream {name}, which runs elsewhere."
+    topics, tables = outputs_of(outputs, name, described, group_name, owners, tags, column_schema)
     return _checked(
         Stream(
             transform=elsewhere,
             name=name,
             sources=sources_of(source, name),
-            declared=outputs_of(outputs, name, described, group_name, owners, tags, column_schema),
+            declared=topics,
+            tables=tables,
             sink_id=sink_id or name.replace("_", "-"),
             participants=participants,
             checks=checks,
@@ -419,5 +431,5 @@ def _checked(stream: Stream) -> Stream:
         raise BadDeclaration(f"{name}: Checks(verify_cron={cron!r}) is not a cron schedule. Write it like '0 * * * *'")
     if both := sorted(set(stream.source_topics) & set(stream.topics)):
         raise BadDeclaration(f"{name}: the topic {both[0]} is in source and in outputs. Write to another topic")
-    check_keys([*stream.source_keys, *(spec.key for spec in stream.outputs)], name)
+    check_keys([*stream.source_keys, *(spec.key for spec in stream.assets)], name)
     return stream

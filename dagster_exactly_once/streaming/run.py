@@ -93,7 +93,7 @@ def run_stream(
         return
     reports.complete(last)
     _say(context, stream, last)
-    for key, metadata in _metadata(stream, last).items():
+    for key, metadata in {**_metadata(stream, last), **_of_tables(context, stream, last)}.items():
         if (rows := metadata.pop(ROW_COUNT, None)) is not None:
             context.log_event(dg.AssetObservation(key, metadata={ROW_COUNT: rows}))
         yield dg.MaterializeResult(asset_key=key, metadata={**metadata, **managed.totals()})
@@ -117,7 +117,7 @@ def _plan(config: StreamConfig, stream: Stream, operator: str) -> QueryPlan:
 def _check_alone(context: dg.AssetExecutionContext, config: StreamConfig, stream: Stream) -> None:
     """Refuse a run whose other steps would never begin, since this one does not end."""
     selected = context.run.asset_selection or frozenset()
-    others = sorted(k.to_user_string() for k in selected - {spec.key for spec in stream.outputs})
+    others = sorted(k.to_user_string() for k in selected - {spec.key for spec in stream.assets})
     if others and config.mode is Mode.until_stopped:
         raise SharedRun(
             f"this run contains a stream that does not end by itself ({stream.name}), together with "
@@ -273,7 +273,8 @@ class Reports:
         _say(self._context, self._stream, window)
         if window.batches:
             link = {"spark_ui": dg.MetadataValue.url(self._spark_ui)} if self._spark_ui else {}
-            for key, metadata in _metadata(self._stream, window).items():
+            tables = _of_tables(self._context, self._stream, window)
+            for key, metadata in {**_metadata(self._stream, window), **tables}.items():
                 self._context.log_event(dg.AssetObservation(key, metadata={**metadata, **link}))
         else:
             first = self._stream.outputs[0].key
@@ -332,6 +333,20 @@ def _metadata(stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadat
     }
     late: Metadata = {"late_rows": window.late} if stream.state_partitions is not None else {}
     found[stream.outputs[0].key] |= {**late, **window.observed}
+    return found
+
+
+def _of_tables(context: dg.AssetExecutionContext, stream: Stream, window: ReportWindow) -> dict[dg.AssetKey, Metadata]:
+    """Return, for each table, the numbers to plot, and how many rows it has. A table gets the rows of all topics."""
+    found: dict[dg.AssetKey, Metadata] = {}
+    for table in stream.tables:
+        found[table.spec.key] = dict(window.plots(window.records))
+        try:
+            rows = table.row_count()
+        except ExactlyOnceError as error:  # the stream itself says so, if it goes on
+            context.log.warning(f"The rows of {table.spec.key.to_user_string()} could not be counted: {error}")
+        else:
+            found[table.spec.key] |= {} if rows is None else {ROW_COUNT: rows}
     return found
 
 

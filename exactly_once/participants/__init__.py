@@ -1,1 +1,1 @@
-"""The outputs that take part in a batch, each on :mod:`exactly_once.participant`: Kafka, files, PostgreSQL."""
+"""The outputs that take part in a batch, each on :mod:`exactly_once.participant`: Kafka, files, PostgreSQL, tables."""

@@ -11,13 +11,29 @@ from exactly_once.participant import Participant
 
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
-    """Add ``--files``, ``--postgres`` and ``--shared``."""
+    """Add ``--files``, ``--delta``, ``--iceberg``, ``--postgres`` and ``--shared``."""
     verb.add_argument(
         "--files",
         metavar="NAME=URL",
         action="append",
         default=[],
         help="also check the files that the participant NAME writes below URL; repeatable",
+    )
+    verb.add_argument(
+        "--delta",
+        metavar="NAME=URL",
+        action="append",
+        default=[],
+        help="also the Delta table at URL that the participant NAME writes; credentials come from the environment; "
+        "repeatable",
+    )
+    verb.add_argument(
+        "--iceberg",
+        metavar="NAME=CATALOG,TABLE",
+        action="append",
+        default=[],
+        help="also the Iceberg table that the participant NAME writes; CATALOG is a name in pyiceberg's configuration; "
+        "repeatable",
     )
     verb.add_argument(
         "--postgres",
@@ -39,13 +55,25 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
 
 def outputs_of(args: argparse.Namespace) -> list[Participant[Any]]:
     """Make the participants that the flags name; raise InvalidOption for a flag that is not written as its help says,
-    holds a password, names an output twice, or needs an extra that is not installed.
+    holds a password or names an output twice, and ExtraMissing where the extra of an output is not installed.
     """
     found: list[Participant[Any]] = []
     for text in args.files:
         from exactly_once.participants.files import FileParticipant
 
         found.append(FileParticipant(*_named(text, "--files", "archive=/data/orders")))
+    for text in args.delta:
+        from exactly_once.participants.delta import DeltaParticipant
+
+        found.append(DeltaParticipant(*_named(text, "--delta", "lake=s3://bucket/orders")))
+    for text in args.iceberg:
+        from exactly_once.participants.iceberg import IcebergParticipant
+
+        name, place = _named(text, "--iceberg", "ice=prod,shop.orders")
+        catalog, comma, table = place.partition(",")
+        if not comma:
+            raise InvalidOption(f"--iceberg {name}=... names no table", "Write it like --iceberg ice=prod,shop.orders")
+        found.append(IcebergParticipant(name, table.strip(), catalog))
     for text in args.postgres:
         from exactly_once.participants.postgres import PostgresParticipant
 

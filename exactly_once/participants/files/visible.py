@@ -83,7 +83,7 @@ def _look(store: Store, handle: PreparedPart, paths: list[str], staged: bool, he
         return Found(handle.name, prepared=staged)
     path, places = paths[0], _shown(store, paths)
     size, written = store.size(path), handle.data.get("bytes", -1)
-    if size == written and _checksum(store, path) == handle.data.get("checksum"):
+    if size == written and checksum_of(store, path) == handle.data.get("checksum"):
         return Found(handle.name, True, records=handle.records, digest=handle.digest, places=places)
     records, digest, wrong = _rows(store, path)
     if digest == handle.digest and records == handle.records:  # other bytes, the same rows
@@ -95,7 +95,8 @@ def _look(store: Store, handle: PreparedPart, paths: list[str], staged: bool, he
     return Found(handle.name, True, records=records, places=places, wrong=wrong)
 
 
-def _checksum(store: Store, path: str) -> str:
+def checksum_of(store: Store, path: str) -> str:
+    """Return the checksum of a file's bytes, as its task noted it."""
     checksum = xxh3_64()
     with closing(store.open(path)) as file:
         for chunk in _chunks(file):
@@ -109,7 +110,7 @@ def _rows(store: Store, path: str) -> tuple[int, str, str]:
         if not path.endswith(".parquet"):
             return _lines(file)
         try:
-            return _parquet(file)
+            return parquet_rows(file)
         except (pa.ArrowException, OSError) as e:
             return 0, "", f"the file cannot be read as Parquet ({e})"
 
@@ -122,7 +123,8 @@ def _lines(file: IO[bytes]) -> tuple[int, str, str]:
     return records, "", "" if end == b"\n" else f"the file ends in the middle of row {records + 1:,}"
 
 
-def _parquet(file: IO[bytes]) -> tuple[int, str, str]:
+def parquet_rows(file: IO[bytes]) -> tuple[int, str, str]:
+    """Return the number of rows and their digest; nothing is broken."""
     digest, records = RowDigest(), 0
     for rows in pq.ParquetFile(file).iter_batches():
         digest.add_batch(rows)

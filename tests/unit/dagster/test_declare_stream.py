@@ -10,6 +10,7 @@ from dagster_exactly_once import (
     Complete,
     KafkaTopic,
     StreamConfig,
+    Table,
     exactly_once_definitions,
     exactly_once_resources,
     exactly_once_stream,
@@ -276,3 +277,31 @@ def test_a_backfill_of_a_stream_with_outputs_beside_kafka_is_refused():
     )
     with pytest.raises(BadDeclaration, match="a backfill writes to Kafka alone"):
         declare(clean_orders.transform)
+
+
+def test_a_table_is_declared_in_one_line_beside_its_topic():
+    """It is an asset of the same run, made from the same input; whoever only loads the code location opens nothing."""
+    made = []
+
+    def archive():
+        made.append(FileParticipant("lake", "/data/orders"))
+        return made[-1]
+
+    stream = exactly_once_stream(source="orders", outputs=["orders_paid", Table("lake/orders", archive)])(
+        clean_orders.transform
+    )
+    defs = exactly_once_definitions(stream, resources=RESOURCES)
+    defs.resolve_job_def(stream.spec.job)
+    table = dg.AssetKey(["lake", "orders"])
+    node = defs.resolve_asset_graph().get(table)
+    assert node.parent_keys == {dg.AssetKey("orders")} and node.description == "Orders, cleaned."
+    assert made == [] and stream.topics == ("orders_paid",)
+    assert set(stream.spec.asset_keys) == {"orders_paid", "lake/orders"}
+    assert [p.name for p in stream.others()] == ["lake"]
+    assert stream.tables[0].row_count() is None, "files do not count their rows"
+    with pytest.raises(BadDeclaration, match="a backfill writes to Kafka alone, and outputs names other outputs"):
+        exactly_once_stream(source="orders", outputs=["o", Table("t", archive)], backfill=Backfill.daily("2026-01-01"))(
+            clean_orders.transform
+        )
+    with pytest.raises(BadDeclaration, match="Name the topics"):
+        exactly_once_stream(source="orders", outputs=Table("t", archive), name="s")(clean_orders.transform)

@@ -41,6 +41,8 @@ def test_the_public_modules_are_these_and_the_reference_lists_them() -> None:
         "exactly_once.participant",
         "exactly_once.participants.files",
         "exactly_once.participants.postgres",
+        "exactly_once.participants.delta",
+        "exactly_once.participants.iceberg",
         "exactly_once.conformance",
         "dagster_exactly_once",
         "dagster_exactly_once.notify",

@@ -1,0 +1,247 @@
+"""The files of a part in a table: where they lie, what a task writes, and how another process finds them.
+
+Below the table's location, on a file system or in an object store::
+
+    _exactly_once/eo=<sink>=<incarnation>=<claim>=<batch>=<part>=<attempt>=<participant>.parquet    the mark: empty
+    data/eo=<sink>=...                                                                 the rows, under the same name
+
+The mark is made before the file of rows, and removed after that file is in the table or deleted. So a sweep lists the
+few marks, and never the table's own files, of which there may be a million. Readers of Delta and Iceberg see only files
+that the table names; its maintenance skips names that begin with ``_``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import IO, Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs
+
+from exactly_once.errors import InvalidRecord, InvalidSchema
+from exactly_once.participant import PartName
+from exactly_once.participants.files.stores import Store
+from exactly_once.participants.files.writer import FileWriter
+from exactly_once.protocol.records import PreparedPart
+
+MARKS, DATA = "_exactly_once", "data"
+
+#: Requests at once: an object store answers one after some 30 ms, and a batch has hundreds of parts.
+_AT_ONCE = 16
+
+_SUFFIX = ".parquet"
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def file_of(name: str) -> str:
+    """Return the name of a part's file and of its mark.
+
+    The colons of the part's name become ``=``, which no store, URL or engine writes in another way.
+    """
+    return name.replace(":", "=") + _SUFFIX
+
+
+def part_of(file: str) -> PartName | None:
+    """Return the part to which a file or a mark belongs; None for other files."""
+    return PartName.parse(file.removesuffix(_SUFFIX).replace("=", ":")) if file.endswith(_SUFFIX) else None
+
+
+def data_of(name: str) -> str:
+    """Return the path of a part's file, below the table."""
+    return f"{DATA}/{file_of(name)}"
+
+
+def mark_of(name: str) -> str:
+    """Return the path of a part's mark, below the table."""
+    return f"{MARKS}/{file_of(name)}"
+
+
+def each(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Do the work for every item, several at a time; return the results in the order of the items."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(work, items))
+
+
+@dataclass(frozen=True)
+class Place:
+    """All that a task needs to know of a table: it travels to the tasks, which then need no catalogue.
+
+    ``identity`` is the table's own id: a table that was dropped and created again has another one.
+    """
+
+    identity: str
+    schema: pa.Schema
+    store: Store
+
+
+class ArrowStore:
+    """A :class:`~exactly_once.participants.files.stores.Store` on an object store: what it confirms is durable.
+
+    ``connect`` makes Arrow's file system of the folder ``root``. It travels to the tasks by pickle, the file system
+    does not.
+    """
+
+    def __init__(self, root: str, connect: Callable[[], fs.FileSystem]):
+        self.root, self.connect = root, connect
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"root": self.root, "connect": self.connect}
+
+    @cached_property
+    def fs(self) -> fs.FileSystem:
+        """The file system."""
+        return self.connect()
+
+    def make(self, path: str) -> None:
+        """Do nothing: an object store has no directories."""
+
+    def create(self, path: str) -> IO[bytes]:
+        file: IO[bytes] = self.fs.open_output_stream(path)
+        return file
+
+    def open(self, path: str) -> IO[bytes]:
+        file: IO[bytes] = self.fs.open_input_file(path)
+        return file
+
+    def seal(self, file: IO[bytes]) -> None:
+        file.close()
+
+    def size(self, path: str) -> int | None:
+        size: int | None = self.fs.get_file_info(path).size
+        return size
+
+    def names(self, path: str) -> list[str]:
+        found = self.fs.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(one.base_name for one in found if one.is_file)
+
+    def move(self, old: str, new: str) -> None:
+        self.fs.move(old, new)
+
+    def remove(self, path: str) -> bool:
+        try:
+            self.fs.delete_file(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove_empty(self, path: str) -> None:
+        """Do nothing: an object store has no directories."""
+
+    def sync(self, path: str) -> None:
+        """Do nothing: each call that returned is durable."""
+
+
+class TableWriter(FileWriter):
+    """Writes one part as Parquet, with the types of the table.
+
+    Parameters
+    ----------
+    place : Place
+    name : str
+        The part's name.
+    columns : sequence of str or None
+        The columns to write; None: all.
+    handle : callable
+        As for :class:`~exactly_once.participants.files.writer.FileWriter`.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        columns: Sequence[str] | None,
+        handle: Callable[[int, str, int, str], PreparedPart],
+    ):
+        super().__init__(place.store, data_of(name), "parquet", None, handle)
+        self.table, self.chosen, self.mark = place.schema, columns, mark_of(name)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows == 0:
+            return
+        rows = self._typed(rows if self.chosen is None else rows.select(self.chosen))
+        if self.file is None:
+            with self._preparing():
+                for folder in (MARKS, DATA):
+                    self.store.make(folder)
+                self.store.seal(self.store.create(self.mark))
+                self.store.sync(MARKS)
+        super().write(rows)
+
+    def abort(self) -> None:
+        begun = self.file is not None
+        super().abort()
+        if begun:
+            with suppress(Exception):
+                if self.store.size(self.path) is None:
+                    self.store.remove(self.mark)
+
+    def _typed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        fields = [self.table.field(name) for name in rows.schema.names]
+        for field in fields:
+            if not field.nullable and rows.column(field.name).null_count:
+                raise InvalidRecord(
+                    f"a row has no {field.name}, which the table requires",
+                    "Filter such rows out in the query, or allow null in the table",
+                )
+        with self._preparing():
+            return rows.cast(pa.schema(fields))
+
+
+def check_columns(table: pa.Schema, rows: pa.Schema, columns: Sequence[str] | None, shown: str) -> None:
+    """Refuse rows that the table cannot hold as they are. Columns that the rows lack are null in the table.
+
+    Raises
+    ------
+    InvalidSchema
+    """
+    wanted = rows.names if columns is None else list(columns)
+    kinds = {field.name: kind_of(field.type) for field in table}
+    if missing := [c for c in wanted if c not in rows.names]:
+        wrong = f"the rows have no column {missing[0]}"
+    elif unknown := [c for c in wanted if c not in kinds]:
+        wrong = f"the table has no column {unknown[0]}"
+    elif needed := [field.name for field in table if not field.nullable and field.name not in wanted]:
+        wrong = f"the table requires the column {needed[0]}, which the rows do not have"
+    elif other := [c for c in wanted if kinds[c] != kind_of(rows.field(c).type)]:
+        wrong = (
+            f"the column {other[0]} is {kind_of(rows.field(other[0]).type)} in the rows, {kinds[other[0]]} in the table"
+        )
+    else:
+        return
+    raise InvalidSchema(
+        f"{shown}: {wrong}",
+        f"Name and cast the columns as the table does: {', '.join(f'{n} {k}' for n, k in kinds.items())}",
+    )
+
+
+def kind_of(type: pa.DataType) -> str:
+    """Return the name of an Arrow type without what differs between libraries alone: sizes of offsets, names of lists'
+    items, time zones.
+    """
+    if pa.types.is_large_string(type) or pa.types.is_large_binary(type):
+        return str(type).removeprefix("large_")
+    if pa.types.is_timestamp(type):
+        return f"timestamp[{type.unit}]" if type.tz is None else f"timestamp[{type.unit}, UTC]"
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        return f"list<{kind_of(type.value_type)}>"
+    if pa.types.is_map(type):
+        return f"map<{kind_of(type.key_type)}, {kind_of(type.item_type)}>"
+    if pa.types.is_struct(type):
+        return f"struct<{', '.join(f'{f.name}: {kind_of(f.type)}' for f in _fields(type))}>"
+    return str(type)
+
+
+def _fields(type: pa.StructType) -> Iterator[pa.Field]:
+    return (type.field(i) for i in range(type.num_fields))
+
+
+def of_sink(files: Iterable[str], sink_id: str, participant: str) -> dict[str, PartName]:
+    """Return the files, by name, that parts of this sink and participant have written."""
+    parts = {file: part_of(file) for file in files}
+    return {f: p for f, p in parts.items() if p and p.sink_id == sink_id and p.participant in ("", participant)}

@@ -1,0 +1,75 @@
+"""A table beside the topic, declared in one line: its asset, its rows, on a real broker and a real Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra delta")
+
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
+from testkit import oracle
+from testkit.lake import ORDERS, PAID
+from tests.dagster.conftest import ROOT
+
+pytestmark = pytest.mark.long  # two starts of Spark
+
+COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+
+def send(site, values):
+    kafka = KafkaTransactionalProducerFactory(bootstrap_servers=site.bootstrap_servers)
+    kafka.create_topics({ORDERS: 2})
+    with kafka.producer("shop") as producer, producer.transaction():
+        for n, value in enumerate(values):
+            producer.send(ORDERS, value.encode(), f"customer-{n % 3}".encode())
+
+
+def run(site):
+    """Run the stream in a process of its own, which ends when it has caught up."""
+    command = [sys.executable, "-m", "testkit.lake"]
+    done = subprocess.run(command, cwd=ROOT, env=site.env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-5000:]
+
+
+def newest(site, key, name):
+    """The newest value of a number on an asset, of its materializations and observations."""
+    with dg.DagsterInstance.from_config(str(site.home)) as instance:
+        asset = dg.AssetKey(key)
+        events = [
+            *instance.fetch_materializations(asset, limit=20).records,
+            *instance.fetch_observations(asset, limit=20).records,
+        ]
+        found = [
+            (record.timestamp, happened.metadata[name].value)
+            for record in events
+            for happened in [record.asset_materialization or record.asset_observation]
+            if name in happened.metadata
+        ]
+    return max(found)[1] if found else None
+
+
+def test_a_table_beside_the_topic_is_an_asset_with_its_rows(site):
+    """Guards against a table that nobody sees in the UI, and against rows that are those of the topic, not its own."""
+    lake = str(site.folder / "lake")
+    DeltaTable.create(lake, Schema.from_arrow(COLUMNS))
+    write_deltalake(lake, pa.table([[b"k"], [b"somebody else's"]], schema=COLUMNS), mode="append")
+    send(site, [f"order{n}" for n in range(50)])
+    run(site)
+    assert newest(site, ["lake", "orders"], "dagster/row_count") == 51
+    assert newest(site, ["lake", "orders"], "records_committed") == 50
+    assert newest(site, [PAID], "dagster/row_count") == 50
+
+    send(site, [f"order{n}" for n in range(50, 70)])
+    run(site)
+    assert newest(site, ["lake", "orders"], "dagster/row_count") == 71
+    rows = DeltaTable(lake).to_pyarrow_table().to_pylist()
+    wanted = sorted(f"order{n}" for n in range(70))
+    assert sorted(row["value"].decode() for row in rows if row["key"] != b"k") == wanted
+    assert sorted(m.value for m in oracle.read(site.connection, [PAID])) == wanted

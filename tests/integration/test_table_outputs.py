@@ -1,0 +1,611 @@
+"""Tables of Delta Lake and Iceberg as outputs, beyond the contract: two drivers, other writers, maintenance."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra delta")
+pytest.importorskip("pyiceberg", reason="needs the extra iceberg")
+
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake.schema import PrimitiveType
+from pyiceberg.catalog import load_catalog
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.utils.config import Config
+
+from exactly_once.conformance.output import Output
+from exactly_once.conformance.processes import call
+from exactly_once.errors import (
+    CommitLogDamaged,
+    Expired,
+    InvalidOption,
+    InvalidRecord,
+    InvalidSchema,
+    StoreRefused,
+    Unfinished,
+)
+from exactly_once.ops.cli import outputs
+from exactly_once.participant import PartName
+from exactly_once.participants import tables
+from exactly_once.participants.delta import DeltaParticipant
+from exactly_once.participants.iceberg import IcebergParticipant
+from exactly_once.participants.tables import TableParticipant
+from exactly_once.protocol.records import PreparedPart
+from testkit.processes import until
+
+ROWS = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("day", pa.date32())]
+)
+
+
+class TableOutput(Output):
+    """A table, and what others do to it. ``incarnation`` and names are the suite's."""
+
+    schema = ROWS
+    name_of_it: str
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    def create(self, schema: pa.Schema = ROWS) -> None:
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        raise NotImplementedError
+
+    def append(self, rows: pa.Table) -> None:
+        """Write as another program does, through the library's own writer."""
+        raise NotImplementedError
+
+    def compact(self, orphans: bool = True) -> None:
+        """Write all rows into other files. With ``orphans`` also remove every older version, and all files that the
+        newest one does not name, as the clean-ups do after their retention.
+        """
+        raise NotImplementedError
+
+    def delete_all(self) -> None:
+        raise NotImplementedError
+
+    def add_column(self) -> None:
+        raise NotImplementedError
+
+    def versions(self) -> int:
+        """The number of commits that have added rows, as the table tells."""
+        raise NotImplementedError
+
+    @property
+    def location(self) -> Path:
+        raise NotImplementedError
+
+    def leftovers(self) -> set[str]:
+        return {f.name.removesuffix(".parquet").replace("=", ":") for f in self.location.glob("_exactly_once/*")}
+
+    def other_rows(self) -> pa.Table:
+        return pa.table([[-1, -2], ["another's", None], [None, None]], schema=ROWS)
+
+
+class Delta(TableOutput):
+    @property
+    def location(self) -> Path:
+        return self.root / "orders"
+
+    def create(self, schema: pa.Schema = ROWS) -> None:
+        DeltaTable.create(str(self.location), Schema.from_arrow(schema))
+
+    def drop(self) -> None:
+        shutil.rmtree(self.location)
+
+    def participant(self, **more: Any) -> DeltaParticipant:
+        return DeltaParticipant("lake", str(self.location), **more)
+
+    def table(self) -> DeltaTable:
+        return DeltaTable(str(self.location))
+
+    def visible(self) -> list[dict[str, Any]]:
+        return list(self.table().to_pyarrow_table().select(self.schema.names).to_pylist())
+
+    def append(self, rows: pa.Table) -> None:
+        write_deltalake(str(self.location), rows, mode="append")
+
+    def compact(self, orphans: bool = True) -> None:
+        self.table().optimize.compact()
+        self.table().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=orphans)
+        self.table().create_checkpoint()
+        newest = self.table().version()
+        for old in self.location.glob("_delta_log/*.json"):  # as the clean-up of the log does after its retention
+            if orphans and int(old.stem) < newest:
+                old.unlink()
+
+    def delete_all(self) -> None:
+        self.table().delete()
+
+    def add_column(self) -> None:
+        self.table().alter.add_columns([Field("more", PrimitiveType("string"))])
+
+    def versions(self) -> int:
+        return sum(entry["operation"] == "WRITE" for entry in self.table().history())
+
+
+class Iceberg(TableOutput):
+    @property
+    def catalog(self) -> Any:
+        return load_catalog("lab", **self.properties)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {"type": "sql", "uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/warehouse"}
+
+    @property
+    def location(self) -> Path:
+        return self.root / "warehouse" / "shop" / "orders"
+
+    def create(self, schema: pa.Schema = ROWS) -> None:
+        self.catalog.create_namespace_if_not_exists("shop")
+        self.catalog.create_table("shop.orders", schema)
+
+    def drop(self) -> None:
+        self.catalog.drop_table("shop.orders")
+
+    def participant(self, **more: Any) -> IcebergParticipant:
+        return IcebergParticipant("lake", "shop.orders", "lab", self.properties, **more)
+
+    def table(self) -> Any:
+        return self.catalog.load_table("shop.orders")
+
+    def visible(self) -> list[dict[str, Any]]:
+        return list(self.table().scan().to_arrow().select(self.schema.names).to_pylist())
+
+    def append(self, rows: pa.Table) -> None:
+        self.table().append(rows)
+
+    def compact(self, orphans: bool = True) -> None:
+        self.table().overwrite(self.table().scan().to_arrow())
+        self.table().maintenance.expire_snapshots().older_than(dt.datetime.now() + dt.timedelta(1)).commit()
+        assert len(self.table().snapshots()) == 1
+        named = {Path(task.file.file_path).name for task in self.table().scan().plan_files()}
+        for file in self.location.glob("data/eo=*") if orphans else ():  # as the removal of orphan files does
+            if file.name not in named:
+                file.unlink()
+
+    def delete_all(self) -> None:
+        self.table().delete()
+
+    def add_column(self) -> None:
+        from pyiceberg.types import StringType
+
+        with self.table().update_schema() as update:
+            update.add_column("more", StringType())
+
+    def versions(self) -> int:
+        return sum(snapshot.summary.operation.value == "append" for snapshot in self.table().snapshots())
+
+
+@pytest.fixture(params=[Delta, Iceberg])
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> TableOutput:
+    """An output whose table is not there yet."""
+    output: TableOutput = request.param(tmp_path)
+    return output
+
+
+@pytest.fixture
+def at(bare: TableOutput) -> TableOutput:
+    bare.create()
+    bare.checked()
+    return bare
+
+
+class Driver:
+    """A driver's commit in a process of its own, stopped at a point; the test lets it go on, or kills it."""
+
+    def __init__(self, at: TableOutput, handles: list[Any], point: str, folder: Path):
+        folder.mkdir()
+        (folder / point).write_text("wait")
+        job = pickle.dumps((call, (at.participant(), "commit", handles)))
+        program = (
+            "import pickle, sys\nstep, args = pickle.load(sys.stdin.buffer)\n"
+            "try:\n    assert step(*args) == []\nexcept Exception as e:\n    sys.exit(repr(e))"
+        )
+        environment = {**os.environ, "EXACTLY_ONCE_FAILPOINTS": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
+        self.process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, env=environment)
+        assert self.process.stdin is not None
+        self.process.stdin.write(job)
+        self.process.stdin.close()
+        self.reached = folder / f"{point}.reached"
+        until(point, self.reached.exists, 60)
+
+    def go_on(self) -> None:
+        self.reached.unlink()
+        assert self.process.wait(60) == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def driver(at: TableOutput, tmp_path: Path) -> Iterator[Callable[[list[Any], str], Driver]]:
+    started: list[Driver] = []
+
+    def start(handles: list[Any], point: str) -> Driver:
+        started.append(Driver(at, handles, point, tmp_path / f"failpoints-{len(started)}"))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.kill()
+
+
+StartedDriver = Callable[[list[Any], str], Driver]
+
+
+def test_iceberg_17340_a_restart_in_the_middle_of_a_commit_adds_no_file_twice(
+    at: TableOutput, driver: StartedDriver
+) -> None:
+    """Duplicates: iceberg#17340, 149 files referenced twice and 111,927 rows doubled within three days. The committer
+    died when its files were in the table and it had not noted so; its successor added the same files again.
+    """
+    names, handles = at.batch()
+    driver(handles, "table-committed-lake").kill()
+    at.assert_visible(*names)
+    assert at.participant().recover_and_commit(handles) == []
+    at.assert_visible(*names)
+    at.assert_left()
+    assert at.versions() == 1
+
+
+def test_iceberg_17551_a_committer_that_wakes_up_after_its_successor_adds_nothing(
+    at: TableOutput, driver: StartedDriver
+) -> None:
+    """Duplicates: two committers, the first paused right before its commit of the table, such as by the garbage
+    collector. It has looked, and saw that the batch is not there; the second has committed it meanwhile.
+    """
+    names, handles = at.batch()
+    paused = driver(handles, "table-commit-lake")
+    assert at.participant().recover_and_commit(handles) == []
+    at.assert_visible(*names)
+    paused.go_on()
+    at.assert_visible(*names)
+    at.assert_left()
+    assert at.versions() == 1
+
+
+def test_paimon_9666_a_batch_that_is_committed_again_is_there_once(at: TableOutput) -> None:
+    """Duplicates: paimon#9666. Spark has lost the mark of its last batch and runs it again; here its decision is
+    committed again, by every later driver, after other batches too.
+    """
+    names, handles = at.batch(7)
+    more_names, more = at.batch(8)
+    assert at.participant().commit(handles) == at.participant().commit(more) == []
+    for _ in range(2):
+        assert at.participant().recover_and_commit(more) == at.participant().recover_and_commit(handles) == []
+    at.assert_visible(*names, *more_names)
+    assert at.versions() == 2
+
+
+def test_a_kill_right_before_the_commit_of_the_table_loses_nothing(at: TableOutput, driver: StartedDriver) -> None:
+    """Loss: the files are prepared and decided, and no reader sees them."""
+    names, handles = at.batch()
+    driver(handles, "table-commit-lake").kill()
+    at.assert_visible()
+    assert at.participant().recover_and_abort(at.scope(1_000, None, *handles)) == []
+    assert at.participant().recover_and_commit(handles) == []
+    at.assert_visible(*names)
+    at.assert_left()
+
+
+def test_the_proof_outlives_compaction_expiry_and_vacuum(at: TableOutput, driver: StartedDriver) -> None:
+    """Duplicates: the driver died right after the commit of the table, and maintenance ran before the next start. No
+    file, snapshot or log entry of that commit is left; who looks for these adds the rows once more, or calls them lost.
+    """
+    names, handles = at.batch()
+    driver(handles, "table-committed-lake").kill()
+    at.compact()
+    assert not list(at.location.glob("data/eo=*"))
+    at.assert_visible(*names)
+    assert at.participant().recover_and_commit(handles) == []
+    at.assert_visible(*names)
+    at.assert_left()
+
+
+def test_the_proof_of_a_part_outlives_maintenance_while_another_part_is_lost(at: TableOutput) -> None:
+    """Duplicates: the batch is committed in two steps, since one part was written again; maintenance ran in between."""
+    names, handles = at.batch()
+    (at.location / "data" / f"{handles[1].name.replace(':', '=')}.parquet").unlink()
+    assert at.participant().commit(handles) == [handles[1]]
+    at.compact()
+    again = at.name(1, token=4)
+    (new,) = at.prepared(again)
+    for _ in range(2):
+        assert at.participant().recover_and_commit([handles[0], new, handles[2]]) == []
+    at.assert_visible(names[0], again, names[2])
+    at.assert_left()
+
+
+def test_what_a_person_deleted_does_not_come_back(at: TableOutput) -> None:
+    """Phantom: rows that are gone by a DELETE are not lost, and a commit that is repeated must not add them again."""
+    _, handles = at.batch()
+    assert at.participant().commit(handles) == []
+    at.delete_all()
+    assert at.participant().recover_and_commit(handles) == []
+    at.assert_visible()
+
+
+def test_another_writer_between_the_look_and_the_commit_costs_another_look(
+    at: TableOutput, driver: StartedDriver
+) -> None:
+    """Loss, or a stream that stops at each conflict: others append to the same table, all the time."""
+    names, handles = at.batch()
+    paused = driver(handles, "table-commit-lake")
+    at.append(at.other_rows())
+    paused.go_on()
+    ours = [row for row in at.visible() if row["id"] > 0]
+    assert len(ours) == 9 and len(at.visible()) == 11
+    assert at.versions() == 2 and names
+
+
+def test_maintenance_between_the_look_and_the_commit_costs_another_look(at: TableOutput, driver: StartedDriver) -> None:
+    """As above: a compaction rewrites the table while a batch commits."""
+    names, handles = at.batch(6)
+    more_names, more = at.batch(7)
+    assert at.participant().commit(handles) == []
+    paused = driver(more, "table-commit-lake")
+    at.compact(orphans=False)
+    paused.go_on()
+    at.assert_visible(*names, *more_names)
+
+
+def test_a_file_that_maintenance_took_before_the_commit_is_written_again(
+    at: TableOutput, driver: StartedDriver
+) -> None:
+    """Loss: a clean-up without any retention takes files that no version names yet. The stream stops; the next driver
+    finds the parts lost, and has them written again.
+    """
+    _, handles = at.batch()
+    paused = driver(handles, "table-commit-lake")
+    at.compact()
+    paused.kill()
+    assert at.participant().recover_and_commit(handles) == handles
+    again = [at.name(part, token=4) for part in range(3)]
+    assert at.participant().commit(at.prepared(*again)) == []
+    at.assert_visible(*again)
+    at.assert_left()
+
+
+def test_two_sinks_and_two_participants_write_to_one_table(at: TableOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss: one's proof must not pass for the other's. Four writers at once: each has its conflicts with the others."""
+    every: list[PartName] = []
+    threads = []
+    for number in range(4):
+        names = [at.name(part, sink=f"orders_{number}") for part in range(2)]
+        every += names
+        threads.append(threading.Thread(target=at.participant().commit, args=(at.prepared(*names),)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    at.assert_visible(*every)
+    assert at.versions() == 4
+
+
+def test_writers_that_never_pause_are_named_after_a_while(at: TableOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mishap: a driver that tries for ever, without a word."""
+
+    def faster(*_: Any) -> list[Any]:
+        raise tables.Conflict("version 7 is there")
+
+    monkeypatch.setattr(tables, "_CONFLICTS_S", 0.05)
+    monkeypatch.setattr(TableParticipant, "_add", faster)
+    _, handles = at.batch()
+    with pytest.raises(Unfinished, match=r"other writers of the table were faster for 0.05 s \(version 7 is there\)"):
+        at.participant().commit(handles)
+
+
+def test_a_table_that_was_created_again_is_not_taken_for_the_one_before(at: TableOutput) -> None:
+    """Loss: a batch decided for a table that somebody dropped since cannot be called committed, nor lost."""
+    _, handles = at.batch()
+    at.drop()
+    at.create()
+    assert at.participant().gone(handles) == handles
+    with pytest.raises(Expired, match="is not the table for which"):
+        at.participant().commit(handles)
+    assert [f.unproven for f in at.participant().found(at.sink_id, handles)] == [
+        f"{'the Delta table ' + str(at.location) if isinstance(at, Delta) else 'the Iceberg table shop.orders'} is not "
+        "the table for which it was prepared"
+    ] * 3
+
+
+def test_a_column_that_others_add_to_the_table_is_null_in_our_rows(at: TableOutput) -> None:
+    """A stop for nothing: the files of a batch that is prepared lack the column."""
+    names, handles = at.batch()
+    at.add_column()
+    assert at.participant().commit(handles) == []
+    at.assert_visible(*names)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "said"),
+    [
+        (pa.schema([("id", pa.int32())]), None, "the column id is int32 in the rows, int64 in the table"),
+        (pa.schema([("id", pa.int64()), ("cents", pa.int64())]), None, "the table has no column cents"),
+        (pa.schema([("text", pa.string())]), None, "the table requires the column id, which the rows do not have"),
+        (pa.schema([("id", pa.int64())]), ["id", "text"], "the rows have no column text"),
+        (pa.schema([("id", pa.int64()), ("day", pa.timestamp("us"))]), None, "the column day is timestamp"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_at_the_start(
+    at: TableOutput, rows: pa.Schema, columns: list[str] | None, said: str
+) -> None:
+    """A wedge: found behind the decision, no start of the stream would get past the batch."""
+    with pytest.raises(InvalidSchema, match=said):
+        at.participant(columns=columns).check(at.sink_id, rows)
+    some = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("topic", pa.string())])
+    at.participant(columns=["day", "id"]).check(at.sink_id, some)
+
+
+def test_a_null_where_the_table_has_none_is_a_bad_record(at: TableOutput) -> None:
+    """A wedge, as above: Spark calls every column nullable."""
+    rows = pa.RecordBatch.from_pylist([{"id": None}], schema=pa.schema([("id", pa.int64())]))
+    writer = at.participant().begin(at.name())
+    with pytest.raises(InvalidRecord, match="a row has no id, which the table requires"):
+        writer.write(rows)
+    writer.abort()
+    at.assert_left()
+
+
+def test_a_table_that_is_not_there_is_refused(bare: TableOutput) -> None:
+    """A stream that starts would fail with its first batch, in an error of a library."""
+    if isinstance(bare, Iceberg):
+        bare.catalog.create_namespace("shop")
+    with pytest.raises(StoreRefused, match=r"(no Delta table in|has no table shop.orders).*Nothing was written"):
+        bare.participant().check(bare.sink_id, ROWS)
+
+
+def test_partitions_are_refused(bare: TableOutput) -> None:
+    """Wrong results: a file that spans partitions is in one of them for its readers, or in none."""
+    bare.create()
+    if isinstance(bare, Iceberg):
+        with bare.table().update_spec() as update:
+            update.add_field("day", IdentityTransform())
+    else:
+        bare.drop()
+        DeltaTable.create(str(bare.location), Schema.from_arrow(ROWS), partition_by=["day"])
+    with pytest.raises(StoreRefused, match=r"has partitions .*day.*What to do: Write to a table without partitions"):
+        bare.checked()
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"delta.setTransactionRetentionDuration": "interval 7 days"}, "delta.setTransactionRetentionDuration"),
+        ({"delta.enableDeletionVectors": "true"}, "deletionVectors"),
+    ],
+)
+def test_a_delta_table_that_forgets_proofs_or_asks_more_of_its_writers_is_refused(
+    tmp_path: Path, properties: dict[str, str], said: str
+) -> None:
+    """Duplicates: a proof that expires. Wrong rows: a file that lacks what other writers of the table compute."""
+    output = Delta(tmp_path)
+    DeltaTable.create(str(output.location), Schema.from_arrow(ROWS), configuration=properties)
+    with pytest.raises(StoreRefused, match=f"has {said}, which this sink does not write"):
+        output.checked()
+
+
+def test_a_check_constraint_of_a_delta_table_is_refused(tmp_path: Path) -> None:
+    """Wrong rows: nothing would check them, and every other writer relies on it."""
+    output = Delta(tmp_path)
+    output.create()
+    output.table().alter.add_constraint({"positive": "id > 0"})
+    with pytest.raises(StoreRefused, match=r"has delta.constraints.positive"):
+        output.checked()
+
+
+def test_tasks_need_no_catalogue(at: TableOutput) -> None:
+    """A catalogue that is asked by each task of each batch; and its password on every executor."""
+    participant = at.checked()
+    travelled = pickle.loads(pickle.dumps(participant))
+    travelled._open = None  # nobody may call it
+    writer = travelled.begin(at.name())
+    for rows in at.rows(at.name()):
+        writer.write(rows)
+    assert at.participant().commit([at.stored(writer.pre_commit())]) == []
+    at.assert_visible(at.name())
+
+
+def test_the_checker_tells_a_compacted_part_from_a_lost_one(at: TableOutput) -> None:
+    """A false alarm after each compaction; or a loss that nobody sees."""
+    _, handles = at.batch()
+    assert at.participant().commit(handles) == []
+    at.compact()
+    found = at.participant().found(at.sink_id, handles)
+    assert {f.unproven for f in found} == {"the table got it, and a compaction or a delete has replaced its file since"}
+
+    _, more = at.batch(8)
+    assert at.participant().commit(more) == []
+    paths = [at.location / "data" / f"{h.name.replace(':', '=')}.parquet" for h in more]
+    paths[0].unlink()
+    paths[1].write_bytes(paths[2].read_bytes())
+    seen = at.participant().found(at.sink_id, more)
+    assert [f.wrong for f in seen] == [
+        "the table names the file, and the file is gone",
+        "the file has other contents than its task wrote",
+        "",
+    ]
+    assert seen[1].digest != more[1].digest and seen[2].digest == more[2].digest
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("eo:orders_1:aaaaabbbbb:3:7:0:0.1:../../secret", {}),
+        ("eo:orders_1:aaaaabbbbb:3:999999999999:0:0.1:lake", {}),
+        ("eo:orders_1:aaaaabbbbb:3:7:0:0.1:lake", {"table": 7}),
+        ("eo:orders_1:aaaaabbbbb:3:7:0:0.1:lake", {"bytes": "7"}),
+    ],
+)
+def test_a_forged_handle_reaches_no_file(at: TableOutput, name: str, data: dict[str, Any]) -> None:
+    """A program that may write to the commit log names files of its choice, or a proof beyond every batch."""
+    handle = PreparedPart("lake", name, 0, 1, "", {"table": "t", "bytes": 7, "checksum": "c", **data})
+    for method in ("commit", "abort"):
+        with pytest.raises(CommitLogDamaged, match="is not that of a file of a table"):
+            getattr(at.participant(), method)([handle])
+
+
+def test_the_command_line_names_tables(at: TableOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``exactly-once verify`` proves what it is told of, and refuses a flag that names no table."""
+    parser = argparse.ArgumentParser()
+    outputs.add_arguments(parser)
+    delta = isinstance(at, Delta)
+    if not delta:
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAB__TYPE", "sql")
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAB__URI", at.properties["uri"])
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # else that of the import
+    flag = f"--delta=lake={at.location}" if delta else "--iceberg=lake=lab,shop.orders"
+    (made,) = outputs.outputs_of(parser.parse_args([flag]))
+    _, handles = at.batch()
+    assert made.commit(handles) == []
+    assert [f.visible for f in made.found(at.sink_id, handles)] == [True] * 3
+    with pytest.raises(InvalidOption, match=r"--iceberg ice=\.\.\. names no table"):
+        outputs.outputs_of(parser.parse_args(["--iceberg=ice=shop.orders"]))
+
+
+def test_readers_of_delta_skip_files_by_right_bounds(tmp_path: Path) -> None:
+    """Loss, for a reader: a file with wrong bounds is skipped by the queries that need it."""
+    output = Delta(tmp_path)
+    schema = pa.schema(
+        [("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("f", pa.float64())]
+    )
+    output.create(schema)
+    output.schema = schema
+    output.checked()
+    output.participant().commit(output.prepared(*(output.name(part) for part in range(3))))
+    (stats,) = {tuple(sorted(c for c in output.table().get_add_actions(flatten=True).schema.names if "." in c))}
+    assert {"min.id", "max.id", "min.at", "max.day", "null_count.f"} <= set(stats)
+    everything = output.visible()
+    assert len(everything) == 9
+    for row in everything:
+        for column in ("id", "at", "day"):
+            same = output.table().to_pyarrow_dataset().filter(pa.compute.field(column) == row[column]).to_table()
+            wanted = [one for one in everything if row[column] is not None and one[column] == row[column]]
+            assert same.num_rows == len(wanted), (column, row)
+
+
+@pytest.mark.parametrize("module", ["exactly_once", "exactly_once.participants.files", "exactly_once.ops.cli"])
+def test_who_does_not_ask_for_a_table_imports_none_of_it(module: str) -> None:
+    """A sink of topics alone must not pay for these packages, nor need them."""
+    program = f"import sys, {module}; print(*[m for m in sys.modules if m.split('.')[0] in ('deltalake', 'pyiceberg')])"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
