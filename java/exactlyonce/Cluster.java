@@ -112,9 +112,11 @@ final class Cluster {
 
     /** Returns what {@link #look} says, or raises it: one look in each execution, since the topic may have been deleted after the last one. */
     Topic topic(String execution, String topic) throws Exception {
-        Look one = looks.compute(topic, (name, before) -> before != null && before.execution.equals(execution)
-                ? before
-                : new Look(execution, new FutureTask<>(() -> look(name))));
+        Look one = looks.compute(
+                topic,
+                (name, before) -> before != null && before.execution.equals(execution)
+                        ? before
+                        : new Look(execution, new FutureTask<>(() -> look(name))));
         one.answer.run(); // unless another part does
         try {
             return one.answer.get();

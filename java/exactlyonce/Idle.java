@@ -52,8 +52,7 @@ final class Idle<T> {
     /** Takes the first that is {@code best}, else any that {@code fits}; null when there is none. */
     synchronized T take(Predicate<T> fits, Predicate<T> best) {
         Left<T> found = null;
-        for (Left<T> one : left)
-            if (fits.test(one.what) && (found == null || best.test(one.what))) found = one;
+        for (Left<T> one : left) if (fits.test(one.what) && (found == null || best.test(one.what))) found = one;
         left.remove(found);
         return found == null ? null : found.what;
     }

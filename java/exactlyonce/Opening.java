@@ -24,7 +24,8 @@ final class Opening {
     /** Begins, for part {@code number} of {@code ticket}, whose transactional id is {@code name}. */
     Opening(Ticket ticket, int number, String name) {
         part = ticket.sink() + ":" + number;
-        topic = beside(() -> Cluster.of(ticket).topic(ticket.execution(), ticket.rows().option()));
+        topic = beside(
+                () -> Cluster.of(ticket).topic(ticket.execution(), ticket.rows().option()));
         producer = ticket.isTransactional() && HAD_ROWS.contains(part) ? beside(() -> guessed(ticket, name)) : null;
     }
 
