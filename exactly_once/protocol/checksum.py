@@ -51,7 +51,7 @@ def _differs(wrote: Extent, found: Extent | None) -> str:
         what = (
             "records of the task are gone"
             if found.first_offset > wrote.first_offset
-            else ("records of another writer are in it")
+            else "records of another writer are in it"
         )
         return f"says that it begins at offset {found.first_offset} instead of {wrote.first_offset}: {what}"
     if (wrote.records - found.records) % _SEQUENCES:

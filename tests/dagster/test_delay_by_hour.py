@@ -86,7 +86,7 @@ def test_closed_hours_are_out_once_and_open_ones_are_not(site, feed, first):
     said, found = first
     everything = expected_hours(feed.sent)
     assert found and len(found) < len(everything)
-    assert "behind the watermark" not in said
+    assert "the watermark had passed them" not in said
     assert "(2 rejected)" in said or "(1 rejected)" in said  # in one batch, or in two
 
 

@@ -150,7 +150,7 @@ def test_each_setting_of_the_brokers_that_stops_a_stream_is_one_line(
     assert code == 1
     wrong = {line["check"]: line["sentence"] for line in found["checks"] if line["verdict"] == "wrong"}
     assert sorted(wrong) == ["__consumer_offsets", "__transaction_state", "new topics", "transaction timeout"]
-    assert "60,000; the stream is to have 120,000 ms" in wrong["transaction timeout"]
+    assert "60,000; the stream would have 120,000 ms" in wrong["transaction timeout"]
     for check in ("__consumer_offsets", "__transaction_state", "new topics"):
         assert "3 replicas" in wrong[check] and "the cluster has 1 broker:" in wrong[check]
     assert by_check(run(*servers)[1], "transaction timeout")[0]["verdict"] == "warn", (

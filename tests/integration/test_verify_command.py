@@ -76,7 +76,9 @@ def test_a_sink_without_a_batch_has_nothing_to_prove_and_says_so(
     others = ["--files", f"archive={archive.url}"]
     assert main(command) == 1  # one look says that readers wait, which is right at this moment
     said = capsys.readouterr()
-    assert f"readers of {sink.topic}-0 stand at 0" in said.out and "No anomalies" not in said.out, said.out
+    assert f"readers of {sink.topic}-0 are held back at offset 0" in said.out and "No anomalies" not in said.out, (
+        said.out
+    )
     sink.end([under_way], commit=False)
     with Admin(sink.connection) as admin:
         until("the markers", lambda: oracle.held_back(admin, [sink.topic]) == {}, 20)
