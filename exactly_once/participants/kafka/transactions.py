@@ -231,13 +231,17 @@ def _without_leader(admin: Admin, partitions: Collection[Partition]) -> list[Par
     """Return those of ``partitions`` that have no leader, and get none within the budget.
 
     Where a transaction ends while one of its partitions has no leader, Kafka (4.3 at least) takes that one for deleted:
-    it writes no end marker there, and the next transaction of the producer decides over both.
+    it writes no end marker there, and the next transaction of the producer decides over both. Whoever may not describe
+    the topics ends transactions all the same.
     """
     wanted, topics = set(partitions), sorted({topic for topic, _ in partitions})
     missing: list[Partition] = []
-    for _ in admin.deadline.tries():
+    for _ in admin.deadline.tries() if wanted else ():
         leaderless: list[Partition] = []
-        admin.ask(lambda found=leaderless: admin.leaders(topics, found))  # type: ignore[misc]
+        try:
+            admin.ask(lambda found=leaderless: admin.leaders(topics, found))  # type: ignore[misc]
+        except NotAuthorized:
+            return []
         if not (missing := sorted(wanted.intersection(leaderless))):
             break
     return missing
