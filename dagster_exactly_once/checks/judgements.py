@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagster_exactly_once.names import RECOVERY_JOB, REPAIR_JOB
-from dagster_exactly_once.resources.checkpoints import Progress
+from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.failures import Diagnosis
 from exactly_once.inspection.words import are, plural
 from exactly_once.txn.coordinators import Description
@@ -193,7 +193,9 @@ def last_stable_is_high_watermark(
     return CheckVerdict(True, said, False, metadata)
 
 
-def checkpoint_equals_commit_log(progress: Progress, writer: Writer, now_ms: int, policy_s: float) -> CheckVerdict:
+def checkpoint_equals_commit_log(
+    progress: StreamProgress, writer: Writer, now_ms: int, policy_s: float
+) -> CheckVerdict:
     """Judge whether the checkpoint and the commit log agree; a young batch may be between the two, while somebody works
     on it or a person has ended the stream.
     """
@@ -232,7 +234,7 @@ def checkpoint_equals_commit_log(progress: Progress, writer: Writer, now_ms: int
     return CheckVerdict(True, _between(progress, writer), False, metadata)
 
 
-def _between(progress: Progress, writer: Writer) -> str:
+def _between(progress: StreamProgress, writer: Writer) -> str:
     """Say who works on the batch between checkpoint and commit log; else how that ended, and what happens next."""
     batch = f"Batch {progress.last_planned}"
     decided = progress.state == "in doubt"

@@ -14,7 +14,7 @@ from dagster_exactly_once.runs.tags import TAG_CAUSE
 
 
 @dataclass(frozen=True)
-class Found:
+class JobFinding:
     """What the first step of a job found.
 
     Attributes
@@ -40,7 +40,7 @@ class Found:
 def first_step(
     registry: SinkRegistry,
     config: type[dg.Config],
-    look: Callable[[dg.OpExecutionContext, Any, str], Found],
+    look: Callable[[dg.OpExecutionContext, Any, str], JobFinding],
     op: str,
     trail: tuple[str, str],
     found: tuple[str, dg.Out],

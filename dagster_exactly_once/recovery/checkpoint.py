@@ -7,7 +7,7 @@ import dagster as dg
 
 from dagster_exactly_once.declare.config import RepairConfig
 from dagster_exactly_once.names import REPAIR_JOB, REPAIR_OP
-from dagster_exactly_once.recovery.audited import Found, first_step, passed_on
+from dagster_exactly_once.recovery.audited import JobFinding, first_step, passed_on
 from dagster_exactly_once.recovery.steps import looked_at, owner_answers, refuse_when_busy
 from dagster_exactly_once.recovery.work import Audit, SinkRegistry
 from dagster_exactly_once.resources.location import checkpoint_of
@@ -53,7 +53,7 @@ def examine_op(registry: SinkRegistry) -> dg.OpDefinition:
     )
 
 
-def _examine(context: dg.OpExecutionContext, config: RepairConfig, sink_id: str) -> Found:
+def _examine(context: dg.OpExecutionContext, config: RepairConfig, sink_id: str) -> JobFinding:
     tag_run(context.instance, context.run_id, sink_id)
     transactions: TransactionAdmin = context.resources.transactions
     connection, budget_s = transactions.connection(), transactions.budget_s
@@ -68,7 +68,7 @@ def _examine(context: dg.OpExecutionContext, config: RepairConfig, sink_id: str)
         _check(found, config)
         return Torn(sink_id, location, config.plan_anew, config.take_over, audit) if found.to_do else None
 
-    return Found(_sentence(found), found.as_json(), _metadata(found, config.plan_anew), task)
+    return JobFinding(_sentence(found), found.as_json(), _metadata(found, config.plan_anew), task)
 
 
 @dg.op(

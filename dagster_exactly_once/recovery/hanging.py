@@ -8,7 +8,7 @@ import dagster as dg
 
 from dagster_exactly_once.declare.config import HangingConfig
 from dagster_exactly_once.names import HANGING_JOB, HANGING_OP
-from dagster_exactly_once.recovery.audited import Found, first_step, passed_on
+from dagster_exactly_once.recovery.audited import JobFinding, first_step, passed_on
 from dagster_exactly_once.recovery.work import Audit, SinkRegistry
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.failures import classified
@@ -34,7 +34,7 @@ class Chosen:
 def search_op(registry: SinkRegistry) -> dg.OpDefinition:
     """Make the first step."""
 
-    def search(context: dg.OpExecutionContext, config: HangingConfig, sink_id: str) -> Found:
+    def search(context: dg.OpExecutionContext, config: HangingConfig, sink_id: str) -> JobFinding:
         # without the sink: ending a hanging transaction claims nothing, so a recovery need not wait for this run
         tag_run(context.instance, context.run_id)
         older_than_s = context.resources.watch_policy.hanging_older_than_s
@@ -46,7 +46,7 @@ def search_op(registry: SinkRegistry) -> dg.OpDefinition:
             return Chosen(sink_id, config.transaction, config.consequence, audit)
 
         metadata = {"sentence": sentence, "hanging": _hanging(found)}
-        return Found(sentence, [f.hanging.name for f in found], metadata, task)
+        return JobFinding(sentence, [f.hanging.name for f in found], metadata, task)
 
     return first_step(
         registry,

@@ -10,7 +10,7 @@ import dagster as dg
 from dagster_exactly_once.declare.config import RecoveryConfig
 from dagster_exactly_once.names import MEMORY, RECOVERY_JOB, RECOVERY_OP, REPAIR_JOB
 from dagster_exactly_once.recovery import tables
-from dagster_exactly_once.recovery.audited import Found, first_step, passed_on
+from dagster_exactly_once.recovery.audited import JobFinding, first_step, passed_on
 from dagster_exactly_once.recovery.work import Audit, NotAtRest, SinkBusy, SinkRegistry, Work, consented, counts
 from dagster_exactly_once.resources.transactions import TransactionAdmin
 from dagster_exactly_once.runs.failures import classified
@@ -34,7 +34,7 @@ LEAVING_S = 15.0
 def inspect_op(registry: SinkRegistry) -> dg.OpDefinition:
     """Make the first step."""
 
-    def inspect(context: dg.OpExecutionContext, config: RecoveryConfig, sink_id: str) -> Found:
+    def inspect(context: dg.OpExecutionContext, config: RecoveryConfig, sink_id: str) -> JobFinding:
         transactions = context.resources.transactions
         tag_run(context.instance, context.run_id, sink_id)
         found = looked_at(context, transactions, sink_id, readers=True)
@@ -48,7 +48,7 @@ def inspect_op(registry: SinkRegistry) -> dg.OpDefinition:
 
         metadata = {**before, "owner": owner_sentence(found), "sentence": sentence, **shown}
         trail = {"recovery_found": sentence, **_nonzero("before", before), **shown}
-        return Found(sentence, found.as_json(), metadata, task, trail)
+        return JobFinding(sentence, found.as_json(), metadata, task, trail)
 
     return first_step(
         registry,

@@ -6,10 +6,10 @@ from dagster import ConfigurableResource
 from pydantic import Field
 
 from exactly_once.checkpoint import Checkpoint, first_offsets, listed, read_checkpoint, read_text, torn_files
-from exactly_once.inspection.progress import Offsets, Progress, compare, lag, parse_offsets
+from exactly_once.inspection.progress import Offsets, StreamProgress, compare, lag, parse_offsets
 from exactly_once.protocol.checkpoint_text import names_sources
 
-__all__ = ["CheckpointReader", "Offsets", "Progress", "compare", "lag", "parse_offsets"]
+__all__ = ["CheckpointReader", "Offsets", "StreamProgress", "compare", "lag", "parse_offsets"]
 
 #: In ``offsets/N``, the line of a source that had nothing yet; where lines name their sources, it has none.
 _NOTHING_YET = "-"

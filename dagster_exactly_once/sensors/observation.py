@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_exactly_once.names import ALL_STREAMS
-from dagster_exactly_once.resources.checkpoints import Progress
+from dagster_exactly_once.resources.checkpoints import StreamProgress
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
 from dagster_exactly_once.sensors.sink_state import SinkState
@@ -119,7 +119,7 @@ def recent_table(found: Inspection) -> dg.TableMetadataValue:
     return table(_RECENT, [_recent_row(r) for r in found.recent[: -ROWS - 1 : -1]])
 
 
-def progress_sentence(found: Progress) -> str:
+def progress_sentence(found: StreamProgress) -> str:
     """Describe the checkpoint, beside the commit log."""
     batch = found.last_planned
     return {

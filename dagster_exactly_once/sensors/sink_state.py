@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, Progress, compare, lag
+from dagster_exactly_once.resources.checkpoints import CheckpointReader, Offsets, StreamProgress, compare, lag
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from dagster_exactly_once.runs.runs import Run
 from dagster_exactly_once.runs.spec import StreamSpec
@@ -35,7 +35,7 @@ class SinkState:
 
     Attributes
     ----------
-    progress : Progress
+    progress : StreamProgress
         Its checkpoint, compared with the commit log.
     lag : int
         Offsets of the input that Spark has not committed.
@@ -47,7 +47,7 @@ class SinkState:
 
     inspection: Inspection
     checkpoint: Checkpoint
-    progress: Progress
+    progress: StreamProgress
     lag: int
     lags: tuple[int, ...] = ()
     measured: float = 0.0

@@ -16,7 +16,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True)
-class Progress:
+class StreamProgress:
     """The progress of a stream, by checkpoint and commit log together.
 
     Attributes
@@ -45,7 +45,7 @@ class Progress:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def compare(checkpoint: Checkpoint, log: LogState) -> Progress:
+def compare(checkpoint: Checkpoint, log: LogState) -> StreamProgress:
     """Compare a checkpoint with the commit log of its sink."""
     last = log.last_decision(checkpoint.query_id) if checkpoint.query_id else None
     decided = last.batch_id if last else None
@@ -64,7 +64,7 @@ def compare(checkpoint: Checkpoint, log: LogState) -> Progress:
         state = "settled"
     else:
         state = "in doubt" if decided == checkpoint.in_flight else "in flight"
-    return Progress(
+    return StreamProgress(
         state,
         checkpoint.query_id,
         checkpoint.last_offsets,

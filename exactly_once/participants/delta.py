@@ -21,8 +21,8 @@ from pyarrow import fs
 
 from exactly_once.errors import ExtraMissing, StoreRefused
 from exactly_once.participants.files.stores import LocalStore, Store
-from exactly_once.participants.tables import Conflict, Table, TableParticipant, connected
-from exactly_once.participants.tables.files import ArrowStore, Place, check_columns, each
+from exactly_once.participants.tables import Conflict, OpenTable, TableParticipant, connected
+from exactly_once.participants.tables.files import ArrowStore, TableLocation, check_columns, each
 
 try:
     from deltalake import DeltaTable
@@ -80,7 +80,7 @@ class DeltaParticipant(TableParticipant):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r}, url={self.url!r})"
 
-    def _open(self) -> Table:
+    def _open(self) -> OpenTable:
         try:
             opened = DeltaTable(self.url, storage_options=self.options)
         except TableNotFoundError as e:
@@ -118,10 +118,10 @@ class _Output:
         return self._file.write(bytes(data))
 
 
-class _Delta(Table):
+class _Delta(OpenTable):
     def __init__(self, opened: DeltaTable, store: Store):
         self.opened, self.shown = opened, f"the Delta table {store.root}"
-        self.place = Place(str(opened.metadata().id), pa.schema(opened.schema().to_arrow()), store)
+        self.place = TableLocation(str(opened.metadata().id), pa.schema(opened.schema().to_arrow()), store)
 
     def refusal(self) -> tuple[str, str] | None:
         protocol, metadata = self.opened.protocol(), self.opened.metadata()

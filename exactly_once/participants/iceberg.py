@@ -16,8 +16,8 @@ from pyarrow import fs
 
 from exactly_once.errors import ExtraMissing, InvalidSchema, StoreRefused
 from exactly_once.participants.files.stores import LocalStore, Store
-from exactly_once.participants.tables import Conflict, Table, TableParticipant, connected
-from exactly_once.participants.tables.files import ArrowStore, Place
+from exactly_once.participants.tables import Conflict, OpenTable, TableParticipant, connected
+from exactly_once.participants.tables.files import ArrowStore, TableLocation
 
 try:
     from pyiceberg.catalog import Catalog, load_catalog
@@ -73,7 +73,7 @@ class IcebergParticipant(TableParticipant):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": None}
 
-    def _open(self) -> Table:
+    def _open(self) -> OpenTable:
         self._loaded = self._loaded or load_catalog(self.catalog, **self.properties)
         try:
             return _Iceberg(self._loaded.load_table(self.table))
@@ -100,10 +100,12 @@ def _file_system(properties: Mapping[str, str], scheme: str, netloc: str, path: 
     return fs.SubTreeFileSystem(path, PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, netloc))
 
 
-class _Iceberg(Table):
+class _Iceberg(OpenTable):
     def __init__(self, opened: Opened):
         self.opened, self.shown = opened, f"the Iceberg table {'.'.join(opened.name())}"
-        self.place = Place(str(opened.metadata.table_uuid), schema_to_pyarrow(opened.schema()), _store_of(opened))
+        self.place = TableLocation(
+            str(opened.metadata.table_uuid), schema_to_pyarrow(opened.schema()), _store_of(opened)
+        )
 
     def refusal(self) -> tuple[str, str] | None:
         if not self.opened.spec().is_unpartitioned():

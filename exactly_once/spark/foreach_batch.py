@@ -30,7 +30,7 @@ from exactly_once.protocol.records import KAFKA
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.spark.columns import columns_of
 from exactly_once.spark.modes import check_session
-from exactly_once.spark.run import Run
+from exactly_once.spark.run import QueryRun
 from exactly_once.spark.start import check_participants
 from exactly_once.spark.tasks import check_batch, write_part
 
@@ -80,7 +80,7 @@ class ForeachBatch:
         self._others = participants
         start.check(options)
         self._run_id: str | None = None
-        self._run: Run | None = None
+        self._run: QueryRun | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one batch.
@@ -95,7 +95,7 @@ class ForeachBatch:
         with run.lock:
             self._write(run, df, batch_id)
 
-    def _write(self, run: Run, df: DataFrame, batch_id: int) -> None:
+    def _write(self, run: QueryRun, df: DataFrame, batch_id: int) -> None:
         coordinator, columns = run.coordinator, self._columns(df)
         ticket = coordinator.plan(lambda batch: self._check_number(batch, batch_id))
         parts: list[Part] = []
@@ -107,7 +107,7 @@ class ForeachBatch:
             self._abort(run, batch_id, parts)
             raise
 
-    def _run_of(self, df: DataFrame) -> Run:
+    def _run_of(self, df: DataFrame) -> QueryRun:
         """Return the run that asks; a new one, with a coordinator of its own, for each start of the query."""
         run_id = _run_id(df)
         if self._run is None or run_id != self._run_id:
@@ -115,7 +115,7 @@ class ForeachBatch:
             check_participants(df, self._options, self._others)
             if self._run is not None:
                 self._run.close()
-            self._run_id, self._run = run_id, Run(Coordinator(self._options, self._others))
+            self._run_id, self._run = run_id, QueryRun(Coordinator(self._options, self._others))
             if run_id is not None:
                 threading.Thread(target=_close_at_end, args=(df.sparkSession, run_id, self._run), daemon=True).start()
         return self._run
@@ -135,14 +135,14 @@ class ForeachBatch:
         options = self._options
         return columns_of(df.schema, options.topic, options.registry, options.topics)
 
-    def _outputs(self, columns: Columns | None, ticket: Ticket, run: Run) -> list[Participant[Any]]:
+    def _outputs(self, columns: Columns | None, ticket: Ticket, run: QueryRun) -> list[Participant[Any]]:
         """Return every participant."""
         if columns is None:
             return list(self._others)
         columns = columns.framed(run.framing(ticket.plan))
         return [KafkaParticipant.of(replace(self._options, registry=None), columns, ticket), *self._others]
 
-    def _abort(self, run: Run, batch_id: int, parts: list[Part]) -> None:
+    def _abort(self, run: QueryRun, batch_id: int, parts: list[Part]) -> None:
         try:
             run.coordinator.abort(batch_id, parts)
         except ExactlyOnceError as e:  # the next start sweeps; the first error is the one to report
@@ -174,7 +174,7 @@ def _run_id(df: DataFrame) -> str | None:
     return df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
 
 
-def _close_at_end(spark: SparkSession, run_id: str, run: Run) -> None:
+def _close_at_end(spark: SparkSession, run_id: str, run: QueryRun) -> None:
     """Wait until Spark's thread of the query has ended, and close the run.
 
     Not by a listener: ``spark``, the session of a batch, is a copy that hears of no query.

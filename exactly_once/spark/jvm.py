@@ -36,7 +36,7 @@ from exactly_once.protocol.row_schema import check_columns
 from exactly_once.protocol.ticket import Ticket
 from exactly_once.protocol.too_long import limit_ms, too_long_error
 from exactly_once.spark.modes import check_planned, check_speculation, check_task
-from exactly_once.spark.run import Run
+from exactly_once.spark.run import QueryRun
 from exactly_once.spark.session import check_jar
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Coordinators:
     """The coordinators of a driver's queries, by run id. Calls for different runs go on beside each other."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, QueryRun] = {}
         self._lock = threading.Lock()
         self._failures: OrderedDict[str, BaseException] = OrderedDict()
 
@@ -108,7 +108,7 @@ class Coordinators:
         with self._lock:
             run = self._runs.get(asked["run"])
             if run is None:
-                run = self._runs[asked["run"]] = Run(coordinator_of(SinkOptions.parse(asked["options"])))
+                run = self._runs[asked["run"]] = QueryRun(coordinator_of(SinkOptions.parse(asked["options"])))
         options = run.coordinator.options
         if options.guarantee is Guarantee.EXACTLY_ONCE:
             check_task(asked.get("settings", {}).get)
@@ -124,7 +124,7 @@ class Coordinators:
                 "mode Overwrite would have to replace earlier records, but a log cannot", "Use mode('append')"
             )
         check_speculation(asked.get("settings", {}).get("spark.speculation"))
-        run = Run(WriteCoordinator(SinkOptions.parse(asked["options"], batch=True)))
+        run = QueryRun(WriteCoordinator(SinkOptions.parse(asked["options"], batch=True)))
         try:
             ticket = _answer(run, asked["schema"])
         except BaseException:
@@ -206,7 +206,7 @@ def connect(spark: SparkSession) -> None:
 # -- to and from JSON -------------------------------------------------------------------------------------------------
 
 
-def _answer(run: Run, schema: str, check: Callable[[Batch], None] | None = None) -> dict[str, Any]:
+def _answer(run: QueryRun, schema: str, check: Callable[[Batch], None] | None = None) -> dict[str, Any]:
     """Check the columns, plan, and return the ticket for Java's tasks."""
     options = run.coordinator.options
     settings, types = options.java(), StructType.fromJson(json.loads(schema))
@@ -239,7 +239,7 @@ def _answer(run: Run, schema: str, check: Callable[[Batch], None] | None = None)
     }
 
 
-def _too_long(run: Run, ticket: Ticket) -> str:
+def _too_long(run: QueryRun, ticket: Ticket) -> str:
     """Return the error of a task that has been writing for too long, with places for its part and the time."""
     options, took_ms = run.coordinator.options, limit_ms(ticket.timeout_ms)
     return str(

@@ -15,7 +15,7 @@ from exactly_once.registry.schema_registry import Framing, resolve
 log = logging.getLogger(__name__)
 
 
-class Run:
+class QueryRun:
     """A coordinator, from the first batch of a run to its end, and what the schema registry said for it.
 
     A batch that the query runs again is framed as before, whatever the subject's latest version is by then, and a

@@ -15,7 +15,7 @@ from exactly_once.coordinator.recover import RecoveryReport
 from exactly_once.deadline import now_ms
 from exactly_once.inspection.findings import BlockedPartition, Inspection, OpenTransaction
 from exactly_once.inspection.processes import describe_frozen
-from exactly_once.inspection.progress import Offsets, Progress
+from exactly_once.inspection.progress import Offsets, StreamProgress
 from exactly_once.inspection.words import duration, plural, when
 from exactly_once.ops.cli.explain import Explanation, owner_sentence
 from exactly_once.ops.log_records import Logged
@@ -231,7 +231,7 @@ def show_plan(
 
 
 def show_checkpoint(
-    found: Checkpoint, offsets: Offsets, progress: Progress | None, sink_id: str | None, console: Console
+    found: Checkpoint, offsets: Offsets, progress: StreamProgress | None, sink_id: str | None, console: Console
 ) -> None:
     """Print the state of a checkpoint, and its comparison with a commit log."""
     if found.query_id is None and not found.torn:

@@ -31,7 +31,7 @@ from exactly_once.participants.files.visible import checksum_of, parquet_rows
 from exactly_once.participants.tables.files import (
     DATA,
     MARKS,
-    Place,
+    TableLocation,
     TableWriter,
     check_columns,
     data_of,
@@ -60,12 +60,12 @@ class Conflict(Exception):
     """Another writer has committed to the table since it was opened: nothing of this commit is in it."""
 
 
-class Table(ABC):
+class OpenTable(ABC):
     """One version of the table, as it was when it was opened."""
 
     #: Says which table it is, for people.
     shown: str
-    place: Place
+    place: TableLocation
 
     @abstractmethod
     def refusal(self) -> tuple[str, str] | None:
@@ -110,10 +110,10 @@ class TableParticipant(Participant[PreparedPart]):
             raise InvalidOption(f"{name!r} cannot name a participant", "Use up to 32 letters, digits, '_' or '-'")
         self.name = name
         self.columns = list(columns) if columns is not None else None
-        self._place: Place | None = None
+        self._place: TableLocation | None = None
 
     @abstractmethod
-    def _open(self) -> Table:
+    def _open(self) -> OpenTable:
         """Open the newest version of the table.
 
         Raises
@@ -178,7 +178,7 @@ class TableParticipant(Participant[PreparedPart]):
                 "Start the stream again; let fewer programs write to the table at once",
             )
 
-    def _add(self, table: Table, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
+    def _add(self, table: OpenTable, handles: Sequence[PreparedPart]) -> list[PreparedPart]:
         """Add the parts that the table has no proof of; return those whose files are gone."""
         new = [h for h in handles if not proven(table, h)]
         place = table.place
@@ -220,7 +220,7 @@ class TableParticipant(Participant[PreparedPart]):
             parts = [part for part in map(part_of, table.place.store.names(MARKS)) if part is not None]
             return self._delete(self._opened(), [str(p) for p in parts if scope.covers(str(p))])
 
-    def _delete(self, table: Table, names: Sequence[str]) -> list[str]:
+    def _delete(self, table: OpenTable, names: Sequence[str]) -> list[str]:
         """Delete files and marks of these parts, the files first; return the names. What the table names stays: its
         driver died between the table's commit and the removal of the mark.
         """
@@ -249,7 +249,7 @@ class TableParticipant(Participant[PreparedPart]):
             waiting = [str(p) for p in marks.values() if str(p) not in known and data_of(str(p)) not in files]
             return looks + [Found(name, prepared=True, places=_places(table, name)) for name in waiting]
 
-    def _opened(self) -> Table:
+    def _opened(self) -> OpenTable:
         table = self._open()
         self._place = table.place
         return table
@@ -277,7 +277,7 @@ def part_of_handle(handle: PreparedPart) -> PartName:
     return part
 
 
-def proven(table: Table, handle: PreparedPart) -> bool:
+def proven(table: OpenTable, handle: PreparedPart) -> bool:
     """Return whether the table says that it has got this part, whatever became of its file since."""
     number = _number(part_of_handle(handle))
     return table.proof(_key(handle)) >= number or table.proof(f"{_key(handle)}:{handle.part}") >= number
@@ -304,7 +304,7 @@ def _is_late(part: PartName, handles: Sequence[PreparedPart]) -> bool:
     return any(k.incarnation == part.incarnation for k in known) and _number(part) >= min(map(_number, known))
 
 
-def _there(place: Place, handle: PreparedPart) -> bool:
+def _there(place: TableLocation, handle: PreparedPart) -> bool:
     """Return whether the part's file is there, whole, for this table."""
     return handle.data.get("table") == place.identity and place.store.size(data_of(handle.name)) == handle.data.get(
         "bytes", -1
@@ -319,7 +319,7 @@ def _check(handle: PreparedPart) -> None:
         raise forged(handle.name, "is not that of a file of a table")
 
 
-def _look(table: Table, handle: PreparedPart, files: Mapping[str, str]) -> Found:
+def _look(table: OpenTable, handle: PreparedPart, files: Mapping[str, str]) -> Found:
     store, path, places = table.place.store, data_of(handle.name), _places(table, handle.name)
     if handle.data["table"] != table.place.identity:
         return Found(handle.name, unproven=f"{table.shown} is not the table for which it was prepared")
@@ -338,7 +338,7 @@ def _look(table: Table, handle: PreparedPart, files: Mapping[str, str]) -> Found
     return replace(_rows(store, path, seen), wrong="the file has other contents than its task wrote")
 
 
-def _phantom(table: Table, name: str) -> Found:
+def _phantom(table: OpenTable, name: str) -> Found:
     seen = Found(name, True, places=_places(table, name))
     return replace(_rows(table.place.store, data_of(name), seen), digest="")
 
@@ -352,7 +352,7 @@ def _rows(store: Store, path: str, seen: Found) -> Found:
     return replace(seen, records=records, digest=digest)
 
 
-def _places(table: Table, name: str) -> tuple[str, ...]:
+def _places(table: OpenTable, name: str) -> tuple[str, ...]:
     return (f"{table.place.store.root}/{data_of(name)}",)
 
 

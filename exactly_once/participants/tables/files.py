@@ -69,7 +69,7 @@ def each(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 @dataclass(frozen=True)
-class Place:
+class TableLocation:
     """All that a task needs to know of a table: it travels to the tasks, which then need no catalogue.
 
     ``identity`` is the table's own id: a table that was dropped and created again has another one.
@@ -142,7 +142,7 @@ class TableWriter(FileWriter):
 
     Parameters
     ----------
-    place : Place
+    place : TableLocation
     name : str
         The part's name.
     columns : sequence of str or None
@@ -153,7 +153,7 @@ class TableWriter(FileWriter):
 
     def __init__(
         self,
-        place: Place,
+        place: TableLocation,
         name: str,
         columns: Sequence[str] | None,
         handle: Callable[[int, str, int, str], PreparedPart],

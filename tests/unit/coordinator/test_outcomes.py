@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from exactly_once.coordinator.complete import complete as complete_session
+from exactly_once.deadline import Deadline
 from exactly_once.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -29,6 +30,8 @@ from exactly_once.txn.coordinators import Description, End, Listing
 from exactly_once.txn.evidence import Fate
 from testkit.doubles import ask_the_double
 from testkit.sessions import session_of
+
+T = TypeVar("T")
 
 DONE, RETRY, LOST = Outcome.DONE, Outcome.RETRY, Outcome.LOST
 UNKNOWN, DENIED = Outcome.UNKNOWN, Outcome.DENIED
@@ -80,6 +83,7 @@ class Answers:
 
     def __init__(self, *outcomes: Outcome):
         self.outcomes = {h.transactional_id: o for h, o in zip(PARTS, outcomes, strict=True)}
+        self.deadline = Deadline(1)
         self.sent: list[tuple[End, bool, int]] = []
         self.evidence = {LOST: Fate.ABORTED, UNKNOWN: Fate.UNKNOWN}
 
@@ -88,6 +92,12 @@ class Answers:
 
     def renew(self, budget_s: float) -> Answers:
         return self
+
+    def ask(self, question: Callable[[], T]) -> T:
+        return question()
+
+    def leaders(self, topics: Iterable[str], leaderless: list[tuple[str, int]]) -> dict[int, list[tuple[str, int]]]:
+        return {}
 
     def describe(self, ids: Iterable[str]) -> dict[str, Description]:
         """A coordinator that knows all of them as open."""

@@ -21,7 +21,7 @@ from exactly_once.errors import (
     InvalidOption,
 )
 from exactly_once.inspection.findings import Owner
-from exactly_once.inspection.progress import Progress
+from exactly_once.inspection.progress import StreamProgress
 from exactly_once.protocol.records import Claim
 from exactly_once.txn.coordinators import Description
 from exactly_once.verify import Anomaly, Finding, Report
@@ -186,7 +186,7 @@ def run(status, run_id="r1", alive=True):
 
 def progress(state, age_s=0.0, open_decisions=()):
     started = None if age_s is None else NOW - int(age_s * 1000)
-    return Progress(state, "q", 7, 6, 7, tuple(open_decisions), started)
+    return StreamProgress(state, "q", 7, 6, 7, tuple(open_decisions), started)
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,10 @@ JAVA_ALONE = {
         "the commit log of the sink was deleted or never existed",
         "Start the stream again by hand: the start says how to continue without the commit log",
     },
+    "only Java sends under a weaker guarantee": {
+        "Records of this batch that were sent before may be visible: this sink's guarantee is",
+        "and the next start writes the batch again",
+    },
     "Python has a value in its midst": {
         "this principal lacks WRITE on topic",
         "Grant WRITE on the topic",
@@ -118,6 +122,10 @@ JAVA_ALONE = {
         "but the driver planned batch",
         "the brokers acknowledged",
         "because it was part of a batch",
+        "a class that a setting names cannot be loaded",
+        "Correct the kafka.* option that names it, or add its jar to spark.jars",
+        "kafka.batch.size={} is above the topic's max.message.bytes={}, which the sink uses. Raise max.message.bytes, "
+        "or leave kafka.batch.size out",
         "No resolvable bootstrap urls",
         "kafka.batch.size={} times {} partitions does not fit into kafka.buffer.memory; the sink uses {}. Raise "
         "kafka.buffer.memory, or leave kafka.batch.size out",

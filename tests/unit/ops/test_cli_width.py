@@ -20,7 +20,7 @@ from exactly_once.inspection.findings import (
     PendingPart,
 )
 from exactly_once.inspection.processes import Frozen, Process, State
-from exactly_once.inspection.progress import Progress
+from exactly_once.inspection.progress import StreamProgress
 from exactly_once.ops.cli import doctor, tables, verify
 from exactly_once.ops.cli.explain import explain, trouble
 from exactly_once.ops.doctor.host import warn
@@ -60,7 +60,7 @@ FAULT = FileFinding(
 )
 IDLE = Description(ID, "CompleteCommit", 123_456, 7, 900_000, -1, (), 1)
 TORN = Checkpoint(PATH, query_id=QUERY, source_offsets=("{}",), torn={"offsets/7": f"{ID} is not what it names"})
-PROGRESS = Progress("checkpoint lost", QUERY, 1_234, 1_233, 1_236, tuple(range(1_200, 1_236)), None)
+PROGRESS = StreamProgress("checkpoint lost", QUERY, 1_234, 1_233, 1_236, tuple(range(1_200, 1_236)), None)
 REPAIR = Repair(SINK, PATH, [FAULT])
 PLACE = f"{TOPIC}-117@123456789012..123456789999"
 REPORT = Report(

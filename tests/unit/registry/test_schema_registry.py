@@ -31,7 +31,7 @@ from exactly_once.protocol.planning import Plan
 from exactly_once.registry import schema_registry
 from exactly_once.registry.schema_options import Registry, Side
 from exactly_once.registry.schema_registry import Framing, prefix, resolve
-from exactly_once.spark.run import Run
+from exactly_once.spark.run import QueryRun
 from testkit.registry import message_type
 
 URL = "http://registry:8081"
@@ -350,11 +350,11 @@ class _Planned:
 
 def test_a_run_asks_once_and_keeps_what_it_was_told(server: Server) -> None:
     """Guards against a batch that a query runs again under another id, and a stream that dies with the registry."""
-    run = Run(_Planned(registry_at(server.url)))  # type: ignore[arg-type]
+    run = QueryRun(_Planned(registry_at(server.url)))  # type: ignore[arg-type]
     assert run.framing(Plan.DRAIN) == Framing() and server.asked == 0, "nothing is written"
     first = run.framing(Plan.WRITE)
     server.body = json.dumps({**LATEST, "id": 12}).encode()
     assert run.framing(Plan.REPLAY) == first == Framing(value=prefix(11, "AVRO"))
     assert server.asked == 1
-    again = Run(_Planned(registry_at(server.url)))  # type: ignore[arg-type]
+    again = QueryRun(_Planned(registry_at(server.url)))  # type: ignore[arg-type]
     assert again.framing(Plan.WRITE) == Framing(value=prefix(12, "AVRO")), "the next start asks anew"

@@ -13,5 +13,7 @@ OPTIONS = {"sink.id": "s", "topic": "out", "checkpointLocation": "/c", "kafka.bo
 @pytest.mark.parametrize("weaker", ["at_least_once", "none"])
 def test_a_weaker_guarantee_is_refused_with_the_format_that_has_it(weaker: str) -> None:
     """Guards against a stream whose owner believes that it saves transactions, and pays for them."""
-    with pytest.raises(InvalidOption, match=rf"not sink\.guarantee={weaker}.*format\(\"kafka_exactly_once\"\)"):
+    with pytest.raises(
+        InvalidOption, match=rf"sink\.guarantee=exactly_once only, not {weaker}.*format\(\"kafka_exactly_once\"\)"
+    ):
         exactly_once.foreach_batch({**OPTIONS, "sink.guarantee": weaker})
