@@ -55,7 +55,6 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "TransactionAdmin": (TransactionAdmin, ""),
     "CheckpointReader": (CheckpointReader, ""),
     "WebhookNotifier": (notify.WebhookNotifier, ""),
-    "EmailNotifier": (notify.EmailNotifier, ""),
     "FeedConfig": (FeedConfig, ""),
     "DelayByHourConfig": (DelayByHourConfig, ""),
 }
