@@ -209,9 +209,7 @@ def first_offsets(location: str) -> dict[str, dict[int, int]]:
 
     Spark fixes it once, before the first batch, and keeps it as long as the checkpoint.
 
-    Raises
-    ------
-    CheckpointUnusable, CheckpointAway
+    Raises CheckpointUnusable or CheckpointAway.
     """
     import pyarrow.fs as pafs
 

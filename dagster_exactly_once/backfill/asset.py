@@ -98,9 +98,7 @@ def backfill_share(
 ) -> Spans:
     """Return the backfill's share of the input, given the stream's checkpoint ("": the one that it last used).
 
-    Raises
-    ------
-    NoBoundary, CheckpointUnusable, BrokerUnreachable, UnknownTopic
+    Raises NoBoundary, CheckpointUnusable, BrokerUnreachable or UnknownTopic.
     """
     connection, topic = kafka.connection(), input_of(stream)
     location = checkpoint or checkpoint_of(connection, stream.sink_id, kafka, checkpoints)

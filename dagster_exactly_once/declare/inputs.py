@@ -68,12 +68,7 @@ def sources_of(source: Source, stream: str) -> dict[str, KafkaTopic]:
 
 
 def check_parameters(stream: str, sources: Mapping[str, KafkaTopic]) -> None:
-    """Refuse several sources with a name that no parameter of a function can have.
-
-    Raises
-    ------
-    BadDeclaration
-    """
+    """Refuse several sources with a name that no parameter of a function can have. Raises BadDeclaration."""
     for name, topic in sources.items() if len(sources) > 1 else ():
         if not name.isidentifier():
             raise BadDeclaration(
@@ -83,12 +78,7 @@ def check_parameters(stream: str, sources: Mapping[str, KafkaTopic]) -> None:
 
 
 def check_topic(name: str, argument: str) -> str:
-    """Return ``name`` if Kafka accepts it as the name of a topic.
-
-    Raises
-    ------
-    BadDeclaration
-    """
+    """Return ``name`` if Kafka accepts it as the name of a topic. Raises BadDeclaration."""
     if not _TOPIC.fullmatch(name):
         raise BadDeclaration(
             f"{argument}: {name!r} is not a name that Kafka allows for a topic. Use at most 249 letters, digits, "

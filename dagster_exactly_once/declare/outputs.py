@@ -114,9 +114,7 @@ def topic_of(spec: dg.AssetSpec) -> str:
 def check_keys(keys: Iterable[dg.AssetKey], stream: str) -> None:
     """Refuse assets that Dagster does not take, or cannot tell apart: it names inputs and results of an op after them.
 
-    Raises
-    ------
-    BadDeclaration
+    Raises BadDeclaration.
     """
     way_out = f'Give it another key: AssetSpec("...", metadata={{"{TOPIC}": ...}}) for an output, or a translator'
     seen: dict[str, dg.AssetKey] = {}

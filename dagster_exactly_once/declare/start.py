@@ -21,9 +21,7 @@ def start_time_ms(start_from: str) -> int | None:
 
     A date begins at midnight; a time without a zone is UTC.
 
-    Raises
-    ------
-    StartNotATime
+    Raises StartNotATime.
     """
     if start_from in (EARLIEST, LATEST):
         return None

@@ -52,18 +52,14 @@ class CheckpointReader(ConfigurableResource):
 
         Spark fixes it once, before the first batch, and keeps it as long as the checkpoint.
 
-        Raises
-        ------
-        CheckpointUnusable
+        Raises CheckpointUnusable.
         """
         return first_offsets(location)
 
     def marked_ms(self, location: str, after: int) -> dict[int, int]:
         """Return when Spark committed each batch after ``after``, in ms of the file system's clock.
 
-        Raises
-        ------
-        CheckpointUnusable
+        Raises CheckpointUnusable.
         """
         return {
             int(mark.base_name): mark.mtime_ns // 1_000_000

@@ -15,9 +15,7 @@ def checkpoint_of(
 ) -> str:
     """Return the checkpoint of the sink's last claim; for a sink that was never used, its future location.
 
-    Raises
-    ------
-    BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    Raises BrokerUnreachable, CommitLogDamaged or NotAuthorized.
     """
     owner = read_log(connection, sink_id, READ_BUDGET_S).owner
     if owner is not None and owner.checkpoint:

@@ -416,8 +416,6 @@ def read_log(connection: Connection, sink_id: str, timeout_s: float = 10.0, whol
 
     See :meth:`CommitLog.read` for what it proves, and ``whole``.
 
-    Raises
-    ------
-    BrokerUnreachable, CommitLogDamaged, CommitLogBlocked, NotAuthorized
+    Raises BrokerUnreachable, CommitLogDamaged, CommitLogBlocked or NotAuthorized.
     """
     return CommitLog(connection, sink_id).read(Deadline(timeout_s), whole)

@@ -55,9 +55,7 @@ def ensure(admin: Admin, topic: str, deadline: Deadline) -> Limit | None:
     Limit or None
         None when the principal may not read the topic's settings.
 
-    Raises
-    ------
-    CommitLogDamaged, NotAuthorized, BrokerUnreachable
+    Raises CommitLogDamaged, NotAuthorized or BrokerUnreachable.
     """
     try:
         partitions = admin.topic_partitions([topic])[topic]

@@ -33,9 +33,7 @@ def written(connection: Connection, sink_id: str, write_id: str, timeout_s: floa
     A decided write may still have to be completed (see ``open_decisions`` of the log): the next write of the sink, or
     the recovery, does that.
 
-    Raises
-    ------
-    BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    Raises BrokerUnreachable, CommitLogDamaged or NotAuthorized.
     """
     return read_log(connection, sink_id, timeout_s).write(write_id)
 

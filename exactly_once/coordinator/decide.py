@@ -39,10 +39,8 @@ def decide_and_complete(
     (Decision, Completed)
         As it was written, and its mark for :func:`mark`.
 
-    Raises
-    ------
-    Fenced, AlreadyDecided, Expiring, BatchTooLong, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated,
-    ParticipantMissing
+    Raises Fenced, AlreadyDecided, Expiring, BatchTooLong, Expired, Lost, Unfinished, BrokerUnreachable, TopicRecreated
+    or ParticipantMissing.
     """
     reach("all-prepared")
     confirmed = _confirm(session, proposed, state)

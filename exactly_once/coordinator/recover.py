@@ -167,9 +167,7 @@ def complete_decided(
     ``others`` are the sink's participants other than Kafka. Lost parts (``losses``) stay open: the next start of the
     stream writes them again.
 
-    Raises
-    ------
-    BrokerUnreachable, Expired, Unfinished, Fenced, NotAuthorized
+    Raises BrokerUnreachable, Expired, Unfinished, Fenced or NotAuthorized.
     """
     deadline = Deadline(budget_s)
     with Session.without_driver(connection, sink_id, others, deadline) as session:
@@ -192,9 +190,7 @@ def sweep_undecided(
     dict of str to list of str
         By participant, the names of what was rolled back.
 
-    Raises
-    ------
-    Fenced, NotAuthorized
+    Raises Fenced or NotAuthorized.
     """
     deadline = Deadline(budget_s)
     with Session.without_driver(connection, sink_id, others, deadline) as session:
@@ -224,9 +220,7 @@ def recover(
     continues, the earlier is refused). ``others`` are the sink's participants other than Kafka; the claim says that
     ``operator`` operates this recovery.
 
-    Raises
-    ------
-    BrokerUnreachable, InvalidOption, Expired, Unfinished, Fenced, NotAuthorized
+    Raises BrokerUnreachable, InvalidOption, Expired, Unfinished, Fenced or NotAuthorized.
     """
     deadline = Deadline(timeout_s)
     mine = claim_sink(connection, sink_id, timeout_s, operator)

@@ -98,9 +98,7 @@ def sweep_undecided(session: Session, token: int, deadline: Deadline) -> dict[st
     dict of str to list of str
         By participant, the names of what was rolled back.
 
-    Raises
-    ------
-    Fenced, NotAuthorized, Unfinished
+    Raises Fenced, NotAuthorized or Unfinished.
     """
     decided = tuple(h for d in session.log.own(token, deadline).open_before(token) for h in d.handles)
     swept = session.sweep(Scope(session.sink_id, token, decided=decided, incarnation=session.incarnation()))

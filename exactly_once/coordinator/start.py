@@ -116,9 +116,7 @@ def check_start(options: SinkOptions, state: LogState, holder: Callable[[str], H
         Query id -> the sink that holds its batches. With it, a checkpoint that another sink wrote is refused before
         that sink's log would be missed: its batch in flight may be decided there.
 
-    Raises
-    ------
-    SinkOwned, CheckpointRewound
+    Raises SinkOwned or CheckpointRewound.
     """
     try:
         checkpoint = read_checkpoint(options.checkpoint)

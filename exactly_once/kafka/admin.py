@@ -144,9 +144,7 @@ class Admin:
 
         It is asked again after errors that Kafka calls retriable until the budget is spent.
 
-        Raises
-        ------
-        BrokerUnreachable, NotAuthorized, BrokerRefused
+        Raises BrokerUnreachable, NotAuthorized or BrokerRefused.
         """
         return self.call(lambda: self.run(question))
 
@@ -250,9 +248,7 @@ class Admin:
     async def leader(self, partition: Partition) -> int:
         """Return the broker that leads ``partition``, whatever its topic's other partitions do.
 
-        Raises
-        ------
-        LeaderNotAvailableError, UnknownTopicOrPartitionError
+        Raises LeaderNotAvailableError or UnknownTopicOrPartitionError.
         """
         name, index = partition
         [topic] = (await self._metadata([name])).topics

@@ -155,9 +155,7 @@ class Connection:
         """Make sure that there is a token, where clients log in with one, and that certificates and key can be read: no
         client says why they cannot.
 
-        Raises
-        ------
-        BrokerUnreachable, NotAuthorized, InvalidOption
+        Raises BrokerUnreachable, NotAuthorized or InvalidOption.
         """
         if self.oauth is not None:
             oauthbearer.tokens_of(self.oauth).current()

@@ -160,9 +160,7 @@ def drop_foreign(connection: Connection, sink_id: str) -> list[Logged]:
     """Write a tombstone for each key in force that no sink uses; return the records that are no longer in force. The
     sink's own records stay. A driver that is alive goes on, as after :func:`undo`.
 
-    Raises
-    ------
-    BrokerUnreachable, BrokerRefused, NotAuthorized, UnknownTopic
+    Raises BrokerUnreachable, BrokerRefused, NotAuthorized or UnknownTopic.
     """
     found = [r for r in in_force(log_records(connection, sink_id)) if not is_own_key(r.key_text)]
     if found:

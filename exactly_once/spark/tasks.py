@@ -37,9 +37,7 @@ def write_part(
     """Write one part to all participants, and pre-commit it. Of a decided batch, only to those that lost parts: a part
     whose rows none of the lost ones had is rolled back at once.
 
-    Raises
-    ------
-    PrepareFailed, InvalidRecord
+    Raises PrepareFailed or InvalidRecord.
     """
     context = _task()
     attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"

@@ -128,9 +128,7 @@ def lock(module: Path | None = None, progress: Progress | None = None) -> Path:
 def resolve_configuration(module: Path, configuration: str) -> list[Path]:
     """Resolve one configuration of another Ivy file, checked by the sums beside it (:func:`lock`); return its jars.
 
-    Raises
-    ------
-    JarsUnusable, JavaUnusable
+    Raises JarsUnusable or JavaUnusable.
     """
     pinned_in = module.with_suffix(".sha256")
     sums = {name: digest for name, digest in _sums(pinned_in).items() if name.startswith(f"{configuration}/")}
@@ -151,9 +149,7 @@ def resolve_other(module: Path, sums: Mapping[str, str], target: Path) -> None:
     sums : mapping
         The sha256 of every jar by ``configuration/name.jar``; its configurations are resolved.
 
-    Raises
-    ------
-    JarsUnusable, JavaUnusable
+    Raises JarsUnusable or JavaUnusable.
     """
     if all((target / name).is_file() for name in sums):
         return

@@ -29,9 +29,7 @@ def fetch(admin: Admin, where: Partition, offset: int, isolation: int, some_byte
     some_bytes : int
         About as much at once; the leader returns the first batch whole, however large it is.
 
-    Raises
-    ------
-    BrokerUnreachable, NotAuthorized, UnknownTopic
+    Raises BrokerUnreachable, NotAuthorized or UnknownTopic.
     """
     topic, number = where
     partition = FetchRequest.FetchTopic.FetchPartition(

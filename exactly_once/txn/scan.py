@@ -105,9 +105,7 @@ def batches(
     at_once : int
         Bytes in memory: for a caller that reads many partitions at the same time.
 
-    Raises
-    ------
-    BrokerUnreachable, NotAuthorized, UnknownTopic
+    Raises BrokerUnreachable, NotAuthorized or UnknownTopic.
     """
     hides = _Hidden()
     for until, isolation in ((min(stable, end), READ_COMMITTED), (end, READ_UNCOMMITTED)):

@@ -164,12 +164,7 @@ def _end(decision: Decision, checkpoint: str | None) -> dict[Partition, int]:
 
 
 def _planned_for(checkpoint: str, batch_id: int) -> dict[Partition, int]:
-    """Return where the input of a batch ends, by the checkpoint.
-
-    Raises
-    ------
-    CheckpointUnusable
-    """
+    """Return where the input of a batch ends, by the checkpoint. Raises CheckpointUnusable."""
     return _flat(kafka_offsets(source_lines(read_text(checkpoint, f"offsets/{batch_id}"))))
 
 

@@ -100,9 +100,7 @@ def verify(
     budget_s : float
         For each look at the brokers; reading records takes as long as it takes.
 
-    Raises
-    ------
-    BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked, CheckpointUnusable
+    Raises BrokerUnreachable, NotAuthorized, UnknownTopic, CommitLogDamaged, CommitLogBlocked or CheckpointUnusable.
     """
     began = time.monotonic()
     alone = origin is not None and bool(topics)

@@ -32,9 +32,7 @@ class Exporter:
     interval_s : float
         Between two messages over OTLP, unless ``OTEL_METRIC_EXPORT_INTERVAL`` says otherwise.
 
-    Raises
-    ------
-    InvalidOption
+    Raises InvalidOption.
     """
 
     def __init__(self, points: Callable[[Instrument], Iterable[Point]], host: str, port: int, interval_s: float):

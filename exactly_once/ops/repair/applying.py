@@ -98,9 +98,7 @@ def examine(
 ) -> Repair:
     """List the faults of the checkpoint at ``location``, and what a repair would do. Changes nothing.
 
-    Raises
-    ------
-    CheckpointUnusable, BrokerUnreachable, CommitLogDamaged, NotAuthorized
+    Raises CheckpointUnusable, BrokerUnreachable, CommitLogDamaged or NotAuthorized.
     """
     log = read_log(connection, check_sink_id(sink_id), budget_s)
     return _judged(log, sink_id, location, plan_anew)

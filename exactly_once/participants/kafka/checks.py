@@ -26,9 +26,7 @@ def check_cluster(options: SinkOptions, admin: Admin) -> tuple[int, int, int]:
         The EndTxn version; transaction.timeout.ms: the user's, or the default within the brokers' maximum; and this
         maximum.
 
-    Raises
-    ------
-    InvalidOption, UnknownTopic, BrokerTooOld, InvalidTransactionTimeout
+    Raises InvalidOption, UnknownTopic, BrokerTooOld or InvalidTransactionTimeout.
     """
     version = end_txn_version(admin)
     if options.topic is not None:

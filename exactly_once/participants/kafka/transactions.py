@@ -77,9 +77,7 @@ def confirm(proposal: Proposal, admin: Admin, adopts: Callable[[str], bool]) -> 
     (Decision, str)
         The decision, and why some leaders could not say what is open; "" when all could.
 
-    Raises
-    ------
-    Expiring, BatchTooLong, TopicRecreated, BrokerUnreachable, NotAuthorized
+    Raises Expiring, BatchTooLong, TopicRecreated, BrokerUnreachable or NotAuthorized.
     """
     handles = proposal.decision.transactions
     described = describe(admin.renew(ALIVE_BUDGET_S), (h.transactional_id for h in handles))

@@ -196,9 +196,7 @@ class TableWriter(FileWriter):
 def check_columns(table: pa.Schema, rows: pa.Schema, columns: Sequence[str] | None, shown: str) -> None:
     """Refuse rows that the table cannot hold as they are. Columns that the rows lack are null in the table.
 
-    Raises
-    ------
-    InvalidSchema
+    Raises InvalidSchema.
     """
     wanted = rows.names if columns is None else list(columns)
     kinds = {field.name: kind_of(field.type) for field in table}

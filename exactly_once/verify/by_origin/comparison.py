@@ -57,9 +57,7 @@ class Question:
     backfilled : bool
         Records from before the stream's first offset are a backfill's; else they are phantoms.
 
-    Raises
-    ------
-    InvalidOption
+    Raises InvalidOption.
     """
 
     origin: SaysOrigin
