@@ -16,7 +16,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from dagster_exactly_once.resources.kafka import KafkaTransactionalProducerFactory
 from testkit import oracle
 from testkit.lake import ORDERS, PAID
-from tests.dagster.conftest import ROOT
+from testkit.stream import ROOT
 
 pytestmark = pytest.mark.long  # two starts of Spark
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "participant.md").read_text(encoding="utf-8")
-_PARTICIPANT, _TESTS = re.findall(r"^```python\n(.*?)^```$", _PAGE, re.M | re.S)
+_TABLES, _PARTICIPANT, _TESTS = re.findall(r"^```python\n(.*?)^```$", _PAGE, re.M | re.S)
 
 #: Modules that processes of the suite import, too.
 _FOLDER = tempfile.TemporaryDirectory()

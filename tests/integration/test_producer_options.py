@@ -12,7 +12,7 @@ from exactly_once.kafka import connection as connections
 from exactly_once.kafka import producer_options
 from exactly_once.kafka.admin import Admin
 from exactly_once.sparkenv.jars import session_jars
-from exactly_once.txn.scan import Batch, batches
+from exactly_once.txn.scan import LogBatch, batches
 from exactly_once.verify import verify
 from testkit import oracle
 from testkit.fixtures import Bench, StartDriver
@@ -83,9 +83,9 @@ def placed(bench: Bench) -> dict[str, set[int]]:
     return found
 
 
-def written(bench: Bench) -> list[Batch]:
+def written(bench: Bench) -> list[LogBatch]:
     """Return every batch of records in the topic."""
-    found: list[Batch] = []
+    found: list[LogBatch] = []
     with Admin(bench.connection) as admin:
         for partition, marks in admin.watermarks(bench.topic).items():
             some = batches(admin, (bench.topic, partition), 0, marks.last_stable, marks.high)
@@ -93,7 +93,7 @@ def written(bench: Bench) -> list[Batch]:
     return found
 
 
-def codec_of(batch: Batch) -> str:
+def codec_of(batch: LogBatch) -> str:
     return CODECS[batch.raw[ATTRIBUTES] & CODEC_BITS]
 
 

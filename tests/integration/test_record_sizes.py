@@ -60,7 +60,7 @@ def test_of_many_rows_the_very_one_that_the_topic_refuses_as_too_large_is_named(
     large = f"if(value like 'k257|%', {noise}, rpad('', 100, '.'))"
     ended = warm.run(limited(bench, large, kafka_compression_type=codec, kafka_batch_size="4000"))
     assert ended.code == "EO-RECORD", ended.failure
-    assert f"(topic '{bench.topic}', key 'k257'), with a value of 38400 bytes, is too large" in ended.sentence
+    assert f"(topic '{bench.topic}', key 'k257', value of 38400 bytes) is too large" in ended.sentence
     assert "max.message.bytes of the topic" in ended.sentence
     bench.assert_exactly([])
     assert bench.decided_batches() == []

@@ -14,8 +14,8 @@ from exactly_once.errors import BrokerUnreachable, InvalidOption, NotAuthorized
 from exactly_once.kafka.admin import Admin
 from exactly_once.kafka.connection import Connection
 from exactly_once.kafka.doors import check_doors
+from exactly_once.participants.kafka import part_transaction as kafka_transaction
 from exactly_once.participants.kafka.part_transaction import PartTransaction
-from exactly_once.participants.kafka.participant import part_transaction as kafka_transaction
 from exactly_once.protocol.outcomes import Outcome
 from exactly_once.txn.coordinators import end_one
 from testkit import oracle

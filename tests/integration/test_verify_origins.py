@@ -20,7 +20,8 @@ from confluent_kafka import Producer
 from exactly_once.deadline import Deadline
 from exactly_once.errors import InvalidOption
 from exactly_once.ops.cli import main
-from exactly_once.verify import verify, window
+from exactly_once.verify import verify
+from exactly_once.verify.by_origin import tails
 from exactly_once.verify.by_origin.comparison import NOT_EXACTLY, NOT_FAR, Question, compare_origins
 from exactly_once.verify.by_origin.origin import Origin, PerInput
 from exactly_once.verify.expected import expected_input
@@ -250,7 +251,7 @@ def test_output_that_retention_deleted_is_said_and_accuses_nobody(stream):
 @pytest.fixture
 def short_steps(monkeypatch):
     """Steps back of a few records, so that a small output has more of them than one."""
-    monkeypatch.setattr(window, "FIRST_STEP", 8)
+    monkeypatch.setattr(tails, "FIRST_STEP", 8)
 
 
 def test_only_the_newest_batches_are_compared_and_only_their_outputs_read(stream, short_steps):

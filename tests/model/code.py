@@ -13,33 +13,36 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
         "coordinator.recover.claim_sink",
         "coordinator.claim.claim_for_stream",
         "coordinator.claim.claim_for_write",
-        "kafka.commit_log.CommitLog._init",
+        "commitlog.commit_log.CommitLog._init",
     ),
-    "claim": ("kafka.commit_log.CommitLog.claim", "coordinator.claim.make_claim"),
+    "claim": ("commitlog.commit_log.CommitLog.claim", "coordinator.claim.make_claim"),
     "recover": (
         "coordinator.resolve.complete_decided",
         "coordinator.complete.complete",
         "coordinator.recover.complete_decided",
     ),
-    "mark": ("kafka.commit_log.CommitLog.append", "protocol.records.Completed"),
+    "mark": ("commitlog.commit_log.CommitLog.append", "protocol.records.Completed"),
     "sweep": (
         "coordinator.resolve.sweep_undecided",
-        "participants.kafka_transactions.open_transactions",
+        "participants.kafka.transactions.open_transactions",
         "coordinator.micro_batch.Coordinator._housekeeping",
     ),
-    "abort": ("participants.kafka_transactions.sweep", "kafka.transactions.end_all"),
+    "abort": ("participants.kafka.transactions.sweep", "txn.coordinators.end_all"),
     "plan": ("coordinator.claim._replay", "protocol.planning.plan_batch", "coordinator.micro_batch.Coordinator.plan"),
     "rest": ("coordinator.recover.recover", "coordinator.recover.sweep_undecided"),
-    "task asks": ("kafka.late.LateCheck",),
-    "init": ("kafka.transaction.PartTransaction",),
-    "begin": ("participants.kafka_part.KafkaPart._begin",),
-    "prepare": ("kafka.transaction.PartTransaction.prepare", "participants.kafka_part.KafkaPart.pre_commit"),
+    "task asks": ("participants.kafka.late.LateCheck",),
+    "init": ("participants.kafka.part_transaction.PartTransaction",),
+    "begin": ("participants.kafka.part.KafkaPart._begin",),
+    "prepare": (
+        "participants.kafka.part_transaction.PartTransaction.prepare",
+        "participants.kafka.part.KafkaPart.pre_commit",
+    ),
     "task fails": ("spark.jvm.Coordinators._abort",),
     "task retried": ("protocol.names.attempt_of",),
-    "look": ("participants.kafka_transactions.confirm", "kafka.commit_log.CommitLog.own"),
-    "decide": ("coordinator.decide.decide_and_complete", "kafka.commit_log.CommitLog.append"),
-    "complete": ("coordinator.complete.complete", "participants.kafka_transactions.commit_transactions"),
-    "fenced": ("kafka.commit_log.CommitLog.own", "errors.Fenced"),
+    "look": ("participants.kafka.transactions.confirm", "commitlog.commit_log.CommitLog.own"),
+    "decide": ("coordinator.decide.decide_and_complete", "commitlog.commit_log.CommitLog.append"),
+    "complete": ("coordinator.complete.complete", "participants.kafka.transactions.commit_transactions"),
+    "fenced": ("commitlog.commit_log.CommitLog.own", "errors.Fenced"),
     "commits/N": ("coordinator.micro_batch.Coordinator.commit", "coordinator.driver_state.DriverState.planned"),
     "stop": (
         "spark.jvm.Coordinators._abort",
@@ -51,13 +54,13 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
         "coordinator.abort.abort_execution",
     ),
     "disown": ("protocol.records.Aborted", "coordinator.abort._mark_aborted"),
-    "fence": ("participants.kafka_transactions.fence_idle", "kafka.transactions.initialise"),
+    "fence": ("participants.kafka.transactions.fence_idle", "txn.coordinators.initialise"),
     "abandon": ("coordinator.abort.abandon",),
     # the world
     "time-out": ("ops.transactions.abort",),
-    "late EndTxn": ("kafka.transactions.end_all",),
-    "late write": ("kafka.commit_log.CommitLog._write",),
-    "foreign": ("kafka.log_reader.blocked",),
+    "late EndTxn": ("txn.coordinators.end_all",),
+    "late write": ("commitlog.commit_log.CommitLog._write",),
+    "foreign": ("commitlog.log_reader.blocked",),
     "records gone": ("protocol.checksum.mismatch",),
 }
 
@@ -65,19 +68,19 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "log_is_fenced": (
         "only the producer that was initialised last may write to the log",
-        ("kafka.commit_log.CommitLog._init", "protocol.names.commit_log_id"),
+        ("commitlog.commit_log.CommitLog._init", "protocol.names.commit_log_id"),
     ),
     "reads_behind_init": (
         "a write follows a read of the log behind the writer's own init, with no later claim in it",
-        ("kafka.commit_log.CommitLog.own", "kafka.commit_log.CommitLog._init"),
+        ("commitlog.commit_log.CommitLog.own", "commitlog.commit_log.CommitLog._init"),
     ),
     "reads_to_high_watermark": (
         "a read of the log counts only when nothing hides its end",
-        ("kafka.log_reader.read", "kafka.commit_log.CommitLog._init_once"),
+        ("commitlog.log_reader.read", "commitlog.commit_log.CommitLog._init_once"),
     ),
     "rechecks_decided": (
         "the state of the log behind which a decision is written says that the batch is not decided",
-        ("protocol.planning.check_undecided", "kafka.commit_log.CommitLog.append"),
+        ("protocol.planning.check_undecided", "commitlog.commit_log.CommitLog.append"),
     ),
     "drains_decided": ("a batch that is decided is not written again", ("protocol.planning.plan_batch",)),
     "ids_carry_slot": ("claims that may be alive at once share no id", ("protocol.names.slot_of",)),
@@ -89,17 +92,17 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "sweep_spares_decided": ("the sweep spares what open decisions name", ("coordinator.resolve.sweep_undecided",)),
     "sweep_spares_exactly": (
         "it spares the decided transaction, not whatever has its id",
-        ("coordinator.resolve.sweep_undecided", "participants.kafka_transactions.sweep"),
+        ("coordinator.resolve.sweep_undecided", "participants.kafka.transactions.sweep"),
     ),
     "completes_at_claim": ("a start commits what is decided", ("coordinator.resolve.complete_decided",)),
     "proves_outcomes": ("a commit that did not happen is not taken for one", ("protocol.outcomes.read_answer",)),
     "asks_the_output": (
         "what EndTxn cannot tell, the output tells",
-        ("kafka.evidence.fates", "kafka.evidence.read_fate"),
+        ("txn.evidence.fates", "txn.evidence.read_fate"),
     ),
     "waits_for_proof": (
         "a batch goes on only when every outcome is proven",
-        ("participants.kafka_transactions.commit_transactions", "errors.Unfinished"),
+        ("participants.kafka.transactions.commit_transactions", "errors.Unfinished"),
     ),
     "replays_lost": (
         "what was decided and lost is written again",
@@ -109,12 +112,12 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "amends": ("the decision of a batch names all of its parts, also after a replay", ("coordinator.decide.amend",)),
     "leader_was_asked": (
         "a leader that knows no such transaction, or another one than its task wrote, forbids the decision",
-        ("kafka.leaders.mismatches", "protocol.checksum.mismatch"),
+        ("txn.leaders.mismatches", "protocol.checksum.mismatch"),
     ),
     "abort_reads_log": ("abort() leaves alone what is decided", ("coordinator.micro_batch.Coordinator.abort",)),
     "abort_inits_first": (
         "abort() settles a decision that is under way before it looks",
-        ("coordinator.micro_batch.Coordinator.abort", "kafka.commit_log.CommitLog.own"),
+        ("coordinator.micro_batch.Coordinator.abort", "commitlog.commit_log.CommitLog.own"),
     ),
     "abandons": ("a superseded driver ends what it prepared", ("coordinator.abort.abandon",)),
     "abandon_spares_decided": ("but not what it has decided", ("coordinator.abort.abandon",)),
@@ -125,7 +128,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "late_task_asks": (
         "a task asks the log whether it is too late, before it begins and when it has prepared",
-        ("kafka.late.LateCheck", "protocol.ticket.too_late"),
+        ("participants.kafka.late.LateCheck", "protocol.ticket.too_late"),
     ),
     "aborted_before_sweep": (
         "the log says that a run has ended before its transactions are swept",
@@ -133,7 +136,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "abort_fences_late": (
         "and nobody who has initialised an id of that run can begin with it afterwards",
-        ("participants.kafka_transactions.fence_idle",),
+        ("participants.kafka.transactions.fence_idle",),
     ),
     "late_task_knows_decided": (
         "a task whose batch is decided under its claim is too late",
