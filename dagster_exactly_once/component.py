@@ -17,7 +17,7 @@ from dagster_exactly_once.declare.start import EARLIEST
 from dagster_exactly_once.declare.stream import Backfill, Checks, Stream, exactly_once_stream, observed_stream
 from dagster_exactly_once.declare.translator import StreamTranslator
 from dagster_exactly_once.definitions import exactly_once_definitions, exactly_once_resources
-from dagster_exactly_once.notify import Notifier, WebhookNotifier
+from dagster_exactly_once.notify import EmailNotifier, Notifier, WebhookNotifier
 
 
 class Source(dg.Model, dg.Resolvable):
@@ -163,14 +163,37 @@ class WebhookModel(dg.Model, dg.Resolvable):
     routing_key: str | Secret | None = None
 
 
-class NotifyModel(dg.Model, dg.Resolvable):
-    """The receiver of notices when a stream needs a person."""
+class EmailModel(dg.Model, dg.Resolvable):
+    """The fields of ``EmailNotifier``."""
 
-    webhook: WebhookModel
+    host: str
+    port: int = 587
+    sender: str
+    recipients: list[str]
+    user: str | Secret | None = None
+    password: str | Secret | None = None
+
+
+class NotifyModel(dg.Model, dg.Resolvable):
+    """The receiver of notices when a stream needs a person: one of the two."""
+
+    webhook: WebhookModel | None = None
+    email: EmailModel | None = None
 
     def notifier(self) -> Notifier:
-        """Return the notifier."""
-        return WebhookNotifier(**_fields(self.webhook))
+        """Return the notifier.
+
+        Raises
+        ------
+        BadDeclaration
+            Both or neither are given.
+        """
+        if (self.webhook is None) == (self.email is None):
+            raise BadDeclaration("notify takes one receiver: either webhook or email")
+        if self.webhook is not None:
+            return WebhookNotifier(**_fields(self.webhook))
+        assert self.email is not None
+        return EmailNotifier(**_fields(self.email))
 
 
 class ExactlyOnceStreams(dg.Component, dg.Model, dg.Resolvable):

@@ -118,7 +118,7 @@ def exactly_once_definitions(
         From :func:`exactly_once_resources`; or none here, and the keys ``spark``, ``kafka``, ``transactions``,
         ``checkpoints``, ``restart_policy`` and ``watch_policy`` in another ``Definitions`` that is merged with these.
     notify : Notifier, optional
-        Tells people when a stream needs one: a :class:`WebhookNotifier`, or one's own.
+        Tells people when a stream needs one: a :class:`WebhookNotifier`, an :class:`EmailNotifier`, or one's own.
     sensors : callable, optional
         Makes the sensors of the streams that it is called with, such as ``partial(exactly_once_sensors,
         stale_every_s=60)``. A function, not a list: so the sensors are those of these streams on these brokers.

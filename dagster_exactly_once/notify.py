@@ -1,12 +1,15 @@
-"""Tells people when a stream needs one: by a webhook of Slack, PagerDuty, or any other receiver."""
+"""Tells people when a stream needs one: by a webhook (Slack, PagerDuty, any) or by e-mail."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import smtplib
+import ssl
 import urllib.error
 import urllib.request
 from dataclasses import asdict, dataclass
+from email.message import EmailMessage
 
 import dagster as dg
 from pydantic import Field
@@ -49,6 +52,13 @@ class Notice:
     severity: str = CRITICAL
     resolved: bool = False
 
+    @property
+    def headline(self) -> str:
+        """The notice in a few words, for a subject."""
+        if self.resolved:
+            return f"{self.code} is over: the stream {self.stream}"
+        return f"{self.code}: the stream {self.stream} needs a person"
+
 
 class NotSent(Exception):
     """The receiver did not take the notice; the next tick tries again."""
@@ -87,6 +97,40 @@ class WebhookNotifier(Notifier):
         except (OSError, ValueError, http.client.HTTPException) as error:
             # not "from error": its text may be the address
             raise NotSent(f"the webhook did not accept the notice ({_said(error)})") from None
+
+
+class EmailNotifier(Notifier):
+    """Sends each notice as an e-mail, by STARTTLS where the server offers it.
+
+    With a ``user``, the server must offer it and have a certificate that this host trusts: else the password would go
+    to whoever answers.
+    """
+
+    host: str = Field(description="The mail server.")
+    port: int = Field(default=587, description="Its port.")
+    sender: str = Field(description="From.")
+    recipients: list[str] = Field(description="To.")
+    user: str | None = Field(default=None, description="User name, for servers that require a login.")
+    password: str | None = Field(default=None, description='Password of the user: EnvVar("...").')
+
+    def send(self, notice: Notice) -> None:
+        """Send the e-mail; see :meth:`Notifier.send`."""
+        message = EmailMessage()
+        message["Subject"] = notice.headline
+        message["From"], message["To"] = self.sender, ", ".join(self.recipients)
+        message.set_content(f"{notice.what}\n\nSink {notice.sink_id}, run {notice.run_id or 'none'}.\n")
+        try:
+            with smtplib.SMTP(self.host, self.port, timeout=SEND_BUDGET_S) as server:
+                server.ehlo()
+                if server.has_extn("starttls"):
+                    server.starttls(context=None if self.user is None else ssl.create_default_context())
+                elif self.user is not None:
+                    raise NotSent(f"the mail server {self.host} offers no STARTTLS, so the password was not sent")
+                if self.user is not None:
+                    server.login(self.user, self.password or "")
+                server.send_message(message)
+        except (OSError, smtplib.SMTPException) as error:
+            raise NotSent(f"the mail server {self.host} did not accept the notice ({_said(error)})") from error
 
 
 def payload(notice: Notice, kind: str, routing_key: str | None = None) -> dict[str, object]:

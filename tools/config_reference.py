@@ -55,6 +55,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "TransactionAdmin": (TransactionAdmin, ""),
     "CheckpointReader": (CheckpointReader, ""),
     "WebhookNotifier": (notify.WebhookNotifier, ""),
+    "EmailNotifier": (notify.EmailNotifier, ""),
     "FeedConfig": (FeedConfig, ""),
     "DelayByHourConfig": (DelayByHourConfig, ""),
 }

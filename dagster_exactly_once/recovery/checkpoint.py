@@ -122,12 +122,9 @@ def repair_job(registry: SinkRegistry) -> dg.JobDefinition:
 
 def consequence(found: Repair) -> str:
     """Return the phrase that a person must type out before Spark plans a batch anew."""
-    batch = next((f.name.rpartition("/")[2] for f in found.findings if f.action is Action.REMOVE and _is_plan(f)), "")
+    removed = (f.name for f in found.findings if f.action is Action.REMOVE)
+    batch = next((n.rpartition("/")[2] for n in removed if n.startswith("offsets/") and not n.endswith(".crc")), "")
     return f"plan batch {batch} of {found.sink_id} anew" if batch else ""
-
-
-def _is_plan(finding: engine.FileFinding) -> bool:
-    return finding.name.startswith("offsets/") and not finding.name.endswith(".crc")
 
 
 def _check(found: Repair, config: RepairConfig) -> None:

@@ -127,7 +127,11 @@ def run_failure_sensor(streams: Sequence[StreamSpec], every_s: int = 5) -> dg.Se
     ) -> dg.SensorResult:
         tick, histories, teller = Tick(context, streams), Histories(context.instance), Teller(exactly_once_notify)
         found = _histories(tick, histories)
-        doubtful = [s for s in tick.streams if s.sink_id in found and _superseded(found[s.sink_id].stream_failure)]
+        doubtful = [
+            s
+            for s in tick.streams
+            if s.sink_id in found and (why := found[s.sink_id].stream_failure) and why.code in SUPERSEDED
+        ]
         owners = ask_each(doubtful, lambda stream, left: _owner(context.instance, kafka, stream, left), tick.deadline)
         for stream in tick.streams:
             owner = owners.get(stream.sink_id)
@@ -172,10 +176,6 @@ def _histories(tick: Tick, histories: Histories) -> dict[str, StreamHistory]:
             else:
                 found[stream.sink_id] = histories.whole(stream)
     return found
-
-
-def _superseded(why: Classified | None) -> bool:
-    return why is not None and why.code in SUPERSEDED
 
 
 def _owner(

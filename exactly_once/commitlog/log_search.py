@@ -37,14 +37,14 @@ def holder_of(admin: Admin, query_id: str, but: str, budget_s: float = SEARCH_BU
     """
     try:
         admin.renew(budget_s)
-        logs = [t for t in admin.topics() if t != commit_log_topic(but) and _is_log(t)]
+        logs = [
+            t
+            for t in admin.topics()
+            if t != commit_log_topic(but) and sink_of_log(t) and t == commit_log_topic(sink_of_log(t))
+        ]
         return _search(admin, logs, query_id, Deadline(budget_s)) if logs else None
     except (ExactlyOnceError, KafkaException):
         return None
-
-
-def _is_log(topic: str) -> bool:
-    return topic == commit_log_topic(sink_of_log(topic)) and bool(sink_of_log(topic))
 
 
 def _search(admin: Admin, logs: list[str], query_id: str, deadline: Deadline) -> Holder | None:

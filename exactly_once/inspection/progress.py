@@ -56,7 +56,7 @@ def compare(checkpoint: Checkpoint, log: LogState) -> StreamProgress:
         state = "checkpoint lost"
     elif bound is not None and bound != checkpoint.query_id:
         state = "foreign"
-    elif decided is not None and decided > _number(checkpoint.last_offsets):
+    elif decided is not None and decided > (-1 if checkpoint.last_offsets is None else checkpoint.last_offsets):
         state = "checkpoint lost"
     elif checkpoint.last_offsets is None:
         state = "unused"
@@ -85,7 +85,3 @@ def lag(committed: Offsets, topic: str, watermarks: Mapping[int, Watermarks]) ->
 def parse_offsets(text: str) -> Offsets:
     """Return the Kafka offsets in the text of one ``offsets/N`` file."""
     return kafka_offsets(source_lines(text))
-
-
-def _number(batch_id: int | None) -> int:
-    return -1 if batch_id is None else batch_id

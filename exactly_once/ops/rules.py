@@ -130,7 +130,7 @@ def check_abort(transaction: Description, log: LogState, force: str | None = Non
     if decided is not None:
         _overruled(
             force,
-            _losing(decided),
+            f"lose {name_of(decided.decision)}, {_count(decided.handle.records)}",
             f"the transaction of {transaction.transactional_id} is decided ({name_of(decided.decision)}, "
             f"{_count(decided.handle.records)}); aborting it would lose them",
             "Commit the transaction, start the stream, or run the recovery: each of these commits it",
@@ -318,10 +318,6 @@ def part_sink(transactional_id: str) -> str:
 def name_of(decision: Decision) -> str:
     """``batch 7``, or ``write 2013-01-05``."""
     return batch_name(decision.query_id, decision.batch_id)
-
-
-def _losing(decided: Decided) -> str:
-    return f"lose {name_of(decided.decision)}, {_count(decided.handle.records)}"
 
 
 def _count(records: int | None) -> str:

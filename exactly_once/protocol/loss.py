@@ -57,14 +57,12 @@ def origin(decision: Decision) -> str:
     """Say where the rows of the decision come from, in words by which a person may read them again."""
     if decision.write_id:
         return f"the write {decision.write_id!r}"
-    return f"the input {_range(decision.batch_id)} of the checkpoint"
+    batch = decision.batch_id
+    between = f"between offsets/{batch - 1} and offsets/{batch}" if batch else "up to offsets/0"
+    return f"the input {between} of the checkpoint"
 
 
 def part_list(handles: Sequence[Handle]) -> str:
     """Describe the first parts by number, records and name, and count the others."""
     parts = ", ".join(f"part {h.part} ({h.records} records, {h.name})" for h in handles[:5])
     return parts + (f" and {len(handles) - 5} more" if len(handles) > 5 else "")
-
-
-def _range(batch_id: int) -> str:
-    return f"between offsets/{batch_id - 1} and offsets/{batch_id}" if batch_id else "up to offsets/0"

@@ -64,14 +64,12 @@ def lost_handles(
     """Return the lost ones of a decision's handles. Where an earlier replay has left two with the same number and the
     same rows, the later one: the other is committed.
     """
-    found = {(h.participant, str(h.part)): h for h in handles if rows_of(h) == _lost(replay, h)}
+    found = {
+        (h.participant, str(h.part)): h for h in handles if rows_of(h) == replay.get(h.participant, {}).get(str(h.part))
+    }
     return tuple(found.values())
 
 
 def rows_of(handle: Handle) -> list[Any]:
     """Return number and digest of a part's rows, as a :data:`Replay` has them."""
     return [handle.records, handle.digest]
-
-
-def _lost(replay: Replay, handle: Handle) -> list[Any] | None:
-    return replay.get(handle.participant, {}).get(str(handle.part))

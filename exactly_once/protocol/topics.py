@@ -7,7 +7,6 @@ decision, nor a topic of Kafka's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -68,8 +67,4 @@ ANY_TOPIC = TopicRule()
 
 
 def _matches(pattern: str, topic: str) -> bool:
-    return re.fullmatch(_any(pattern.split("*")), topic) is not None
-
-
-def _any(literals: Iterable[str]) -> str:
-    return ".*".join(map(re.escape, literals))
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), topic) is not None

@@ -118,7 +118,8 @@ def expected_input(
     if last is not None:
         older = ((n, _only(positions, inputs)) for n, positions in _before(number, dict(done), checkpoint))
         window = newest_window(chain([(number, end)] if number >= 0 else (), older), first, last)
-    return Expected(first, end, further, _ranges(ends, began, inputs), _topics(log), window)
+    topics = tuple(sorted({topic for d in log.decisions for topic in d.topics}))
+    return Expected(first, end, further, _ranges(ends, began, inputs), topics, window)
 
 
 def _before(number: int, done: Mapping[int, Positions], checkpoint: str | None) -> Iterator[tuple[int, Positions]]:
@@ -207,10 +208,6 @@ def _ranges(
             offsets = {p: (start.get(p, began.get(p, 0)), o) for p, o in _only(end, inputs).items()}
             found.append(BatchRange(f"batch {following}", offsets))
     return tuple(found)
-
-
-def _topics(log: LogState) -> tuple[str, ...]:
-    return tuple(sorted({topic for d in log.decisions for topic in d.topics}))
 
 
 def _nothing_read(sink_id: str, checkpoint: str | None, inputs: Sequence[str]) -> CheckpointUnusable | UnknownTopic:

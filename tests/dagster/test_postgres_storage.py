@@ -30,16 +30,18 @@ def database(own_postgres):
 
 
 @pytest.fixture
-def postgres_site(database, bootstrap_servers, tmp_path):
-    site = Site(tmp_path, bootstrap_servers)
-    shutil.copy(ROOT / "deploy/dagster/dagster.yaml", site.home)
-    site.env |= {
+def postgres_site(database, bootstrap_servers, tmp_path, monkeypatch):
+    settings = {
         "DAGSTER_PG_HOST": "127.0.0.1",
         "DAGSTER_PG_PORT": str(database.port),
         "DAGSTER_PG_DB": "dagster",
         "DAGSTER_PG_USERNAME": "postgres",
         "DAGSTER_PG_PASSWORD": PASSWORD,
     }
+    for name, value in settings.items():  # for this process too, which reads the tags of runs
+        monkeypatch.setenv(name, value)
+    site = Site(tmp_path, bootstrap_servers)
+    shutil.copy(ROOT / "deploy/dagster/dagster.yaml", site.home)
     return site
 
 

@@ -29,7 +29,7 @@ PICTURES: dict[str, tuple[str, ...]] = {
     "launchpad": (STREAM_JOB, "report_interval_s"),
     "sensor": ("exactly_once_run_failure", RECOVERY_JOB),
     "recovery": (RECOVERY_JOB, "inspect", "complete"),  # Dagster cuts the names of short steps
-    "transactions": (TRANSACTIONS, "by sensor exactly_once_run_failure: it begins"),
+    "transactions": (TRANSACTIONS, "sensor exactly_once_run_failure"),
     "backfill-launch": (FLIGHT_DELAYS_BY_DAY, "Launch backfill"),
     "backfill": (FLIGHT_DELAYS_BY_DAY, "records_written"),
     "checks": (FLIGHT_DELAYS, HEALTH, "no_duplicates_and_no_loss", VERIFIED),

@@ -178,7 +178,9 @@ def build() -> argparse.ArgumentParser:
         description="Inspect the transactions and checkpoints of exactly-once sinks, and recover a sink.",
         epilog=f"{_ENVIRONMENT} {_CODES}",
     )
-    parser.add_argument("--version", action="version", version=f"exactly-once {_version()}")
+    parser.add_argument(
+        "--version", action="version", version=f"exactly-once {sys.modules['exactly_once'].__version__}"
+    )
     _everywhere(parser)
     # a flag that is not given behind the verb must not undo the one before it
     parser.set_defaults(bootstrap_servers=None, command_config=None, json=False)
@@ -200,11 +202,6 @@ def build() -> argparse.ArgumentParser:
         entry.load()(groups)
     groups.metavar = " | ".join(groups.choices)
     return parser
-
-
-def _version() -> str:
-    """Return the version of the package, which names Spark's half and so is not imported from here."""
-    return str(sys.modules["exactly_once"].__version__)
 
 
 def _everywhere(parser: argparse.ArgumentParser, takes_json: bool = True) -> None:

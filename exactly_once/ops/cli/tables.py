@@ -298,13 +298,9 @@ def show_log(sink_id: str, found: Sequence[Logged], console: Console) -> None:
             writer = r.writer or f"producer id {r.producer_id}, which no coordinator knows"
             show_line(
                 f"{'!':>8}  not written by this sink, but by {writer}; to undo it, run exactly-once log {sink_id} "
-                f"{_way_back(r)}",
+                f"{f'--undo {r.offset}' if is_own_key(r.key_text) else '--drop-foreign'}",
                 console,
             )
-
-
-def _way_back(r: Logged) -> str:
-    return f"--undo {r.offset}" if is_own_key(r.key_text) else "--drop-foreign"
 
 
 def _partitions(blocked: Iterable[BlockedPartition]) -> str:

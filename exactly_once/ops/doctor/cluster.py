@@ -259,7 +259,9 @@ def judge_log_settings(log: Topic) -> list[Line]:
         ]
     lines = [
         wrong(
-            name, f"{setting}={log.config[setting]}{_retention(log, setting)}: {otherwise} (EO-LOG)", _set(setting, log)
+            name,
+            f"{setting}={log.config[setting]}{_retention(log, setting)}: {otherwise} (EO-LOG)",
+            f"Set {setting}={TOPIC_CONFIG[setting]} on {log.name}",
         )
         for setting, otherwise in NEEDED.items()
         if log.config.get(setting, TOPIC_CONFIG[setting]) != TOPIC_CONFIG[setting]
@@ -279,10 +281,6 @@ def judge_log_settings(log: Topic) -> list[Line]:
 def _retention(log: Topic, setting: str) -> str:
     kept = log.config.get("retention.ms")
     return f" with retention.ms={kept}" if setting == "cleanup.policy" and kept else ""
-
-
-def _set(setting: str, log: Topic) -> str:
-    return f"Set {setting}={TOPIC_CONFIG[setting]} on {log.name}"
 
 
 def _settings(names: Collection[str]) -> str:

@@ -84,7 +84,7 @@ class History:
             new, marks = [], []
         missed = self._missed(new)
         for kind in KINDS:
-            of_kind = [d for d in new if _kind(d) == kind]
+            of_kind = [d for d in new if ("write" if d.write_id else "stream") == kind]
             labels = {"sink": sink_id, "kind": kind}
             points.append(Point(i.DECISIONS, len(of_kind), labels))
             points.append(Point(i.RECORDS, sum(d.records for d in of_kind), labels))
@@ -110,10 +110,6 @@ def _durations(sink_id: str, mark: Completed) -> list[Point]:
     """-1 is unknown: a later driver or a recovery completed the batch."""
     known = ((i.PREPARE, mark.prepare_ms), (i.DECIDE, mark.decide_ms), (i.COMPLETE, mark.complete_ms))
     return [Point(instrument, ms / 1000, {"sink": sink_id}) for instrument, ms in known if ms >= 0]
-
-
-def _kind(decision: Decision) -> str:
-    return "write" if decision.write_id else "stream"
 
 
 def _age_s(ms: int, now_ms: int) -> float:

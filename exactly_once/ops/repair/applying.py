@@ -197,7 +197,7 @@ class _Work:
 
     def keep(self) -> None:
         """Copy every file that will change, and write down the plan."""
-        for name in dict.fromkeys(n for f in self.findings for n in _names(f)):
+        for name in dict.fromkeys(n for f in self.findings for n in (f.name, checksum_of(f.name), *f.also)):
             path = self._at(name)
             if self._fs.get_file_info(path).type == pafs.FileType.NotFound:
                 continue
@@ -279,10 +279,6 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         return f"user {os.getuid()}"
-
-
-def _names(finding: FileFinding) -> tuple[str, ...]:
-    return (finding.name, checksum_of(finding.name), *finding.also)
 
 
 def _sync(path: str) -> None:

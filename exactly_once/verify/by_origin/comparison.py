@@ -349,15 +349,12 @@ class _Comparison:
             if known is None:
                 continue
             if some.source not in found:
+                nothing = lambda start, stop: np.full(stop - start, c.UNKNOWN, np.uint8)  # noqa: E731
                 found[some.source] = Counts(
-                    known.first, known.first, known.reach, PerInput(None, False), False, _nothing, self._memory
+                    known.first, known.first, known.reach, PerInput(None, False), False, nothing, self._memory
                 )
             found[some.source].add(some.offsets)
         return found
-
-
-def _nothing(start: int, stop: int) -> c.Bytes:
-    return np.full(stop - start, c.UNKNOWN, np.uint8)
 
 
 def _settled(admin: Admin, topics: Sequence[str], settle_s: float, budget_s: float) -> dict[Partition, Watermarks]:

@@ -5,9 +5,9 @@ import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
 from dagster_exactly_once import BadDeclaration, ExactlyOnceStreams, StreamTranslator
-from dagster_exactly_once.component import StreamModel, found
+from dagster_exactly_once.component import NotifyModel, StreamModel, found
 from dagster_exactly_once.names import NOTIFY
-from dagster_exactly_once.notify import WebhookNotifier
+from dagster_exactly_once.notify import EmailNotifier, WebhookNotifier
 
 STREAM = {
     "name": "orders",
@@ -134,6 +134,18 @@ def test_who_is_told_is_declared_in_yaml_and_a_secret_stays_a_name(monkeypatch):
         and isinstance(slack.url, dg.EnvVar)
         and slack.url == "SLACK"
     )
+    mail = {"host": "mail", "sender": "a@shop", "recipients": ["b@shop"], "password": {"env": "MAIL"}}
+    found = loaded(streams=[STREAM], notify={"email": mail}).resources[NOTIFY]
+    assert isinstance(found, EmailNotifier) and (found.port, found.recipients) == (587, ["b@shop"])
+    assert isinstance(found.password, dg.EnvVar) and found.password == "MAIL"
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"webhook": {"url": "u"}, "email": {"host": "h", "sender": "s", "recipients": []}}]
+)
+def test_one_receiver_is_named(said):
+    with pytest.raises(BadDeclaration, match="notify takes one receiver"):
+        NotifyModel(**said).notifier()
 
 
 def test_a_translator_that_is_none_is_refused():
