@@ -85,9 +85,10 @@ def verdict(f: StaleFacts, policy: WatchPolicy) -> StaleVerdict:
     if f.stale:
         worst = f.stale[0]
         left_s = max(0.0, worst.timeout_s - worst.age_s)
+        named = _some([f"{t.transactional_id} ({t.verdict}, {t.age_s:.0f} s)" for t in f.stale])
         said.append(
             f"{plural(len(f.stale), 'transaction')} of the sink {'has' if len(f.stale) == 1 else 'have'} been open for "
-            f"longer than {policy.stale_after_s:g} s: {_stale(f.stale)}; the brokers abort the oldest {left_s:.0f} s "
+            f"longer than {policy.stale_after_s:g} s: {named}; the brokers abort the oldest {left_s:.0f} s "
             "from now"
         )
     if f.hanging_ours:
@@ -335,10 +336,6 @@ def _unlooked(error: ExactlyOnceError, missing: str) -> str:
 def _topic_of(name: str) -> str:
     """Return the topic in the name of a hanging transaction."""
     return name.rpartition("@")[0].rpartition("-")[0]
-
-
-def _stale(stale: Sequence[OpenTransaction]) -> str:
-    return _some([f"{t.transactional_id} ({t.verdict}, {t.age_s:.0f} s)" for t in stale])
 
 
 def _some(names: Sequence[str]) -> str:
